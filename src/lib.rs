@@ -1,11 +1,11 @@
-//! Userspace data path for NVIDIA ConnectX cards.
+//! Userspace data path for NVIDIA ConnectX HCAs.
 //!
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
-//! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
-//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees,
+//! itself, rings the HCA itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
+//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the HCA sees,
 //! [`explain`] what its codes mean, [`lint`] what is wrong with WQEs, [`flight`] what came before a
-//! failure, [`timing`] where cycles go, and [`sysfs`] the machine around the card.
+//! failure, [`timing`] where cycles go, and [`sysfs`] the machine around the HCA.
 
 pub mod connect;
 pub mod cqe;

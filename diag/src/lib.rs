@@ -1,4 +1,5 @@
-//! Diagnostics for NVIDIA ConnectX HCAs: what the bytes of its queues say, and what is wrong with them.
+//! Diagnostics for NVIDIA ConnectX HCAs: what the bytes of its queues say, and what is wrong with
+//! them.
 //!
 //! Everything here works on bytes, from wherever they come: a ring in memory, a dump, a log, a
 //! recording. Nothing here opens a device, and no bytes make it panic.

@@ -1,4 +1,4 @@
-//! Doorbell records, which the card reads in memory, and the registers of a UAR page.
+//! Doorbell records, which the HCA reads in memory, and the registers of a UAR page.
 
 use crate::layout::constants;
 
@@ -41,7 +41,7 @@ constants! {
     /// `providers/mlx5/mlx5.h`, `MLX5_BF_OFFSET`.
     UAR_BLUE_FLAME: usize = 0x800;
     /// Bytes from one BlueFlame register to the next: two buffers that are written in turn. The
-    /// card's own value is 2 to the power of its capability `log_bf_reg_size`, 9 on every card.
+    /// HCA's own value is 2 to the power of its capability `log_bf_reg_size`, 9 on every HCA.
     BF_REGISTER_SIZE: usize = 0x200;
     /// Size of one buffer of a BlueFlame register in bytes; the longest WQE that can be written
     /// there.
@@ -51,7 +51,7 @@ constants! {
     BF_REGISTERS_PER_UAR: usize = 2;
 
     /// Position of the sequence number, two bits, in a CQ's arm word. It is the number of events
-    /// taken, so the card can tell a late request from a new one.
+    /// taken, so the HCA can tell a late request from a new one.
     ARM_SEQUENCE_SHIFT: u32 = 28;
     /// Arms a CQ for the next completion.
     ARM_NEXT: u32 = 0, MLX5_CQ_DB_REQ_NOT;

@@ -6,7 +6,7 @@ pub(crate) const fn field_size<T, F>(_: fn(*const T) -> *const F) -> usize {
     size_of::<F>()
 }
 
-/// Declares structures that the card reads or writes.
+/// Declares structures that the HCA reads or writes.
 ///
 /// `Name size = c_struct { field: Type = offset, c.path; … }` makes a `#[repr(C)]` structure of
 /// alignment 1 and refuses to compile unless every field lies at its offset, no byte is left

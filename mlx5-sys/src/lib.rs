@@ -1,4 +1,4 @@
-//! FFI to libmlx5 and the raw layouts of ConnectX cards.
+//! FFI to libmlx5 and the raw layouts of ConnectX HCAs.
 //!
 //! | module | is | from |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! How an exchange can fail.
+//! Errors of an exchange.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use super::message::{LIMIT, VERSION};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address to connect to names nothing.
+    /// The address to connect to cannot be resolved.
     #[error("{address:?} is no address: {error}")]
     Address {
-        /// What was given.
+        /// The given address.
         address: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         error: io::Error,
     },
     /// The address cannot be listened on.
@@ -26,7 +26,7 @@ pub enum ConnectError {
         /// Why.
         error: io::Error,
     },
-    /// Nothing listens there.
+    /// No program listens there.
     #[error("nobody listens on {address}: is the other side running?")]
     Refused {
         /// The address.
@@ -35,7 +35,7 @@ pub enum ConnectError {
     /// The deadline passed.
     #[error("no {waiting_for} from the peer within {after:?}")]
     TimedOut {
-        /// What was waited for.
+        /// The message that was waited for.
         waiting_for: &'static str,
         /// The timeout.
         after: Duration,
@@ -45,11 +45,11 @@ pub enum ConnectError {
         "the peer closed the connection after {got} of the {wanted} bytes of the {waiting_for}"
     )]
     ClosedEarly {
-        /// What was waited for.
+        /// The message that was waited for.
         waiting_for: &'static str,
-        /// Bytes that came of its header, or of what follows.
+        /// Bytes that arrived of its header, or of its body.
         got: usize,
-        /// Bytes that belong to it.
+        /// Bytes of the header, or of the body.
         wanted: usize,
     },
     /// The peer's first bytes are not this protocol's.
@@ -64,21 +64,21 @@ pub enum ConnectError {
         /// Its version.
         theirs: u16,
     },
-    /// The peer announces more than any message has.
+    /// The peer announces more bytes than any message has.
     #[error("the peer announces {announced} bytes; a message has at most {LIMIT}")]
     TooLong {
-        /// What it announces.
+        /// The number of bytes that it announces.
         announced: u32,
     },
     /// The two sides are not at the same step.
     #[error("the peer is at another step: it sent {got}, this side waits for {waiting_for}")]
     OutOfStep {
-        /// What this side waits for.
+        /// The message that this side waits for.
         waiting_for: String,
-        /// What came.
+        /// The message that arrived.
         got: String,
     },
-    /// A field holds what it cannot.
+    /// A field has an invalid value.
     #[error("the {field} is {value}: {rule}")]
     Malformed {
         /// The field.

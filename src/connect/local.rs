@@ -1,5 +1,5 @@
-//! This side of a connection: a port and a GID, and the attributes that follow from what both
-//! sides told.
+//! The local side of a connection: a port and a GID, and the attributes that follow from the
+//! exchanged endpoints.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -11,7 +11,7 @@ use crate::verbs::{
     QueuePair, Result, RtrAttributes, RtsAttributes, State,
 };
 
-/// A port of this host, as connections leave from it.
+/// A port of this host, with the GID that connections use.
 ///
 /// ```no_run
 /// # use mlx5::{connect::*, ib::Rc, verbs::*};
@@ -33,18 +33,18 @@ pub struct LocalPort {
     gid_index: u8,
     responder_depth: u8,
     initiator_depth: u8,
-    /// Whether the device has atomics: it may refuse a queue pair that grants them otherwise.
+    /// Whether the device has atomics. Without them it may refuse a queue pair that grants them.
     atomics: bool,
 }
 
 impl LocalPort {
-    /// Port `port` (from 1), addressed by its entry `gid_index` of the GID table. Without one, an
-    /// InfiniBand port is addressed by LID, or by its first GID where it needs one; and a RoCE port
-    /// by its first RoCE v2 GID, one with an IPv4 address preferred.
+    /// Returns port `port` (from 1), addressed by its entry `gid_index` of the GID table. Without
+    /// an index, an InfiniBand port is addressed by LID, or by its first GID if it needs one. A
+    /// RoCE port is addressed by its first RoCE v2 GID, preferably with an IPv4 address.
     ///
     /// # Errors
     /// [`Error::GidEmpty`](crate::Error::GidEmpty),
-    /// [`Error::NoGidOfType`](crate::Error::NoGidOfType), and as [`Context::port`].
+    /// [`Error::NoGidOfType`](crate::Error::NoGidOfType), and those of [`Context::port`].
     pub fn new(context: &Context, port: u8, gid_index: Option<u8>) -> Result<LocalPort> {
         let device = context.attributes()?;
         let attributes = context.port(port)?;
@@ -70,23 +70,23 @@ impl LocalPort {
         })
     }
 
-    /// What the port says of itself.
+    /// Returns the attributes of the port.
     pub fn attributes(&self) -> &PortAttributes {
         &self.port
     }
 
-    /// The GID that connections leave from, where one is used.
+    /// Returns the GID that connections use, if they use one.
     pub fn gid(&self) -> Option<GidEntry> {
         self.gid
     }
 
-    /// What to tell the peer of a queue pair: its number and a random PSN, the port's addresses and
-    /// MTU, and the device's depths. No memory.
+    /// Returns what to send to the peer of a queue pair: its number and a random PSN, the port's
+    /// addresses and MTU, and the device's depths. No memory.
     pub fn endpoint<T: Transport, S: State>(&self, queue_pair: &QueuePair<T, S>) -> Endpoint {
         self.endpoint_of(queue_pair.number())
     }
 
-    /// The same, of a queue pair of that number, whatever made it.
+    /// Returns the endpoint of a queue pair with that number, made by verbs or by command.
     pub fn endpoint_of(&self, number: u32) -> Endpoint {
         Endpoint {
             // A PSN of an earlier connection must not fit by accident: late packets of it would be
@@ -100,16 +100,17 @@ impl LocalPort {
         }
     }
 
-    /// RESET to INIT on this port, with the defaults of [`InitAttributes::new`], less atomics where
-    /// the device has none.
+    /// Returns the attributes for RESET to INIT on this port: the defaults of
+    /// [`InitAttributes::new`], without atomics if the device has none.
     pub fn init(&self) -> InitAttributes {
         let mut attributes = InitAttributes::new(self.port.port);
         attributes.access.set(Access::REMOTE_ATOMIC, self.atomics);
         attributes
     }
 
-    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it. An
-    /// unreliable connection takes them [into](crate::verbs::UcRtrAttributes) its own.
+    /// Returns the attributes for INIT to RTR: the smaller MTU, the peer's PSN, and the depth that
+    /// was sent to the peer. They convert [into](crate::verbs::UcRtrAttributes) those of an
+    /// unreliable connection.
     pub fn rtr(&self, mine: &Endpoint, theirs: &Endpoint) -> RtrAttributes {
         RtrAttributes {
             rq_psn: theirs.psn,
@@ -119,8 +120,8 @@ impl LocalPort {
         }
     }
 
-    /// RTR to RTS: the PSN that the peer was told, the smaller depth, and the defaults of
-    /// [`RtsAttributes`].
+    /// Returns the attributes for RTR to RTS: the PSN that was sent to the peer, the smaller depth,
+    /// and the defaults of [`RtsAttributes`].
     pub fn rts(&self, mine: &Endpoint, theirs: &Endpoint) -> RtsAttributes {
         RtsAttributes {
             sq_psn: mine.psn,
@@ -129,8 +130,8 @@ impl LocalPort {
         }
     }
 
-    /// Where the sender of a datagram is: for an address handle, to answer it. `header` is what came
-    /// with it, where it had one.
+    /// Returns the address of a datagram's sender, for an address handle to answer it. `header` is
+    /// the datagram's header, if it had one.
     pub fn sender(&self, done: &ReceiveDone, header: Option<&DatagramHeader>) -> AddressVector {
         let global = header.map(|header| GlobalRoute {
             traffic_class: header.traffic_class,
@@ -144,21 +145,22 @@ impl LocalPort {
         AddressVector { service_level: done.sl, src_path_bits: done.dlid_path_bits, ..port }
     }
 
-    /// Where a multicast group is: for an address handle. `lid` is the group's on InfiniBand, where
-    /// the subnet manager gives it to those who join.
+    /// Returns the address of a multicast group, for an address handle. `lid` is the group's LID on
+    /// InfiniBand, which the subnet manager gives to those that join.
     pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
         let global = Some(self.route(group));
         AddressVector { global, ..AddressVector::lid(self.port.port, lid) }
     }
 
-    /// To a GID, from the own one; on InfiniBand, where none was asked for, from the port's first.
+    /// Returns the route to a GID from the port's own GID; on InfiniBand, without a chosen one,
+    /// from the port's first GID.
     fn route(&self, dgid: Gid) -> GlobalRoute {
         let sgid_index = self.gid_index;
         GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 }
     }
 
-    /// Where the peer is. If it told no GID and one is needed, moving to RTR, or making an address
-    /// handle, says so.
+    /// Returns the address of the peer. If it has no GID and needs one, the transition to RTR, or
+    /// creating an address handle, reports that.
     pub fn address(&self, theirs: &Endpoint) -> AddressVector {
         let port = self.port.port;
         match self.gid {

@@ -21,8 +21,8 @@
 //! | 40 | 8 | its length; 0 if none is offered |
 //! | 48 | 4 | its rkey |
 //!
-//! A barrier is one byte: the number of the step. Data is what the programs make of it, at most 1024
-//! bytes.
+//! A barrier is one byte: the number of the step. Data is what the programs make of it, at most
+//! 1024 bytes.
 
 use super::ConnectError;
 use crate::ib::Gid;
@@ -37,7 +37,7 @@ const ENDPOINT: usize = 52;
 /// The longest message after its header.
 pub(super) const LIMIT: usize = 1024;
 
-/// Everything one side tells the other.
+/// The connection data of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Queue pair number, 24 bits.
@@ -46,15 +46,15 @@ pub struct Endpoint {
     pub psn: u32,
     /// The port's LID; 0 on RoCE.
     pub lid: u16,
-    /// The port's GID, where one is used.
+    /// The port's GID, if one is used.
     pub gid: Option<Gid>,
-    /// The largest path MTU this side can do; the smaller of the two is used.
+    /// The largest path MTU this side supports; the smaller of the two is used.
     pub mtu: Mtu,
-    /// READs and atomics this side answers at a time.
+    /// READs and atomics of the peer that this side executes at a time.
     pub responder_depth: u8,
-    /// READs and atomics this side wants to have under way at a time.
+    /// READs and atomics that this side wants to have outstanding at a time.
     pub initiator_depth: u8,
-    /// Memory that the peer may reach.
+    /// Memory that the peer may access.
     pub region: Option<RemoteRegion>,
 }
 
@@ -65,7 +65,7 @@ pub struct RemoteRegion {
     pub address: u64,
     /// Bytes, at least 1.
     pub length: u64,
-    /// The key that lets this side in.
+    /// The key for requests of this side.
     pub rkey: u32,
 }
 
@@ -80,7 +80,8 @@ impl From<&MemoryRegion> for RemoteRegion {
 }
 
 impl Endpoint {
-    /// An endpoint of that queue pair and path MTU; PSN 0, no LID, no GID, depths 1, no memory.
+    /// Returns an endpoint of that queue pair and path MTU: PSN 0, no LID, no GID, depths 1, no
+    /// memory.
     pub fn new(qpn: u32, mtu: Mtu) -> Endpoint {
         Endpoint {
             qpn,
@@ -94,7 +95,7 @@ impl Endpoint {
         }
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     ///
     /// # Errors
     /// [`ConnectError::Malformed`] where a field does not fit.
@@ -117,7 +118,7 @@ impl Endpoint {
         Ok(bytes)
     }
 
-    /// From what follows the header.
+    /// Decodes the bytes behind the header.
     ///
     /// # Errors
     /// [`ConnectError::Malformed`] names the field.
@@ -157,7 +158,7 @@ impl Endpoint {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Endpoint,
@@ -192,17 +193,17 @@ fn header(kind: Kind, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A barrier of that step.
+/// Returns the barrier message of that step.
 pub(super) fn encode_barrier(step: u8) -> Vec<u8> {
     let mut bytes = header(Kind::Barrier, 1);
     bytes.push(step);
     bytes
 }
 
-/// Data of the program.
+/// Returns a message with data of the program.
 ///
 /// # Errors
-/// [`ConnectError::Malformed`] where there is too much.
+/// [`ConnectError::Malformed`] if it is too long.
 pub(super) fn encode_data(data: &[u8]) -> Result<Vec<u8>, ConnectError> {
     if data.len() > LIMIT {
         return Err(malformed("length of the data", data.len(), "it is at most 1024"));
@@ -212,7 +213,7 @@ pub(super) fn encode_data(data: &[u8]) -> Result<Vec<u8>, ConnectError> {
     Ok(bytes)
 }
 
-/// Kind of a message and how many bytes follow, from its header.
+/// Returns the kind of a message and how many bytes follow, from its header.
 pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), ConnectError> {
     let mut fields = Fields(bytes);
     let got: [u8; 4] = fields.take()?;
@@ -241,7 +242,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), Conne
     Ok((kind, length))
 }
 
-/// Bytes that are taken from the front.
+/// Bytes from whose front fields are taken.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

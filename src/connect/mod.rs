@@ -1,9 +1,8 @@
-//! What two sides tell each other before they can talk RDMA: queue pair number, PSN, LID, GID, MTU,
-//! and the address and key of memory, over TCP.
+//! Exchange of connection data over TCP, before RDMA: queue pair number, PSN, LID, GID, MTU, and
+//! the address and key of memory.
 //!
-//! The peer is not trusted. Whatever it sends, or does not send, ends in an [`Endpoint`] or in a
-//! [`ConnectError`] that says which of the ways to go wrong it was, within the timeout that the
-//! caller gave.
+//! The peer is not trusted. All that it sends, or does not send, ends in an [`Endpoint`] or in a
+//! specific [`ConnectError`], within the caller's timeout.
 
 mod error;
 mod local;

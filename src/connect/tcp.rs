@@ -32,7 +32,7 @@ impl Listener {
         Ok(Listener { listener })
     }
 
-    /// The address, with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     ///
     /// # Errors
     /// [`ConnectError::Io`].
@@ -108,7 +108,7 @@ impl Connection {
         Ok(Connection { stream, timeout })
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
     /// [`ConnectError::Io`].

@@ -1,4 +1,4 @@
-//! What the card can do: QUERY_HCA_CAP, by group and by name.
+//! Capabilities of the HCA: QUERY_HCA_CAP, by group and by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::command::Command;
 use super::group::Group;
 use crate::verbs::{Context, Error, Result};
 
-/// A card's capabilities, each group of which is asked for once and kept with the context.
+/// The capabilities of an HCA. Each group is queried once and kept with the context.
 ///
 /// ```no_run
 /// use mlx5::devx::Group;
@@ -29,25 +29,25 @@ pub struct Capabilities<'a> {
     context: &'a Context,
 }
 
-/// The groups that were asked for; `None` for those that the card does not have.
+/// The groups that were queried; `None` for groups that the HCA does not have.
 #[derive(Default)]
 pub(crate) struct Cache {
     groups: Mutex<BTreeMap<Group, Option<Arc<GroupValues>>>>,
 }
 
 impl Context {
-    /// What the card can do. Asked when it is first looked at.
+    /// Returns the capabilities of the HCA. They are queried at the first use.
     pub fn capabilities(&self) -> Capabilities<'_> {
         Capabilities { context: self }
     }
 }
 
 impl Capabilities<'_> {
-    /// A group with all its values; `None` if the card does not have it, as its general
-    /// capabilities say. Two or three calls into the kernel for the first look, none for others.
+    /// Returns a group with all its values; `None` if the general capabilities say that the HCA
+    /// does not have the group. Two or three calls into the kernel at the first use, none later.
     ///
     /// # Errors
-    /// Those of [`Command::query`]: of a group that the card claims, or of the general ones.
+    /// Those of [`Command::query`], for this group or for the general capabilities.
     pub fn group(&self, group: Group) -> Result<Option<Arc<GroupValues>>> {
         if let Some(known) = self.known(group) {
             return Ok(known);
@@ -72,10 +72,10 @@ impl Capabilities<'_> {
         Ok(values)
     }
 
-    /// The current value of a capability; `None` if the card does not have its group.
+    /// Returns the current value of a capability; `None` if the HCA does not have its group.
     ///
     /// # Errors
-    /// As [`group`](Self::group).
+    /// Those of [`Command::query`], for this group or for the general capabilities.
     ///
     /// # Panics
     /// If the field is wider than 64 bits.
@@ -83,8 +83,7 @@ impl Capabilities<'_> {
         Ok(self.group(group)?.map(|values| values.current(field)))
     }
 
-    /// Goes on only if a capability is not zero: `needed_by` says what needs it, as errors are to
-    /// call it.
+    /// Checks that a capability is not zero. `needed_by` names in errors what needs the capability.
     ///
     /// # Errors
     /// [`Error::NoCapability`]; those of [`group`](Self::group).
@@ -95,7 +94,7 @@ impl Capabilities<'_> {
         self.require_at_least(group, field, 1, needed_by).map(|_| ())
     }
 
-    /// Goes on, with its value, only if a capability is so great at least.
+    /// Checks that a capability is at least `least`, and returns its value.
     ///
     /// # Errors
     /// [`Error::NoCapability`]; those of [`group`](Self::group).
@@ -132,7 +131,7 @@ impl Capabilities<'_> {
         self.context.inner.capabilities.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the card tell the greatest (0) or the current (1) values of a group.
+    /// Queries the maximum (0) or the current (1) values of a group.
     fn ask(&self, group: Group, current: u16) -> Result<Box<[u8]>> {
         let reply = Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE)
             .op_mod(group.number() << 1 | current)
@@ -144,8 +143,8 @@ impl Capabilities<'_> {
 
 /// The values of a group of capabilities.
 ///
-/// Its `Display` lists all that are not zero by name, a line each, with the greatest value where that
-/// is another.
+/// `Display` lists all values that are not zero by name, one per line, with the maximum where it
+/// differs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GroupValues {
     group: Group,
@@ -158,36 +157,36 @@ pub struct GroupValues {
 pub struct Capability {
     /// The field.
     pub field: Field,
-    /// What the function can do now.
+    /// The function's current value.
     pub current: u64,
-    /// What the card could be configured to do.
+    /// The value that the HCA could be configured to have.
     pub maximum: u64,
 }
 
 impl GroupValues {
-    /// Which group.
+    /// Returns the group.
     pub fn group(&self) -> Group {
         self.group
     }
 
-    /// What the function can do now.
+    /// Returns the function's current value.
     ///
     /// # Panics
-    /// If the field is wider than 64 bits, or no group has room for it.
+    /// If the field is wider than 64 bits, or does not lie in a group.
     pub fn current(&self, field: Field) -> u64 {
         field.get(&self.current)
     }
 
-    /// What the card could be configured to do.
+    /// Returns the value that the HCA could be configured to have.
     ///
     /// # Panics
-    /// If the field is wider than 64 bits, or no group has room for it.
+    /// If the field is wider than 64 bits, or does not lie in a group.
     pub fn maximum(&self, field: Field) -> u64 {
         field.get(&self.maximum)
     }
 
-    /// Every capability of the group by name, those of nested structures among them. What is wider
-    /// than 64 bits comes in pieces.
+    /// Iterates over the capabilities of the group by name, including those of nested structures. A
+    /// field wider than 64 bits comes in pieces.
     pub fn iter(&self) -> impl Iterator<Item = Capability> + '_ {
         let fields = self.group.layout().leaves();
         fields.into_iter().flat_map(Field::words).map(|field| Capability {
@@ -220,40 +219,40 @@ impl fmt::Debug for GroupValues {
     }
 }
 
-/// A capability that something needs and the card lacks.
+/// A capability that is needed and that the HCA lacks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingCapability {
     device: String,
     group: Group,
     field: Field,
     least: u64,
-    /// Current and greatest value; `None` if the card does not have the group.
+    /// The current and the maximum value; `None` if the HCA does not have the group.
     has: Option<(u64, u64)>,
     needed_by: &'static str,
 }
 
 impl MissingCapability {
-    /// The group it is in.
+    /// Returns the group it is in.
     pub fn group(&self) -> Group {
         self.group
     }
 
-    /// The capability.
+    /// Returns the capability.
     pub fn field(&self) -> Field {
         self.field
     }
 
-    /// Its value; `None` if the card does not have the group.
+    /// Returns its value; `None` if the HCA does not have the group.
     pub fn current(&self) -> Option<u64> {
         self.has.map(|(current, _)| current)
     }
 
-    /// What it would have to be at least.
+    /// Returns the least value that is needed.
     pub fn least(&self) -> u64 {
         self.least
     }
 
-    /// What needs it.
+    /// Returns what needs the capability.
     pub fn needed_by(&self) -> &'static str {
         self.needed_by
     }

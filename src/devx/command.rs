@@ -45,7 +45,7 @@ pub struct Command {
     wrong: Option<Wrong>,
 }
 
-/// What cannot be sent.
+/// The reason why a command cannot be sent.
 #[derive(Clone)]
 struct Wrong {
     attribute: &'static str,
@@ -54,20 +54,20 @@ struct Wrong {
 }
 
 impl Command {
-    /// A command of `size` bytes, all zero but for the opcode, whose reply has 16.
+    /// Creates a command of `size` bytes, all zero except the opcode. Its reply has 16 bytes.
     pub fn new(opcode: u16, size: usize) -> Command {
         let mut bytes = vec![0; size.max(cmd_in::COMMAND.bytes().start)];
         cmd_in::OPCODE.set(&mut bytes, opcode.into());
         Command { bytes, reply: SHORTEST, sent: Vec::new(), wrong: None }
     }
 
-    /// Any command: `bytes` as the card is to see them, but for the user context's number, which the
-    /// kernel writes into bytes 2 and 3.
+    /// Creates any command from `bytes`, as the HCA is to see them, except for the user context's
+    /// number, which the kernel writes into bytes 2 and 3.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Command {
         Command { bytes: bytes.into(), reply: SHORTEST, sent: Vec::new(), wrong: None }
     }
 
-    /// Asks for a reply of `bytes`, with the header of 16.
+    /// Sets the size of the reply in bytes, including the header of 16.
     pub fn reply(mut self, bytes: usize) -> Command {
         self.reply = bytes;
         self
@@ -104,8 +104,8 @@ impl Command {
             .fold(self, |command, (field, value)| command.set(field.within(outer), value))
     }
 
-    /// Copies bytes into a field that begins on a byte, such as a GID, a list, or a whole context;
-    /// what they do not reach stays.
+    /// Copies bytes into a field that begins on a byte, such as a GID, a list, or a whole context.
+    /// The rest of the field is unchanged.
     pub fn bytes(mut self, field: Field, bytes: &[u8]) -> Command {
         if field.bit_offset() % 8 != 0 || bytes.len() * 8 > field.width() {
             let rule = format!("{} of {} has {} bits", field.path(), self.name(), field.width());
@@ -118,7 +118,7 @@ impl Command {
         self
     }
 
-    /// Appends words of 64 bits behind what there is: lists of pages, entries of tables.
+    /// Appends 64-bit words: lists of pages, entries of tables.
     pub fn tail(mut self, words: impl IntoIterator<Item = u64>) -> Command {
         for word in words {
             self.bytes.extend(word.to_be_bytes());
@@ -126,70 +126,70 @@ impl Command {
         self
     }
 
-    /// Appends bytes behind what there is.
+    /// Appends bytes.
     pub fn tail_bytes(mut self, bytes: &[u8]) -> Command {
         self.bytes.extend(bytes);
         self
     }
 
-    /// Its opcode; 0 if it is too short to have one.
+    /// Returns its opcode; 0 if it is too short to have one.
     pub fn opcode(&self) -> u16 {
         let start = self.bytes.first_chunk::<2>();
         start.map_or(0, |bytes| u16::from_be_bytes(*bytes))
     }
 
-    /// Its opcode's name, or number.
+    /// Returns its opcode's name, or number.
     pub fn name(&self) -> Name {
         Name(self.opcode())
     }
 
-    /// Bytes of the reply that it asks for.
+    /// Returns the size of the reply in bytes.
     pub fn reply_size(&self) -> usize {
         self.reply
     }
 
-    /// What it is made of so far.
+    /// Returns the bytes of the command so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What was set by name.
+    /// Returns the fields that were set by name.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// Executes a command that only asks. One call into the kernel.
+    /// Executes a query command. One call into the kernel.
     ///
     /// # Errors
-    /// - [`Error::Attribute`] if the opcode is none that only asks
+    /// - [`Error::Attribute`] if the opcode is not a query
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
-    /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context can execute capability queries only.
     pub fn query(&self, context: &Context) -> Result<Reply> {
         self.check_query()?;
-        // SAFETY: the command changes no object and gives the card access to no memory, as was just
-        // checked.
+        // SAFETY: the check above says that the command changes no object and gives the HCA access
+        // to no memory.
         unsafe { self.execute(context) }
     }
 
     /// Executes a general command, which belongs to no object. One call into the kernel.
     ///
-    /// [`query`](Self::query) is the safe form for commands that only ask.
+    /// [`query`](Self::query) is the safe form for query commands.
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
-    /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context can execute capability queries only.
     ///
     /// # Safety
-    /// - The command gives the card no access to memory that a Rust reference covers, that is freed
+    /// - The command gives the HCA no access to memory that a Rust reference covers, that is freed
     ///   while the access lasts, or in which a queue of this crate has its ring or doorbell record.
     /// - The command does not change the state, the counters or the memory of a queue that this
     ///   crate posts to or polls.
     pub unsafe fn execute(&self, context: &Context) -> Result<Reply> {
         self.run(context, "mlx5dv_devx_general_cmd", |command, reply| {
-            // SAFETY: the context is open, and both buffers live through the call and are as long
-            // as they are said to be.
+            // SAFETY: the context is open, and both buffers live through the call and have the
+            // lengths that are passed.
             unsafe {
                 mlx5dv_devx_general_cmd(
                     context.as_raw().as_ptr(),
@@ -202,8 +202,8 @@ impl Command {
         })
     }
 
-    /// Gives the bytes, and room for the reply, to `call`, which returns an errno or 0; judges what
-    /// comes back.
+    /// Passes the bytes, and a buffer for the reply, to `call`, which returns an errno or 0. Turns
+    /// the outcome into a reply or an error.
     pub(super) fn run(
         &self,
         context: &Context,
@@ -217,7 +217,7 @@ impl Command {
         Ok(Reply { bytes: reply })
     }
 
-    /// Fails unless the opcode is one that only asks.
+    /// Fails unless the opcode is a query.
     pub(super) fn check_query(&self) -> Result<()> {
         if opcode::is_query(self.opcode()) {
             return Ok(());
@@ -227,7 +227,7 @@ impl Command {
         Err(Error::attribute("opcode", self.name(), rule))
     }
 
-    /// Whether it can be sent at all.
+    /// Checks that the command can be sent.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
         let anyones = ANYONES.contains(&self.opcode());
         if let (devx @ Devx::Refused(_), false) = (context.devx(), anyones) {
@@ -245,7 +245,7 @@ impl Command {
         Ok(())
     }
 
-    /// Whether the command is long enough for a field, or `length` bytes at its place.
+    /// Returns whether the command is long enough for a field, or for `length` bytes at its place.
     fn holds(&mut self, field: Field, length: usize) -> bool {
         let bits = if length == 0 { field.width() } else { length * 8 };
         let needed = (field.bit_offset() + bits).div_ceil(8);
@@ -257,7 +257,7 @@ impl Command {
         holds
     }
 
-    /// Remembers what is wrong first.
+    /// Remembers the first mistake in the command.
     fn complain(&mut self, field: Field, value: String, rule: String) {
         let attribute = field.name().unwrap_or("field");
         self.wrong.get_or_insert(Wrong { attribute, value, rule });
@@ -284,19 +284,19 @@ impl fmt::Display for Name {
     }
 }
 
-/// What the card answered to a command that it executed.
+/// The HCA's reply to an executed command.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     bytes: Vec<u8>,
 }
 
 impl Reply {
-    /// What an executed command was answered.
+    /// Creates a reply from the bytes of the HCA.
     pub(super) fn new(bytes: Vec<u8>) -> Reply {
         Reply { bytes }
     }
 
-    /// A field of at most 64 bits; one of a nested structure by
+    /// Returns a field of at most 64 bits. For a field of a nested structure, use
     /// [`Field::within`](mlx5_sys::ifc::Field::within).
     ///
     /// # Panics
@@ -305,7 +305,7 @@ impl Reply {
         field.get(&self.bytes)
     }
 
-    /// The bytes of a field that begins and ends on a byte, such as a nested structure.
+    /// Returns the bytes of a field that begins and ends on a byte, such as a nested structure.
     ///
     /// # Panics
     /// If it does not, or lies outside of what [`Command::reply`] asked for.
@@ -313,12 +313,12 @@ impl Reply {
         &self.bytes[field.bytes()]
     }
 
-    /// All of it, with status and syndrome, which are zero.
+    /// Returns the whole reply, with status and syndrome, which are zero.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All of it.
+    /// Returns the whole reply.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -330,7 +330,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Bytes as hexadecimal, in words of four; of many, the first 64.
+/// Formats bytes as hexadecimal words of four; at most the first 64 bytes.
 pub(super) struct Hex<'a>(pub &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -353,7 +353,7 @@ impl fmt::Debug for Hex<'_> {
     }
 }
 
-/// Status and syndrome of a reply: both zero of what was executed.
+/// Returns status and syndrome of a reply; both are zero for an executed command.
 pub(super) fn outcome(reply: &[u8]) -> (u8, u32) {
     let whole = reply.len() >= cmd_out::SYNDROME.bytes().end;
     let field = |field: Field| if whole { field.get(reply) as u32 } else { 0 };

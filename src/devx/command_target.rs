@@ -1,4 +1,4 @@
-//! Commands on objects that verbs made, and on those that commands made: the same for both.
+//! Commands on objects, made by verbs or by command.
 
 use std::any::TypeId;
 use std::mem::MaybeUninit;
@@ -21,18 +21,18 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// What commands can be given on: an object that was made by verbs, or by command.
+/// An object on which commands can be executed, made by verbs or by command.
 ///
-/// The kernel checks that the command names the object; it is given in the name of the context's
-/// user, which owns both. Changing what verbs made behind their back is for what they cannot do
-/// themselves: libmlx5 and the kernel do not hear of it.
+/// The kernel checks that the command names the object. The command runs with the number of the
+/// context's user context, which owns objects of both kinds. Change verbs objects only where verbs
+/// cannot: libmlx5 and the kernel do not notice such changes.
 pub trait CommandTarget: Sealed {
-    /// Asks about the object by a command that names it. One call into the kernel.
+    /// Queries the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
-    /// - [`Error::Attribute`] if the opcode is none that only asks
+    /// - [`Error::Attribute`] if the opcode is not a query
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     fn query_by(&self, command: &Command) -> Result<Reply>;
 
@@ -40,30 +40,30 @@ pub trait CommandTarget: Sealed {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     ///
     /// # Safety
     /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
     ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
     ///   and back executes the WQEs in its ring again, after their memory was given back.
-    /// - Memory that the change lets the card read or write stays registered as long as it may. No
-    ///   Rust reference covers what the card may write, no `&mut` what it may read, and no queue of
+    /// - Memory that the change lets the HCA read or write stays registered as long as it may. No
+    ///   Rust reference covers what the HCA may write, no `&mut` what it may read, and no queue of
     ///   this crate has its ring or doorbell record there.
     /// - Each object that the command names exists as long as this one, or until another change
     ///   takes it out.
     unsafe fn modify_by(&self, command: &Command) -> Result<Reply>;
 
-    /// What the card knows of it. One call into the kernel, with one before that asks libmlx5 for its
-    /// number where verbs do not tell it.
+    /// Returns the HCA's context of the object. One call into the kernel. Where verbs do not expose
+    /// its number, a call to libmlx5 before that gets it.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::Attribute`] where
-    /// no command asks for such an object.
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, [`Error::Attribute`] if no
+    /// command queries such an object.
     fn object_context(&self) -> Result<ObjectContext>;
 }
 
-/// The pointer by which libmlx5 knows it.
+/// The pointer by which libmlx5 names the object.
 trait Raw {
     type Verbs;
     fn raw(&self) -> *mut Self::Verbs;
@@ -90,7 +90,7 @@ raw! {
     [] Spread: ibv_rwq_ind_table, |spread| spread.table();
 }
 
-/// Implements [`CommandTarget`] by the two functions of libmlx5 for a kind of object that verbs made.
+/// Implements [`CommandTarget`] for a kind of verbs object, by two functions of libmlx5.
 macro_rules! targets {
     ($(
         [$($generics:tt)*] $type:ty: $query:ident, $modify:ident, |$self:ident| $context:expr, $number:expr;
@@ -120,7 +120,8 @@ macro_rules! targets {
                 let $self = self;
                 command.run($context, stringify!($modify), |command, reply| {
                     // SAFETY: the object is alive, and both buffers live through the call and have
-                    // the lengths that are passed. The caller answers for what the command changes.
+                    // the lengths that are passed. The caller upholds the contract on what the
+                    // command changes.
                     unsafe {
                         dv::$modify(
                             Raw::raw($self),
@@ -165,7 +166,7 @@ impl CommandTarget for Object {
     }
 
     unsafe fn modify_by(&self, command: &Command) -> Result<Reply> {
-        // SAFETY: passed on; the contract of `modify` is the same.
+        // SAFETY: the caller upholds the contract of `modify`, which is that of this function.
         unsafe { self.modify(command) }
     }
 
@@ -176,12 +177,13 @@ impl CommandTarget for Object {
 }
 
 impl<S: State> QueuePair<RawPacket, S> {
-    /// What the card knows of a queue pair for frames, which it does not have as one: the contexts of
-    /// its send queue, what that sends as (TIS), its receive queue, and where flows lead (TIR), of
-    /// those that it has. One call into the kernel for each.
+    /// Returns the contexts of the parts of a raw packet queue pair, which the HCA does not know as
+    /// a queue pair: its send queue, TIS, receive queue and TIR, as far as it has them. One call
+    /// into the kernel for each.
     ///
     /// # Errors
-    /// As [`CommandTarget::query_by`]; [`Error::Call`] where libmlx5 does not tell their numbers.
+    /// Those of [`CommandTarget::query_by`]; [`Error::Call`] if libmlx5 does not report their
+    /// numbers.
     pub fn part_contexts(&self) -> Result<Vec<ObjectContext>> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
@@ -208,20 +210,20 @@ impl<S: State> QueuePair<RawPacket, S> {
     }
 }
 
-/// How the card is asked about what a command makes.
+/// Returns the query for objects that a command makes.
 fn known(made_by: u16) -> Result<Query> {
     let rule = "no command asks what the card knows of such an object";
     Query::of(made_by)
         .ok_or_else(|| Error::attribute("object", format_args!("of {}", Name(made_by)), rule))
 }
 
-/// Asks about an object by the command for its kind.
+/// Queries an object by the command for its kind.
 fn show(target: &impl CommandTarget, made_by: u16, number: u32) -> Result<ObjectContext> {
     let query = known(made_by)?;
     Ok(query.context(&target.query_by(&query.command(number))?))
 }
 
-/// The command that the kernel makes queue pairs of a transport by.
+/// Returns the command by which the kernel makes queue pairs of a transport.
 fn qp_made_by<T: Transport>() -> Result<u16> {
     let is = TypeId::of::<T>();
     if is == TypeId::of::<RawPacket>() {
@@ -238,8 +240,8 @@ fn srq_made_by(srq: &SharedReceiveQueue) -> u16 {
     }
 }
 
-/// A CQ's number, which only libmlx5 knows. From then on it leaves the queue's ring alone when queue
-/// pairs are destroyed, as it has to for readers of this crate.
+/// Returns a CQ's number, which only libmlx5 knows. After this query libmlx5 leaves the CQ's ring
+/// alone when queue pairs are destroyed, which readers of this crate need anyway.
 fn cq_number(cq: &CompletionQueueHandle) -> Result<u32> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();

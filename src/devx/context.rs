@@ -1,4 +1,4 @@
-//! Contexts: what the card knows of an object.
+//! Contexts of objects, as the HCA reports them.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use mlx5_sys::ifc::{
 use super::command::{Command, Reply};
 use mlx5_diag::text::Structure;
 
-/// How the card is asked what it knows of an object of a kind.
+/// The command that queries the context of a kind of object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
-    /// The command that makes one, and where its reply has the number.
+    /// The command that makes such an object, and the number's place in its reply.
     pub made_by: u16,
     pub made: Field,
     opcode: u16,
     input: usize,
-    /// Where the command names the object.
+    /// The place of the object's number in the command.
     number: Field,
     output: usize,
-    /// Where the reply has the context.
+    /// The place of the context in the reply.
     context: Field,
     layout: &'static Layout,
 }
 
-/// Entries of the largest table of receive queues whose context is asked for.
+/// The most entries of a receive queue table that are queried.
 const MOST_ENTRIES: usize = 1 << 12;
 
 macro_rules! queries {
@@ -62,12 +62,12 @@ const QUERIES: &[Query] = queries! {
 };
 
 impl Query {
-    /// Of objects that a command makes.
+    /// Returns the query for objects that a command makes.
     pub fn of(made_by: u16) -> Option<Query> {
         QUERIES.iter().find(|query| query.made_by == made_by).copied()
     }
 
-    /// The command that asks about the object of a number.
+    /// Returns the command that queries the object of a number.
     pub fn command(&self, number: u32) -> Command {
         // Tables are followed by their entries, of four bytes.
         let entries = if self.made_by == opcode::CREATE_RQT { MOST_ENTRIES * 4 } else { 0 };
@@ -75,15 +75,15 @@ impl Query {
         command.reply(self.output + entries)
     }
 
-    /// The context in its reply.
+    /// Returns the context in its reply.
     pub fn context(&self, reply: &Reply) -> ObjectContext {
         ObjectContext::of(self.layout, reply.bytes(self.context))
     }
 }
 
-/// What the card knows of an object: QPC, CQC, RMPC and so on, as it was when it was asked.
+/// The context of an object (QPC, CQC, RMPC and so on) at the time of the query.
 ///
-/// Its `Display` lists it by field name, as [`Structure`] does; the alternate form (`{:#}`) with the
+/// `Display` lists it by field name, like [`Structure`]. The alternate form (`{:#}`) includes the
 /// fields that are zero.
 #[derive(Clone)]
 pub struct ObjectContext {
@@ -96,26 +96,26 @@ impl ObjectContext {
         ObjectContext { layout, bytes: bytes.into() }
     }
 
-    /// What kind of context it is, with its fields.
+    /// Returns the layout of the context, with its fields.
     pub fn layout(&self) -> &'static Layout {
         self.layout
     }
 
-    /// A field of it, or of a structure in it.
+    /// Returns a field of it, or of a structure in it.
     ///
     /// # Panics
-    /// If the field is wider than 64 bits, or one of a larger structure.
+    /// If the field is wider than 64 bits, or lies beyond the context.
     pub fn get(&self, field: Field) -> u64 {
         field.get(&self.bytes)
     }
 
-    /// Its bytes, big-endian.
+    /// Returns its bytes, big-endian.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The fields by which it differs from another of the same kind, with both values; what is wider
-    /// than 64 bits in pieces.
+    /// Returns the fields that differ from another context of the same kind, with both values.
+    /// Fields wider than 64 bits come in pieces.
     pub fn differences(&self, other: &ObjectContext) -> Vec<(Field, u64, u64)> {
         let fields = self.layout.leaves().into_iter().flat_map(Field::words);
         let within = |context: &ObjectContext, field: Field| {

@@ -1,4 +1,4 @@
-//! Counters of queues: what arrives at them, and what goes wrong.
+//! Queue counters: what arrives at queues, and errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{Command, Group, Object};
 use crate::ib::Transport;
 use crate::verbs::{Context, QueuePair, Result, Rts};
 
-/// A set of counters (`ALLOC_Q_COUNTER`), of which a card has 255 at most.
+/// A set of queue counters (`ALLOC_Q_COUNTER`). An HCA has 255 at most.
 ///
-/// Queues count in it that name it: queue pairs made by command and receive queues by their builder,
-/// queue pairs of verbs by [`count`](Self::count). What several queues count adds up.
+/// Queues that name the set count in it: queue pairs made by command and receive queues by their
+/// builder, verbs queue pairs by [`count`](Self::count). The counts of several queues add up.
 ///
-/// Clones are cheap and name the same set, which goes when the last of them, and the last queue made
-/// by command that names it, is gone.
+/// Clones are cheap and name the same set. It is freed after its last clone, and the last queue
+/// made by command that names it, are dropped.
 #[derive(Clone)]
 pub struct QueueCounters {
     object: Arc<Object>,
@@ -29,7 +29,7 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// A new set, all of it zero. One call into the kernel.
+    /// Creates a new set, with all counters zero. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Command::create`].
@@ -46,22 +46,22 @@ impl QueueCounters {
         Ok(QueueCounters { object: Arc::new(object), number })
     }
 
-    /// Its number, by which queues name it; never 0.
+    /// Returns its number, by which queues name it; never 0.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// What was counted since it was made or last taken. One call into the kernel.
+    /// Returns the counts since the set was made or last taken. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -69,10 +69,11 @@ impl QueueCounters {
         self.query(false)
     }
 
-    /// The same, and starts from zero; nothing is lost between. One call into the kernel.
+    /// Returns the counts and resets them to zero; no event is lost between. One call into the
+    /// kernel.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`Object::query`].
     pub fn take(&self) -> Result<QueueCounts> {
         self.query(true)
     }
@@ -86,12 +87,12 @@ impl QueueCounters {
         Ok(QueueCounts::of(|field| reply.get(field) as u32))
     }
 
-    /// Has a queue pair of verbs count in this set from now on, as the kernel itself would
-    /// (`RTS2RTS_QP`). It counted in the port's set before, which sysfs shows as `hw_counters`. One
-    /// call into the kernel.
+    /// Makes a verbs queue pair count in this set from now on, like the kernel itself
+    /// (`RTS2RTS_QP`). Before, it counted in the port's set, which sysfs shows as `hw_counters`.
+    /// One call into the kernel.
     ///
-    /// The set must outlive that: a card may give its number to another. While the queue pair names
-    /// it, it refuses to go.
+    /// The set must outlive that use, because an HCA may give its number to another set. The set
+    /// cannot be freed while the queue pair names it.
     ///
     /// # Errors
     /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Object::query`].
@@ -107,8 +108,8 @@ impl QueueCounters {
             .set(qpc::ST.within(rts2rts_qp_in::QPC), service(T::QP_TYPE))
             .set(qpc::COUNTER_SET_ID.within(rts2rts_qp_in::QPC), self.number)
             .run(context, "mlx5dv_devx_qp_modify", |command, reply| {
-                // SAFETY: the queue pair is alive, and both buffers live through the call and are as
-                // long as they are said to be.
+                // SAFETY: the queue pair is alive, and both buffers live through the call and are
+                // as long as they are said to be.
                 unsafe {
                     mlx5dv_devx_qp_modify(
                         qp.as_raw().as_ptr(),
@@ -123,7 +124,7 @@ impl QueueCounters {
     }
 }
 
-/// QPC's `st` of a queue pair of verbs.
+/// Returns the QPC field `st` of a verbs queue pair.
 fn service(qp_type: u32) -> u32 {
     match qp_type {
         ibv_qp_type::IBV_QPT_RC => 0,
@@ -143,8 +144,8 @@ impl fmt::Debug for QueueCounters {
 
 macro_rules! counts {
     ($($(#[$meta:meta])* $name:ident: $field:ident,)*) => {
-        /// What a [set of counters](QueueCounters) counted, in 32 bits each, which wrap. It prints
-        /// what is not zero, by name.
+        /// The counts of a [set of counters](QueueCounters), in 32 bits each, which wrap. `Display`
+        /// lists the counts that are not zero, by name.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct QueueCounts {
@@ -156,7 +157,7 @@ macro_rules! counts {
                 Self { $($name: get(counter::$field),)* }
             }
 
-            /// Every counter by name.
+            /// Iterates over all counters by name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
@@ -171,25 +172,25 @@ counts! {
     rx_read_requests: RX_READ_REQUESTS,
     /// Atomics that arrived.
     rx_atomic_requests: RX_ATOMIC_REQUESTS,
-    /// Dynamic connections that were let in.
+    /// Dynamic connections that were accepted.
     rx_dct_connect: RX_DCT_CONNECT,
-    /// Messages or frames for which no receive was posted.
+    /// Messages or packets for which no receive was posted.
     out_of_buffer: OUT_OF_BUFFER,
-    /// Packets that came before others that should have.
+    /// Packets that arrived out of order.
     out_of_sequence: OUT_OF_SEQUENCE,
     /// Requests that had been executed before.
     duplicate_request: DUPLICATE_REQUEST,
-    /// Times that the peer had no receive posted, and was asked again.
+    /// Retries because the peer had no receive posted.
     rnr_nak_retry_err: RNR_NAK_RETRY_ERR,
-    /// Times that the peer asked for packets again.
+    /// Retransmissions that the peer requested.
     packet_seq_err: PACKET_SEQ_ERR,
-    /// Times that an answer of the peer showed that one before it was lost.
+    /// Lost packets that a later response of the peer revealed.
     implied_nak_seq_err: IMPLIED_NAK_SEQ_ERR,
-    /// Times that the peer did not answer in time, and was asked again.
+    /// Retries because the peer did not respond in time.
     local_ack_timeout_err: LOCAL_ACK_TIMEOUT_ERR,
     /// Receives that were too short.
     resp_local_length_error: RESP_LOCAL_LENGTH_ERROR,
-    /// Requests of a length that cannot be.
+    /// Requests with an invalid length.
     req_local_length_error: REQ_LOCAL_LENGTH_ERROR,
     /// Receives that could not be read.
     resp_local_qp_error: RESP_LOCAL_QP_ERROR,
@@ -197,7 +198,7 @@ counts! {
     local_operation_error: LOCAL_OPERATION_ERROR,
     /// Receives whose memory cannot be written.
     resp_local_protection: RESP_LOCAL_PROTECTION,
-    /// Requests whose memory cannot be reached.
+    /// Requests whose memory cannot be accessed.
     req_local_protection: REQ_LOCAL_PROTECTION,
     /// Receives that completed with an error.
     resp_cqe_error: RESP_CQE_ERROR,
@@ -205,7 +206,7 @@ counts! {
     req_cqe_error: REQ_CQE_ERROR,
     /// Binds of memory windows, and changes of keys, that were refused.
     req_mw_binding: REQ_MW_BINDING,
-    /// Answers that made no sense.
+    /// Invalid responses.
     req_bad_response: REQ_BAD_RESPONSE,
     /// Requests that the peer found invalid.
     req_remote_invalid_request: REQ_REMOTE_INVALID_REQUEST,
@@ -217,7 +218,7 @@ counts! {
     resp_remote_access_errors: RESP_REMOTE_ACCESS_ERRORS,
     /// Requests that the peer could not carry out.
     req_remote_operation_errors: REQ_REMOTE_OPERATION_ERRORS,
-    /// Requests that were given up, because the peer did not answer.
+    /// Requests that failed because the peer did not respond.
     req_transport_retries_exceeded: REQ_TRANSPORT_RETRIES_EXCEEDED,
     /// Completion queues that overran.
     cq_overflow: CQ_OVERFLOW,

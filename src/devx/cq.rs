@@ -1,4 +1,4 @@
-//! Completion queues that are made by command.
+//! Completion queues that are made by firmware command.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,31 +19,32 @@ use crate::ring::source::{CompletionView, CqCheck, CqObject, CqOwner};
 use crate::ring::{CompletionSource, Titles};
 use crate::verbs::{Context, CqeSize, Error, Result};
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "completion queue";
-/// The last byte of a CQE that the card has not written: opcode invalid, and the owner that the first
-/// lap is not (`mlx5dv.h`, `MLX5_CQE_INVALID`).
+/// The last byte of a CQE that the HCA has not written: opcode invalid, and the owner bit that the
+/// first lap does not use (`mlx5dv.h`, `MLX5_CQE_INVALID`).
 const UNWRITTEN: u8 = 0xf1;
 
 /// A completion queue that was made by CREATE_CQ.
 ///
-/// [`Completions`](crate::ring::Completions) reads it as one of verbs, and queue pairs that were made
-/// by command complete on it. Verbs cannot: libibverbs and kernel take a `struct ibv_cq`, an object of
-/// the kernel's own that stands for a CQ which its driver has made, and none can be had for another.
+/// [`Completions`](crate::ring::Completions) reads it like a verbs CQ, and queue pairs that were
+/// made by command complete on it. Verbs queue pairs cannot use it: libibverbs and the kernel take
+/// a `struct ibv_cq`, a kernel object for a CQ that the kernel's driver has made. There is no such
+/// object for other CQs.
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
 }
 
-/// What is behind it.
+/// The shared state of a completion queue.
 pub(crate) struct CqInner {
-    /// Destroyed before what it works on is given back.
+    /// Dropped first, so the CQ is destroyed before its memory and UAR are released.
     object: Object,
     number: u32,
     entries: u32,
     size: CqeSize,
     ignores_overrun: bool,
     layout: Layout,
-    /// Of the enhanced layout: what compressed CQEs may be like that come next.
+    /// For the enhanced layout: the title CQEs that the next compressed CQEs may refer to.
     titles: Mutex<Titles>,
     taken: AtomicBool,
     events: Arc<AtomicU32>,
@@ -51,16 +52,16 @@ pub(crate) struct CqInner {
     memory: Memory,
 }
 
-/// What the card writes to it, and where.
+/// The layout of the CQEs that the HCA writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// A CQE for each completion.
+    /// One CQE for each completion.
     Usual,
-    /// Blocks of alike ones.
+    /// Blocks of mini-CQEs for similar completions.
     Compressed(CqeCompression),
-    /// Alike ones behind the one that they are like.
+    /// Mini-CQEs for completions that are like their title CQE.
     Enhanced(CqeCompression),
-    /// The last one.
+    /// One slot, which holds the last CQE.
     Collapsed,
 }
 
@@ -72,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// Whether the device has it.
+    /// Checks that the device supports the layout.
     fn check(self, context: &Context, entries: u32, size: CqeSize) -> Result<()> {
         let require =
             |field| context.capabilities().require(Group::General, field, "the CQ's layout");
@@ -97,7 +98,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Its fields of the context.
+    /// Returns the layout's fields of the context.
     fn fields(self) -> [(Field, u64); 4] {
         // `cqc.mini_cqe_res_format`
         let format = match self.compression() {
@@ -114,20 +115,20 @@ impl Layout {
     }
 }
 
-/// Entries of the largest CQ of the enhanced layout: more laps than 256 are told apart by 24 bits of
-/// counters.
+/// The most entries of a CQ in the enhanced layout. 24 bits of counters tell no more than 256 laps
+/// apart.
 const MOST_ENHANCED: u32 = 1 << 16;
 
 impl CompletionQueue {
-    /// A completion queue of at least `entries` entries of 64 bytes, to be polled.
+    /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
-    /// As [`CompletionQueueBuilder::build`].
+    /// Those of [`CompletionQueueBuilder::build`].
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }
 
-    /// A completion queue of at least `entries` entries, with more to choose.
+    /// Creates a builder for a completion queue of at least `entries` entries.
     pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
         CompletionQueueBuilder {
             context: context.clone(),
@@ -143,47 +144,47 @@ impl CompletionQueue {
         }
     }
 
-    /// Its number, by which commands name it. 24 bits.
+    /// Returns the number by which commands name the queue. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// How many completions it holds: a power of two, at least what was asked for.
+    /// Returns how many completions it holds: a power of two, at least what was asked for.
     pub fn capacity(&self) -> u32 {
         self.inner.entries
     }
 
-    /// The size of its entries.
+    /// Returns the size of its entries.
     pub fn cqe_size(&self) -> CqeSize {
         self.inner.size
     }
 
-    /// Whether the card writes to it without a look at how far it was read.
+    /// Returns whether the HCA writes CQEs without checking the consumer index.
     pub fn ignores_overrun(&self) -> bool {
         self.inner.ignores_overrun
     }
 
-    /// How the card compresses what it writes to it, if it does, in either layout.
+    /// Returns how the HCA compresses CQEs, in either layout; `None` if it does not.
     pub fn compression(&self) -> Option<CqeCompression> {
         self.inner.layout.compression()
     }
 
-    /// Says that an event of its completions was taken that no
-    /// [`EventChannel`](super::EventChannel) has read: an eventfd was signaled. To be called before the
-    /// next [`arm`](crate::ring::Completions::arm): the card tells late requests from new ones by the
-    /// number of events.
+    /// Counts one completion event that no [`EventChannel`](super::EventChannel) has read, because
+    /// it signaled an eventfd. Call it before the next [`arm`](crate::ring::Completions::arm): the
+    /// HCA uses the number of events to tell late requests from new ones.
     pub fn event_taken(&self) {
         self.inner.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The page of registers that it is armed by.
+    /// Returns the UAR page whose doorbell arms the queue.
     pub fn uar(&self) -> &Uar {
         &self.inner.uar
     }
 
-    /// Moderates its events, as [verbs'](crate::verbs::CompletionQueue::moderate): one that was asked for comes
-    /// when so many completions have, or when so much time has passed since the first of them; whole
-    /// microseconds, up to 4095. Zero of either ends moderation. MODIFY_CQ.
+    /// Moderates its events, like [the verbs method](crate::verbs::CompletionQueue::moderate). A
+    /// requested event comes after `completions` completions, or when `period` has passed since the
+    /// first of them. The period is in whole microseconds, up to 4095. Zero of either ends
+    /// moderation. MODIFY_CQ.
     ///
     /// # Errors
     /// [`Error::Attribute`] for a longer time, [`Error::Refused`].
@@ -199,11 +200,11 @@ impl CompletionQueue {
                 [(cqc::CQ_PERIOD, period), (cqc::CQ_MAX_COUNT, completions)],
             )
             .reply(modify_cq_out::SIZE);
-        // SAFETY: the fields that are selected say when events come, and nothing else.
+        // SAFETY: the selected fields only change when events come.
         unsafe { self.inner.object.modify(&change) }.map(|_| ())
     }
 
-    /// Its context as the card shows it, laid out as [`cqc`](super::ifc::cqc). QUERY_CQ.
+    /// Returns the context from the HCA, laid out as [`cqc`](super::ifc::cqc). QUERY_CQ.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -211,27 +212,27 @@ impl CompletionQueue {
         self.inner.query()
     }
 
-    /// The object, for commands that this crate does not wrap.
+    /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.inner.object
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 }
 
-/// Where events of a CQ go.
+/// The event queue of a CQ.
 #[derive(Clone, Copy, Debug)]
 enum EventQueue {
-    /// To the event queue of a completion vector.
+    /// The event queue of a completion vector.
     Vector(u32),
-    /// To that of this number.
+    /// The event queue of this number.
     Number(u32),
 }
 
-/// What a completion queue is to be like.
+/// Builder for [`CompletionQueue`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct CompletionQueueBuilder {
@@ -248,37 +249,37 @@ pub struct CompletionQueueBuilder {
 }
 
 impl CompletionQueueBuilder {
-    /// The size of its entries; 64 bytes if not called.
+    /// Sets the size of the entries; 64 bytes if not called.
     pub fn cqe_size(mut self, size: CqeSize) -> Self {
         self.cqe_size = size;
         self
     }
 
-    /// Lets the card write to it without a look at how far it was read, as
-    /// [verbs'](crate::verbs::CompletionQueueBuilder::ignore_overrun) does.
+    /// Lets the HCA write CQEs without checking the consumer index, like [the verbs
+    /// method](crate::verbs::CompletionQueueBuilder::ignore_overrun).
     pub fn ignore_overrun(mut self) -> Self {
         self.ignores_overrun = true;
         self
     }
 
-    /// Lets the card write completions that are alike as blocks of short ones, as
-    /// [that of verbs](crate::verbs::CompletionQueueBuilder::compression) says; none if not called.
+    /// Lets the HCA write similar completions as blocks of mini-CQEs, like [the verbs
+    /// method](crate::verbs::CompletionQueueBuilder::compression). Not compressed if not called.
     pub fn compression(mut self, format: CqeCompression) -> Self {
         self.layout = Layout::Compressed(format);
         self
     }
 
-    /// The same in the enhanced layout: a completion that is like the one before is a short one, whenever
-    /// it comes, and there are seven to a slot. Up to 65,536 entries. Polls look more closely at what
-    /// is not short.
+    /// Compresses completions in the enhanced layout. Each completion that is like the one before
+    /// becomes a mini-CQE, at any time, seven to a slot. Up to 65,536 entries. Polls take longer
+    /// for CQEs that are not compressed.
     pub fn enhanced_compression(mut self, format: CqeCompression) -> Self {
         self.layout = Layout::Enhanced(format);
         self
     }
 
-    /// Has every CQE take the place of the one before, for
-    /// [`CollapsedCompletions`](crate::ring::CollapsedCompletions): of one send queue, it is known up
-    /// to where it is done. The card then ignores overruns. One entry is enough.
+    /// Makes every CQE overwrite the one before, for
+    /// [`CollapsedCompletions`](crate::ring::CollapsedCompletions). The last CQE then tells how far
+    /// one send queue has completed. The HCA ignores overruns. One entry is enough.
     pub fn collapsed(mut self) -> Self {
         self.layout = Layout::Collapsed;
         self.ignores_overrun = true;
@@ -291,41 +292,40 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// The completion vector (interrupt) that its events use; 0 if not called.
+    /// Sets the completion vector (interrupt) of its events; 0 if not called.
     pub fn vector(mut self, vector: u32) -> Self {
         self.event_queue = EventQueue::Vector(vector);
         self
     }
 
-    /// The number of the event queue that its events go to, instead of that of a
-    /// [vector](Self::vector).
+    /// Sends its events to the event queue of this number, not to that of a [vector](Self::vector).
     pub fn event_queue(mut self, number: u32) -> Self {
         self.event_queue = EventQueue::Number(number);
         self
     }
 
-    /// The page of registers that it is armed by, which queue pairs may ring on, too. If not called,
-    /// one that all share ([`UarKind::NonCached`]), or its own.
+    /// Sets the UAR page whose doorbell arms the queue; queue pairs may ring on it, too. If not
+    /// called: the shared page ([`UarKind::NonCached`]), or a page of its own.
     pub fn uar(mut self, uar: &Uar) -> Self {
         self.uar = Some(uar.clone());
         self
     }
 
-    /// Where its ring lies: `offset` bytes into a umem, a multiple of 4096. If not called, in one of
-    /// its own.
+    /// Puts the ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
+    /// umem of its own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
         self.ring = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
-    /// called, in a umem of its own.
+    /// Puts the doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
+    /// called, the record has a umem of its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
         self.record = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Bytes of the ring that it will have: what a umem needs from the ring's offset on.
+    /// Returns the size of the ring in bytes, which a umem needs from the ring's offset on.
     pub fn ring_bytes(&self) -> usize {
         self.ring_entries() as usize * self.cqe_size.bytes()
     }
@@ -334,12 +334,13 @@ impl CompletionQueueBuilder {
         self.entries.max(1).checked_next_power_of_two().unwrap_or(1 << 31)
     }
 
-    /// Makes the queue. CREATE_CQ.
+    /// Creates the queue. CREATE_CQ.
     ///
     /// # Errors
-    /// [`Error::Attribute`] where the entries or the vector are out of the device's range, or a place
-    /// is not to be had; [`Error::Call`] with the memory lock limit named; [`Error::Refused`],
-    /// [`Error::Withheld`], [`Error::NoDevx`].
+    /// - [`Error::Attribute`]: the entries or the vector are out of the device's range, or a place
+    ///   is in use, misaligned or out of range.
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
     pub fn build(self) -> Result<CompletionQueue> {
         let context = &self.context;
         let log_most = context.capabilities().require_at_least(
@@ -365,7 +366,7 @@ impl CompletionQueueBuilder {
         };
         let bytes = entries as usize * self.cqe_size.bytes();
         let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: the places were just taken, and no queue is there yet.
+        // SAFETY: this call has just taken both parts, and the queue does not exist yet.
         unsafe {
             memory.ring.fill(UNWRITTEN);
             memory.record.fill(0);
@@ -394,8 +395,8 @@ impl CompletionQueueBuilder {
             .set(create_cq_in::CQ_UMEM_ID, memory.ring.umem())
             .set(create_cq_in::CQ_UMEM_OFFSET, memory.ring.offset())
             .reply(create_cq_out::SIZE);
-        // SAFETY: ring and record are parts of umems that nothing else may take while `inner` holds
-        // them. `inner` keeps the UAR, and drops all after the CQ.
+        // SAFETY: ring and doorbell record are parts of umems that no other user can take while
+        // `inner` holds them. `inner` keeps the UAR, and drops it and the parts after the CQ.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
         let number = object.reply().get(create_cq_out::CQN) as u32;
@@ -416,7 +417,7 @@ impl CompletionQueueBuilder {
     }
 }
 
-/// The number of the event queue of a completion vector.
+/// Returns the number of the event queue of a completion vector.
 fn event_queue(context: &Context, vector: u32) -> Result<u32> {
     let vectors = context.completion_vectors();
     if vector >= vectors {
@@ -426,7 +427,7 @@ fn event_queue(context: &Context, vector: u32) -> Result<u32> {
     super::event_queue_number(context, vector)
 }
 
-/// Whole microseconds of a moderation period: 12 bits.
+/// Converts a moderation period to whole microseconds: 12 bits.
 fn microseconds(period: Duration) -> Result<u16> {
     u16::try_from(period.as_micros()).ok().filter(|it| *it <= 0xfff).ok_or_else(|| {
         let value = format_args!("{period:?}").to_string();
@@ -466,7 +467,7 @@ impl CqOwner for CqInner {
     }
 
     fn check(&self, _: u32) -> CqCheck {
-        // Failures of CQs that were created by command do not come to the context's event file.
+        // Errors of CQs that were created by command do not reach the context's event file.
         match self.query() {
             Ok(context) => CqCheck::of(&context),
             Err(_) => CqCheck::Unknown,
@@ -478,8 +479,8 @@ impl CqOwner for CqInner {
     }
 }
 
-// SAFETY: the owner keeps the parts of the umems that the CQ lies in, and its page; they are taken, so
-// no other queue of this crate lies there. The claim keeps other readers away.
+// SAFETY: the owner keeps the CQ's parts of the umems and its UAR page. The parts are taken, so no
+// other queue of this crate lies there. The claim keeps other readers away.
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::<CqInner>::clone(&self.inner)

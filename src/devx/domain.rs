@@ -1,4 +1,4 @@
-//! Domains: objects that are nothing but a number to which others belong.
+//! Domains: objects that consist of a number only, to which other objects belong.
 
 use std::any::Any;
 use std::fmt;
@@ -17,24 +17,24 @@ pub(crate) mod sealed {
 
     use crate::verbs::{Context, DomainId, Result};
 
-    /// What stands behind a number, whoever made it.
+    /// An object with a number, made by verbs or by command.
     pub trait Numbered {
-        /// The device it belongs to.
+        /// Returns the device.
         fn context(&self) -> &Context;
-        /// The number, by which commands name it.
+        /// Returns the number by which commands name it.
         ///
         /// # Errors
-        /// Of an object of verbs: what asking libmlx5 for it failed with.
+        /// For a verbs object: the error of querying libmlx5 for the number.
         fn number(&self) -> Result<u32>;
-        /// What keeps it alive.
+        /// Returns an owner that keeps the object alive.
         fn keep(&self) -> Box<dyn Any + Send + Sync>;
-        /// Tells it from others, as long as it lives.
+        /// Returns an identifier that is unique as long as the object exists.
         fn id(&self) -> DomainId;
     }
 }
 pub(crate) use sealed::Numbered;
 
-/// A protection domain, of verbs or made by command: what memory keys and queues belong to.
+/// A protection domain, made by verbs or by command, to which memory keys and queues belong.
 pub trait Domain: Numbered {}
 
 impl Domain for verbs::ProtectionDomain {}
@@ -62,8 +62,8 @@ macro_rules! domain {
     ($(#[$meta:meta])* $name:ident, $create:ident, $size:ident, $number:ident::$field:ident) => {
         $(#[$meta])*
         ///
-        /// Clones are cheap and name the same domain, which goes when the last of them, and the last
-        /// object that stands on it, is gone.
+        /// Clones are cheap and name the same domain. It is freed after its last clone, and the
+        /// last object that uses it, are dropped.
         #[derive(Clone)]
         pub struct $name {
             object: Arc<Object>,
@@ -71,7 +71,7 @@ macro_rules! domain {
         }
 
         impl $name {
-            /// A new domain. One call into the kernel.
+            /// Creates a new domain. One call into the kernel.
             ///
             /// # Errors
             /// Those of [`Command::create`].
@@ -83,17 +83,17 @@ macro_rules! domain {
                 Ok(Self { object: Arc::new(object), number })
             }
 
-            /// Its number, by which commands name it. 24 bits.
+            /// Returns its number, by which commands name it. 24 bits.
             pub fn number(&self) -> u32 {
                 self.number
             }
 
-            /// The device it belongs to.
+            /// Returns the device.
             pub fn context(&self) -> &Context {
                 self.object.context()
             }
 
-            /// The object behind it, for commands that this crate does not wrap.
+            /// Returns the object behind it, for commands that this crate does not wrap.
             pub fn object(&self) -> &Object {
                 &self.object
             }
@@ -128,20 +128,20 @@ macro_rules! domain {
 }
 
 domain! {
-    /// A protection domain made by command (`ALLOC_PD`): its queues reach the memory of its keys, and
-    /// no other. Whatever takes one by verbs takes this too, if it is itself made by command.
+    /// A protection domain made by command (`ALLOC_PD`): its queues only reach the memory of its
+    /// keys. Objects made by command accept it wherever they accept a verbs domain.
     ProtectionDomain, ALLOC_PD, alloc_pd_in, alloc_pd_out::PD
 }
 
 domain! {
-    /// A domain of extended reliable connections made by command (`ALLOC_XRCD`): of one process, as
-    /// nothing leads other processes to it.
+    /// A domain of extended reliable connections made by command (`ALLOC_XRCD`). It belongs to one
+    /// process: other processes cannot open it.
     XrcDomain, ALLOC_XRCD, alloc_xrcd_in, alloc_xrcd_out::XRCD
 }
 
 domain! {
-    /// A transport domain (`ALLOC_TRANSPORT_DOMAIN`): what Ethernet's interfaces belong to, those that
-    /// send ([`Tis`](super::Tis)) and those that receive ([`Tir`](super::Tir)).
+    /// A transport domain (`ALLOC_TRANSPORT_DOMAIN`), to which Ethernet's sending interfaces
+    /// ([`Tis`](super::Tis)) and receiving interfaces ([`Tir`](super::Tir)) belong.
     TransportDomain, ALLOC_TRANSPORT_DOMAIN, alloc_transport_domain_in,
     alloc_transport_domain_out::TRANSPORT_DOMAIN
 }

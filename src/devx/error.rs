@@ -1,4 +1,4 @@
-//! Why a command did not do what it was to: refused by the card, or withheld by the kernel.
+//! Errors of commands: refused by the HCA, or withheld by the kernel.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{Field, cmd_in, opcode, status};
 use super::command::{Command, Hex, Name, outcome};
 use crate::verbs::{Errno, Error, Result};
 
-/// A field that was set in a command, and what it was set to.
+/// A field that was set in a command, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     field: Field,
@@ -29,12 +29,12 @@ impl Sent {
         Sent { field, value: Value::Bytes(bytes.to_vec()) }
     }
 
-    /// The field, as it lies in the command.
+    /// Returns the field, as it lies in the command.
     pub fn field(&self) -> Field {
         self.field
     }
 
-    /// Its number; `None` if bytes were copied into it.
+    /// Returns its number; `None` if bytes were copied into it.
     pub fn value(&self) -> Option<u64> {
         match self.value {
             Value::Number(value) => Some(value),
@@ -42,7 +42,7 @@ impl Sent {
         }
     }
 
-    /// Name and value, for maps.
+    /// Returns name and value, for maps.
     pub(super) fn parts(&self) -> (impl fmt::Debug, impl fmt::Debug) {
         (Plain(self.field.path()), Plain(&self.value))
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Prints in `Debug` what it prints in `Display`.
+/// Formats in `Debug` like in `Display`.
 struct Plain<T>(T);
 
 impl<T: fmt::Display> fmt::Debug for Plain<T> {
@@ -73,13 +73,13 @@ impl<T: fmt::Display> fmt::Debug for Plain<T> {
     }
 }
 
-/// What a command said, for errors.
+/// The contents of a command, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     opcode: u16,
     op_mod: u16,
     sent: Vec<Sent>,
-    /// The whole command, where nothing was set by name.
+    /// The whole command, if no field was set by name.
     raw: Vec<u8>,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// A command that the card refused.
+/// A command that the HCA refused.
 ///
 /// The syndrome tells the vendor which of its checks failed; no list of them is public.
 #[derive(Clone, PartialEq, Eq)]
@@ -121,37 +121,37 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// Its opcode.
+    /// Returns its opcode.
     pub fn opcode(&self) -> u16 {
         self.asked.opcode
     }
 
-    /// Its opcode's name, where that is known.
+    /// Returns its opcode's name, where that is known.
     pub fn name(&self) -> Option<&'static str> {
         opcode::name(self.asked.opcode)
     }
 
-    /// The opcode's modifier.
+    /// Returns the opcode's modifier.
     pub fn op_mod(&self) -> u16 {
         self.asked.op_mod
     }
 
-    /// The status, one of [`ifc::status`](mlx5_sys::ifc::status).
+    /// Returns the status, one of [`ifc::status`](mlx5_sys::ifc::status).
     pub fn status(&self) -> u8 {
         self.status
     }
 
-    /// The status's name, where that is known.
+    /// Returns the status's name, where that is known.
     pub fn status_name(&self) -> Option<&'static str> {
         status::name(self.status)
     }
 
-    /// Which check failed, in the firmware's own numbers.
+    /// Returns which check failed, in the firmware's own numbers.
     pub fn syndrome(&self) -> u32 {
         self.syndrome
     }
 
-    /// The fields that were set by name, in the order in which they were.
+    /// Returns the fields that were set by name, in the order in which they were.
     pub fn sent(&self) -> &[Sent] {
         &self.asked.sent
     }
@@ -176,7 +176,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// A command that never reached the card, or whose answer never came back.
+/// A command that did not reach the HCA, or whose reply did not come back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WithheldCommand {
     asked: Asked,
@@ -185,27 +185,27 @@ pub struct WithheldCommand {
 }
 
 impl WithheldCommand {
-    /// Its opcode.
+    /// Returns its opcode.
     pub fn opcode(&self) -> u16 {
         self.asked.opcode
     }
 
-    /// The C function that was called.
+    /// Returns the C function that was called.
     pub fn call(&self) -> &'static str {
         self.call
     }
 
-    /// What the kernel said.
+    /// Returns the kernel's errno.
     pub fn errno(&self) -> Errno {
         self.errno
     }
 
-    /// The fields that were set by name, in the order in which they were.
+    /// Returns the fields that were set by name, in the order in which they were.
     pub fn sent(&self) -> &[Sent] {
         &self.asked.sent
     }
 
-    /// Why the kernel does so, and what helps, where it is known.
+    /// Returns why the kernel does so, and what helps, if that is known.
     pub fn cause(&self) -> Option<&'static str> {
         Some(match self.errno.0 {
             libc::EINVAL => {
@@ -263,8 +263,8 @@ impl fmt::Display for WithheldCommand {
     }
 }
 
-/// Tells what was executed from what the card refused and what the kernel withheld. libmlx5 may
-/// turn a refusal into an errno of its own, so the reply is asked first.
+/// Tells executed commands from those that the HCA refused and those that the kernel withheld.
+/// libmlx5 may turn a refusal into an errno of its own, so the reply is checked first.
 pub(super) fn judge(
     command: &Command,
     call: &'static str,
@@ -284,7 +284,7 @@ pub(super) fn judge(
     Err(withheld(command, call, errno))
 }
 
-/// The error of a call that gave no answer of the card.
+/// Returns the error of a call without a reply of the HCA.
 pub(super) fn withheld(command: &Command, call: &'static str, errno: Errno) -> Error {
     Error::Withheld(Box::new(WithheldCommand { asked: Asked::of(command), call, errno }))
 }

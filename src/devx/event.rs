@@ -1,4 +1,4 @@
-//! What happened to an object that was made by command, or to the device.
+//! Events of objects that were made by command, and of the device.
 
 use std::fmt;
 
@@ -13,38 +13,38 @@ pub struct Event {
     pub(super) eqe: Option<[u8; eqe::SIZE]>,
 }
 
-/// What became of a port.
+/// A change of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PortChange {
-    /// It carries traffic no longer.
+    /// The port no longer carries traffic.
     Down,
-    /// It is there and not yet configured.
+    /// The port is up but not configured yet.
     Initialized,
-    /// It carries traffic.
+    /// The port carries traffic.
     Active,
-    /// Its LID is another one.
+    /// The LID has changed.
     Lid,
-    /// Its table of P_Keys is another one.
+    /// The P_Key table has changed.
     Pkeys,
-    /// Its table of GIDs is another one.
+    /// The GID table has changed.
     Gids,
-    /// Something else, by number.
+    /// Another change, by number.
     Other(u8),
 }
 
 impl Event {
-    /// What happened.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// What the program gave when it subscribed.
+    /// Returns the cookie that was passed when subscribing.
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
 
-    /// The 64 bytes that the card wrote to its event queue; `None` on a channel
+    /// Returns the 64 bytes that the HCA wrote to its event queue; `None` on a channel
     /// [without data](super::EventChannel::without_data).
     pub fn bytes(&self) -> Option<&[u8; eqe::SIZE]> {
         self.eqe.as_ref()
@@ -54,7 +54,7 @@ impl Event {
         Some(&self.eqe.as_ref()?[eqe::EVENT_DATA.bytes()])
     }
 
-    /// The number of the queue that it is of. `None` of the port's events, and without data.
+    /// Returns the number of the queue; `None` for port events, and without data.
     pub fn queue(&self) -> Option<u32> {
         let data = self.data()?;
         Some(match self.kind {
@@ -65,13 +65,13 @@ impl Event {
         })
     }
 
-    /// Of a CQ that failed, why: 1 is an overrun, 2 memory that cannot be reached.
+    /// Returns the error of a CQ that failed: 1 is an overrun, 2 inaccessible memory.
     pub fn cq_syndrome(&self) -> Option<u8> {
         let of_cq = self.kind == EventKind::CqError;
         self.data().filter(|_| of_cq).map(|data| cq_error::SYNDROME.get(data) as u8)
     }
 
-    /// Of a change of a port: which, and what became of it (`MLX5_PORT_CHANGE_SUBTYPE_*`).
+    /// Returns the port and its change (`MLX5_PORT_CHANGE_SUBTYPE_*`), for a port event.
     pub fn port(&self) -> Option<(u8, PortChange)> {
         let eqe = self.eqe.as_ref().filter(|_| self.kind == EventKind::PortChange)?;
         let change = match eqe::EVENT_SUB_TYPE.get(eqe) as u8 {

@@ -1,4 +1,4 @@
-//! Event channels: what happens to objects that were made by command, as a stream with a descriptor.
+//! Event channels: events of objects that were made by command, with a descriptor to wait on.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -24,14 +24,14 @@ use crate::verbs::{
 };
 use mlx5_diag::text::EventKind;
 
-/// Tells of events that were subscribed to, of objects that were made by command and of the device.
-/// Clones are cheap and name the same channel.
+/// Reports events, which were subscribed to, of the device and of objects that were made by
+/// command. Clones are cheap and name the same channel.
 ///
 /// Verbs objects report to completion channels and to the context instead. Completions of a CQ that
-/// was made by command come here, if it is armed: the order that loses nothing is to
-/// [arm](crate::ring::Completions::arm), to poll until the queue is empty, and then to wait.
+/// was made by command come here, if it is armed. This order loses no completion:
+/// [arm](crate::ring::Completions::arm), poll until the queue is empty, then wait.
 ///
-/// Events of an object that are here when it is destroyed stay. Subscriptions end with the object, or
+/// Unread events of an object stay after it is destroyed. Subscriptions end with the object, or
 /// with the channel.
 #[derive(Clone)]
 pub struct EventChannel {
@@ -41,34 +41,34 @@ pub struct EventChannel {
 struct Inner {
     channel: NonNull<mlx5dv_devx_event_channel>,
     omits: bool,
-    /// By what the kernel was given as cookie.
+    /// Indexed by the cookie that the kernel got.
     subscriptions: Mutex<Vec<Subscription>>,
     context: Context,
 }
 
-/// What was subscribed to, once.
+/// One subscription.
 #[derive(Clone)]
 struct Subscription {
     kind: EventKind,
     cookie: u64,
-    /// Of a CQ: its events that were read.
+    /// For a CQ: the number of its events that were read.
     taken: Option<Arc<AtomicU32>>,
 }
 
-// SAFETY: the channel is a descriptor, which several threads may read; all else is Send and Sync.
+// SAFETY: the channel is a descriptor, which several threads may read. All other fields are `Send`.
 unsafe impl Send for Inner {}
 // SAFETY: several threads may read the descriptor at once; the kernel gives each event to one. All
-// else is `Sync`.
+// other fields are `Sync`.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here.
+        // SAFETY: this crate created the channel and destroys it once, here.
         unsafe { mlx5dv_devx_destroy_event_channel(self.channel.as_ptr()) };
     }
 }
 
-/// What can be subscribed to: an object that was made by command, of any type.
+/// A source of events: an object of any type that was made by command.
 ///
 /// Implemented by this crate only.
 pub trait EventSource: sealed::Source {}
@@ -80,10 +80,10 @@ pub(crate) mod sealed {
     use super::Object;
 
     pub trait Source {
-        /// The object.
+        /// Returns the object.
         fn object(&self) -> &Object;
 
-        /// Where events of completions that were read are counted.
+        /// Returns the counter of completion events that were read.
         fn taken(&self) -> Option<Arc<AtomicU32>> {
             None
         }
@@ -119,7 +119,7 @@ sources! {
 }
 
 impl EventChannel {
-    /// A channel whose events come with what the card wrote.
+    /// Creates a channel whose events carry the HCA's event data.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -127,8 +127,8 @@ impl EventChannel {
         EventChannel::open(context, false)
     }
 
-    /// A channel that says of each event only that it happened. Of each subscription there is one
-    /// unread event at most, however often it happens, so none is ever lost.
+    /// Creates a channel whose events carry no data. Each subscription has at most one unread
+    /// event, however often it happens, so none is ever lost.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -148,11 +148,11 @@ impl EventChannel {
         Ok(channel)
     }
 
-    /// From now on, events of that kind of `source` come here, with `cookie`. Two subscriptions to the
-    /// same give two events.
+    /// Subscribes to events of that kind of `source`. They come here with `cookie`. Subscribing
+    /// twice gives each event twice.
     ///
     /// # Errors
-    /// [`Error::Call`]: EINVAL for a kind that the card does not offer of objects.
+    /// [`Error::Call`]: EINVAL for a kind that the HCA does not offer of objects.
     /// [`Error::Attribute`] for an object of another opened device.
     pub fn subscribe(&self, source: &impl EventSource, kind: EventKind, cookie: u64) -> Result<()> {
         self.check(source.object())?;
@@ -160,7 +160,7 @@ impl EventChannel {
         self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
     }
 
-    /// From now on, events of that kind of the device come here, such as
+    /// Subscribes to events of that kind of the device, such as
     /// [`PortChange`](EventKind::PortChange).
     ///
     /// # Errors
@@ -169,7 +169,8 @@ impl EventChannel {
         self.enter(std::ptr::null_mut(), Subscription { kind, cookie, taken: None })
     }
 
-    /// The kernel knows objects by handles of the opened device.
+    /// Checks that the object belongs to this opened device, because the kernel finds it by a
+    /// handle.
     fn check(&self, object: &Object) -> Result<()> {
         if object.context().as_raw() == self.context().as_raw() {
             return Ok(());
@@ -181,13 +182,13 @@ impl EventChannel {
 
     fn enter(&self, object: *mut mlx5dv_devx_obj, subscription: Subscription) -> Result<()> {
         let mut event = subscription.kind.number();
-        // Entered first: its events may come before the call returns.
+        // Entered first, because events may come before the call returns.
         let mut subscriptions = self.subscriptions();
         let key = subscriptions.len();
         subscriptions.push(subscription);
         drop(subscriptions);
-        // SAFETY: the channel is alive, and so is the object, if there is one; the list has one
-        // number. What the kernel refuses is not followed by events, so its entry says nothing.
+        // SAFETY: the channel is alive, and so is the object, if there is one. The list has one
+        // number. A refused subscription has no events, so its entry does no harm.
         let result = unsafe {
             mlx5dv_devx_subscribe_devx_event(
                 self.as_raw().as_ptr(),
@@ -200,9 +201,10 @@ impl EventChannel {
         explain(check("mlx5dv_devx_subscribe_devx_event", result))
     }
 
-    /// From now on, each event of that kind of `source`, or of the device, adds one to an eventfd,
-    /// which the kernel keeps, and does not come here. Whoever sleeps on completions so
-    /// [says](crate::ring::Completions::event_taken) when one was taken.
+    /// Subscribes an eventfd to events of that kind of `source`, or of the device. Each event adds
+    /// one to the eventfd, which the kernel keeps, and does not come here. A program that waits for
+    /// completions in this way reports each one by
+    /// [`event_taken`](crate::ring::Completions::event_taken).
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.
@@ -228,10 +230,10 @@ impl EventChannel {
         explain(check("mlx5dv_devx_subscribe_devx_event_fd", result))
     }
 
-    /// The next event, or `None` if none comes within `timeout`.
+    /// Returns the next event, or `None` if none comes within `timeout`.
     ///
     /// # Errors
-    /// As [`try_event`](Self::try_event).
+    /// Those of [`try_event`](Self::try_event).
     pub fn wait(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = deadline(timeout);
         loop {
@@ -244,19 +246,19 @@ impl EventChannel {
         }
     }
 
-    /// The next event, if there is one: for event loops, which wait for the channel's
+    /// Returns the next event, if there is one. For event loops, which wait for the channel's
     /// [descriptor](AsFd). One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: what was
-    /// waited for may have happened. Those that are there can be read on.
+    /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
+    /// awaited event may be among them. The remaining events can still be read.
     pub fn try_event(&self) -> Result<Option<Event>> {
         const CALL: &str = "mlx5dv_devx_get_event";
-        // The cookie, and what the card wrote.
+        // The cookie, and the HCA's event data.
         let mut room = [0u64; 1 + eqe::SIZE / 8];
         loop {
-            // SAFETY: the channel is alive, and there is as much room as said, aligned for the
-            // cookie.
+            // SAFETY: the channel is alive, and the buffer has the length that is passed and the
+            // alignment of the cookie.
             let got = unsafe {
                 let to = room.as_mut_ptr().cast();
                 mlx5dv_devx_get_event(self.as_raw().as_ptr(), to, size_of_val(&room))
@@ -289,26 +291,26 @@ impl EventChannel {
         self.inner.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor that becomes readable when an event is there. It is non-blocking, and stays
-    /// open as long as the channel.
+    /// Returns the descriptor that becomes readable when an event is there. It is non-blocking, and
+    /// stays open as long as the channel.
     pub fn fd(&self) -> RawFd {
         // SAFETY: the channel is alive, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).fd }
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_event_channel> {
         self.inner.channel
     }
 }
 
-/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous runtimes
-/// can wait for it; [`try_event`](EventChannel::try_event) reads it.
+/// The descriptor is readable when an event is there. It is non-blocking, so `poll`, `epoll` and
+/// asynchronous runtimes can wait for it. [`try_event`](EventChannel::try_event) reads the event.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: it stays open as long as the channel.
@@ -331,7 +333,7 @@ impl fmt::Debug for EventChannel {
     }
 }
 
-/// Says why a subscription is refused, where there is one reason above all.
+/// Adds the most likely reason to the error of a refused subscription.
 fn explain(result: Result<()>) -> Result<()> {
     result.map_err(|error| {
         let cause = match error.errno() {
@@ -345,7 +347,7 @@ fn explain(result: Result<()>) -> Result<()> {
     })
 }
 
-/// Says what it means that events were lost.
+/// Adds an explanation to the error for lost events.
 fn lost(error: Error) -> Error {
     let overflow = error.errno() == Some(Errno(libc::EOVERFLOW));
     let cause = "the kernel had no room for events; look at all that was subscribed to";

@@ -1,5 +1,4 @@
-//! Event queues: which one a completion vector leads to, and those that a program could have of its
-//! own.
+//! Event queues: the one behind a completion vector, and dedicated ones of a program.
 
 use std::ptr::NonNull;
 
@@ -11,15 +10,15 @@ use mlx5_sys::dv::{
 use super::command::{Command, Reply};
 use crate::verbs::{Cause, Context, Errno, Error, Result};
 
-/// The number of the card's event queue that a completion vector leads to, as CREATE_CQ wants it.
-/// Vectors are numbered from 0; the kernel shares its event queues among all programs. One call into
-/// the kernel.
+/// Returns the number of the event queue behind a completion vector, as CREATE_CQ takes it. Vectors
+/// are numbered from 0. The kernel shares its event queues among all programs. One call into the
+/// kernel.
 ///
 /// # Errors
-/// [`Error::Call`]: EINVAL for a vector that there is not.
+/// [`Error::Call`]: EINVAL for a vector that does not exist.
 pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
     let mut number = 0;
-    // SAFETY: the context is open, and the number is there.
+    // SAFETY: the context is open, and `number` lives through the call.
     let result = unsafe {
         mlx5_sys::dv::mlx5dv_devx_query_eqn(context.as_raw().as_ptr(), vector, &mut number)
     };
@@ -27,7 +26,7 @@ pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
     Ok(number)
 }
 
-/// What stands in the way of vectors and event queues of a program's own.
+/// Adds to an error why a program cannot have its own vectors and event queues.
 fn only_vfio(error: Error) -> Error {
     let cause = "the kernel's driver has all interrupts of the device; libmlx5 offers this on a \
                  device that a program drives by VFIO alone";
@@ -37,21 +36,22 @@ fn only_vfio(error: Error) -> Error {
 
 /// An interrupt of the device, as an eventfd.
 ///
-/// libmlx5 has them on devices that a program drives by VFIO, without the kernel's driver. On others,
-/// completions and events come to a program by an [`EventChannel`](super::EventChannel).
+/// libmlx5 offers them on devices that a program drives by VFIO, without the kernel's driver. On
+/// other devices, completions and events come to a program by an
+/// [`EventChannel`](super::EventChannel).
 #[derive(Debug)]
 pub struct MsiVector {
     vector: NonNull<mlx5dv_devx_msi_vector>,
     _context: Context,
 }
 
-// SAFETY: a number and a descriptor, which do not change.
+// SAFETY: the vector consists of a number and a descriptor, which do not change.
 unsafe impl Send for MsiVector {}
 // SAFETY: number and descriptor do not change.
 unsafe impl Sync for MsiVector {}
 
 impl MsiVector {
-    /// Takes one.
+    /// Allocates an interrupt vector.
     ///
     /// # Errors
     /// [`Error::Call`], with EOPNOTSUPP where the kernel drives the device.
@@ -62,29 +62,29 @@ impl MsiVector {
         Ok(MsiVector { vector: vector.map_err(only_vfio)?, _context: context.clone() })
     }
 
-    /// Its number, as CREATE_EQ wants it (`eqc.intr`).
+    /// Returns its number, as CREATE_EQ takes it (`eqc.intr`).
     pub fn number(&self) -> i32 {
-        // SAFETY: it lives, and the field does not change.
+        // SAFETY: the vector is alive, and the field does not change.
         unsafe { self.vector.as_ref() }.vector
     }
 
-    /// The eventfd that counts interrupts.
+    /// Returns the eventfd that counts interrupts.
     pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        // SAFETY: it stays open as long as the vector.
+        // SAFETY: the descriptor stays open as long as the vector.
         unsafe { std::os::fd::BorrowedFd::borrow_raw(self.vector.as_ref().fd) }
     }
 }
 
 impl Drop for MsiVector {
     fn drop(&mut self) {
-        // SAFETY: taken by this crate, given back once, here.
+        // SAFETY: this crate allocated the vector and frees it once, here.
         unsafe { mlx5dv_devx_free_msi_vector(self.vector.as_ptr()) };
     }
 }
 
-/// An event queue of the program's own, whose ring it reads itself.
+/// An event queue of the program. The program reads its ring itself.
 ///
-/// As [`MsiVector`]: on devices that a program drives by VFIO.
+/// It needs a device that a program drives by VFIO, like [`MsiVector`].
 #[derive(Debug)]
 pub struct EventQueue {
     queue: NonNull<mlx5dv_devx_eq>,
@@ -92,16 +92,17 @@ pub struct EventQueue {
     _vector: Option<MsiVector>,
 }
 
-// SAFETY: an address, which does not change.
+// SAFETY: the queue is an address, which does not change.
 unsafe impl Send for EventQueue {}
-// SAFETY: the address does not change, and uses of what lies there are `unsafe`.
+// SAFETY: the address does not change, and accesses to the memory there are `unsafe`.
 unsafe impl Sync for EventQueue {}
 
 impl EventQueue {
-    /// Has CREATE_EQ make it. It keeps `vector`, if that is the interrupt that the command names.
+    /// Creates it by CREATE_EQ. It keeps `vector`, if that is the interrupt that the command names.
     ///
     /// # Errors
-    /// As [`Command::create`]; [`Error::Call`] with EOPNOTSUPP where the kernel drives the device.
+    /// Those of [`Command::create`]; [`Error::Call`] with EOPNOTSUPP if the kernel drives the
+    /// device.
     pub fn create(
         context: &Context,
         command: &Command,
@@ -122,7 +123,7 @@ impl EventQueue {
                 )
             };
             made = NonNull::new(queue);
-            // Read before anything else can change it.
+            // Read before another call can change it.
             if made.is_some() { 0 } else { Errno::last().0.max(1) }
         });
         let reply = reply.map_err(|error| match error {
@@ -133,21 +134,21 @@ impl EventQueue {
         Ok(EventQueue { queue, reply, _vector: vector })
     }
 
-    /// What the card answered: the queue's number.
+    /// Returns the HCA's reply, with the queue's number.
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
 
-    /// The ring of 64-byte entries, which the card writes to. It lives as long as `self`.
+    /// Returns the ring of 64-byte entries, which the HCA writes to. It lives as long as `self`.
     pub fn ring(&self) -> *mut u8 {
-        // SAFETY: it lives, and the field does not change.
+        // SAFETY: the queue is alive, and the field does not change.
         unsafe { self.queue.as_ref() }.vaddr.cast()
     }
 }
 
 impl Drop for EventQueue {
     fn drop(&mut self) {
-        // SAFETY: made by this crate, destroyed once, here; its vector goes after it.
+        // SAFETY: this crate made the queue and destroys it once, here, before its vector.
         unsafe { mlx5dv_devx_destroy_eq(self.queue.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! What a function says of itself and its port, where verbs do not tell.
+//! Queries about a PCI function and its port that verbs do not offer.
 
 use std::fmt;
 
@@ -15,15 +15,15 @@ use super::context::ObjectContext;
 use super::group::Group;
 use crate::verbs::{Context, Result};
 
-/// Who made the board.
+/// The vendor of the board, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adapter {
-    /// The vendor's number by IEEE (OUI).
+    /// The IEEE number of the vendor (OUI).
     pub ieee_vendor_id: u32,
-    /// The vendor's number by PCI.
+    /// The PCI number of the vendor.
     pub vendor_id: u16,
-    /// The board's name (PSID), by which firmware is chosen for it.
+    /// The name of the board (PSID), by which its firmware is chosen.
     pub psid: String,
 }
 
@@ -31,7 +31,7 @@ pub struct Adapter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VportState {
-    /// What it was told to be: 0 down, 1 up, 2 as the card's port.
+    /// The state that was requested: 0 down, 1 up, 2 follow the port of the HCA.
     pub admin: u8,
     /// Whether it carries traffic.
     pub up: bool,
@@ -54,10 +54,10 @@ impl fmt::Display for Traffic {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $field:ident;)*) => {
-        /// What went through the function's virtual port, of all its processes together.
+        /// Traffic counters of the function's virtual port, over all processes.
         ///
-        /// RDMA is what the transports send, on InfiniBand as on Ethernet; its `Display` lists what is
-        /// not zero.
+        /// RDMA counters cover the packets of the transports, on InfiniBand and on Ethernet.
+        /// `Display` lists the counters that are not zero.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct VportCounters {
@@ -81,29 +81,29 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets that arrived and were wrong.
+    /// Packets that arrived with an error.
     received_errors = RECEIVED_ERRORS;
     /// Packets that could not be sent.
     sent_errors = TRANSMIT_ERRORS;
-    /// Of RDMA, to a queue pair.
+    /// RDMA packets received by a queue pair.
     received_rdma_unicast = RECEIVED_IB_UNICAST;
-    /// As above.
+    /// RDMA packets sent to a queue pair.
     sent_rdma_unicast = TRANSMITTED_IB_UNICAST;
-    /// Of RDMA, to a group.
+    /// RDMA packets received by a multicast group.
     received_rdma_multicast = RECEIVED_IB_MULTICAST;
-    /// As above.
+    /// RDMA packets sent to a multicast group.
     sent_rdma_multicast = TRANSMITTED_IB_MULTICAST;
-    /// Frames to everybody.
+    /// Ethernet broadcast packets received.
     received_broadcast = RECEIVED_ETH_BROADCAST;
-    /// As above.
+    /// Ethernet broadcast packets sent.
     sent_broadcast = TRANSMITTED_ETH_BROADCAST;
-    /// Frames to one address.
+    /// Ethernet unicast packets received.
     received_unicast = RECEIVED_ETH_UNICAST;
-    /// As above.
+    /// Ethernet unicast packets sent.
     sent_unicast = TRANSMITTED_ETH_UNICAST;
-    /// Frames to a group of addresses.
+    /// Ethernet multicast packets received.
     received_multicast = RECEIVED_ETH_MULTICAST;
-    /// As above.
+    /// Ethernet multicast packets sent.
     sent_multicast = TRANSMITTED_ETH_MULTICAST;
 }
 
@@ -118,10 +118,10 @@ impl fmt::Display for VportCounters {
     }
 }
 
-/// Commands that ask about the function. Each is one call into the kernel and has the errors of
+/// Commands that query the function. Each is one call into the kernel and has the errors of
 /// [`Command::query`].
 impl Context {
-    /// Who made the board.
+    /// Returns the vendor and the name of the board.
     ///
     /// # Errors
     /// Those of [`Command::query`].
@@ -139,8 +139,8 @@ impl Context {
         })
     }
 
-    /// The version of the command interface that the driver has chosen (ISSI), and those that the
-    /// firmware has, a bit each.
+    /// Returns the version of the command interface that the driver has chosen (ISSI), and the
+    /// versions that the firmware supports, one bit each.
     ///
     /// # Errors
     /// Those of [`Command::query`].
@@ -151,7 +151,7 @@ impl Context {
         Ok((reply.get(query_issi_out::CURRENT_ISSI) as u16, supported))
     }
 
-    /// State of the function's virtual port.
+    /// Returns the state of the function's virtual port.
     ///
     /// # Errors
     /// Those of [`Command::query`].
@@ -164,7 +164,7 @@ impl Context {
         })
     }
 
-    /// What went through the function's virtual port since it was made, or last cleared.
+    /// Returns the counters of the function's virtual port since it was made, or last cleared.
     ///
     /// # Errors
     /// Those of [`Command::query`], and [`Error::NoCapability`](crate::Error::NoCapability).
@@ -179,7 +179,8 @@ impl Context {
         Ok(VportCounters::read(|field| reply.get(field)))
     }
 
-    /// The virtual port's context on InfiniBand, by name: LIDs, GUIDs, states, capability masks.
+    /// Returns the virtual port's context on InfiniBand, by name: LIDs, GUIDs, states, capability
+    /// masks.
     ///
     /// # Errors
     /// Those of [`Command::query`].
@@ -192,7 +193,7 @@ impl Context {
         Ok(ObjectContext::of(&hca_vport_context::LAYOUT, bytes))
     }
 
-    /// The virtual port's context on Ethernet, by name: addresses, MTU, GUIDs.
+    /// Returns the virtual port's context on Ethernet, by name: addresses, MTU, GUIDs.
     ///
     /// # Errors
     /// Those of [`Command::query`].

@@ -6,7 +6,7 @@ use mlx5_sys::ifc::{self, Field, Layout, cmd_hca_cap as general};
 
 /// A general object's bit in `general_obj_types` (`mlx5_ifc.h`): queues of emulated virtio.
 const VIRTIO_NET_Q: u64 = 1 << 0xd;
-/// As above: MACsec.
+/// A general object's bit in `general_obj_types` (`mlx5_ifc.h`): MACsec.
 const MACSEC: u64 = 1 << 0x27;
 /// Any bit of a field.
 const ANY: u64 = u64::MAX;
@@ -16,8 +16,8 @@ macro_rules! groups {
         $(#[$doc:meta])*
         $group:ident = $number:literal, $layout:ident, [$($claim:ident & $mask:ident),*];
     )*) => {
-        /// A group of capabilities (`device.h`, `enum mlx5_cap_type`): what one QUERY_HCA_CAP
-        /// answers.
+        /// A group of capabilities (`device.h`, `enum mlx5_cap_type`), which one QUERY_HCA_CAP
+        /// returns.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Group {
@@ -28,15 +28,15 @@ macro_rules! groups {
             /// Every group, in order of number.
             pub const ALL: &[Group] = &[$(Group::$group),*];
 
-            /// Its fields.
+            /// Returns its fields.
             pub const fn layout(self) -> &'static Layout {
                 match self {
                     $(Group::$group => &ifc::$layout::LAYOUT,)*
                 }
             }
 
-            /// General capabilities of which one says that the card has the group, with the bits
-            /// that say it. None for the general ones, which every card has.
+            /// The general capabilities, with their bits, of which any one says that the HCA has
+            /// the group. Empty for the general group, which every HCA has.
             pub const fn claims(self) -> &'static [(Field, u64)] {
                 match self {
                     $(Group::$group => &[$((general::$claim, $mask)),*],)*
@@ -47,11 +47,11 @@ macro_rules! groups {
 }
 
 groups! {
-    /// What the card does at all, and how much of it.
+    /// General abilities and limits of the HCA.
     General = 0x0, cmd_hca_cap, [];
-    /// Frames of Ethernet.
+    /// Ethernet offloads.
     Ethernet = 0x1, per_protocol_networking_offload_caps, [ETH_NET_OFFLOADS & ANY];
-    /// Memory that is there on demand.
+    /// On-demand paging.
     OnDemand = 0x2, odp_cap, [PG & ANY];
     /// Atomics.
     Atomic = 0x3, atomic_caps, [ATOMIC & ANY];
@@ -71,9 +71,9 @@ groups! {
     VectorCalc = 0xb, vector_calc_cap, [VECTOR_CALC & ANY];
     /// Rates and shares of sending.
     Qos = 0xc, qos_cap, [QOS & ANY];
-    /// What the card tells of itself to debug it.
+    /// Debug information about the HCA.
     Debug = 0xd, debug_cap, [DEBUG & ANY];
-    /// Memory on the card.
+    /// Memory on the HCA.
     DeviceMemory = 0xf, device_mem_cap, [DEVICE_MEMORY & ANY];
     /// TLS.
     Tls = 0x11, tls_cap, [TLS_TX & ANY, TLS_RX & ANY];
@@ -87,7 +87,7 @@ groups! {
     Shampo = 0x1d, shampo_cap, [SHAMPO & ANY];
     /// MACsec.
     Macsec = 0x1f, macsec_cap, [GENERAL_OBJ_TYPES & MACSEC];
-    /// More of the general ones.
+    /// More general capabilities.
     General2 = 0x20, cmd_hca_cap_2, [HCA_CAP_2 & ANY];
     /// Which port of a bond a flow leaves by.
     PortSelection = 0x25, port_selection_cap, [PORT_SELECTION_CAP & ANY];
@@ -96,7 +96,7 @@ groups! {
 }
 
 impl Group {
-    /// Its number, which is the modifier of QUERY_HCA_CAP but for the lowest bit.
+    /// Returns its number, which is the modifier of QUERY_HCA_CAP but for the lowest bit.
     pub const fn number(self) -> u16 {
         self as u16
     }

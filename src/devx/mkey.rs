@@ -19,22 +19,21 @@ use crate::wqe::{ConfigureKey, LocalInvalidate, Sge};
 const MTT: u32 = 1;
 const KLMS: u32 = 2;
 const KSM: u32 = 3;
-/// Stands for any queue pair.
+/// Any queue pair.
 const ANY_QP: u32 = 0x00ff_ffff;
-/// Entries of a key's list come in fours.
+/// The list of a key has a multiple of four entries.
 const GROUP: usize = 4;
-/// What errors call it.
+/// The name of the object in errors.
 const KEY: &str = "memory key";
 
 /// A memory key made by command (`CREATE_MKEY`).
 ///
-/// What it leads to is said when it is made: memory of a [`Umem`] [itself](MkeyBuilder::direct), a
-/// [list](MkeyBuilder::list) of pieces of memory behind other keys, such
-/// [pieces of equal size](MkeyBuilder::equal), or [nothing yet](MkeyBuilder::free).
-/// It goes wherever a key goes: in WQEs as [`lkey`](Self::lkey), at the peer as
-/// [`rkey`](Self::rkey).
+/// It gives access to one of these: memory of a [`Umem`] [itself](MkeyBuilder::direct), a
+/// [list](MkeyBuilder::list) of pieces of memory behind other keys, a list of [pieces of equal
+/// size](MkeyBuilder::equal), or [nothing yet](MkeyBuilder::free). Use it like any other key: in
+/// WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
 ///
-/// Dropping it frees it; requests that use it fail from then on.
+/// Dropping it frees it. Requests that use it fail from then on.
 pub struct Mkey {
     object: Object,
     key: u32,
@@ -43,7 +42,7 @@ pub struct Mkey {
     entries: u32,
 }
 
-/// What a key is to be like, see [`Mkey::builder`].
+/// Builder for [`Mkey`], see [`Mkey::builder`].
 #[derive(Clone)]
 #[must_use = "nothing is made before it is said what the key leads to"]
 pub struct MkeyBuilder<'a> {
@@ -55,17 +54,17 @@ pub struct MkeyBuilder<'a> {
     remote_invalidate: bool,
 }
 
-/// A piece of memory in a list of pieces of equal size.
+/// A piece of memory in a list of pieces of equal size (KSM entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Piece {
     /// Virtual address of its first byte behind the key.
     pub addr: u64,
-    /// The key: of a region, or of a key over others.
+    /// The key of the memory: of a region, or of a key over other keys.
     pub lkey: u32,
 }
 
 impl Mkey {
-    /// A key of a protection domain that grants nothing but this host's reads.
+    /// Creates a builder for a key in `pd` that only grants local reads.
     pub fn builder(pd: &dyn Domain) -> MkeyBuilder<'_> {
         MkeyBuilder {
             pd,
@@ -77,45 +76,46 @@ impl Mkey {
         }
     }
 
-    /// The key, for this host's work requests.
+    /// Returns the key, for this host's work requests.
     pub fn lkey(&self) -> u32 {
         self.key
     }
 
-    /// The key that lets the peer in, if it has rights: the same.
+    /// Returns the key for requests of the peer, which is the `lkey`. The peer needs rights to use
+    /// it.
     pub fn rkey(&self) -> u32 {
         self.key
     }
 
-    /// The address of the first byte behind it.
+    /// Returns the address of the first byte behind it.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes behind it, as it was made.
+    /// Returns the number of bytes behind it, as it was made.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Entries that its list has room for; 0 of a direct one, which has none.
+    /// Returns the number of entries in its list; 0 for a direct key, which has no list.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The request that has it lead elsewhere, to be told where; of an
-    /// [updatable](MkeyBuilder::updatable) one.
+    /// Returns a builder for the UMR WQE that changes what an [updatable](MkeyBuilder::updatable)
+    /// key gives access to.
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.key)
     }
 
-    /// The request that takes it out of use; of an [updatable](MkeyBuilder::updatable) one.
+    /// Returns the request that invalidates an [updatable](MkeyBuilder::updatable) key.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.key)
     }
 
-    /// The card's context of it (`mkc`), at
-    /// [`MEMORY_KEY_MKEY_ENTRY`](mlx5_sys::ifc::query_mkey_out::MEMORY_KEY_MKEY_ENTRY) of the reply.
-    /// One call into the kernel.
+    /// Returns the reply of QUERY_MKEY, with the HCA's context of the key (`mkc`) at
+    /// [`MEMORY_KEY_MKEY_ENTRY`](mlx5_sys::ifc::query_mkey_out::MEMORY_KEY_MKEY_ENTRY). One call
+    /// into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -126,40 +126,42 @@ impl Mkey {
         self.object.query(&command)
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }
 }
 
-/// What a key leads to.
+/// The translation of a key.
 struct Leads {
     mode: u32,
     free: bool,
     address: u64,
     length: u64,
-    /// Room for the translation, in units of 16 bytes: an entry of a list, or two pages.
+    /// The size of the translation in units of 16 bytes: one list entry, or two pages.
     octwords: usize,
-    /// log2 of the bytes that each page or entry stands for; 0 where each says so itself.
+    /// log2 of the bytes that each page or entry covers; 0 where each entry has its own length.
     log_size: u32,
 }
 
 impl<'a> MkeyBuilder<'a> {
-    /// What may be done to the memory, by whom. [`RELAXED_ORDERING`](Access::RELAXED_ORDERING) is
-    /// understood; rights that concern pages are not.
+    /// Sets the access rights of this host and of peers.
+    /// [`RELAXED_ORDERING`](Access::RELAXED_ORDERING) is supported. Rights that concern pages are
+    /// not.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// The address of the first byte. Default: zero, or of a [direct](Self::direct) key where the
-    /// memory is mapped in this process. With any other address, a QP that receives into the key, or
-    /// reads into it, must not put payload into CQEs: [`ScatterToCqe::Never`], the default.
+    /// Sets the address of the first byte. Default: zero, or for a [direct](Self::direct) key the
+    /// address at which this process maps the memory. With any other address, a QP that receives
+    /// into the key, or reads into it, must not put payload into CQEs: [`ScatterToCqe::Never`], the
+    /// default.
     ///
     /// [`ScatterToCqe::Never`]: crate::verbs::ScatterToCqe::Never
     pub fn address(mut self, address: u64) -> Self {
@@ -167,36 +169,37 @@ impl<'a> MkeyBuilder<'a> {
         self
     }
 
-    /// The low byte of the key, which is the program's to choose. Default: another one each time, so
-    /// that a key that is gone is not taken for one that is new.
+    /// Sets the low byte of the key, which the program may choose. Default: another one each time,
+    /// so that a freed key is not mistaken for a new one.
     pub fn variant(mut self, variant: u8) -> Self {
         self.variant = Some(variant);
         self
     }
 
-    /// Lets a send queue change where it leads, and take it out of use, by UMR.
+    /// Lets a send queue change and invalidate the key by UMR.
     pub fn updatable(mut self) -> Self {
         self.updatable = true;
         self
     }
 
-    /// Lets the peer end what the key grants, by SEND with invalidate.
+    /// Lets the peer invalidate the key by SEND with invalidate.
     pub fn remote_invalidate(mut self) -> Self {
         self.remote_invalidate = true;
         self
     }
 
-    /// A key over `length` bytes of a umem from `offset` on: what a memory region is to verbs, of
-    /// memory that was pinned once for any number of keys. It keeps the umem. One call into the
-    /// kernel.
+    /// Makes a key over `length` bytes of a umem from `offset` on. It is like a verbs memory
+    /// region, but the memory was pinned once for any number of keys. The key keeps the umem. One
+    /// call into the kernel.
     ///
-    /// The range must not overlap the ring or doorbell record of a queue: who can write there can
-    /// forge WQEs and CQEs. As long as the key lives, no queue can be made there either.
+    /// The range must not overlap the ring or doorbell record of a queue: a writer there could
+    /// forge WQEs and CQEs. As long as the key exists, no queue can be made there either.
     ///
     /// # Errors
-    /// - [`Error::Attribute`]: beyond the umem, overlapping a ring or doorbell record, with rights
-    ///   that the umem was not registered with (of atomics, those of reads and writes), of another
-    ///   opened device, or at an address that is not as far into a page of 4 KiB as the memory is.
+    /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell
+    ///   record; the umem lacks some of the rights (atomics need reads and writes); the umem
+    ///   belongs to another opened device; the address and the memory have different offsets in
+    ///   their 4 KiB pages.
     /// - Those of [`Command::create`].
     pub fn direct(self, umem: &Umem, offset: usize, length: usize) -> Result<Mkey> {
         const PAGE: u64 = 4096;
@@ -230,40 +233,40 @@ impl<'a> MkeyBuilder<'a> {
         let log_size = PAGE.ilog2();
         let leads = Leads { mode: MTT, free: false, address, length, octwords, log_size };
         let hold = umem.lend(offset, length as usize)?;
-        // SAFETY: the umem stays registered as long as the key. Nobody gets references to its memory:
-        // this crate gives none, and who registered memory of his own has promised so. No queue lies
-        // in the range, nor will while the key holds it.
+        // SAFETY: the umem stays registered as long as the key. No Rust references to its memory
+        // exist: this crate gives out none, and `UmemBuilder::memory` requires that of its caller.
+        // No queue lies in the range, and none can be made there while the key holds it.
         unsafe { self.make(&leads, Some((umem, offset, hold)), []) }
     }
 
-    /// A key that leads nowhere, with room for so many entries: a send queue
+    /// Makes a key that gives access to nothing, with `entries` list entries. A send queue
     /// [configures](Mkey::configure) it. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the card has room
-    /// for, those of [`Command::create`].
+    /// [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the HCA allows,
+    /// those of [`Command::create`].
     pub fn free(self, entries: u32) -> Result<Mkey> {
         let leads = self.listed(KLMS, entries as usize, 0)?;
         // SAFETY: the key leads to no memory.
         unsafe { self.updatable().make(&Leads { free: true, ..leads }, None, []) }
     }
 
-    /// A key over pieces of memory behind other keys, one after the other (KLMs). One call into the
+    /// Makes a key over consecutive pieces of memory behind other keys (KLMs). One call into the
     /// kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no pieces, pieces of nothing or of 2 GiB and more, and rights that do
-    /// not go together; [`Error::NoCapability`] for more pieces than the card has room for; those of
+    /// [`Error::Attribute`] for no pieces, empty pieces, pieces of 2 GiB and more, or rights that
+    /// do not go together; [`Error::NoCapability`] for more pieces than the HCA allows; those of
     /// [`Command::create`].
     ///
     /// # Safety
     /// As long as the key lives, for each piece:
     /// - The key of the piece exists, and its memory stays registered.
-    /// - No Rust reference covers memory that the rights let requests of this host or peers write, and
-    ///   no `&mut` covers any of the pieces' memory. Of a region that lends its memory as `&[u8]`, no
-    ///   more is granted than it was registered with.
-    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
-    ///   out only as long as that key itself lives.
+    /// - No Rust reference covers memory that the rights let requests of this host or peers write,
+    ///   and no `&mut` covers any of the pieces' memory. If a region lends its memory as `&[u8]`,
+    ///   the key grants no more than the region was registered with.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
+    ///   queues out only as long as that key itself lives.
     pub unsafe fn list(self, pieces: &[Sge]) -> Result<Mkey> {
         const LONGEST: u32 = i32::MAX as u32;
         if let Some(piece) = pieces.iter().find(|piece| !(1..=LONGEST).contains(&piece.length)) {
@@ -274,26 +277,28 @@ impl<'a> MkeyBuilder<'a> {
         let leads = self.listed(KLMS, pieces.len(), length)?;
         let entry =
             |piece: &Sge| [u64::from(piece.length) << 32 | u64::from(piece.lkey), piece.addr];
-        // SAFETY: passed on; the contract of `make` is the same.
+        // SAFETY: the caller upholds the contract of `make`, which is that of this function.
         unsafe { self.make(&leads, None, pieces.iter().flat_map(entry)) }
     }
 
-    /// A key over pieces of `size` bytes each, a power of two from 4 KiB to 2 GiB, of which the first
-    /// `length` bytes are behind it (KSM). The card finds the piece of an address without a walk
-    /// through the list. One call into the kernel.
+    /// Makes a key over pieces of `size` bytes each (KSM), of which the first `length` bytes are
+    /// accessible. `size` is a power of two from 4 KiB to 2 GiB. The HCA finds the piece of an
+    /// address without walking through the list. One call into the kernel.
     ///
     /// # Errors
-    /// As [`list`](Self::list); [`Error::Attribute`] for another size, or more bytes than there are;
-    /// [`Error::NoCapability`] where the card has no such keys, or none of pieces so small.
+    /// - [`Error::Attribute`] for no pieces, another size, more bytes than the pieces have, or
+    ///   rights that do not go together.
+    /// - [`Error::NoCapability`] if the HCA has no such keys, no pieces so small, or fewer entries.
+    /// - Those of [`Command::create`].
     ///
     /// # Safety
     /// As long as the key lives, for each piece:
     /// - The key of the piece exists, and its memory stays registered.
-    /// - No Rust reference covers memory that the rights let requests of this host or peers write, and
-    ///   no `&mut` covers any of the pieces' memory. Of a region that lends its memory as `&[u8]`, no
-    ///   more is granted than it was registered with.
-    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
-    ///   out only as long as that key itself lives.
+    /// - No Rust reference covers memory that the rights let requests of this host or peers write,
+    ///   and no `&mut` covers any of the pieces' memory. If a region lends its memory as `&[u8]`,
+    ///   the key grants no more than the region was registered with.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
+    ///   queues out only as long as that key itself lives.
     pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Piece]) -> Result<Mkey> {
         if !size.is_power_of_two() || !(12..=31).contains(&size.ilog2()) {
             let rule = "a power of two from 4 KiB to 2 GiB";
@@ -316,11 +321,11 @@ impl<'a> MkeyBuilder<'a> {
         }
         let leads = Leads { log_size, ..self.listed(KSM, pieces.len(), length)? };
         let entry = |piece: &Piece| [u64::from(piece.lkey), piece.addr];
-        // SAFETY: passed on; the contract of `make` is the same.
+        // SAFETY: the caller upholds the contract of `make`, which is that of this function.
         unsafe { self.make(&leads, None, pieces.iter().flat_map(entry)) }
     }
 
-    /// A key over a list with room for so many entries.
+    /// Returns the translation of a key over a list of `entries` entries.
     fn listed(&self, mode: u32, entries: usize, length: u64) -> Result<Leads> {
         if entries == 0 {
             return Err(Error::attribute("entries", 0, "a key has room for 1 at least"));
@@ -340,7 +345,7 @@ impl<'a> MkeyBuilder<'a> {
     ///
     /// # Safety
     /// As long as the key lives, the memory that it leads to stays registered. No Rust reference
-    /// covers what its rights let the card write, and no `&mut` covers any of it. No queue has its
+    /// covers what its rights let the HCA write, and no `&mut` covers any of it. No queue has its
     /// ring or doorbell record there.
     unsafe fn make(
         self,
@@ -368,7 +373,7 @@ impl<'a> MkeyBuilder<'a> {
         let mut words: Vec<u64> = list.into_iter().collect();
         let given = if leads.free { 0 } else { leads.octwords };
         if umem.is_none() {
-            // Entries of nothing fill it up.
+            // Null entries fill the list up.
             words.resize(given * 2, 0);
         }
         let fields: [(Field, u64); 18] = [
@@ -405,8 +410,8 @@ impl<'a> MkeyBuilder<'a> {
                 .set(create_mkey_in::MKEY_UMEM_ID, umem.number())
                 .set(create_mkey_in::MKEY_UMEM_OFFSET, *offset as u64);
         }
-        // SAFETY: the object keeps its domain and the range of a umem that it leads to. The rest is
-        // what the caller guarantees.
+        // SAFETY: the object keeps the key's domain and its range of a umem. The caller guarantees
+        // the rest.
         let mut object = unsafe { command.create(context)? };
         object.keep(self.pd.keep());
         if let Some((.., hold)) = umem {
@@ -423,7 +428,7 @@ impl<'a> MkeyBuilder<'a> {
     }
 }
 
-/// The low byte of the next key.
+/// Returns the low byte of the next key.
 fn next_variant() -> u8 {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,24 +1,25 @@
-//! What is made or asked by firmware command (DevX).
+//! Objects and queries by firmware command (DevX).
 //!
-//! A [`Command`] is the bytes of a firmware command with the names of what was set in it. It is
-//! executed for itself, or makes an [`Object`] that is asked about, changed and destroyed by further
-//! commands. A refusal comes back as [`Error::Refused`](crate::Error::Refused), in words and with
-//! what was sent; a command that the kernel did not let through to the card as
-//! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
-//! What queues stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
-//! [`CompletionQueue`] and [`QueuePair`] are as those of [`verbs`](crate::verbs), and rings are made
-//! of them alike.
-//! [`Capabilities`] tell what the card can do, by name. Commands are given on what verbs made, too
-//! ([`CommandTarget`]), which shows what the card knows of it, and queries need not be waited for
-//! ([`AsyncCommands`]).
+//! A [`Command`] holds the bytes of a firmware command and the names of the fields that were set in
+//! it. It is executed on its own, or creates an [`Object`] that further commands query, change and
+//! destroy. If the HCA refuses a command, the error is [`Error::Refused`](crate::Error::Refused),
+//! with the reason in words and the fields that were sent. If the kernel does not pass it to the
+//! HCA, the error is [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and
+//! opcodes.
 //!
-//! What other processes have open is asked in [`process`].
+//! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie.
+//! [`CompletionQueue`] and [`QueuePair`] are like those of [`verbs`](crate::verbs), and rings take
+//! them over in the same way. [`Capabilities`] are the abilities of the HCA, by name. Commands also
+//! work on verbs objects ([`CommandTarget`]), to see their contexts in the HCA. Queries can be
+//! asynchronous ([`AsyncCommands`]).
 //!
-//! What happens to objects comes to an [`EventChannel`], which also wakes those who sleep on
+//! [`process`] queries devices that other processes have open.
+//!
+//! Events of objects come to an [`EventChannel`], which also wakes programs that wait for
 //! completions of a CQ that was made by command.
 //!
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
-//! card's firmware, microseconds to milliseconds.
+//! HCA's firmware, microseconds to milliseconds.
 
 mod atomic;
 mod capability;

@@ -14,16 +14,16 @@ use super::command::{Command, Name, Reply};
 use super::error::withheld;
 use crate::verbs::{Context, Errno, Error, Result};
 
-/// An object that a command made: it goes when it is dropped.
+/// An object that a command created. Dropping it destroys it.
 ///
-/// The kernel knows it by a handle, checks that a command on it names it, and destroys it with the
-/// opened device at the latest: one that is never dropped does no harm. It keeps its context open,
-/// and whatever it was given to [`keep`](Self::keep).
+/// The kernel identifies it by a handle, and checks that a command on it names it. The kernel
+/// destroys it with the opened device at the latest, so an object that is never dropped does no
+/// harm. It keeps its context open, and keeps all that was passed to [`keep`](Self::keep).
 pub struct Object {
     object: NonNull<mlx5dv_devx_obj>,
     opcode: u16,
     reply: Reply,
-    /// What it stands on, which goes after it.
+    /// The objects it depends on, dropped after it.
     kept: Vec<Box<dyn Any + Send + Sync>>,
     context: Context,
 }
@@ -31,29 +31,29 @@ pub struct Object {
 // SAFETY: libmlx5 allows calls on one object from any thread: each is one ioctl with the object's
 // handle, which does not change. What is kept is `Send`.
 unsafe impl Send for Object {}
-// SAFETY: libmlx5 allows calls on one object from several threads at once: each is one ioctl with the
-// object's handle, which does not change. What is kept is `Sync`.
+// SAFETY: libmlx5 allows calls on one object from several threads at once: each is one ioctl with
+// the object's handle, which does not change. What is kept is `Sync`.
 unsafe impl Sync for Object {}
 
 impl Command {
     /// Executes a command that creates an object. One call into the kernel.
     ///
-    /// The kernel itself says in it that buffers and doorbell records lie in umems, and whose it
-    /// is. [`Mkey`](super::Mkey), [`QueuePair`](super::QueuePair) and the other types of this module
-    /// create their objects without `unsafe`.
+    /// The kernel itself marks in the command that buffers and doorbell records lie in umems, and
+    /// sets the number of the user context. [`Mkey`](super::Mkey), [`QueuePair`](super::QueuePair)
+    /// and the other types of this module create their objects without `unsafe`.
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     ///
     /// # Safety
     /// As long as the object exists:
-    /// - Each object that the command names by number (protection domain, umem, CQ, queue, key, UAR)
-    ///   exists, too.
+    /// - Each object that the command names by number (protection domain, umem, CQ, queue, key,
+    ///   UAR) exists, too.
     /// - The memory that a memory key leads to, directly or through other keys, stays registered.
-    ///   No Rust reference covers what the key lets the card write, and no `&mut` covers what it
-    ///   lets the card read. No queue of this crate has its ring or doorbell record there.
+    ///   No Rust reference covers what the key lets the HCA write, and no `&mut` covers what it
+    ///   lets the HCA read. No queue of this crate has its ring or doorbell record there.
     /// - A queue's ring and doorbell record lie in parts of umems that no other queue has, that no
     ///   key leads to, and that no Rust reference covers.
     /// - WQEs that the caller writes to a queue's ring fulfill the contract of
@@ -84,28 +84,28 @@ impl Command {
 }
 
 impl Object {
-    /// What the card answered when it was made: its number, which the layout of that reply says
-    /// where.
+    /// Returns the HCA's reply to the command that created it. It holds the object's number, at the
+    /// place that the reply's layout gives.
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
 
-    /// The opcode of the command that made it.
+    /// Returns the opcode of the command that created it.
     pub fn made_by(&self) -> u16 {
         self.opcode
     }
 
-    /// Keeps something alive as long as the object, and drops it after it: what it stands on.
+    /// Keeps `what`, on which the object depends, as long as the object. Drops it after the object.
     pub fn keep(&mut self, what: impl Any + Send + Sync) {
         self.kept.push(Box::new(what));
     }
 
-    /// Asks about the object by a command that names it. One call into the kernel.
+    /// Queries the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is none that only asks
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     pub fn query(&self, command: &Command) -> Result<Reply> {
         command.check_query()?;
@@ -128,16 +128,16 @@ impl Object {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     ///
     /// # Safety
     /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
     ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
     ///   and back executes the WQEs in its ring again, after their memory was given back.
-    /// - Memory that the change lets the card read or write fulfills what
-    ///   [`Command::create`] asks of a new object: it stays registered, no Rust reference covers it,
-    ///   and it holds no ring or doorbell record.
+    /// - Memory that the change lets the HCA read or write fulfills what [`Command::create`] asks
+    ///   of a new object: it stays registered, no Rust reference covers it, and it holds no ring or
+    ///   doorbell record.
     /// - Each object that the command names exists as long as this one, or until another change
     ///   takes it out.
     pub unsafe fn modify(&self, command: &Command) -> Result<Reply> {
@@ -156,11 +156,12 @@ impl Object {
         })
     }
 
-    /// Destroys it, where dropping it could not say that it failed. One call into the kernel.
+    /// Destroys it, and reports an error that dropping it could not report. One call into the
+    /// kernel.
     ///
     /// # Errors
-    /// With the object, unchanged: [`Error::Call`], with EBUSY or EINVAL while another object stands
-    /// on it, with EREMOTEIO where the card refuses otherwise.
+    /// The object, unchanged, with [`Error::Call`]: EBUSY or EINVAL while another object depends on
+    /// it, EREMOTEIO if the HCA refuses for another reason.
     pub fn destroy(self) -> Result<(), Box<DestroyError>> {
         // SAFETY: the object is alive; if the call succeeds, it is not touched again.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
@@ -177,12 +178,12 @@ impl Object {
         Ok(())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The object, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the object, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_obj> {
         self.object
     }
@@ -190,10 +191,11 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once: here, or by `destroy`, which forgets `self`.
+        // SAFETY: this crate created the object. It is destroyed once: here, or by `destroy`, which
+        // forgets `self`.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
         if result != 0 {
-            // The card may go on using what the object stands on. The kernel destroys the object
+            // The HCA may go on using what the object depends on. The kernel destroys the object
             // with the opened device.
             std::mem::forget(std::mem::take(&mut self.kept));
         }
@@ -209,13 +211,13 @@ impl fmt::Debug for Object {
     }
 }
 
-/// An object that could not be destroyed, and why.
+/// An object that could not be destroyed, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError {
-    /// The object, which is still there.
+    /// The object, which still exists.
     pub object: Object,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: Error,
 }

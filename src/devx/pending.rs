@@ -1,4 +1,4 @@
-//! Queries that the program does not wait for.
+//! Asynchronous queries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,19 +19,18 @@ use crate::verbs::{
     Context, Devx, Errno, Error, Result, deadline, non_null, set_nonblocking, wait_readable,
 };
 
-/// What errors and judgements call the call that asks.
+/// The name of the call in errors.
 const CALL: &str = "mlx5dv_devx_obj_query_async";
 
-/// A channel on which queries of objects are given without waiting, and answered when the card has
-/// come to them.
+/// A channel for asynchronous queries of objects.
 ///
-/// Any number may be outstanding, as long as their replies together have no more bytes than the
-/// kernel keeps for a channel, 1 MiB; each gets a cookie of the program's. Answers come in the order
-/// in which the card executed the commands. Dropping the channel waits for what is outstanding and
-/// forgets it.
+/// Any number may be outstanding, as long as their replies together fit the kernel's limit for a
+/// channel, 1 MiB. Each query has a cookie of the program. Answers come in the order in which the
+/// HCA executed the commands. Dropping the channel waits for outstanding queries and discards their
+/// answers.
 pub struct AsyncCommands {
     channel: NonNull<mlx5dv_devx_cmd_comp>,
-    /// What was asked and is not answered. The kernel has only the keys.
+    /// The queries without an answer. The kernel only has their keys.
     outstanding: Mutex<Outstanding>,
     context: Context,
 }
@@ -45,24 +44,24 @@ struct Outstanding {
 /// The answer to a query.
 #[derive(Debug)]
 pub struct Answer {
-    /// What the program called the query.
+    /// The cookie of the query.
     pub cookie: u64,
-    /// What the card said: [`Error::Refused`] if it refused.
+    /// The HCA's reply: [`Error::Refused`] if it refused.
     pub reply: Result<Reply>,
 }
 
 // SAFETY: libmlx5 allows calls on one channel from several threads: each is one system call on its
 // descriptor, which does not change.
 unsafe impl Send for AsyncCommands {}
-// SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call on
-// its descriptor, which does not change. What is outstanding is behind a lock.
+// SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call
+// on its descriptor, which does not change. A lock guards the outstanding queries.
 unsafe impl Sync for AsyncCommands {}
 
 impl AsyncCommands {
-    /// A channel. One call into the kernel.
+    /// Creates a channel. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Call`]; [`Error::NoDevx`] if the context may give no commands.
+    /// [`Error::Call`]; [`Error::NoDevx`] if the context cannot execute commands.
     pub fn new(context: &Context) -> Result<AsyncCommands> {
         if let why @ Devx::Refused(_) = context.devx() {
             return Err(Error::NoDevx { device: context.name(), why });
@@ -72,19 +71,20 @@ impl AsyncCommands {
         let channel = non_null("mlx5dv_devx_create_cmd_comp", channel)?;
         let (outstanding, context) = (Mutex::default(), context.clone());
         let commands = AsyncCommands { channel, outstanding, context };
-        // Waiting is by poll with a timeout, so a read must never block.
+        // Waits use poll with a timeout, so a read must never block.
         set_nonblocking(commands.as_raw_fd())?;
         Ok(commands)
     }
 
-    /// Asks about an object by a command that names it. One call into the kernel, which does not wait
-    /// for the card. The object may be gone before the answer is there.
+    /// Queries an object by a command that names it. One call into the kernel, which does not wait
+    /// for the HCA. The object may be destroyed before the answer comes.
     ///
     /// # Errors
-    /// [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or unread;
-    /// [`Error::Attribute`] if the opcode is none that only asks
-    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)), if the command cannot be sent, or if the
-    /// object is another device's.
+    /// - [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or
+    ///   unread.
+    /// - [`Error::Attribute`] if the opcode is not a query
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), if the command cannot be sent, or if the
+    ///   object belongs to another device.
     pub fn query(&self, object: &Object, command: &Command, cookie: u64) -> Result<()> {
         command.check_query()?;
         command.check(&self.context)?;
@@ -114,19 +114,19 @@ impl AsyncCommands {
         Ok(())
     }
 
-    /// The next answer, if one is there. One system call.
+    /// Returns the next answer, if there is one. One system call.
     ///
     /// # Errors
     /// [`Error::Call`].
     pub fn try_answer(&self) -> Result<Option<Answer>> {
-        // Held while reading, so that the largest of what is outstanding is known.
+        // Locked while reading, so that the largest outstanding reply is known.
         let mut outstanding = self.lock();
         let largest = outstanding.commands.values().map(|(_, command)| command.reply_size()).max();
         let Some(largest) = largest else { return Ok(None) };
-        // Of words, since the header is one.
+        // An array of words, since the header is one word.
         let mut buffer = vec![0u64; 1 + largest.div_ceil(8)];
         loop {
-            // SAFETY: the channel is alive, and the buffer as long as it is said to be.
+            // SAFETY: the channel is alive, and the buffer has the length that is passed.
             let result = unsafe {
                 mlx5dv_devx_get_async_cmd_comp(
                     self.channel.as_ptr(),
@@ -145,7 +145,7 @@ impl AsyncCommands {
             }
         }
         let Some((cookie, command)) = outstanding.commands.remove(&buffer[0]) else {
-            // Asked through the raw channel by somebody else.
+            // Other code sent this query through the raw channel.
             return Ok(Some(Answer {
                 cookie: buffer[0],
                 reply: Ok(Reply::new(to_bytes(&buffer))),
@@ -158,7 +158,7 @@ impl AsyncCommands {
         Ok(Some(Answer { cookie, reply }))
     }
 
-    /// The next answer, when it is there; `None` if it is not before the timeout, or nothing is
+    /// Waits for the next answer; `None` if none comes within the timeout, or no query is
     /// outstanding.
     ///
     /// # Errors
@@ -175,17 +175,17 @@ impl AsyncCommands {
         }
     }
 
-    /// How many queries are not answered, or their answers not taken.
+    /// Returns the number of queries whose answers have not been taken yet.
     pub fn outstanding(&self) -> usize {
         self.lock().commands.len()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_cmd_comp> {
         self.channel
     }
@@ -203,15 +203,15 @@ impl AsyncCommands {
     }
 }
 
-/// The bytes behind the header.
+/// Returns the bytes behind the header.
 fn to_bytes(buffer: &[u64]) -> Vec<u8> {
     buffer[1..].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Readable when an answer is there. It is non-blocking.
+/// The descriptor is readable when an answer is there. It is non-blocking.
 impl AsFd for AsyncCommands {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it stays open as long as the channel.
+        // SAFETY: the descriptor stays open as long as the channel.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
@@ -225,7 +225,8 @@ impl AsRawFd for AsyncCommands {
 
 impl Drop for AsyncCommands {
     fn drop(&mut self) {
-        // SAFETY: made by this crate, destroyed once, here. What is still asked is the kernel's.
+        // SAFETY: this crate made the channel and destroys it once, here. The kernel handles
+        // outstanding queries.
         unsafe { mlx5dv_devx_destroy_cmd_comp(self.channel.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Where the card keeps signatures while data passes.
+//! Protected-data signatures that the HCA keeps while data passes.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use super::domain::Domain;
 use super::{Command, Object};
 use crate::verbs::{Context, Result};
 
-/// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for what
-/// lies in memory and one for what is on the wire.
+/// A signature object (PSV, `CREATE_PSV`). A key for protected data needs one for the data in
+/// memory and one for the data on the wire.
 ///
-/// A card makes up to four at once; the kernel has one made at a time, so that each can go by itself.
+/// An HCA can make up to four at once. The kernel has one made at a time, so that each can be freed
+/// alone.
 pub struct Psv {
     object: Object,
     number: u32,
 }
 
 impl Psv {
-    /// A new one. One call into the kernel.
+    /// Creates a new PSV. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].
@@ -27,24 +28,24 @@ impl Psv {
             .set(create_psv_in::NUM_PSV, 1u32)
             .set(create_psv_in::PD, pd.number()?)
             .reply(create_psv_out::SIZE);
-        // SAFETY: the PSV keeps its domain, and lies in the card's own memory.
+        // SAFETY: the PSV keeps its domain, and lies in the HCA's own memory.
         let mut object = unsafe { command.create(pd.context())? };
         object.keep(pd.keep());
         let number = object.reply().get(create_psv_out::PSV0_INDEX) as u32;
         Ok(Psv { object, number })
     }
 
-    /// Its number, by which WQEs name it. 24 bits.
+    /// Returns its number, by which WQEs name it. 24 bits.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }

@@ -1,7 +1,7 @@
 //! Targets of dynamic connections, made by command.
 //!
-//! The card knows a target from the moment on in which everything about it is known: CREATE_DCT takes
-//! it all at once. So, as verbs', it has a number only in RTR; INIT collects what RTR will say.
+//! CREATE_DCT passes all attributes of a target to the HCA at once. So, like a verbs target, it has
+//! a number only from RTR on, and INIT stores attributes for RTR.
 
 use std::any::Any;
 use std::fmt;
@@ -31,28 +31,29 @@ use crate::verbs::{
 /// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`
 const SCATTER_64: u32 = 2;
 
-/// A target of dynamic connections, made by command, that the program has moved to state `S`:
-/// [`verbs::QueuePair<Dct, S>`](crate::verbs::QueuePair) in all but what makes it.
+/// A target of dynamic connections, made by command, that the program has moved to state `S`.
+/// Except for its creation, it is like [`verbs::QueuePair<Dct, S>`](crate::verbs::QueuePair).
 ///
-/// A move consumes it, and gives it back, unchanged, inside the error when the card refuses.
-/// Initiators that were made by verbs send to it as to any other, and the other way round.
+/// A transition consumes it. If the HCA refuses, the error holds the unchanged target. Initiators
+/// that were made by verbs can send to it, and initiators that were made by command can send to
+/// verbs targets.
 pub struct DcTarget<S: State = Reset> {
     inner: Arc<TargetInner>,
     state: PhantomData<fn() -> S>,
 }
 
 struct TargetInner {
-    /// There from RTR on.
+    /// Set from RTR on.
     object: OnceLock<(Object, u32)>,
-    /// Where its receives complete, and come from.
+    /// The CQ and the shared receive queue of its receives.
     cq: (CqObject, Arc<dyn CqOwner>),
     srq: (ObjectId, Arc<dyn SrqOwner>),
     claims: Claims,
     /// Set when it is destroyed.
     destroyed: Arc<AtomicBool>,
-    /// What is known of it, as the context has it.
+    /// The context fields that are known so far.
     known: Vec<(Field, u64)>,
-    /// What keeps its protection domain alive.
+    /// Keeps the protection domain alive.
     _pd: Box<dyn Any + Send + Sync>,
     context: Context,
 }
@@ -60,24 +61,24 @@ struct TargetInner {
 impl Drop for TargetInner {
     fn drop(&mut self) {
         let Some((object, _)) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context. Its CQ and its
-        // shared receive queue follow.
+        // A target that the HCA does not destroy stays until its context is closed. Its CQ and its
+        // shared receive queue are dropped after it.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
 
-/// A move that failed, with the target, which is in the state it was in.
+/// A failed transition, with the target in its previous state.
 pub struct TargetError<S: State> {
     /// The target.
     pub target: DcTarget<S>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
-/// The target in its new state, or unmoved with the error.
+/// The target in its new state, or the unchanged target with the error.
 type Moved<To, From> = std::result::Result<DcTarget<To>, TargetError<From>>;
 
-/// What a target of dynamic connections is to be like.
+/// Builder for [`DcTarget`].
 #[derive(Clone)]
 #[must_use = "nothing is made before build"]
 pub struct DcTargetBuilder<'a> {
@@ -90,12 +91,12 @@ pub struct DcTargetBuilder<'a> {
 }
 
 impl DcTarget {
-    /// A target in `pd` whose receives come from `receives` and complete on `cq`, whoever made these,
-    /// open to whoever shows `access_key`.
+    /// Creates a builder for a target in `pd`. Its receives come from `receives` and complete on
+    /// `cq`, which may be made by verbs or by command. It accepts requests that carry `access_key`.
     ///
     /// # Errors
-    /// [`Error::Queue`] where libmlx5 does not say which they are; [`Error::Attribute`] for a shared
-    /// receive queue of an XRC domain.
+    /// [`Error::Queue`] if libmlx5 does not report the numbers of the queues; [`Error::Attribute`]
+    /// for a shared receive queue of an XRC domain.
     pub fn builder<'a, C: CompletionSource, Q: SharedReceiveSource>(
         pd: &'a dyn Domain,
         cq: &C,
@@ -122,24 +123,24 @@ impl DcTarget {
 }
 
 impl DcTargetBuilder<'_> {
-    /// What its CQEs call it, 24 bits. Default: 0.
+    /// Sets the user index in its CQEs, 24 bits. Default: 0.
     pub fn user_index(mut self, index: u32) -> Self {
         self.user_index = index;
         self
     }
 
-    /// Whether messages of up to 64 bytes may be in CQEs, which takes a CQ with CQEs of 128 bytes.
-    /// Default: not. If they may, every receive must name memory of this process at its own address, see
-    /// [`ScatterToCqe`](crate::verbs::ScatterToCqe).
+    /// Sets whether CQEs may carry messages of up to 64 bytes, which takes a CQ with CQEs of 128
+    /// bytes. Default: no. If they may, every receive must name memory of this process at its own
+    /// address, see [`ScatterToCqe`](crate::verbs::ScatterToCqe).
     pub fn scatter_to_cqe(mut self, scatter: bool) -> Self {
         self.scatter_to_cqe = scatter;
         self
     }
 
-    /// A target in state RESET, of which the card knows nothing yet.
+    /// Creates a target in state RESET, without a command to the HCA.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; [`Error::Call`] where the protection domain is not one of libmlx5.
+    /// [`Error::NoCapability`]; [`Error::Call`] if the protection domain is not one of libmlx5.
     pub fn build(self) -> Result<DcTarget> {
         let capabilities = self.pd.context().capabilities();
         let what = "a target of dynamic connections";
@@ -171,32 +172,33 @@ impl<S: State> DcTarget<S> {
         Self { inner: Arc::new(inner), state: PhantomData }
     }
 
-    /// In another state, with more known of it.
+    /// Changes the state, and adds known context fields.
     fn knowing<To: State>(mut self, more: impl IntoIterator<Item = (Field, u64)>) -> DcTarget<To> {
-        // Nobody else has it before RTR.
+        // No other owner has it before RTR.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.known.extend(more);
         }
         DcTarget { inner: self.inner, state: PhantomData }
     }
 
-    /// Its number, by which initiators name it; 0 before RTR.
+    /// Returns the number by which initiators name it; 0 before RTR.
     pub fn number(&self) -> u32 {
         self.inner.object.get().map_or(0, |(_, number)| *number)
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 }
 
 impl DcTarget<Reset> {
-    /// RESET to INIT: which port, and what initiators may do. No call: the card is told in RTR.
+    /// RESET to INIT: sets the port and the rights of initiators. No call: the HCA gets them in
+    /// RTR.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`], [`Error::Attribute`], and whatever asking for the capabilities of
-    /// atomics says where peers may do them.
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], and the errors of querying the capabilities of
+    /// atomics if peers may execute them.
     pub fn init(self, attributes: &InitAttributes) -> Moved<Init, Reset> {
         if let Err(error) = attributes.check(self.context()) {
             return Err(TargetError { target: self, error });
@@ -223,7 +225,7 @@ impl DcTarget<Reset> {
 }
 
 impl DcTarget<Init> {
-    /// INIT to RTR: the card is told everything at once, by CREATE_DCT. From now on it has a
+    /// INIT to RTR: passes all attributes to the HCA by CREATE_DCT. From now on the target has a
     /// [number](Self::number), by which initiators find it.
     ///
     /// # Errors
@@ -233,7 +235,7 @@ impl DcTarget<Init> {
         match self.create(attributes) {
             Ok(object) => {
                 let number = object.reply().get(create_dct_out::DCTN) as u32;
-                // Nobody has set it before.
+                // It was not set before.
                 let _ = self.inner.object.set((object, number));
                 Ok(self.knowing([]))
             }
@@ -262,14 +264,15 @@ impl DcTarget<Init> {
                     (dctc::ETH_PRIO, priority.into()),
                 ],
             );
-        // SAFETY: `TargetInner` keeps all that the command names: domain, CQ and shared receive queue.
-        // The target has no ring of its own, and peers reach only what keys of its domain allow.
+        // SAFETY: `TargetInner` keeps all that the command names: domain, CQ and shared receive
+        // queue. The target has no ring of its own, and peers reach only what keys of its domain
+        // allow.
         unsafe { command.create(self.context()) }
     }
 }
 
 impl DcTarget<Rtr> {
-    /// The reply of QUERY_DCT. One command.
+    /// Returns the reply of QUERY_DCT. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -277,7 +280,7 @@ impl DcTarget<Rtr> {
         self.inner.query()
     }
 
-    /// How many requests with another key came, and asks for no event. One command.
+    /// Returns how many requests with another key arrived. Requests no event. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -286,18 +289,18 @@ impl DcTarget<Rtr> {
         Ok(self.query_context()?.get(count) as u32)
     }
 
-    /// Asks for one event when a request with another key comes. One command.
+    /// Requests one event for the next request with another key. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn arm_key_violation(&self) -> Result<()> {
         let command = Command::new(opcode::ARM_DCT_FOR_KEY_VIOLATION, arm_dct_in::SIZE)
             .set(arm_dct_in::DCT_NUMBER, self.number());
-        // SAFETY: the command asks for an event, and changes nothing else.
+        // SAFETY: the command requests an event, and changes nothing else.
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
-    /// The object, for commands that this crate does not wrap.
+    /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.inner.object().expect("made in RTR")
     }
@@ -317,7 +320,7 @@ impl TargetInner {
     }
 }
 
-/// Keeps a target alive, whatever state it is in.
+/// Keeps a target alive, in any state.
 struct TargetHandle(Arc<TargetInner>);
 
 impl QueueOwner for TargetHandle {
@@ -346,7 +349,7 @@ impl QueueOwner for TargetHandle {
             }
             Err(_) => return Err(QueueError::NoQueue),
         };
-        // `mlx5_ifc.h`, MLX5_DCTC_STATE_ACTIVE; else it drains, or has.
+        // `mlx5_ifc.h`, MLX5_DCTC_STATE_ACTIVE; otherwise the target is draining or drained.
         let active = reply.get(dctc::STATE.within(query_dct_out::DCT_CONTEXT_ENTRY)) == 0;
         Ok(if active { ibv_qp_state::IBV_QPS_RTR } else { ibv_qp_state::IBV_QPS_ERR })
     }
@@ -360,8 +363,8 @@ impl QueueOwner for TargetHandle {
     }
 }
 
-// SAFETY: it has no queue of its own to hand over; as one that takes from a shared one it is kept
-// alive by its owner.
+// SAFETY: a target has no receive queue of its own to hand over. It takes receives from a shared
+// receive queue, and its owner keeps it alive.
 unsafe impl<S: CanReceive> Receives for DcTarget<S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(TargetHandle(Arc::clone(&self.inner)))
@@ -380,7 +383,7 @@ unsafe impl<S: CanReceive> Receives for DcTarget<S> {
     }
 }
 
-/// Not before it has a number.
+/// Only from RTR on, because it has no number before.
 impl ReceiveSource for DcTarget<Rtr> {
     type Transport = Dct;
 }

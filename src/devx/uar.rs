@@ -1,4 +1,4 @@
-//! UARs: pages of registers, by which queues that were made by command ring.
+//! UARs: pages of doorbell registers that queues made by command ring.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -14,27 +14,27 @@ use super::Group;
 use crate::ring::RegisterMemory;
 use crate::verbs::{Cause, Context, Devx, Error, Result, keep_from_children, non_null};
 
-/// How the processor maps a register, and who else has it.
+/// How a UAR is mapped, and whether it is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UarKind {
-    /// Write-combining, nobody else's: WQEs can be copied to it (BlueFlame).
+    /// Write-combining, dedicated: WQEs can be copied to it (BlueFlame).
     BlueFlame,
-    /// Non-cached: eight-byte doorbells, without the flush that write-combining memory needs. libmlx5
-    /// gives every caller of an opened device the same one, so all ring it.
+    /// Non-cached: eight-byte doorbells, without the flush that write-combining memory needs.
+    /// libmlx5 returns the same one to all callers of an opened device, so they all share it.
     NonCached,
-    /// As [`NonCached`](Self::NonCached), but nobody else's; of rdma-core 47 and later.
+    /// Non-cached and dedicated, from rdma-core 47 on.
     NonCachedDedicated,
 }
 
 impl UarKind {
-    /// All, in the order of preference of a queue that posts short messages.
+    /// All kinds, in the order of preference of a queue that posts short messages.
     pub const ALL: [UarKind; 3] =
         [UarKind::BlueFlame, UarKind::NonCachedDedicated, UarKind::NonCached];
 
     /// `MLX5DV_UAR_ALLOC_TYPE_*`
     const fn flags(self) -> u32 {
-        /// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`, which headers have from that version on; libraries
-        /// that do not know it say so.
+        /// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`, in the headers from that version on. Older
+        /// libraries refuse it with an error.
         const NC_DEDICATED: u32 = 1 << 31;
         match self {
             UarKind::BlueFlame => MLX5DV_UAR_ALLOC_TYPE_BF,
@@ -43,7 +43,7 @@ impl UarKind {
         }
     }
 
-    /// Why one is refused, where that is known.
+    /// Returns why a kind is refused, where that is known.
     fn cause(self, error: &Error) -> Option<Cause> {
         let errno = error.errno()?;
         let text = match (self, errno.0) {
@@ -76,16 +76,16 @@ impl fmt::Display for UarKind {
     }
 }
 
-/// A doorbell register, and the page of registers (UAR) that it lies on.
+/// A doorbell register and its UAR page.
 ///
-/// Send queues that are made with the same one share the register, as queue pairs of one
-/// [`ThreadDomain`](crate::verbs::ThreadDomain) do: a single queue has it for itself and may copy
-/// WQEs there; several use [`RegisterUse::Shared`](crate::ring::RegisterUse) or a
-/// [`DedicatedRegister`](crate::ring::DedicatedRegister). CQs are armed by the page, which any number
-/// may be.
+/// Send queues that are made with the same `Uar` share the register, like queue pairs of one
+/// [`ThreadDomain`](crate::verbs::ThreadDomain). A single queue has it exclusively and may copy
+/// WQEs there. Several queues use [`RegisterUse::Shared`](crate::ring::RegisterUse) or a
+/// [`DedicatedRegister`](crate::ring::DedicatedRegister). Any number of CQs can be armed through
+/// the page.
 ///
-/// Clones are cheap and name the same register, which is given back when the last of them, and the
-/// last queue made with it, is gone.
+/// Clones are cheap and name the same register. It is freed after its last clone, and the last
+/// queue made with it, are dropped.
 #[derive(Clone)]
 pub struct Uar {
     inner: Arc<UarInner>,
@@ -101,35 +101,35 @@ struct UarInner {
     context: Context,
 }
 
-// SAFETY: libibverbs allows its calls from several threads; stores to the registers are the business
-// of the queues, which claim them.
+// SAFETY: libibverbs allows its calls from several threads. Only queues store to the register, and
+// they claim it before.
 unsafe impl Send for UarInner {}
-// SAFETY: a shared reference gives addresses and numbers, which do not change. Queues claim a
+// SAFETY: a shared reference gives out addresses and numbers, which do not change. Queues claim a
 // register before they store to it.
 unsafe impl Sync for UarInner {}
 
 impl Drop for UarInner {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate, freed once, here, while its context is open; queues held
-        // an Arc of it and are gone. Of the one that all share, libmlx5 frees nothing.
+        // SAFETY: this crate allocated the UAR and frees it once, here, while its context is open.
+        // Queues held an Arc of it and are gone. libmlx5 does not free the shared one.
         unsafe { mlx5dv_devx_free_uar(self.uar.as_ptr()) };
     }
 }
 
-/// A register, and what was not to be had before it.
+/// A UAR, and the kinds that were refused before.
 #[derive(Debug)]
 pub struct UarChoice {
-    /// What was got.
+    /// The UAR.
     pub uar: Uar,
-    /// The kinds that were asked for before, each with why it was refused.
+    /// The kinds that were tried before, each with the error.
     pub refused: Vec<(UarKind, Error)>,
 }
 
 impl Uar {
-    /// A register of that kind.
+    /// Allocates a UAR of a kind.
     ///
     /// # Errors
-    /// [`Error::NoDevx`]; [`Error::Call`] with the cause where the kind is not to be had.
+    /// [`Error::NoDevx`]; [`Error::Call`] with the cause if the kind is not available.
     pub fn new(context: &Context, kind: UarKind) -> Result<Uar> {
         if let devx @ Devx::Refused(_) = context.devx() {
             return Err(Error::NoDevx { device: context.name(), why: devx });
@@ -144,28 +144,29 @@ impl Uar {
             let cause = kind.cause(&error);
             error.because(cause)
         })?;
-        // SAFETY: just made; its members do not change.
+        // SAFETY: the UAR was just made, and its members do not change.
         let (register, page, number) = unsafe {
             let uar = uar.as_ptr();
             ((*uar).reg_addr.cast(), (*uar).base_addr.cast(), (*uar).page_id)
         };
         let (Some(register), Some(page)) = (NonNull::new(register), NonNull::new(page)) else {
-            // SAFETY: just made, and nobody knows it.
+            // SAFETY: the UAR was just made, and no other code has it.
             unsafe { mlx5dv_devx_free_uar(uar.as_ptr()) };
             return Err(Error::attribute("register", "not mapped", "libmlx5 maps every UAR"));
         };
         let context = context.clone();
-        // From here on it is freed when dropped.
+        // From here on, dropping `inner` frees it.
         let inner = UarInner { uar, kind, register, page, number, half, context };
         // SAFETY: libmlx5 has mapped the page.
         unsafe { keep_from_children(page)? };
         Ok(Uar { inner: Arc::new(inner) })
     }
 
-    /// A register of the first of `kinds` that is to be had, with why those before it are not.
+    /// Allocates a UAR of the first available kind of `kinds`, and returns why those before it were
+    /// refused.
     ///
     /// # Errors
-    /// [`Error::NoUar`], which says of each kind why it was refused.
+    /// [`Error::NoUar`], with the reason for each kind.
     pub fn first_of(context: &Context, kinds: &[UarKind]) -> Result<UarChoice> {
         let mut refused = Vec::new();
         for &kind in kinds {
@@ -178,32 +179,32 @@ impl Uar {
         Err(Error::NoUar { device: context.name(), tried })
     }
 
-    /// What it is.
+    /// Returns its kind.
     pub fn kind(&self) -> UarKind {
         self.inner.kind
     }
 
-    /// Number of the page, by which commands name it. 24 bits.
+    /// Returns the number of the page, by which commands name it. 24 bits.
     pub fn page_id(&self) -> u32 {
         self.inner.number
     }
 
-    /// The register. It lives as long as `self`.
+    /// Returns the register. It lives as long as `self`.
     pub fn register(&self) -> NonNull<u8> {
         self.inner.register
     }
 
-    /// The page. It lives as long as `self`.
+    /// Returns the page. It lives as long as `self`.
     pub fn page(&self) -> NonNull<u8> {
         self.inner.page
     }
 
-    /// Bytes of each of the register's two BlueFlame buffers; 0 where it has none.
+    /// Returns the size of each of the register's two BlueFlame buffers in bytes; 0 if it has none.
     pub fn blue_flame(&self) -> usize {
         self.inner.half
     }
 
-    /// How it is mapped, for [`SendConfig::memory`](crate::ring::SendConfig).
+    /// Returns how it is mapped, for [`SendConfig::memory`](crate::ring::SendConfig).
     pub fn memory(&self) -> RegisterMemory {
         match self.inner.kind {
             UarKind::BlueFlame => RegisterMemory::WriteCombining,
@@ -211,13 +212,14 @@ impl Uar {
         }
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 }
 
-/// Bytes of each buffer of a BlueFlame register: half of what the card says; 0 where it has none.
+/// Returns the size of each buffer of a BlueFlame register: half of what the HCA reports; 0 if it
+/// has none.
 fn blue_flame(context: &Context) -> Result<usize> {
     let general = |field| -> Result<u64> {
         Ok(context.capabilities().current(Group::General, field)?.unwrap_or(0))

@@ -1,4 +1,5 @@
-//! Umems: memory that commands name by number and offset, where rings and doorbell records lie.
+//! User memory (umem): registered memory that commands name by number and offset. Rings and
+//! doorbell records lie in it.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,18 +14,19 @@ use mlx5_sys::dv::{
 use crate::ib::Access;
 use crate::verbs::{Cause, Context, Devx, Errno, Error, Pages, Result, non_null};
 
-/// The card's smallest page.
+/// The smallest page size of the HCA.
 const ADAPTER_PAGE: usize = 4096;
 
-/// Memory that commands name by number and offset: where rings, doorbell records, and what keys give
-/// access to, lie.
+/// Registered memory that commands name by number and offset. Rings, doorbell records and the
+/// memory behind memory keys lie in it.
 ///
-/// It is pinned as long as it is registered. Rings and doorbell records take parts of it, and
-/// [direct keys](super::MkeyBuilder::direct) lead to parts of it. Keys may overlap each other; a ring
-/// or record overlaps neither another one nor a key. Queues and keys check that when they are made.
+/// The memory is pinned as long as it is registered. Rings and doorbell records take parts of it,
+/// and [direct keys](super::MkeyBuilder::direct) give access to parts of it. Keys may overlap each
+/// other. A ring or doorbell record overlaps neither another ring or record nor a key. Queues and
+/// keys check that when they are made.
 ///
-/// Clones are cheap and name the same memory, which is deregistered when the last of them, and the
-/// last object that lies in it, is gone.
+/// Clones are cheap and name the same memory. It is deregistered after the last clone and the last
+/// object in it are dropped.
 #[derive(Clone)]
 pub struct Umem {
     inner: Arc<UmemInner>,
@@ -33,7 +35,7 @@ pub struct Umem {
 struct UmemInner {
     umem: NonNull<mlx5dv_devx_umem>,
     number: u32,
-    /// `None` where it is a dma-buf, which need not be mapped here.
+    /// `None` for a dma-buf, which need not be mapped into this process.
     start: Option<NonNull<u8>>,
     length: usize,
     access: Access,
@@ -43,11 +45,11 @@ struct UmemInner {
     context: Context,
 }
 
-// SAFETY: the memory is reached by raw pointers alone, through parts that do not overlap. libibverbs
-// allows its calls from any thread.
+// SAFETY: the memory is accessed only by raw pointers, through parts that do not overlap.
+// libibverbs allows its calls from any thread.
 unsafe impl Send for UmemInner {}
-// SAFETY: what changes is behind a lock. Parts of the memory do not overlap, so that their owners do
-// not meet. libibverbs allows its calls from several threads at once.
+// SAFETY: a lock guards what changes. Parts of the memory do not overlap, so their owners never
+// access the same bytes. libibverbs allows its calls from several threads at once.
 unsafe impl Sync for UmemInner {}
 
 /// The ranges of a umem that are in use.
@@ -64,16 +66,16 @@ struct Used {
     by: User,
 }
 
-/// What a range of a umem is for.
+/// The use of a range of a umem.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum User {
-    /// A ring or a doorbell record, which has its range for itself.
+    /// A ring or a doorbell record. It has its range exclusively.
     Queue,
-    /// A memory key, through which the card and peers reach the range.
+    /// A memory key, through which the HCA and peers access the range.
     Key,
 }
 
-/// The use of a range of a umem, which ends when this is dropped.
+/// Marks a range of a umem as used until it is dropped.
 struct Range {
     umem: Umem,
     serial: u64,
@@ -86,24 +88,24 @@ impl Drop for Range {
     }
 }
 
-/// Keeps ranges in use as long as it lives, for [`Object::keep`](super::Object::keep).
+/// Marks ranges as used until it is dropped, for [`Object::keep`](super::Object::keep).
 pub(crate) struct Hold {
     _ranges: Vec<Arc<Range>>,
 }
 
 impl Drop for UmemInner {
     fn drop(&mut self) {
-        // SAFETY: registered by this crate, deregistered once, here; what lay in it held an Arc of it
-        // and is gone.
+        // SAFETY: this crate registered the umem and deregisters it once, here. Each object in it
+        // held an Arc of it and is gone.
         let result = unsafe { mlx5dv_devx_umem_dereg(self.umem.as_ptr()) };
         if result != 0 {
-            // The card may still use the memory, of an object that was leaked, say.
+            // The HCA may still use the memory, for example for an object that was leaked.
             std::mem::forget(self.pages.take());
         }
     }
 }
 
-/// How memory is registered, see [`Umem::builder`].
+/// Builder for [`Umem`], see [`Umem::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is registered before one of its last methods"]
 pub struct UmemBuilder {
@@ -113,56 +115,57 @@ pub struct UmemBuilder {
 }
 
 impl Umem {
-    /// Registers `pages` ([huge ones](Pages::huge), or of a [NUMA node](Pages::bind), say) and keeps
-    /// them: for rings and records.
+    /// Registers `pages` and keeps them, for rings and doorbell records. The pages may be
+    /// [huge](Pages::huge) or [bound to a NUMA node](Pages::bind).
     ///
     /// # Errors
-    /// As [`UmemBuilder::pages`].
+    /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
     pub fn new(context: &Context, pages: Pages) -> Result<Umem> {
         Umem::builder(context).pages(pages)
     }
 
-    /// Registers memory with more to choose. The card may write to it, and nobody else.
+    /// Creates a builder. By default the HCA may write to the memory, and peers may not access it.
     pub fn builder(context: &Context) -> UmemBuilder {
         UmemBuilder { context: context.clone(), access: Access::LOCAL_WRITE, page_sizes: None }
     }
 
-    /// Its number, by which commands name it.
+    /// Returns the number by which commands name the umem.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.inner.length
     }
 
-    /// Never: there is at least one byte.
+    /// Always returns false: a umem has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.inner.length == 0
     }
 
-    /// Where it starts in this process; `None` of a dma-buf. It stays there as long as `self`.
+    /// Returns the address of the first byte in this process, `None` for a dma-buf. It is valid as
+    /// long as `self`.
     pub fn start(&self) -> Option<NonNull<u8>> {
         self.inner.start
     }
 
-    /// What the card may do with it.
+    /// Returns the access rights of the HCA.
     pub fn access(&self) -> Access {
         self.inner.access
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// Takes `length` bytes from `offset` on, for a ring or a record that `what` names in errors.
-    /// They are free again when the result and what [holds](Memory::hold) it are dropped.
+    /// Takes `length` bytes from `offset` on, for a ring or a doorbell record that `what` names in
+    /// errors. The range is free again when the result and its [hold](Memory::hold) are dropped.
     ///
     /// # Errors
-    /// [`Error::Attribute`]: not aligned to `alignment`, beyond the end, in use by a queue or a key,
-    /// or not mapped here.
+    /// [`Error::Attribute`]: the range is not aligned to `alignment`, ends beyond the umem, is in
+    /// use by a queue or a key, or is not mapped into this process.
     pub(crate) fn part(
         &self,
         what: &'static str,
@@ -190,10 +193,10 @@ impl Umem {
         Ok(Part { range: Arc::new(range), start, offset, length })
     }
 
-    /// Takes `length` bytes from `offset` on, which lie within the umem, for a memory key.
+    /// Takes `length` bytes from `offset` on for a memory key. The range lies within the umem.
     ///
     /// # Errors
-    /// [`Error::Attribute`]: in use by a queue.
+    /// [`Error::Attribute`]: a queue uses part of the range.
     pub(super) fn lend(&self, offset: usize, length: usize) -> Result<Hold> {
         let range = self.take(offset, offset + length, User::Key).map_err(|rule| {
             Error::attribute(
@@ -205,7 +208,7 @@ impl Umem {
         Ok(Hold { _ranges: vec![Arc::new(range)] })
     }
 
-    /// Takes a range, or says which one it overlaps.
+    /// Takes a range, or returns a text that names the range it overlaps.
     fn take(&self, start: usize, end: usize, by: User) -> std::result::Result<Range, String> {
         let mut ranges = self.inner.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         let in_the_way = ranges.used.iter().find(|used| {
@@ -231,15 +234,15 @@ impl Umem {
 }
 
 impl UmemBuilder {
-    /// What the card may do: read always, write by [`Access::LOCAL_WRITE`], which is the default; with
-    /// the rights of peers, keys over it can give them.
+    /// Sets the access rights of the HCA. It may always read; [`Access::LOCAL_WRITE`], the default,
+    /// lets it write. Keys over the umem can give peers the rights that are set here for peers.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// The sizes of pages that the kernel may tell the card, as a bit each (bit 21: 2 MiB), of which
-    /// it takes the largest that fits. Default: all from 4 KiB on.
+    /// Sets the page sizes that the kernel may use for the HCA, one bit each (bit 21: 2 MiB). The
+    /// kernel takes the largest that fits. Default: all from 4 KiB on.
     pub fn page_sizes(mut self, bitmap: u64) -> Self {
         self.page_sizes = Some(bitmap);
         self
@@ -251,33 +254,36 @@ impl UmemBuilder {
     /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
     pub fn pages(self, pages: Pages) -> Result<Umem> {
         let (start, length) = (pages.as_ptr(), pages.len());
-        // SAFETY: the pages are the umem's from here on, which unmaps them after it is deregistered,
-        // and lends nobody a reference to them.
+        // SAFETY: the umem owns the pages from here on. It unmaps them after it is deregistered,
+        // and lends no reference to them.
         unsafe { self.register(start, length, Some(pages)) }
     }
 
-    /// Registers `length` bytes at `start`, memory of the caller's.
+    /// Registers `length` bytes at `start`, in memory that the caller owns.
     ///
     /// # Errors
-    /// As [`pages`](Self::pages).
+    /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
     ///
     /// # Safety
-    /// The memory stays mapped as long as the umem, its clones, and all that lies in it; whatever lies
-    /// in it (rings, records, what keys give access to) is touched by nobody else meanwhile.
+    /// * The memory stays mapped as long as the umem, its clones, and all that lies in it.
+    /// * Meanwhile, no other code accesses what lies in it: rings, doorbell records, and the memory
+    ///   that keys give access to.
     pub unsafe fn memory(self, start: NonNull<u8>, length: usize) -> Result<Umem> {
-        // SAFETY: passed on; the contract of `register` is the same.
+        // SAFETY: the caller upholds the contract of `register`, which is that of this function.
         unsafe { self.register(start, length, None) }
     }
 
-    /// Registers `length` bytes from `offset` on of the dma-buf that `fd` stands for: for keys. Rings
-    /// cannot lie there.
+    /// Registers `length` bytes from `offset` on of the dma-buf `fd`, for keys. Rings cannot lie in
+    /// it.
     ///
     /// # Errors
-    /// As [`pages`](Self::pages); [`Error::Call`]: EOPNOTSUPP or EINVAL where kernel or libmlx5 have
-    /// no umems over dma-bufs (before Linux 6.1), or `fd` is none.
+    /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
+    /// [`Error::Call`] with EOPNOTSUPP or EINVAL: the kernel (before Linux 6.1) or libmlx5 has no
+    /// umems over dma-bufs, or `fd` is not a dma-buf.
     ///
     /// # Safety
-    /// Where the memory is also mapped into this process, nothing that the card is made to write there
+    /// Where the memory is also mapped into this process, no Rust reference covers bytes that the
+    /// HCA is made to write.
     /// is what Rust code has a reference to.
     pub unsafe fn dmabuf(self, fd: BorrowedFd<'_>, offset: usize, length: usize) -> Result<Umem> {
         self.check(length)?;
@@ -286,7 +292,7 @@ impl UmemBuilder {
         asked.dmabuf_fd = fd.as_raw_fd();
         let context = self.context.as_raw().as_ptr();
         // SAFETY: context and descriptor are open, and `asked` lives through the call. The caller
-        // guarantees that no Rust reference covers what the card writes there.
+        // guarantees that no Rust reference covers what the HCA writes there.
         let umem = unsafe { mlx5dv_devx_umem_reg_ex(context, &mut asked) };
         let umem = non_null("mlx5dv_devx_umem_reg_ex", umem).map_err(|error| {
             let unknown = matches!(error.errno(), Some(Errno(libc::EOPNOTSUPP | libc::EINVAL)));
@@ -299,8 +305,9 @@ impl UmemBuilder {
     }
 
     /// # Safety
-    /// The memory stays mapped as long as the umem, its clones, and all that lies in it; nobody else
-    /// touches what lies in it meanwhile. `pages`, if given, own the memory, and fulfill that.
+    /// * The memory stays mapped as long as the umem, its clones, and all that lies in it.
+    /// * Meanwhile, no other code accesses what lies in it.
+    /// * `pages`, if given, own the memory, which fulfills both conditions.
     unsafe fn register(
         self,
         start: NonNull<u8>,
@@ -310,7 +317,7 @@ impl UmemBuilder {
         self.check(length)?;
         let context = self.context.as_raw().as_ptr();
         let (call, umem) = match self.page_sizes {
-            // A kernel that knows no sizes of pages takes this.
+            // This call also works on kernels without support for page sizes.
             // SAFETY: the context is open, and the caller keeps the memory mapped.
             None => ("mlx5dv_devx_umem_reg", unsafe {
                 let access = self.access.bits();
@@ -377,7 +384,7 @@ impl UmemBuilder {
         length: usize,
         pages: Option<Pages>,
     ) -> Umem {
-        // SAFETY: just made; its number does not change.
+        // SAFETY: the umem was just made, and its number does not change.
         let number = unsafe { (*umem.as_ptr()).umem_id };
         let (access, context, ranges) = (self.access, self.context, Mutex::default());
         let inner = UmemInner { umem, number, start, length, access, ranges, pages, context };
@@ -385,7 +392,7 @@ impl UmemBuilder {
     }
 }
 
-/// A part of a umem that a ring or a record has for itself.
+/// A part of a umem that one ring or doorbell record has exclusively.
 pub(crate) struct Part {
     range: Arc<Range>,
     start: NonNull<u8>,
@@ -393,67 +400,67 @@ pub(crate) struct Part {
     length: usize,
 }
 
-// SAFETY: the pointer may be used on any thread. Each use of it is `unsafe`, and answers for who else
-// writes there.
+// SAFETY: the pointer may be used on any thread. Each use of it is `unsafe`, and its caller
+// guarantees that no other thread writes there meanwhile.
 unsafe impl Send for Part {}
-// SAFETY: a shared reference gives copies of the pointer alone, whose uses are `unsafe`.
+// SAFETY: a shared reference only gives out copies of the pointer, whose uses are `unsafe`.
 unsafe impl Sync for Part {}
 
 impl Part {
-    /// Where it starts in this process.
+    /// Returns the address of its first byte in this process.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Where it starts in the umem.
+    /// Returns its offset in the umem.
     pub(crate) fn offset(&self) -> u64 {
         self.offset as u64
     }
 
-    /// The umem's number.
+    /// Returns the umem's number.
     pub(crate) fn umem(&self) -> u32 {
         self.range.umem.number()
     }
 
-    /// Writes `byte` all over it.
+    /// Fills it with `byte`.
     ///
     /// # Safety
-    /// Neither card nor process uses it now.
+    /// Neither the HCA nor this process uses the part during the call.
     pub(crate) unsafe fn fill(&self, byte: u8) {
-        // SAFETY: mapped as long as the umem, which `range` keeps. The caller guarantees that neither
-        // card nor process uses it now.
+        // SAFETY: `range` keeps the umem mapped. The caller guarantees that neither the HCA nor
+        // this process uses the part now.
         unsafe { self.start.write_bytes(byte, self.length) }
     }
 }
 
-/// Where a ring or a record is to lie: in a umem of the caller's.
+/// A place in a umem of the caller, for a ring or a doorbell record.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) umem: Umem,
     pub(crate) offset: usize,
 }
 
-/// Ring and record of a queue.
+/// The ring and the doorbell record of a queue.
 pub(crate) struct Memory {
     pub(crate) ring: Part,
     pub(crate) record: Part,
 }
 
-/// Bytes of a record.
+/// Size of a doorbell record, in bytes.
 const RECORD: usize = 8;
-/// What rings are aligned to: the card's smallest page.
+/// Alignment of rings: the smallest page of the HCA.
 pub(crate) const RING_ALIGNMENT: usize = ADAPTER_PAGE;
 
 impl Memory {
-    /// Keeps both in use, for the object that lies there to [keep](super::Object::keep): if the card
-    /// does not let go of the object, its memory is not given to another queue or key.
+    /// Keeps both parts in use, for the object that lies there to [keep](super::Object::keep). If
+    /// the HCA does not destroy the object, its memory is not given to another queue or key.
     pub(crate) fn hold(&self) -> Hold {
         let ranges = [&self.ring, &self.record].map(|part| Arc::clone(&part.range));
         Hold { _ranges: ranges.into() }
     }
 
-    /// Takes places for a ring of so many bytes and a record: those that were asked for, in a umem
-    /// of their own the others.
+    /// Takes places for a ring of `length` bytes and a doorbell record. A place that the caller did
+    /// not choose lies in a new umem.
     pub(crate) fn of(
         context: &Context,
         length: usize,
@@ -472,8 +479,8 @@ impl Memory {
         let own = match (ring, record) {
             (Some(_), Some(_)) => None,
             _ => {
-                // The record has a page of its own, so that polls and posts of other memory are not
-                // in its cache line.
+                // The doorbell record has a page of its own, so that no other memory shares its
+                // cache line.
                 let bytes = if ring.is_some() { 0 } else { length.next_multiple_of(ADAPTER_PAGE) };
                 Some((Umem::new(context, Pages::new(bytes + ADAPTER_PAGE)?)?, bytes))
             }
@@ -486,7 +493,7 @@ impl Memory {
             (None, None) => unreachable!("one is made where one is missing"),
         };
         let (ring, record) = (place(ring, false), place(record, true));
-        // A queue without a ring has no bytes; its place is one anyway.
+        // A queue without a ring needs no bytes, but still has a place.
         Ok(Memory {
             ring: ring.umem.part("ring", ring.offset, length, RING_ALIGNMENT)?,
             record: record.umem.part("doorbell record", record.offset, RECORD, RECORD)?,

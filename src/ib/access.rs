@@ -1,4 +1,4 @@
-//! What may be done to memory, by whom.
+//! Access rights to memory.
 
 use bitflags::bitflags;
 use mlx5_sys::verbs::ibv_access_flags as raw;
@@ -6,13 +6,13 @@ use mlx5_sys::verbs::ibv_access_flags as raw;
 bitflags! {
     /// Rights of a memory region, and of a queue pair towards its peer (`enum ibv_access_flags`).
     ///
-    /// Reading by this host's own card is always allowed.
+    /// Reading by this host's own HCA is always allowed.
     ///
-    /// `IBV_ACCESS_ZERO_BASED` is not among them: cards that libmlx5 drives address memory of the
+    /// `IBV_ACCESS_ZERO_BASED` is not among them: HCAs that libmlx5 drives address memory of the
     /// process by its virtual addresses, whatever the flag says.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
-        /// This host's card may write: receives, READ responses, results of atomics.
+        /// This host's HCA may write: receives, READ responses, results of atomics.
         const LOCAL_WRITE = raw::IBV_ACCESS_LOCAL_WRITE.0;
         /// The peer may write (needs `LOCAL_WRITE` on a region).
         const REMOTE_WRITE = raw::IBV_ACCESS_REMOTE_WRITE.0;
@@ -22,18 +22,18 @@ bitflags! {
         const REMOTE_ATOMIC = raw::IBV_ACCESS_REMOTE_ATOMIC.0;
         /// Memory windows may be bound to the region.
         const MW_BIND = raw::IBV_ACCESS_MW_BIND.0;
-        /// Pages are brought in when the card meets them, instead of being pinned now.
+        /// Pages are brought in when the HCA meets them, instead of being pinned now.
         const ON_DEMAND = raw::IBV_ACCESS_ON_DEMAND.0;
         /// The memory is known to lie on huge pages.
         const HUGETLB = raw::IBV_ACCESS_HUGETLB.0;
-        /// PCIe may reorder the card's writes: faster on some hosts; polling the last byte of a
+        /// PCIe may reorder the HCA's writes: faster on some hosts; polling the last byte of a
         /// message is then no proof that the rest has arrived.
         const RELAXED_ORDERING = raw::IBV_ACCESS_RELAXED_ORDERING.0;
     }
 }
 
 impl Access {
-    /// Whether a peer may change the memory at any moment.
+    /// Returns whether a peer may change the memory at any moment.
     pub const fn peer_writes(self) -> bool {
         self.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC).union(Access::MW_BIND))
     }

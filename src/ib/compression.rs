@@ -1,8 +1,8 @@
 //! Compression of CQEs.
 
-/// What the card says of each completion of a receive queue that it compresses with others, see
-/// [`compression`](CompletionQueueBuilder::compression). All else is what the first of them has: of
-/// every completion it says the length of the message and the WQE.
+/// The fields that compressed CQEs of a receive queue report for each completion, see
+/// [`compression`](CompletionQueueBuilder::compression). The length of the message and the WQE are
+/// always among them. All other fields are those of the title CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CqeCompression {
     /// The RSS hash of the packet.

@@ -1,8 +1,8 @@
 //! Counters of rings, and how they become slots.
 //!
-//! All counters are free-running 32-bit numbers here. The HCA sees their low 16 bits (WQE counters) or
-//! low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter masked, and the
-//! parity of a counter's lap is the ownership bit of a CQE.
+//! All counters are free-running 32-bit numbers here. The HCA sees their low 16 bits (WQE counters)
+//! or low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter masked,
+//! and the parity of a counter's lap is the ownership bit of a CQE.
 
 use std::fmt;
 
@@ -16,49 +16,50 @@ impl Counter {
         Self(value)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline(always)]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The counter `n` entries later.
+    /// Returns the counter `n` entries later.
     #[inline(always)]
     pub const fn plus(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// The counter one entry earlier.
+    /// Returns the counter one entry earlier.
     #[inline(always)]
     pub const fn before(self) -> Self {
         Self(self.0.wrapping_sub(1))
     }
 
-    /// How many entries `self` is ahead of `earlier`.
+    /// Returns how many entries `self` is ahead of `earlier`.
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether `self` is at or after `other`, from which it is less than 2^31 away.
+    /// Returns whether `self` is at or after `other`, from which it is less than 2^31 away.
     #[inline(always)]
     pub const fn reaches(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0) as i32 >= 0
     }
 
-    /// What WQEs, CQEs and QP doorbell records carry: bits 15–0.
+    /// Returns bits 15–0, as in WQEs, CQEs and QP doorbell records.
     #[inline(always)]
     pub const fn low16(self) -> u16 {
         self.0 as u16
     }
 
-    /// What CQ doorbell records carry: bits 23–0.
+    /// Returns bits 23–0, as in CQ doorbell records.
     #[inline(always)]
     pub const fn low24(self) -> u32 {
         self.0 & 0xff_ffff
     }
 
-    /// The counter whose low 16 bits are `low`, looked for in the 2^16 values from `self` on.
+    /// Returns the counter whose low 16 bits are `low`, looked for in the 2^16 values from `self`
+    /// on.
     #[inline(always)]
     pub const fn next_with_low16(self, low: u16) -> Self {
         self.plus(low.wrapping_sub(self.low16()) as u32)
@@ -87,19 +88,19 @@ impl Shape {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline(always)]
     pub const fn entries(self) -> u32 {
         self.mask + 1
     }
 
-    /// The slot of an entry, less than [`entries`](Self::entries).
+    /// Returns the slot of an entry, less than [`entries`](Self::entries).
     #[inline(always)]
     pub const fn slot(self, counter: Counter) -> usize {
         (counter.0 & self.mask) as usize
     }
 
-    /// The last slot.
+    /// Returns the last slot.
     #[inline(always)]
     pub const fn last(self) -> usize {
         self.mask as usize
@@ -111,8 +112,8 @@ impl Shape {
         counter.0 & (self.mask + 1) != 0
     }
 
-    /// Number of the lap that `counter` is in, modulo 256: what a CQE of this lap carries in the
-    /// enhanced layout.
+    /// Returns the number of the lap that `counter` is in, modulo 256: what a CQE of this lap
+    /// carries in the enhanced layout.
     pub const fn iteration(self, counter: Counter) -> u8 {
         (counter.0 >> (self.mask + 1).trailing_zeros()) as u8
     }

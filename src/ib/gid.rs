@@ -10,32 +10,33 @@ use std::str::FromStr;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Whether all bits are zero: no address.
+    /// Returns whether all bits are zero: no address.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
     }
 
-    /// The upper half: the subnet prefix on InfiniBand.
+    /// Returns the upper half: the subnet prefix on InfiniBand.
     pub fn subnet_prefix(self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
     }
 
-    /// The lower half: the port's GUID on InfiniBand.
+    /// Returns the lower half: the port's GUID on InfiniBand.
     pub fn interface_id(self) -> Guid {
         Guid(u128::from_be_bytes(self.0) as u64)
     }
 
-    /// The IPv4 address mapped into it, if one is.
+    /// Returns the IPv4 address mapped into it, if one is.
     pub fn ipv4(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
-    /// Whether it is a link-local address (fe80::/10), which does not leave the subnet.
+    /// Returns whether it is a link-local address (fe80::/10), which does not leave the subnet.
     pub fn is_link_local(self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// Whether it is a multicast group: of IPv6 (ff00::/8), or of IPv4 (224.0.0.0/4), mapped.
+    /// Returns whether it is a multicast group: of IPv6 (ff00::/8), or of IPv4 (224.0.0.0/4),
+    /// mapped.
     pub fn is_multicast(self) -> bool {
         self.0[0] == 0xff || self.ipv4().is_some_and(|v4| v4.is_multicast())
     }

@@ -77,8 +77,8 @@ macro_rules! transports {
 transports! {
     /// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
     Rc = IBV_QPT_RC, "RC", 2;
-    /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. A message that
-    /// loses a packet is lost whole, and nobody is told.
+    /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. If a packet is
+    /// lost, the whole message is lost, without an error.
     Uc = IBV_QPT_UC, "UC", 2;
     /// Unreliable datagram: any number of peers, to which each SEND is
     /// [addressed](crate::wqe::Send::to), and multicast groups. A message is one packet at most.
@@ -87,24 +87,25 @@ transports! {
     /// WRITE, READ and atomics, each [addressed](crate::wqe::Send::to) to a shared receive queue of
     /// the peer's XRC domain. It takes no receives.
     XrcSend = IBV_QPT_XRC_SEND, "XRC_SEND", 3;
-    /// Extended reliable connection, the end that [answers](crate::verbs::QueuePair::target). It has no
-    /// queues of its own.
+    /// Extended reliable connection, the end that [answers](crate::verbs::QueuePair::target). It
+    /// has no queues of its own.
     XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
-    /// Frames of Ethernet that the program makes itself, header and all: [sent](crate::wqe::EthSend)
-    /// as they are, or with what the card fills in, and received where a
+    /// Frames of Ethernet that the program makes itself, header and all:
+    /// [sent](crate::wqe::EthSend) as they are, or with what the HCA fills in, and received where a
     /// [flow](crate::verbs::Flow) leads them to. On ports of Ethernet only.
     RawPacket = IBV_QPT_RAW_PACKET, "raw packet", 3;
     /// Initiator of dynamic connections: any number of targets, to which each request is
     /// [addressed](crate::wqe::DcAddress); the operations and the reliability of RC. It receives
     /// nothing.
     ///
-    /// The HCA connects to a target when a request for it comes up, and leaves it when one for another
-    /// does, which waits until all before it are answered. What one request's target refuses takes the
-    /// queue pair to ERROR, unless it has [streams](crate::verbs::QueuePairBuilder::streams).
+    /// The HCA connects to a target when a request for it comes up, and leaves it when one for
+    /// another does, which waits until all before it are answered. What one request's target
+    /// refuses takes the queue pair to ERROR, unless it has
+    /// [streams](crate::verbs::QueuePairBuilder::streams).
     Dci = IBV_QPT_DRIVER, "DCI", 5;
-    /// Target of dynamic connections: what any number of initiators send to, if they know its number
-    /// and its access key. Its receives come from a
-    /// [shared receive queue](crate::ring::SharedReceives). It posts nothing.
+    /// Target of dynamic connections: what any number of initiators send to, if they know its
+    /// number and its access key. Its receives come from a [shared receive
+    /// queue](crate::ring::SharedReceives). It posts nothing.
     Dct = IBV_QPT_DRIVER, "DCT", 1;
 }
 

@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go.
+//! Address handles: destinations of datagrams.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -12,13 +12,13 @@ use super::error::non_null;
 use super::{AddressVector, Cause, Errno, Error, ProtectionDomain, Result};
 use crate::wqe::{DcAddress, UdAddress};
 
-/// The way to a destination of datagrams, in the card's words: what a request of an addressed
-/// transport carries before its payload.
+/// A destination of datagrams, as requests of an addressed transport encode it before their
+/// payload.
 ///
-/// Making one is a system call on RoCE, where the kernel looks up the MAC address of the GID; on
-/// InfiniBand it stays in the process. Requests hold a copy of what the card needs of it, so it may
-/// be dropped as soon as the addresses that are made from it are made. On RoCEv2 a handle whose flow
-/// label is 0 has libmlx5 choose a UDP source port by chance; with another, it follows from that.
+/// Creating one is a system call on RoCE, where the kernel looks up the MAC address of the GID. On
+/// InfiniBand it takes no system call. Requests hold a copy of the HCA's part, so the handle may be
+/// dropped once the addresses are made from it. On RoCEv2, for a flow label of 0, libmlx5 chooses a
+/// random UDP source port. For another flow label, the port follows from the label.
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,
     vector: AvSeg,
@@ -29,23 +29,23 @@ pub struct AddressHandle {
 
 // SAFETY: libibverbs allows calls on one AH from several threads; this crate only destroys it.
 unsafe impl Send for AddressHandle {}
-// SAFETY: a shared reference gives numbers and the raw pointer alone, which do not change.
+// SAFETY: a shared reference only gives out numbers and the raw pointer, which do not change.
 unsafe impl Sync for AddressHandle {}
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while its PD lives.
+        // SAFETY: this crate created the AH and destroys it once, here, while its PD is alive.
         unsafe { ibv_destroy_ah(self.ah.as_ptr()) };
     }
 }
 
 impl AddressHandle {
-    /// The way to `address`: a port, or a multicast group.
+    /// Creates a handle for `address`: a port, or a multicast group.
     ///
     /// # Errors
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
-    /// [`Error::Attribute`]; [`Error::Call`], on RoCE also if nothing is known of the GID's MAC
-    /// address.
+    /// [`Error::Attribute`]; [`Error::Call`], on RoCE also if the MAC address of the GID is not
+    /// known.
     pub fn new(pd: &ProtectionDomain, address: &AddressVector) -> Result<AddressHandle> {
         address.check_datagram(pd.context())?;
         let mut raw = address.to_raw();
@@ -58,7 +58,7 @@ impl AddressHandle {
                  source GID",
             )))
         })?;
-        // Destroys it, if what follows fails.
+        // Dropping `handle` destroys the AH if a later step fails.
         let mut handle = AddressHandle {
             ah,
             vector: zerocopy::FromZeros::new_zeroed(),
@@ -70,49 +70,49 @@ impl AddressHandle {
         Ok(handle)
     }
 
-    /// Where it leads.
+    /// Returns its destination.
     pub fn address(&self) -> &AddressVector {
         &self.address
     }
 
-    /// The domain it belongs to.
+    /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The handle, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the handle, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_ah> {
         self.ah
     }
 
-    /// What requests carry, but for the queue pair's number and its key.
+    /// Returns the address vector of requests, without the queue pair's number and key.
     pub(crate) fn vector(&self) -> &AvSeg {
         &self.vector
     }
 }
 
 impl UdAddress {
-    /// Queue pair `qpn` (24 bits), which `handle` leads to, with its Q_Key. Bit 31 of `qkey` has
-    /// the card send the sender's own Q_Key instead. A multicast group has queue pair number
-    /// [`MULTICAST`](Self::MULTICAST).
+    /// Returns the address of queue pair `qpn` (24 bits) at `handle`, with its Q_Key. With bit 31
+    /// of `qkey`, the HCA sends the sender's own Q_Key instead. A multicast group has the queue
+    /// pair number [`MULTICAST`](Self::MULTICAST).
     pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
         UdAddress::of(*handle.vector(), qpn, qkey)
     }
 
-    /// The multicast group that `handle` leads to, with the Q_Key of its members.
+    /// Returns the address of the multicast group at `handle`, with the Q_Key of its members.
     pub fn multicast(handle: &AddressHandle, qkey: u32) -> UdAddress {
         UdAddress::new(handle, Self::MULTICAST, qkey)
     }
 }
 
 impl DcAddress {
-    /// Target `dctn` (24 bits), which `handle` leads to, with its access key.
+    /// Returns the address of target `dctn` (24 bits) at `handle`, with its access key.
     pub fn new(handle: &AddressHandle, dctn: u32, access_key: u64) -> DcAddress {
         DcAddress::of(*handle.vector(), dctn, access_key)
     }
 }
 
-/// What libmlx5 writes into requests to that destination.
+/// Returns the address vector that libmlx5 writes into requests to that destination.
 ///
 /// # Safety
 /// `ah` is alive.

@@ -1,4 +1,4 @@
-//! Memory that a program owns and can hand to a region.
+//! Buffers that a program owns and can pass to a memory region.
 
 use std::ptr::NonNull;
 
@@ -6,38 +6,39 @@ use super::Pages;
 
 /// Bytes at an address that does not change while their owner is moved: a heap or mmap buffer.
 ///
-/// A region takes the buffer apart and keeps its parts, not the buffer, so that no owner with
-/// exclusive access exists while the card may write; it is put together again when the region
-/// gives it back.
+/// A region takes the buffer apart and keeps its parts, not the buffer. So no owner with exclusive
+/// access exists while the HCA may write. The buffer is reassembled when the region returns it.
 ///
 /// # Safety
-/// `into_parts` returns an address at which `length` initialised bytes stay valid for reads and
-/// writes, reachable by nobody else, until `from_parts` is called; it may be called in another
-/// thread.
+/// - `into_parts` returns the address of `length` initialised bytes.
+/// - Until `from_parts` is called, they stay valid for reads and writes, and no other code can
+///   access them.
+/// - `from_parts` may be called in another thread.
 pub unsafe trait Buffer: Send + 'static {
-    /// Takes the buffer apart: address, length in bytes, and one word of the implementation's own.
+    /// Takes the buffer apart into address, length in bytes, and one word that the type chooses.
     fn into_parts(self) -> (NonNull<u8>, usize, usize);
 
-    /// Puts a buffer together again.
+    /// Reassembles a buffer.
     ///
     /// # Safety
     /// The three values come from one `into_parts` of the same type and are used once.
     unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self;
 }
 
-// SAFETY: a mapping is owned by its `Pages` alone and stays where it is.
+// SAFETY: only its `Pages` owns a mapping, and it does not move.
 unsafe impl Buffer for Pages {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         Pages::into_parts(self)
     }
 
     unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self {
-        // SAFETY: passed on; the contract of `Pages::from_parts` is the same.
+        // SAFETY: the caller upholds the contract of `Pages::from_parts`, which is that of this
+        // function.
         unsafe { Pages::from_parts(address, length, word) }
     }
 }
 
-// SAFETY: a leaked box is owned by whoever holds its pointer.
+// SAFETY: the holder of its pointer owns a leaked box, and its bytes do not move.
 unsafe impl Buffer for Box<[u8]> {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let length = self.len();
@@ -51,7 +52,7 @@ unsafe impl Buffer for Box<[u8]> {
     }
 }
 
-// SAFETY: a Vec that is not dropped is owned by whoever holds its pointer. The word is its capacity.
+// SAFETY: the holder of its pointer owns a Vec that is not dropped. The word is its capacity.
 unsafe impl Buffer for Vec<u8> {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let mut vec = std::mem::ManuallyDrop::new(self);
@@ -65,7 +66,7 @@ unsafe impl Buffer for Vec<u8> {
     }
 }
 
-// SAFETY: borrowed alone and for ever.
+// SAFETY: the slice is borrowed exclusively and for ever.
 unsafe impl Buffer for &'static mut [u8] {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let length = self.len();
@@ -73,7 +74,7 @@ unsafe impl Buffer for &'static mut [u8] {
     }
 
     unsafe fn from_parts(address: NonNull<u8>, length: usize, _: usize) -> Self {
-        // SAFETY: the parts come from such a slice, which nothing else can reach.
+        // SAFETY: the parts come from such a slice, which no other code can access.
         unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), length) }
     }
 }

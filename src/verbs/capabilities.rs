@@ -1,4 +1,4 @@
-//! What verbs tell of a device's capabilities: numbers by the names of the header, flags in words.
+//! Device capabilities from verbs: numbers by the names of the header, flags in words.
 
 use std::fmt;
 
@@ -99,7 +99,7 @@ const FLAGS: &[(&str, Bits)] = &[
     ("pci_atomic_caps.compare_swap", ATOMIC_SIZES),
 ];
 
-/// The names of the bits that are set, and a number for those that have none.
+/// Returns the names of the set bits, and a number for bits without a name.
 pub(super) fn words(bits: Bits, value: u64) -> Vec<String> {
     let known = bits.iter().fold(0, |known, (bit, _)| known | 1u64 << bit);
     let named = bits.iter().filter(|(bit, _)| value >> bit & 1 != 0);
@@ -111,7 +111,7 @@ pub(super) fn words(bits: Bits, value: u64) -> Vec<String> {
 }
 
 impl Context {
-    /// What verbs tell of the device's capabilities. One call into the kernel.
+    /// Queries the device's capabilities by verbs. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::Call`](super::Error::Call).
@@ -209,8 +209,8 @@ impl VerbsCapabilities {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// The flags that are set in a field, by the names of the header without its prefixes, with a
-    /// number for bits that have none; `None` if the field does not have flags.
+    /// Returns the flags that are set in a field, by the names of the header without its prefixes,
+    /// with a number for bits that have none; `None` if the field does not have flags.
     pub fn flags(&self, name: &str) -> Option<Vec<String>> {
         let (_, bits) = FLAGS.iter().find(|(known, _)| *known == name)?;
         Some(words(bits, self.get(name)?))
@@ -245,7 +245,7 @@ mod tests {
     fn numbers_have_names_and_flags_words() {
         let mut raw = ibv_device_attr_ex::zeroed();
         raw.orig_attr.max_qp = 7;
-        // One that overflows its signed type, as `max_ah` of cards does not quite.
+        // One that overflows its signed type, as `max_ah` of HCAs does not quite.
         raw.orig_attr.max_ah = -1;
         raw.device_cap_flags_ex = 1 << 36 | 1 << 20 | 1 << 50;
         raw.rss_caps.rx_hash_function = 1;

@@ -60,8 +60,8 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// The next event: the queue that has completions to poll, or `None` if none comes within
-    /// `timeout`.
+    /// Returns the next event: the queue that has completions to poll, or `None` if none comes
+    /// within `timeout`.
     ///
     /// Events are acknowledged all at once when their queue is destroyed, because each
     /// acknowledgement takes a lock.
@@ -80,9 +80,9 @@ impl CompletionChannel {
         }
     }
 
-    /// The next event, if there is one: for event loops, which wait for the channel's
-    /// [descriptor](AsFd) to become readable, and then take events until there is none. Edge-triggered
-    /// ones must; others may take one at a time.
+    /// Returns the next event, if there is one: for event loops, which wait for the channel's
+    /// [descriptor](AsFd) to become readable, and then take events until there is none.
+    /// Edge-triggered ones must; others may take one at a time.
     ///
     /// # Errors
     /// [`Error::Call`](super::Error::Call).
@@ -115,28 +115,29 @@ impl CompletionChannel {
         }
     }
 
-    /// The descriptor that becomes readable when an event is there, for a program's own event loop.
-    /// It is non-blocking, and stays open as long as the channel.
+    /// Returns the descriptor that becomes readable when an event is there, for a program's own
+    /// event loop. It is non-blocking, and stays open as long as the channel.
     pub fn fd(&self) -> RawFd {
         // SAFETY: the channel is alive, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).fd }
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`. Events of
-    /// this crate's CQs are read by [`get_event`](Self::get_event) alone, which counts them; those
-    /// of CQs that were made on it by other means must not be.
+    /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Events of this crate's CQs are read by [`get_event`](Self::get_event) alone, which counts
+    /// them; those of CQs that were made on it by other means must not be.
     pub fn as_raw(&self) -> NonNull<ibv_comp_channel> {
         self.inner.channel
     }
 }
 
-/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous runtimes
-/// (tokio's `AsyncFd`, say) can wait for it; [`try_event`](CompletionChannel::try_event) reads it.
+/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous
+/// runtimes (tokio's `AsyncFd`, say) can wait for it; [`try_event`](CompletionChannel::try_event)
+/// reads it.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: it stays open as long as the channel.

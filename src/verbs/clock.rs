@@ -1,4 +1,4 @@
-//! The card's clock, which CQEs are stamped with, and what time of day its counts are.
+//! The HCA's clock, which stamps CQEs, and the conversion of its counts to time of day.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -11,10 +11,11 @@ use mlx5_sys::dv::{MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, mlx5dv_context, mlx5dv_qu
 use super::error::check;
 use super::{Context, Errno, Error, Result};
 
-/// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs read.
+/// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs
+/// read.
 #[repr(C)]
 struct Page {
-    /// Odd while the rest is written, and another one afterwards.
+    /// Odd while the other fields are written, and changed afterwards.
     sign: AtomicU32,
     reserved: u32,
     nsec: AtomicU64,
@@ -29,19 +30,19 @@ struct Page {
 /// `MLX5_IB_CLOCK_INFO_KERNEL_UPDATING`
 const UPDATING: u32 = 1;
 
-/// Where the page is in the device's file, in pages: `MLX5_IB_MMAP_CLOCK_INFO` of
+/// The page's offset in the device's file, in pages: `MLX5_IB_MMAP_CLOCK_INFO` of
 /// `rdma/mlx5-abi.h`, with the version of the page below (`MLX5_IB_MMAP_CMD_SHIFT` of rdma-core's
 /// `mlx5.h`).
 const OFFSET: libc::off_t = 7 << 8;
 
-/// Reads of a page that is being written before one gives up: the kernel needs some nanoseconds.
+/// Most attempts to read a page while it is being written, which takes the kernel some nanoseconds.
 const TRIES: u32 = 1 << 16;
 
 /// The clock of a device.
 ///
-/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) gets, without a
-/// system call, how they become time of day: the kernel keeps that in a page, which it writes anew
-/// now and then, following its own clock.
+/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) returns the
+/// conversion to time of day, without a system call. The kernel keeps the conversion in a page,
+/// which it updates now and then, following its own clock.
 ///
 /// ```no_run
 /// # fn show() -> mlx5::Result<()> {
@@ -64,7 +65,7 @@ pub struct Clock {
     _context: Context,
 }
 
-// SAFETY: the page and the register are read only, by atomic and volatile loads.
+// SAFETY: the page and the register are only read, by atomic and volatile loads.
 unsafe impl Send for Clock {}
 // SAFETY: page and register are only read, by atomic and volatile loads, which threads may do at
 // once.
@@ -74,14 +75,14 @@ impl Clock {
     /// Maps the clock's page.
     ///
     /// # Errors
-    /// [`Error::Call`] for `mmap` where the kernel's driver has no such page (before Linux 4.15).
+    /// [`Error::Call`] for `mmap` if the kernel's driver has no such page (before Linux 4.15).
     pub fn new(context: &Context) -> Result<Clock> {
         // SAFETY: sysconf has no preconditions.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page_size = usize::try_from(page_size).map_err(|_| Error::last("sysconf"))?;
         // SAFETY: the context is open, and the field does not change.
         let fd = unsafe { (*context.as_raw().as_ptr()).cmd_fd };
-        // SAFETY: a new mapping, of a place of the kernel's choosing.
+        // SAFETY: the call makes a new mapping, at an address that the kernel chooses.
         let page = unsafe {
             let offset = OFFSET * page_size as libc::off_t;
             libc::mmap(
@@ -102,26 +103,26 @@ impl Clock {
         Ok(clock)
     }
 
-    /// How counts become time of day now. `None` if the page is being written all the time, which the
-    /// kernel does not. About a dozen loads.
+    /// Returns the present conversion of counts to time of day. `None` if the page is being written
+    /// all the time, which the kernel does not do. About a dozen loads.
     pub fn read(&self) -> Option<ClockReading> {
-        // SAFETY: mapped as long as `self`, readable, and zeroes or what the kernel wrote are values
-        // of the atomics.
+        // SAFETY: the page is mapped as long as `self` and readable. Zeroes, and what the kernel
+        // wrote, are values of the atomics.
         let page = unsafe { self.page.as_ref() };
         read(page)
     }
 
-    /// The clock's count now: an access to the card, of about a microsecond. `None` where the kernel
-    /// does not let programs read the register.
+    /// Returns the clock's present count, by an access to the HCA of about a microsecond. `None` if
+    /// the kernel does not let programs read the register.
     pub fn count(&self) -> Option<u64> {
         let register = self.register?;
-        // SAFETY: two words that the context keeps mapped.
+        // SAFETY: both words lie in the register, which the context keeps mapped.
         let word = |at: usize| u64::from(u32::from_be(unsafe { register.add(at).read_volatile() }));
         let mut high = word(0);
         loop {
             let low = word(1);
             let again = word(0);
-            // Else the lower word has passed zero between the two.
+            // Otherwise the lower word has passed zero between the two reads.
             if high == again {
                 return Some(high << 32 | low);
             }
@@ -130,7 +131,7 @@ impl Clock {
     }
 }
 
-/// A reading of which no part was written meanwhile.
+/// Returns a consistent reading, during which the page was not written.
 fn read(page: &Page) -> Option<ClockReading> {
     for _ in 0..TRIES {
         let before = page.sign.load(Ordering::Acquire);
@@ -147,8 +148,8 @@ fn read(page: &Page) -> Option<ClockReading> {
             mask: page.mask.load(Ordering::Relaxed),
             overflow_period: page.overflow_period.load(Ordering::Relaxed),
         };
-        // A write that any of these loads has seen is behind a store to the sign, which the next
-        // load sees then.
+        // If a load has seen part of a write, that write follows a store to the sign, which the
+        // next load then sees.
         fence(Ordering::Acquire);
         if page.sign.load(Ordering::Relaxed) == before {
             return Some(reading);
@@ -157,10 +158,11 @@ fn read(page: &Page) -> Option<ClockReading> {
     None
 }
 
-/// Where libmlx5 has mapped the register.
+/// Returns the address at which libmlx5 has mapped the register.
 fn register(context: &Context) -> Result<Option<NonNull<u32>>> {
     let mut attributes = MaybeUninit::<mlx5dv_context>::zeroed();
-    // SAFETY: integers and pointers, for which zeroes are values; the context is open.
+    // SAFETY: the structure has integers and pointers, for which zeroes are values. The context is
+    // open.
     unsafe {
         let attributes = attributes.assume_init_mut();
         attributes.comp_mask = MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK as u64;
@@ -172,7 +174,7 @@ fn register(context: &Context) -> Result<Option<NonNull<u32>>> {
 
 impl Drop for Clock {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, unmapped once.
+        // SAFETY: `new` mapped the page, and it is unmapped once, here.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_size) };
     }
 }
@@ -183,8 +185,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// What the kernel said of a clock at one moment: a count, the time of day then, and how long a count
-/// takes.
+/// The state of a clock at one moment, from the kernel: a count, its time of day, and the duration
+/// of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     nsec: u64,
@@ -197,10 +199,9 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Nanoseconds since 1970 of a count, such as a CQE's, of before or after the reading. Exact to
-    /// what the kernel's clock is; it is the farther off, the longer ago the reading is. Counts begin
-    /// anew when the card's counter passes its end: one that is farther away than half a round of it is
-    /// taken for another.
+    /// Converts a count, such as a CQE's, before or after the reading, to nanoseconds since 1970.
+    /// The accuracy is that of the kernel's clock, and decreases with the age of the reading. The
+    /// HCA's counter wraps: a count more than half a round away is taken for one of another round.
     pub fn nanoseconds(&self, count: u64) -> u64 {
         let after = count.wrapping_sub(self.cycles) & self.mask;
         let scaled = |counts: u64| u128::from(counts) * u128::from(self.mult);
@@ -214,13 +215,13 @@ impl ClockReading {
         }
     }
 
-    /// The same as a time of the system's.
+    /// Converts a count to a time of the system.
     pub fn time(&self, count: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))
     }
 
-    /// How often the kernel writes the page at least: with a reading that is older, counts may be
-    /// taken for those of another round.
+    /// Returns the longest interval between the kernel's writes of the page. With an older reading,
+    /// counts may be taken for those of another round.
     pub fn longest_use(&self) -> Duration {
         Duration::from_nanos(self.overflow_period)
     }

@@ -20,8 +20,8 @@ use super::{Cause, Device, Errno, Error, Result, devices};
 use crate::ib::Guid;
 use crate::verbs::Zeroed;
 
-/// An opened device. Clones are cheap and name the same opened device, which is closed when the
-/// last of them, and the last object made from it, is gone.
+/// An opened device. Clones are cheap and name the same opened device. It is closed after its last
+/// clone, and the last object made from it, are dropped.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) inner: Arc<ContextInner>,
@@ -30,22 +30,23 @@ pub struct Context {
 pub(crate) struct ContextInner {
     context: NonNull<ibv_context>,
     devx: Devx,
-    /// What the card said of its capabilities.
+    /// The capabilities that the HCA has reported so far.
     pub(crate) capabilities: crate::devx::Cache,
-    /// The CQs that asynchronous events which this crate read have reported as failed.
+    /// The failed CQs, as reported by asynchronous events that this crate has read.
     pub(super) failed_cqs: super::event::FailedCqs,
 }
 
 // SAFETY: libibverbs allows calls on one context from several threads.
 unsafe impl Send for ContextInner {}
-// SAFETY: libibverbs allows calls on one context from several threads at once, and the capabilities
-// are behind a lock.
+// SAFETY: libibverbs allows calls on one context from several threads at once. Locks guard the
+// capabilities and the list of failed CQs.
 unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
-        // SAFETY: opened by this crate, closed once, here; every object made from the context held
-        // an Arc of it and is gone. A failure can be neither reported nor mended here.
+        // SAFETY: this crate opened the device and closes it once, here. Every object made from the
+        // context held an Arc of it and is gone. A failure can be neither reported nor repaired
+        // here.
         unsafe { ibv_close_device(self.context.as_ptr()) };
     }
 }
@@ -74,12 +75,12 @@ impl fmt::Display for Devx {
 }
 
 impl Context {
-    /// Opens the device of that name, with firmware commands (DevX) where the device allows them;
-    /// [`devx`](Self::devx) tells.
+    /// Opens the device of that name, with firmware commands (DevX) if the device allows them, see
+    /// [`devx`](Self::devx).
     ///
     /// # Errors
-    /// [`Error::NoDevices`] or [`Error::DeviceNotFound`] (which lists the names that are there),
-    /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] where opening fails, with a
+    /// [`Error::NoDevices`], [`Error::DeviceNotFound`] (which lists the present names),
+    /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] if opening fails, with a
     /// missing device node or a missing permission named.
     pub fn open(name: &str) -> Result<Context> {
         let devices = devices()?;
@@ -98,7 +99,7 @@ impl Context {
     /// Opens the first device that libmlx5 drives.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// [`Error::NoDevices`], [`Error::NotMlx5`], [`Error::Call`], as for [`open`](Self::open).
     pub fn open_first() -> Result<Context> {
         let devices = devices()?;
         match devices.iter().find(|device| device.is_mlx5()) {
@@ -136,37 +137,37 @@ impl Context {
                 failed_cqs: Default::default(),
             }),
         };
-        // Waiting for events is by poll with a timeout, so a read must never block.
+        // Waits for events use poll with a timeout, so a read must never block.
         super::event::set_nonblocking(context.async_fd())?;
         Ok(context)
     }
 
-    /// Whether the device accepts firmware commands from this context.
+    /// Returns whether the device accepts firmware commands from this context.
     pub fn devx(&self) -> Devx {
         self.inner.devx
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn name(&self) -> String {
         device_name(self.device())
     }
 
-    /// The card's board id (PSID) from sysfs, where it is told.
+    /// Returns the HCA's board id (PSID) from sysfs, if it is there.
     pub fn board_id(&self) -> Option<String> {
         board_id(&self.sysfs_path())
     }
 
-    /// The device's folder in sysfs.
+    /// Returns the device's directory in sysfs.
     pub fn sysfs_path(&self) -> PathBuf {
         sysfs_path(self.device())
     }
 
-    /// Its character device.
+    /// Returns the path of its character device.
     pub fn node_path(&self) -> PathBuf {
         node_path(self.device())
     }
 
-    /// Names, versions and limits of the device. One call into the kernel.
+    /// Queries names, versions and limits of the device. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -178,7 +179,7 @@ impl Context {
         Ok(DeviceAttributes::new(self, &raw))
     }
 
-    /// What newer kernels say besides; zero where an older one does not.
+    /// Queries the attributes that only newer kernels report; zero on older ones.
     pub(crate) fn extended_attributes(&self) -> Result<ibv_device_attr_ex> {
         let mut raw = ibv_device_attr_ex::zeroed();
         let context = self.as_raw().as_ptr();
@@ -188,7 +189,7 @@ impl Context {
         Ok(raw)
     }
 
-    /// How many completion vectors (interrupts) CQs can be spread over.
+    /// Returns the number of completion vectors (interrupts) among which CQs can be spread.
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
@@ -203,7 +204,8 @@ impl Context {
         unsafe { (*self.as_raw().as_ptr()).async_fd }
     }
 
-    /// The context, for calls that this crate does not wrap. It stays open as long as `self`.
+    /// Returns the context, for calls that this crate does not wrap. It stays open as long as
+    /// `self`.
     pub fn as_raw(&self) -> NonNull<ibv_context> {
         self.inner.context
     }
@@ -240,8 +242,8 @@ fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
         libc::ENXIO => return Some(Cause::NoDeviceNode { path }),
         _ => {}
     }
-    // libibverbs tries in several ways, and reports the last one's errno: of a node that may not be
-    // opened, that there is no other name of it under /dev/char.
+    // libibverbs tries several ways and reports the last one's errno. For a node without
+    // permission, that errno says that the node has no other name under /dev/char.
     match OpenOptions::new().read(true).write(true).open(&path).map_err(|error| error.kind()) {
         Err(ErrorKind::PermissionDenied) => Some(Cause::NoPermission { path }),
         Err(ErrorKind::NotFound) => Some(Cause::NoDeviceNode { path }),
@@ -249,13 +251,13 @@ fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
     }
 }
 
-/// What a device says of itself.
+/// Names, versions and limits of a device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceAttributes {
     /// Name in the system.
     pub name: String,
-    /// The card's board id (PSID), where sysfs tells.
+    /// The HCA's board id (PSID), if sysfs has it.
     pub board_id: Option<String>,
     /// Firmware version.
     pub firmware: String,
@@ -293,15 +295,15 @@ pub struct DeviceAttributes {
     pub max_mr_size: u64,
     /// Protection domains.
     pub max_pd: u32,
-    /// READs and atomics that one QP answers at a time (responder depth).
+    /// READs and atomics of peers that one QP executes at a time (responder depth).
     pub max_responder_depth: u8,
-    /// READs and atomics that one QP asks for at a time (initiator depth).
+    /// READs and atomics that one QP has outstanding at a time (initiator depth).
     pub max_initiator_depth: u8,
-    /// Whether its queue pairs answer atomics.
+    /// Whether its queue pairs execute atomics of peers.
     pub atomics: bool,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
-    /// Delay of the card's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
+    /// Delay of the HCA's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
     pub ack_delay: u8,
 }
 
@@ -340,7 +342,7 @@ impl DeviceAttributes {
         }
     }
 
-    /// The product, by PCI device id.
+    /// Returns the product, by PCI device id.
     pub fn product(&self) -> &'static str {
         match self.vendor_part_id {
             0x1011 | 0x1012 => "Connect-IB",
@@ -375,10 +377,10 @@ mod tests {
         assert!(missing.contains("modprobe ib_uverbs"), "{missing}");
         let forbidden = text(libc::EACCES, "/dev/infiniband/uverbs0");
         assert!(forbidden.contains("may not open /dev/infiniband/uverbs0"), "{forbidden}");
-        // Another errno, and the node is missing all the same.
+        // The errno is another one, but the node is missing too.
         let missing = text(libc::EINVAL, "/nonexistent/uverbs0");
         assert!(missing.contains("/nonexistent/uverbs0 is missing"), "{missing}");
-        // The node is there: the errno stands alone.
+        // The node exists, so the errno has no explanation.
         assert_eq!(why_not_open(Errno(libc::EINVAL), "/".into()), None);
     }
 

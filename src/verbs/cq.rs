@@ -24,7 +24,7 @@ use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
 use crate::ib::CqeCompression;
 use crate::verbs::Zeroed;
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "completion queue";
 
 /// The size of a completion queue entry.
@@ -76,24 +76,24 @@ pub(crate) struct CqInner {
     events: Arc<AtomicU32>,
     /// Whether a reader on the direct path owns the consumer index.
     taken: AtomicBool,
-    /// Whether one ever did: then libmlx5 does not know the consumer index.
+    /// Whether a reader ever did. If so, libmlx5 does not know the consumer index.
     was_taken: AtomicBool,
-    /// What events of the queue name.
+    /// The `cq_context` of the queue, which its events name.
     target: Arc<EventTarget>,
     channel: Option<CompletionChannel>,
-    /// Where the memory is somebody else's; freed after the queue.
+    /// Owns the memory if an allocator provided it; freed after the queue.
     _parent: Option<ParentDomain>,
     context: Context,
 }
 
-/// The `cq_context` of a queue, by which an event finds it. It outlives the verbs queue.
+/// The `cq_context` of a queue, by which an event finds the queue. It outlives the verbs queue.
 #[derive(Default)]
 pub(crate) struct EventTarget {
     queue: OnceLock<Weak<CqInner>>,
 }
 
 impl EventTarget {
-    /// The queue, unless it is being destroyed.
+    /// Returns the queue, unless it is being destroyed.
     pub(crate) fn queue(&self) -> Option<CompletionQueueHandle> {
         Some(CompletionQueueHandle { inner: self.queue.get()?.upgrade()? })
     }
@@ -101,8 +101,8 @@ impl EventTarget {
 
 // SAFETY: libibverbs allows calls on one CQ from several threads; the counters are atomic.
 unsafe impl Send for CqInner {}
-// SAFETY: libibverbs allows calls on one CQ from several threads at once, and what this crate keeps
-// beside it is atomic.
+// SAFETY: libibverbs allows calls on one CQ from several threads at once, and the other fields that
+// change are synchronized.
 unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
@@ -112,22 +112,22 @@ impl Drop for CqInner {
             // SAFETY: the CQ is alive, and that many of its events were read from its channel.
             unsafe { ibv_ack_cq_events(self.cq.as_ptr(), events) };
         }
-        // SAFETY: created by this crate, destroyed once, here, while context and channel live;
-        // queue pairs and readers held an Arc of it and are gone.
+        // SAFETY: this crate created the CQ and destroys it once, here, while context and channel
+        // are alive. Queue pairs and readers held an Arc of it and are gone.
         unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
     }
 }
 
 impl CompletionQueue {
-    /// A completion queue of at least `entries` entries of 64 bytes, to be polled.
+    /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
-    /// As [`CompletionQueueBuilder::build`].
+    /// Those of [`CompletionQueueBuilder::build`].
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }
 
-    /// A completion queue of at least `entries` entries, with more to choose.
+    /// Creates a builder for a completion queue of at least `entries` entries.
     pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
         CompletionQueueBuilder {
             context: context.clone(),
@@ -141,34 +141,35 @@ impl CompletionQueue {
         }
     }
 
-    /// How many completions it holds: a power of two less one, at least what was asked for.
+    /// Returns how many completions it holds: a power of two less one, at least what was asked for.
     pub fn capacity(&self) -> u32 {
-        // SAFETY: the CQ is alive, and the field changes by `resize` only, which nobody else can be
-        // in: it takes the queue by unique reference.
+        // SAFETY: the CQ is alive. Only `resize` changes the field, and it cannot run now: it takes
+        // the queue by unique reference.
         unsafe { (*self.as_raw().as_ptr()).cqe }.try_into().unwrap_or(0)
     }
 
-    /// The size of its entries.
+    /// Returns the size of its entries.
     pub fn cqe_size(&self) -> CqeSize {
         self.inner.cqe_size
     }
 
-    /// How the card compresses what it writes to it, if it does.
+    /// Returns how the HCA compresses CQEs; `None` if it does not.
     pub fn compression(&self) -> Option<CqeCompression> {
         self.inner.compression
     }
 
-    /// Whether the card writes to it without a look at how far it was read.
+    /// Returns whether the HCA writes CQEs without checking the consumer index.
     pub fn ignores_overrun(&self) -> bool {
         self.inner.ignores_overrun
     }
 
-    /// Asks for one event on the channel when the next completion arrives; of a solicited message
-    /// or an error only, if `solicited_only`. Completions that are already there make none: poll
-    /// once more after asking.
+    /// Arms the queue: requests one event on the channel for the next completion, or, if
+    /// `solicited_only`, for the next solicited message or error. Completions that are already in
+    /// the queue cause no event, so poll once more after the call.
     ///
-    /// For queues that `ibv_poll_cq` empties. libmlx5 does not know how far a reader on the direct
-    /// path has come: that one asks by itself, by [`Completions::arm`](crate::ring::Completions::arm).
+    /// For queues that `ibv_poll_cq` empties. libmlx5 does not know the consumer index of a reader
+    /// on the direct path. Such a reader arms by
+    /// [`Completions::arm`](crate::ring::Completions::arm).
     ///
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path reads the queue, [`Error::Attribute`] without a
@@ -189,12 +190,13 @@ impl CompletionQueue {
         check("ibv_req_notify_cq", result)
     }
 
-    /// Moderates its events: one that was asked for comes when so many completions have, or when so
-    /// much time has passed since the first of them; whole microseconds, up to 4095. Zero of either
-    /// ends moderation.
+    /// Moderates its events. A requested event comes after `completions` completions, or when
+    /// `period` has passed since the first of them. The period is in whole microseconds, up to
+    /// 4095. Zero of either ends moderation.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for a longer time, [`Error::Call`]: the card may not have it.
+    /// [`Error::Attribute`] for a longer time; [`Error::Call`], for example where the HCA has no
+    /// moderation.
     pub fn moderate(&self, completions: u16, period: Duration) -> Result<()> {
         let Some(period) = u16::try_from(period.as_micros()).ok().filter(|it| *it <= 0xfff) else {
             let value = format_args!("{period:?}").to_string();
@@ -208,16 +210,17 @@ impl CompletionQueue {
         check("ibv_modify_cq", unsafe { ibv_modify_cq(self.as_raw().as_ptr(), &mut attributes) })
     }
 
-    /// Makes it hold at least `entries` completions, more or fewer than before; those that are there
-    /// stay.
+    /// Resizes the queue to at least `entries` completions, more or fewer than before. Completions
+    /// in the queue stay.
     ///
-    /// That is before a [reader](crate::ring::Completions) takes it over: libmlx5 carries completions
-    /// to the new ring from where it believes that the old one was read to, and cannot be told where
-    /// that is. Where the direct path needs another size, make another CQ.
+    /// Resize before a [reader](crate::ring::Completions) takes the queue. libmlx5 moves
+    /// completions to the new ring from its own consumer index, which cannot be set. Where the
+    /// direct path needs another size, create another CQ.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] once the direct path has read it, [`Error::Attribute`] out of the device's
-    /// range, [`Error::Call`]: more completions are there than that, say.
+    /// [`Error::QueueInUse`] once the direct path has read the queue; [`Error::Attribute`] out of
+    /// the device's range; [`Error::Call`], for example if the queue holds more completions than
+    /// that.
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         if self.inner.was_taken.load(Ordering::Relaxed) {
             return Err(Error::QueueInUse { queue: QUEUE });
@@ -230,62 +233,63 @@ impl CompletionQueue {
                 return Err(Error::attribute("CQ entries", entries, rule));
             }
         };
-        // SAFETY: the CQ is alive; nobody has its ring, which is replaced.
+        // SAFETY: the CQ is alive. No reader has the ring, which the call replaces.
         check("ibv_resize_cq", unsafe { ibv_resize_cq(self.as_raw().as_ptr(), wanted) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// What keeps the queue alive.
+    /// Returns a handle that keeps the queue alive.
     pub fn handle(&self) -> CompletionQueueHandle {
         CompletionQueueHandle { inner: Arc::clone(&self.inner) }
     }
 
-    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_cq> {
         self.inner.cq
     }
 }
 
 impl CompletionQueueHandle {
-    /// The queue. It lives as long as `self`.
+    /// Returns the queue. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_cq> {
         self.inner.cq
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The size of its entries.
+    /// Returns the size of its entries.
     pub fn cqe_size(&self) -> CqeSize {
         self.inner.cqe_size
     }
 
-    /// Whether the card writes to it without a look at how far it was read.
+    /// Returns whether the HCA writes CQEs without checking the consumer index.
     pub fn ignores_overrun(&self) -> bool {
         self.inner.ignores_overrun
     }
 
-    /// Whether an asynchronous event that this crate has read reported that the HCA failed it.
+    /// Returns whether an asynchronous event that this crate has read reported that the HCA failed
+    /// it.
     pub(crate) fn has_failed(&self) -> bool {
         self.inner.context.failed_cqs().has(self.inner.cq)
     }
 
-    /// Whether both name the same queue.
+    /// Returns whether both name the same queue.
     pub fn same(&self, other: &CompletionQueueHandle) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Claims the consumer index for one reader, for the rest of the queue's life or until
-    /// [`release`](Self::release): two readers would take each other's completions.
+    /// Claims the consumer index for one reader until [`release`](Self::release) or the queue's
+    /// destruction. Two readers would take each other's completions.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`].
+    /// [`Error::QueueInUse`]: the index is claimed already.
     pub(crate) fn claim(&self) -> Result<()> {
         if self.inner.taken.swap(true, Ordering::Acquire) {
             return Err(Error::QueueInUse { queue: QUEUE });
@@ -294,7 +298,7 @@ impl CompletionQueueHandle {
         Ok(())
     }
 
-    /// Gives the claim back.
+    /// Releases the claim.
     pub(crate) fn release(&self) {
         self.inner.taken.store(false, Ordering::Release);
     }
@@ -304,7 +308,8 @@ impl CompletionQueueHandle {
         self.inner.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events that were read from the channel since the queue was made, modulo 2^32.
+    /// Returns the number of events that were read from the channel since the queue was made,
+    /// modulo 2^32.
     pub(crate) fn events(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.inner.events)
     }
@@ -332,7 +337,7 @@ impl fmt::Debug for CompletionQueueHandle {
     }
 }
 
-/// What a completion queue is to be like.
+/// Builder for [`CompletionQueue`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct CompletionQueueBuilder {
@@ -347,59 +352,60 @@ pub struct CompletionQueueBuilder {
 }
 
 impl CompletionQueueBuilder {
-    /// The size of its entries; 64 bytes if not called.
+    /// Sets the size of the entries; 64 bytes if not called.
     pub fn cqe_size(mut self, size: CqeSize) -> Self {
         self.cqe_size = size;
         self
     }
 
-    /// Lets the card compress completions that come together and are alike, to eight bytes each: less
-    /// to write over the bus, and less to read. A [reader](crate::ring::Completions) of this crate
-    /// takes them as all others, at about the same cost. `ibv_poll_cq` does not know them: what it
-    /// reports of them is wrong.
+    /// Lets the HCA compress similar completions that come together to eight bytes each. That saves
+    /// bus bandwidth and reads. A [reader](crate::ring::Completions) of this crate handles
+    /// compressed CQEs at about the same cost. `ibv_poll_cq` does not: what it reports of them is
+    /// wrong.
     ///
-    /// What is compressed has no time of its own, but that of the first of them.
+    /// A compressed completion has no timestamp of its own, only that of its title CQE.
     pub fn compression(mut self, format: CqeCompression) -> Self {
         self.compression = Some(format);
         self
     }
 
-    /// Lets the card write to it without a look at how far it was read
-    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`): the consumer index need not be told then
-    /// ([`Publish::Never`](crate::ring::Publish::Never)). If more completions come than it holds,
-    /// the oldest are overwritten, and no event says so. A reader of this crate lets its queues have
-    /// no more outstanding; what a queue pair in the error state flushes is more, where unsignaled
-    /// requests are among it.
+    /// Lets the HCA write CQEs without checking the consumer index
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). The consumer index need not be published then
+    /// ([`Publish::Never`](crate::ring::Publish::Never)). Completions beyond the capacity overwrite
+    /// the oldest, without an event. A reader of this crate limits the outstanding WQEs of its
+    /// queues to the capacity. A queue pair in the error state flushes more than that if it has
+    /// unsignaled WQEs.
     pub fn ignore_overrun(mut self) -> Self {
         self.ignores_overrun = true;
         self
     }
 
-    /// The channel that its events go to; none if not called.
+    /// Sets the channel of its events; none if not called.
     pub fn channel(mut self, channel: &CompletionChannel) -> Self {
         self.channel = Some(channel.clone());
         self
     }
 
-    /// The completion vector (interrupt) that its events use; 0 if not called.
+    /// Sets the completion vector (interrupt) of its events; 0 if not called.
     pub fn vector(mut self, vector: u32) -> Self {
         self.vector = vector;
         self
     }
 
-    /// What gives the queue the memory of its ring and record, [`Placement`](super::Placement) for
-    /// one; libmlx5 itself if not called. It is kept until the queue is destroyed. Verbs take it with
-    /// a protection domain of the same device, which has no other meaning for the queue.
+    /// Sets the allocator of the ring and doorbell record, for example
+    /// [`Placement`](super::Placement); libmlx5 if not called. It is kept until the queue is
+    /// destroyed. Verbs take it with a protection domain of the same device, which has no other
+    /// meaning for the queue.
     pub fn placement<A: QueueAllocator>(mut self, pd: &ProtectionDomain, memory: &Arc<A>) -> Self {
         self.memory = Some((pd.clone(), CallbackTarget(Arc::<A>::clone(memory))));
         self
     }
 
-    /// Makes the queue.
+    /// Creates the queue.
     ///
     /// # Errors
-    /// [`Error::Attribute`] where the entries or the vector are out of the device's range, or the
-    /// channel is another device's; [`Error::Call`] with the memory lock limit named.
+    /// [`Error::Attribute`]: the entries or the vector are out of the device's range, or the
+    /// channel belongs to another device. [`Error::Call`] with the memory lock limit named.
     pub fn build(self) -> Result<CompletionQueue> {
         let limit = self.context.attributes()?.max_cqe;
         if self.entries == 0 || self.entries > limit {
@@ -447,7 +453,7 @@ impl CompletionQueueBuilder {
             _parent: parent,
             context: self.context,
         });
-        // No event comes before a notification is requested, which takes the queue made here.
+        // No event comes before the queue made here requests a notification.
         inner.target.queue.set(Arc::downgrade(&inner)).expect("the target is new");
         Ok(CompletionQueue { inner })
     }
@@ -472,15 +478,15 @@ impl CompletionQueueBuilder {
             attributes.parent_domain = parent.as_raw().as_ptr();
         }
         let mut mlx5 = mlx5dv_cq_init_attr::zeroed();
-        // Always told, because libmlx5 otherwise takes the size from an environment variable.
+        // The size is always set, because libmlx5 otherwise reads it from an environment variable.
         mlx5.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE as u64;
         mlx5.cqe_size = self.cqe_size.bytes() as u16;
         if let Some(compression) = self.compression {
             mlx5.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE as u64;
             mlx5.cqe_comp_res_format = compression_format(compression);
         }
-        // SAFETY: the context is open, the attributes live through the call, and the channel
-        // outlives the queue, which holds it.
+        // SAFETY: the context is open, the attributes live through the call, and the queue keeps
+        // the channel alive.
         let cq =
             unsafe { mlx5dv_create_cq(self.context.as_raw().as_ptr(), &mut attributes, &mut mlx5) };
         let cq = non_null("mlx5dv_create_cq", cq).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Memory that is there on demand, and memory that is nowhere.
+//! On-demand paging (ODP) and null memory regions.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
 bitflags! {
-    /// What a transport may do with memory that is there on demand (`enum ibv_odp_transport_cap_bits`).
+    /// Operations of a transport on ODP memory (`enum ibv_odp_transport_cap_bits`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct DemandUse: u32 {
         /// Send from it.
@@ -34,13 +34,13 @@ bitflags! {
     }
 }
 
-/// What a device can do with memory that is registered with [`Access::ON_DEMAND`].
+/// On-demand paging capabilities of a device: memory registered with [`Access::ON_DEMAND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnDemand {
-    /// Whether it can at all.
+    /// Whether the device supports on-demand paging.
     pub supported: bool,
-    /// Whether all of the process's memory can be registered at once.
+    /// Whether one region can cover all memory of the process (implicit ODP).
     pub whole: bool,
     /// Reliable connections.
     pub rc: DemandUse,
@@ -53,7 +53,7 @@ pub struct OnDemand {
 }
 
 impl Context {
-    /// What the device can do with memory on demand. One call into the kernel.
+    /// Returns the device's on-demand paging capabilities. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::Call`](super::Error::Call).
@@ -72,34 +72,35 @@ impl Context {
     }
 }
 
-/// What memory is soon wanted for.
+/// How [`ProtectionDomain::prefetch`] brings pages in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// Reading: pages that are not there are brought in.
+    /// For reading: brings in pages that are not present.
     Read,
-    /// Writing: they are made writable as well.
+    /// For writing: brings pages in, and makes them writable.
     Write,
-    /// Either; what is not there stays away.
+    /// For either: maps pages that are present, and brings in no others.
     Present,
 }
 
 impl ProtectionDomain {
-    /// Registers all memory of the process, present and future (an implicit region on demand):
-    /// requests name any address of it.
+    /// Registers all memory of the process, present and future (an implicit ODP region). Requests
+    /// may name any address of it.
     ///
     /// # Errors
-    /// [`Error::Attribute`](super::Error::Attribute), [`Error::Call`](super::Error::Call) with EOPNOTSUPP or EINVAL where the device cannot
-    /// ([`Context::on_demand`] tells).
+    /// [`Error::Attribute`](super::Error::Attribute); [`Error::Call`](super::Error::Call) with
+    /// EOPNOTSUPP or EINVAL if the device has no implicit ODP (see [`Context::on_demand`]).
     ///
     /// # Safety
-    /// With it every request may reach every byte of the process: nobody posts one, and with
-    /// `REMOTE` rights no peer is told the key, that would write memory which Rust code has a
-    /// reference to, or read memory that is not initialised.
+    /// With the region's key, a request may access every byte of the process.
+    /// - No request with the key writes memory that a Rust reference covers, or reads memory that
+    ///   is not initialised.
+    /// - With `REMOTE` rights, no peer that would do so is told the key.
     pub unsafe fn register_whole(&self, access: Access) -> Result<WholeRegion> {
         check_region_access(access)?;
         let (pd, bits) = (self.as_raw().as_ptr(), (access | Access::ON_DEMAND).bits());
         // SAFETY: the PD is alive, and the call pins no memory. The caller guarantees that requests
-        // name only memory that they may reach.
+        // only name memory that they may access.
         let mr = unsafe { __ibv_reg_mr(pd, std::ptr::null_mut(), usize::MAX, bits, 1) };
         let mr = non_null("ibv_reg_mr", mr).map_err(|error| {
             let cause = matches!(error.errno(), Some(Errno(libc::EOPNOTSUPP | libc::EINVAL)));
@@ -107,17 +108,18 @@ impl ProtectionDomain {
                 "the device or its driver cannot register all memory at once",
             )))
         })?;
-        // SAFETY: just registered.
+        // SAFETY: the call above registered the region.
         let registration = unsafe { Registration::new(mr, access | Access::ON_DEMAND, self) };
         Ok(WholeRegion { registration })
     }
 
-    /// Advises the device that memory of regions on demand will be needed. `wait`: comes back when
-    /// it is there; otherwise it is brought in meanwhile, as far as it can be.
+    /// Advises the device that memory of ODP regions will be needed. With `wait`, returns after the
+    /// pages are present. Without it, the kernel brings them in later, as far as it can.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOENT for a key of another kind of region or domain, EPERM for
-    /// [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is not mapped.
+    /// [`Error::Call`](super::Error::Call): ENOENT for a key of another kind of region or domain,
+    /// EPERM for [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is
+    /// not mapped.
     pub fn prefetch(&self, memory: &[Sge], how: Prefetch, wait: bool) -> Result<()> {
         let mut list: Vec<ibv_sge> = memory
             .iter()
@@ -129,60 +131,60 @@ impl ProtectionDomain {
             Prefetch::Present => raw::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
         };
         let pd = self.as_raw().as_ptr();
-        // SAFETY: the PD is alive, the list lives through the call; advice changes no memory.
+        // SAFETY: the PD is alive, and the list lives through the call. Advice changes no memory.
         let result =
             unsafe { ibv_advise_mr(pd, advice, wait.into(), list.as_mut_ptr(), list.len() as u32) };
         check("ibv_advise_mr", result)
     }
 
-    /// The region of no memory.
+    /// Creates a null memory region.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call) with ENOTSUP where the card has no key for it.
+    /// [`Error::Call`](super::Error::Call) with ENOTSUP where the HCA has no key for it.
     pub fn null_region(&self) -> Result<NullRegion> {
         // SAFETY: the PD is alive.
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };
         let mr = non_null("ibv_alloc_null_mr", mr.unwrap_or(std::ptr::null_mut()))?;
-        // SAFETY: just allocated.
+        // SAFETY: the call above allocated the region.
         let registration = unsafe { Registration::new(mr, Access::empty(), self) };
         let scratch = Scratch(NonNull::from(Box::leak(Box::new([0; SCRATCH]))));
         Ok(NullRegion { registration, scratch })
     }
 }
 
-/// Most bytes of a message inside a completion.
+/// The longest message that a CQE carries, in bytes.
 const SCRATCH: usize = 64;
 
-/// All memory of the process, registered at once.
+/// An implicit ODP region: all memory of the process, registered at once.
 pub struct WholeRegion {
     registration: Registration,
 }
 
-/// No memory: what a request reads from it is zero, what it writes there is gone, at any address.
-/// Only requests of this host can name it, for parts of messages that nobody wants.
+/// A null memory region. Reads from it return zeros and writes to it are discarded, at any address.
+/// Only requests of this host can name it, for parts of messages that are not needed.
 ///
-/// On a QP that may put payload into CQEs ([`ScatterToCqe`](super::ScatterToCqe)), polls write short
-/// messages to memory of the region that nobody reads. Only one thread at a time may then poll queues
-/// with requests on it.
+/// On a QP that may put payload into CQEs ([`ScatterToCqe`](super::ScatterToCqe)), polls write
+/// short messages to scratch memory of the region that is never read. Only one thread at a time may
+/// then poll queues with requests on it.
 pub struct NullRegion {
     registration: Registration,
-    /// Where data goes that came inside a completion. Freed after the registration.
+    /// Takes data that arrived inside a CQE. Freed after the registration.
     scratch: Scratch,
 }
 
-/// A box that was leaked: polls write to it, whoever has the region.
+/// A leaked box. Polls write to it while others share the region.
 struct Scratch(NonNull<[u8; SCRATCH]>);
 
-// SAFETY: nobody reads it.
+// SAFETY: no code reads the memory.
 unsafe impl Send for Scratch {}
-// SAFETY: a shared reference gives the address alone. The region says who may write there at a
-// time, and nobody reads.
+// SAFETY: a shared reference only gives out the address. The region's documentation says that one
+// thread at a time may write there, and no code reads it.
 unsafe impl Sync for Scratch {}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: leaked when the region was made, and taken back once, here; requests that named
-        // it are complete by the contract of posting.
+        // SAFETY: the box was leaked when the region was made, and is taken back once, here. By the
+        // contract of posting, requests that named it are complete.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -191,25 +193,25 @@ registered! { WholeRegion: lkey rights raw }
 registered! { NullRegion: lkey raw }
 
 impl WholeRegion {
-    /// Memory at an address, for a request of this host.
+    /// Returns a local SGE of memory at an address.
     pub fn sge(&self, address: NonNull<u8>, length: u32) -> Sge {
         Sge::new(address.as_ptr() as u64, length, self.lkey())
     }
 
-    /// Memory at an address, for a request of the peer.
+    /// Returns a remote address, for requests of the peer.
     pub fn remote(&self, address: NonNull<u8>) -> Remote {
         Remote::new(address.as_ptr() as u64, self.registration.rkey())
     }
 }
 
 impl NullRegion {
-    /// `length` bytes of nothing, at most 2^31.
+    /// Returns an SGE of `length` discarded bytes, at most 2^31.
     pub fn sge(&self, length: u32) -> Sge {
         Sge::new(self.scratch.0.as_ptr() as u64, length, self.lkey())
     }
 }
 
-/// Shown by its key.
+/// Formats a region by its key.
 fn show(name: &str, lkey: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_struct(name).field("lkey", &format_args!("{lkey:#x}")).finish()
 }

@@ -70,34 +70,34 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Its name in the system, `mlx5_0` for example.
+    /// Returns its name in the system, `mlx5_0` for example.
     pub fn name(&self) -> String {
         device_name(self.device)
     }
 
-    /// Its node GUID.
+    /// Returns its node GUID.
     pub fn guid(&self) -> Guid {
         // SAFETY: `list` keeps the device valid.
         Guid(u64::from_be(unsafe { ibv_get_device_guid(self.device.as_ptr()) }))
     }
 
-    /// Whether libmlx5 drives it.
+    /// Returns whether libmlx5 drives it.
     pub fn is_mlx5(&self) -> bool {
         // SAFETY: `list` keeps the device valid.
         unsafe { mlx5dv_is_supported(self.device.as_ptr()) }
     }
 
-    /// Its folder in sysfs.
+    /// Returns its folder in sysfs.
     pub fn sysfs_path(&self) -> PathBuf {
         sysfs_path(self.device)
     }
 
-    /// Its character device, which opening needs.
+    /// Returns its character device, which opening needs.
     pub fn node_path(&self) -> PathBuf {
         node_path(self.device)
     }
 
-    /// The card's board id (PSID) from sysfs, where it is told.
+    /// Returns the HCA's board id (PSID) from sysfs, where it is told.
     pub fn board_id(&self) -> Option<String> {
         board_id(&self.sysfs_path())
     }
@@ -105,7 +105,7 @@ impl Device {
     /// Opens the device; see [`Context::open`].
     ///
     /// # Errors
-    /// As [`Context::open`].
+    /// Those of [`Context::open`].
     pub fn open(&self) -> Result<Context> {
         Context::open_device(self)
     }

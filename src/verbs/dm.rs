@@ -1,4 +1,4 @@
-//! Device memory: memory on the card itself.
+//! Device memory: memory on the HCA itself.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -18,15 +18,15 @@ use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
-/// Memory on the card, mapped into this process.
+/// Memory on the HCA, mapped into this process.
 ///
-/// The card reaches it without crossing PCIe: a source of sends, or a target of the peer's WRITEs
-/// and atomics, that costs no bus. This host's stores to it cross the bus as posted writes, and its
-/// loads wait for the card: some hundreds of nanoseconds each. There is little of it,
-/// [`Context::device_memory`] says how much.
+/// The HCA accesses it without crossing PCIe, as a source of sends, or a target of the peer's
+/// WRITEs and atomics. This host's stores to it cross the bus as posted writes. Its loads wait for
+/// the HCA: some hundreds of nanoseconds each. There is little of it, see
+/// [`Context::device_memory`].
 ///
-/// Requests name it by a [`DeviceRegion`]. It is given back when the last region over it, and the
-/// owner, are gone.
+/// Requests name it by a [`DeviceRegion`]. It is freed after the last region over it, and the
+/// `DeviceMemory`, are dropped.
 pub struct DeviceMemory {
     inner: Arc<DmInner>,
 }
@@ -38,23 +38,24 @@ struct DmInner {
     context: Context,
 }
 
-// SAFETY: libibverbs allows calls on device memory from several threads; what is mapped is written
-// through `&mut DeviceMemory` only.
+// SAFETY: libibverbs allows calls on device memory from several threads. The mapping is written
+// only through `&mut DeviceMemory`.
 unsafe impl Send for DmInner {}
-// SAFETY: a shared reference only loads, volatile, since the card may write at any time. Stores
-// take `&mut DeviceMemory`.
+// SAFETY: a shared reference only loads, by volatile loads, since the HCA may write at any time.
+// Stores take `&mut DeviceMemory`.
 unsafe impl Sync for DmInner {}
 
 impl Drop for DmInner {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate, freed once, here; regions held an Arc of it and are gone.
+        // SAFETY: this crate allocated the memory and frees it once, here. Regions held an Arc of
+        // it and are gone.
         unsafe { ibv_free_dm(self.dm.as_ptr()) };
     }
 }
 
 impl Context {
-    /// Bytes of device memory that one allocation may have, 0 where the card has none. Other
-    /// processes may have taken some of it.
+    /// Returns the most bytes of device memory that one allocation may have; 0 if the HCA has none.
+    /// Other processes may have allocated some of it.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -64,12 +65,12 @@ impl Context {
 }
 
 impl DeviceMemory {
-    /// Takes `length` bytes of the card's memory, which start at a multiple of
-    /// `1 << log_alignment` there. What they hold at first is undefined.
+    /// Allocates `length` bytes of the HCA's memory, which start there at a multiple of `1 <<
+    /// log_alignment`. Their initial contents are undefined.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no byte at all or more than there is, [`Error::Call`] where others
-    /// have taken it.
+    /// [`Error::Attribute`] for zero bytes or more than the HCA has, [`Error::Call`] if other
+    /// allocations have used it up.
     pub fn allocate(context: &Context, length: usize, log_alignment: u32) -> Result<DeviceMemory> {
         let most = context.device_memory()?;
         if most == 0 {
@@ -89,58 +90,59 @@ impl DeviceMemory {
                      processes may have taken it",
             )))
         })?;
-        // SAFETY: just allocated.
+        // SAFETY: the call above allocated the memory.
         match unsafe { map(dm) } {
             Ok(mapped) => Ok(DeviceMemory {
                 inner: Arc::new(DmInner { dm, mapped, length, context: context.clone() }),
             }),
             Err(error) => {
-                // SAFETY: allocated above, and known to nobody else.
+                // SAFETY: the memory was allocated above, and no other code has it.
                 unsafe { ibv_free_dm(dm.as_ptr()) };
                 Err(error)
             }
         }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.inner.length
     }
 
-    /// Never: there is at least one byte.
+    /// Always returns false: it has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.inner.length == 0
     }
 
-    /// The device it is on.
+    /// Returns the device it is on.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// Where it is mapped, as write-combining memory on a card. It lives as long as `self`.
+    /// Returns its address in this process, mapped as write-combining on an HCA. It lives as long
+    /// as `self`.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.inner.mapped
     }
 
-    /// The memory, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the memory, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_dm> {
         self.inner.dm
     }
 
-    /// Stores eight bytes, in host byte order, by one store, without waiting for it to arrive: the
-    /// next doorbell that this thread rings carries it along, [`flush`](Self::flush) does it now.
+    /// Stores eight bytes, in host byte order, by one store, without waiting for its arrival. The
+    /// next doorbell of this thread flushes it; [`flush`](Self::flush) does so at once.
     ///
     /// # Panics
     /// Unless `offset` is a multiple of 8 inside the memory.
     #[inline]
     pub fn store(&mut self, offset: usize, value: u64) {
         let place = self.inner.word(offset);
-        // SAFETY: eight aligned bytes of the mapping; of this host's threads only this one writes,
-        // by `&mut self`. What the card reads meanwhile is either value, as for any store.
+        // SAFETY: the place is eight aligned bytes of the mapping. Among this host's threads only
+        // this one writes there, by `&mut self`. The HCA reads either the old or the new value.
         unsafe { place.write_volatile(value) }
     }
 
-    /// Loads eight bytes, in host byte order, by one load, which waits for the card.
+    /// Loads eight bytes, in host byte order, by one load, which waits for the HCA.
     ///
     /// # Panics
     /// Unless `offset` is a multiple of 8 inside the memory.
@@ -151,36 +153,36 @@ impl DeviceMemory {
         unsafe { self.inner.word(offset).read_volatile() }
     }
 
-    /// Sends this thread's stores on their way to the card. A fence.
+    /// Flushes this thread's stores towards the HCA. A fence.
     #[inline]
     pub fn flush(&self) {
         fence::flush_register();
     }
 
-    /// Copies `data` to the card's memory by stores of four bytes, and sends them on their way.
+    /// Copies `data` to the HCA's memory by stores of four bytes, and flushes them.
     ///
     /// # Panics
-    /// If it does not fit, or offset or length are no multiples of 4: cards refuse smaller stores.
+    /// If it does not fit, or offset or length is not a multiple of 4: HCAs refuse smaller stores.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact(4).enumerate() {
             let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
-            // SAFETY: inside the mapping and aligned, by the check above. `&mut self` keeps other threads
-            // of this host from writing.
+            // SAFETY: inside the mapping and aligned, by the check above. `&mut self` keeps other
+            // threads of this host from writing.
             unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).write_volatile(word) }
         }
         self.flush();
     }
 
-    /// Copies out of the card's memory by loads of four bytes, each of which waits for the card.
+    /// Copies out of the HCA's memory by loads of four bytes, each of which waits for the HCA.
     ///
     /// # Panics
-    /// If the memory does not reach so far, or offset or length are no multiples of 4.
+    /// If the range ends beyond the memory, or offset or length is not a multiple of 4.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact_mut(4).enumerate() {
-            // SAFETY: inside the mapping and aligned, by the check above. No thread of this host writes
-            // while `self` is borrowed.
+            // SAFETY: inside the mapping and aligned, by the check above. No thread of this host
+            // writes while `self` is borrowed.
             let value =
                 unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).read_volatile() };
             word.copy_from_slice(&value.to_ne_bytes());
@@ -200,16 +202,16 @@ impl DmInner {
         );
     }
 
-    /// An aligned word of the mapping.
+    /// Returns an aligned word of the mapping.
     #[inline]
     fn word(&self, offset: usize) -> NonNull<u64> {
         self.check(offset, 8, 8);
-        // SAFETY: inside the mapping, which starts on a multiple of 64 bytes.
+        // SAFETY: the offset is inside the mapping, which starts on a multiple of 64 bytes.
         unsafe { self.mapped.add(offset).cast() }
     }
 }
 
-/// Where libmlx5 mapped device memory.
+/// Returns the address at which libmlx5 mapped device memory.
 ///
 /// # Safety
 /// `dm` is allocated.
@@ -238,8 +240,8 @@ impl fmt::Debug for DeviceMemory {
     }
 }
 
-/// A registered part of device memory: what requests name it by. Its addresses start at zero,
-/// wherever in the memory it begins.
+/// A registered part of device memory, by which requests name it. Its addresses start at zero, at
+/// any offset in the memory.
 pub struct DeviceRegion {
     registration: Registration,
     length: usize,
@@ -295,14 +297,14 @@ impl ProtectionDomain {
         // SAFETY: PD and memory are alive and of one context.
         let mr = unsafe { ibv_reg_dm_mr(pd, dm, offset as u64, length, bits) };
         let mr = non_null("ibv_reg_dm_mr", mr.unwrap_or(std::ptr::null_mut()))?;
-        // SAFETY: just registered.
+        // SAFETY: the call above registered the region.
         let registration = unsafe { Registration::new(mr, access, self) };
         Ok(DeviceRegion { registration, length, memory: Arc::clone(inner) })
     }
 }
 
 impl DeviceRegion {
-    /// `length` bytes from `offset` on, for a request of this host.
+    /// Returns a local SGE of `length` bytes from `offset` on.
     ///
     /// A QP that receives into device memory, or reads into it, must not put payload into CQEs:
     /// [`ScatterToCqe::Never`](super::ScatterToCqe), the default.
@@ -310,7 +312,7 @@ impl DeviceRegion {
         Sge::new(offset, length, self.lkey())
     }
 
-    /// The bytes from `offset` on, for a request of the peer.
+    /// Returns a remote address from `offset` on, for requests of the peer.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(offset, self.rkey())
     }

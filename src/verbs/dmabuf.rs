@@ -1,4 +1,4 @@
-//! Regions over dma-bufs: memory of another device, or of an exporter, that a descriptor stands for.
+//! Memory regions over dma-bufs: memory of another device or exporter, named by a descriptor.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,16 +13,15 @@ use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
-/// A registered dma-buf. Requests name its bytes by addresses that start at a value which the
-/// program chose; it need not be mapped into the process.
+/// A registered dma-buf. Requests name its bytes by addresses from a start that the program chose.
+/// The dma-buf need not be mapped into the process.
 ///
 /// A QP that receives into such a region, or reads into it, must not put payload into CQEs:
-/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default. Polls would write it to the region's address
-/// in this process.
+/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default. Polls would write it to the region's
+/// address in this process.
 ///
-/// The region keeps the dma-buf, though not the descriptor, until it is dropped. What the exporter
-/// lets others do to the memory meanwhile is the exporter's matter: the region gives no access to
-/// bytes.
+/// The region keeps the dma-buf, though not the descriptor, until it is dropped. The exporter
+/// decides about other accesses to the memory meanwhile: the region gives no access to bytes.
 pub struct DmaBufRegion {
     registration: Registration,
     address: u64,
@@ -30,17 +29,17 @@ pub struct DmaBufRegion {
 }
 
 impl ProtectionDomain {
-    /// Registers `length` bytes from `offset` on of the dma-buf that `fd` stands for. Requests name
-    /// the first of them by `address`, which has the same place in its page as `offset`.
+    /// Registers `length` bytes from `offset` on of the dma-buf `fd`. Requests name the first byte
+    /// by `address`, which has the same offset in its page as `offset`.
     ///
     /// # Errors
-    /// [`Error::Attribute`]; [`Error::Call`]: EOPNOTSUPP where the kernel's driver cannot (before
-    /// Linux 5.12, or a card without memory on demand), EINVAL where `fd` is no dma-buf or is
-    /// shorter.
+    /// [`Error::Attribute`]. [`Error::Call`]: EOPNOTSUPP if the kernel's driver does not support it
+    /// (before Linux 5.12, or an HCA without on-demand paging), EINVAL if `fd` is not a dma-buf or
+    /// is shorter.
     ///
     /// # Safety
-    /// Where the memory is also mapped into this process, no request, and with `REMOTE` rights no
-    /// peer, writes what Rust code has a reference to.
+    /// Where the memory is also mapped into this process, no request writes bytes that a Rust
+    /// reference covers. With `REMOTE` rights, no peer does so either.
     pub unsafe fn register_dmabuf(
         &self,
         fd: BorrowedFd<'_>,
@@ -76,7 +75,7 @@ impl ProtectionDomain {
         let (pd, fd) = (self.as_raw().as_ptr(), fd.as_raw_fd());
         let bits = access.bits() as libc::c_int;
         // SAFETY: PD and descriptor are alive. The caller guarantees that no Rust reference covers
-        // what the card writes there.
+        // what the HCA writes there.
         let mr = unsafe { ibv_reg_dmabuf_mr(pd, offset, length, address, fd, bits) };
         let mr =
             non_null("ibv_reg_dmabuf_mr", mr).map_err(|error| {
@@ -85,24 +84,24 @@ impl ProtectionDomain {
                     "the descriptor is no dma-buf, or the dma-buf is shorter",
                 )))
             })?;
-        // SAFETY: just registered.
+        // SAFETY: the call above registered the region.
         let registration = unsafe { Registration::new(mr, access, self) };
         Ok(DmaBufRegion { registration, address, length })
     }
 }
 
 impl DmaBufRegion {
-    /// What requests name the first byte by.
+    /// Returns the address by which requests name the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// `length` bytes from `offset` of the region on, for a request of this host.
+    /// Returns a local SGE of `length` bytes from `offset` of the region on.
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge::new(self.address.wrapping_add(offset), length, self.lkey())
     }
 
-    /// The bytes from `offset` of the region on, for a request of the peer.
+    /// Returns a remote address from `offset` of the region on, for requests of the peer.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(self.address.wrapping_add(offset), self.rkey())
     }

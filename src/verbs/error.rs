@@ -1,4 +1,4 @@
-//! What can go wrong on the control path, with the cause and its cure where they are known.
+//! Errors of the control path, with cause and cure where they are known.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use crate::devx::{CommandError, MissingCapability, WithheldCommand};
 /// The control path's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the control path. Its text names the call, the errno, and where it is known the
-/// cause with its cure.
+/// An error of the control path. Its text names the call, the errno, and, if known, the cause with
+/// its cure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No RDMA device is there at all.
+    /// The system has no RDMA device.
     #[error("no RDMA device found: {why}")]
     NoDevices {
         /// What the system lacks.
         why: &'static str,
     },
-    /// Devices are there, but none of that name.
+    /// No device has that name.
     #[error("no RDMA device is named {name:?}; present: {}", list(present))]
     DeviceNotFound {
         /// The name asked for.
@@ -48,10 +48,10 @@ pub enum Error {
         /// Why, where that is known.
         cause: Option<Cause>,
     },
-    /// The card refused a firmware command.
+    /// The HCA refused a firmware command.
     #[error(transparent)]
     Refused(Box<CommandError>),
-    /// The kernel did not pass a firmware command to the card.
+    /// The kernel did not pass a firmware command to the HCA.
     #[error(transparent)]
     Withheld(Box<WithheldCommand>),
     /// The context gives no firmware commands.
@@ -62,7 +62,7 @@ pub enum Error {
         /// Why.
         why: Devx,
     },
-    /// The card lacks a capability.
+    /// The HCA lacks a capability.
     #[error(transparent)]
     NoCapability(Box<MissingCapability>),
     /// No register page of any kind that was asked for.
@@ -167,7 +167,7 @@ pub enum Error {
         device: String,
         /// The port.
         port: u8,
-        /// What makes it so.
+        /// Why the port needs a GID.
         why: &'static str,
     },
     /// Too few huge pages are free.
@@ -184,7 +184,7 @@ pub enum Error {
         wanted: usize,
         /// Size of one, in KiB.
         page_kib: usize,
-        /// What the kernel says of free pages of this size: a number, or why there is none.
+        /// The kernel's count of free pages of this size, or why there is none.
         free: String,
     },
     /// The queue already has an owner on the direct path.
@@ -202,7 +202,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno of the call that failed, where a call failed.
+    /// Returns the errno of the call that failed, where a call failed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Call { errno, .. } | Error::HugePages { errno, .. } => Some(*errno),
@@ -239,7 +239,7 @@ impl Error {
     }
 }
 
-/// Judges a verb that returns 0, or an errno, or −1 with `errno` set.
+/// Checks the result of a verb that returns 0, or an errno, or −1 with `errno` set.
 pub(crate) fn check(call: &'static str, result: libc::c_int) -> Result<()> {
     match result {
         0 => Ok(()),
@@ -248,7 +248,7 @@ pub(crate) fn check(call: &'static str, result: libc::c_int) -> Result<()> {
     }
 }
 
-/// Judges a verb that returns a pointer, or null with `errno` set.
+/// Checks the result of a verb that returns a pointer, or null with `errno` set.
 pub(crate) fn non_null<T>(call: &'static str, pointer: *mut T) -> Result<std::ptr::NonNull<T>> {
     std::ptr::NonNull::new(pointer).ok_or_else(|| Error::last(call))
 }
@@ -258,12 +258,12 @@ pub(crate) fn non_null<T>(call: &'static str, pointer: *mut T) -> Result<std::pt
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// What the calling thread's last failed call left.
+    /// Returns the errno of the calling thread's last failed call.
     pub fn last() -> Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// Its name in `errno.h`, where verbs calls are known to report it.
+    /// Returns its name in `errno.h`, where verbs calls are known to report it.
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             libc::EPERM => "EPERM",
@@ -319,7 +319,7 @@ impl fmt::Debug for Errno {
     }
 }
 
-/// Why a call failed, and what helps.
+/// The cause of a failed call, and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -340,12 +340,12 @@ pub enum Cause {
         /// Its path.
         path: PathBuf,
     },
-    /// Something that a sentence says.
+    /// Another cause, as a sentence.
     Known(&'static str),
 }
 
 impl Cause {
-    /// What an errno means for any verb.
+    /// Returns the meaning of an errno that holds for any verb.
     fn of(errno: Errno) -> Option<Cause> {
         Some(Cause::Known(match errno.0 {
             libc::EIO | libc::ENODEV => {

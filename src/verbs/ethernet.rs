@@ -1,4 +1,4 @@
-//! What the device wants of frames of Ethernet.
+//! The device's requirements for Ethernet packets.
 
 use mlx5_sys::ifc::per_protocol_networking_offload_caps as caps;
 
@@ -9,13 +9,13 @@ use crate::devx::Group;
 const ETHERNET_HEADER: usize = 18;
 
 impl Context {
-    /// How many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else an
-    /// Ethernet header's with VLAN tag, 18. Asks the card by firmware command.
+    /// Returns how many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else
+    /// an Ethernet header's with VLAN tag, 18. Asks the HCA by firmware command.
     ///
     /// # Errors
     /// [`Error::NoCapability`](crate::Error::NoCapability): the port is not one of Ethernet;
-    /// [`Error::Withheld`](crate::Error::Withheld): this kernel lets no program ask. 18 is right for
-    /// every card.
+    /// [`Error::Withheld`](crate::Error::Withheld): this kernel lets no program ask. 18 is right
+    /// for every HCA.
     pub fn ethernet_inline(&self) -> Result<usize> {
         /// `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`
         const NOT_REQUIRED: u64 = 2;

@@ -1,4 +1,4 @@
-//! Asynchronous events of a device, and waiting for descriptors with a timeout.
+//! Asynchronous events of a device, and waits for descriptors with a timeout.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_cq, ibv_get_asyn
 use super::error::check;
 use super::{CompletionQueue, Context, Errno, Error, Result};
 
-/// What can happen outside of any request: `enum ibv_event_type`.
+/// The kind of an asynchronous event: `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "`explanation` says what each means")]
@@ -37,7 +37,7 @@ pub enum AsyncEventKind {
     ClientReregister,
     GidChange,
     WqFatal,
-    /// One that this crate does not know.
+    /// A kind that this crate does not know.
     Other(u32),
 }
 
@@ -65,17 +65,17 @@ const KINDS: [AsyncEventKind; EVENTS.len()] = [
     AsyncEventKind::WqFatal,
 ];
 
-/// Something that happened to a device, a port or a queue, outside of any request.
+/// An asynchronous event of a device, a port or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
     /// `enum ibv_event_type`.
     pub code: u32,
-    /// What it happened to.
+    /// The source of the event.
     pub source: EventSource,
 }
 
-/// What an asynchronous event happened to.
+/// The source of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventSource {
@@ -93,7 +93,7 @@ pub enum EventSource {
     Device,
 }
 
-/// Code, `IBV_EVENT_` name, and what it means.
+/// The `IBV_EVENT_` name and the meaning of each code.
 const EVENTS: [(&str, &str); 20] = [
     ("CQ_ERR", "the completion queue was overrun or its memory cannot be reached"),
     ("QP_FATAL", "the queue pair is in the error state: the card could not write its completion"),
@@ -118,29 +118,29 @@ const EVENTS: [(&str, &str); 20] = [
 ];
 
 impl AsyncEvent {
-    /// What happened.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> AsyncEventKind {
         KINDS.get(self.code as usize).copied().unwrap_or(AsyncEventKind::Other(self.code))
     }
 
-    /// Whether it happened to that completion queue.
+    /// Returns whether that completion queue is the source.
     pub fn is_of(&self, queue: &CompletionQueue) -> bool {
         self.source == EventSource::CompletionQueue(queue.as_raw().as_ptr().addr())
     }
 
-    /// The name after `IBV_EVENT_`, and what it means, where the code is known.
+    /// Returns the name after `IBV_EVENT_`, and its meaning, if the code is known.
     pub fn explanation(&self) -> Option<(&'static str, &'static str)> {
         EVENTS.get(self.code as usize).copied()
     }
 
     /// # Safety
-    /// `raw` was filled by ibv_get_async_event and is not acknowledged yet.
+    /// `raw` was filled by `ibv_get_async_event` and is not acknowledged yet.
     unsafe fn new(raw: *const ibv_async_event) -> AsyncEvent {
-        // The code is read as the integer it is in C: a kernel may report one that the bindings'
-        // enum does not have.
-        // SAFETY: the field is there, four bytes, filled.
+        // The code is read as a C integer, because a kernel may report one that the bindings' enum
+        // does not have.
+        // SAFETY: the caller's event has the field, with four bytes, filled.
         let code = unsafe { (&raw const (*raw).event_type).cast::<u32>().read() };
-        // SAFETY: every member of the union starts at its address; eight bytes of it are filled
+        // SAFETY: every member of the union starts at its address, and eight bytes of it are filled
         // (or zero, after a port number).
         let word = unsafe { (&raw const (*raw).element).cast::<usize>().read() };
         let source = match code {
@@ -168,8 +168,8 @@ impl FailedCqs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the CQ of a failure. To be called before the event is acknowledged: until then
-    /// libibverbs does not free the CQ, so the address is not another one's yet.
+    /// Remembers the CQ of a failure. Call it before the event is acknowledged: until then
+    /// libibverbs does not free the CQ, so no other CQ has its address.
     fn note(&self, event: &AsyncEvent) {
         if let (AsyncEventKind::CqError, EventSource::CompletionQueue(cq)) =
             (event.kind(), event.source)
@@ -178,7 +178,7 @@ impl FailedCqs {
         }
     }
 
-    /// Whether a failure of the CQ, which exists, was reported.
+    /// Returns whether a failure of the CQ, which is alive, was reported.
     pub(super) fn has(&self, cq: NonNull<ibv_cq>) -> bool {
         self.addresses().contains(&cq.addr().get())
     }
@@ -209,7 +209,7 @@ impl fmt::Display for AsyncEvent {
 }
 
 impl Context {
-    /// The next asynchronous event of the device, or `None` if none comes within `timeout`.
+    /// Returns the next asynchronous event of the device, or `None` if none comes within `timeout`.
     ///
     /// The event is acknowledged at once, so that the object it names can be destroyed.
     ///
@@ -227,21 +227,21 @@ impl Context {
         }
     }
 
-    /// The same, if there is one already.
+    /// Returns the next asynchronous event of the device, if there is one already.
     ///
     /// # Errors
     /// [`Error::Call`].
     pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
         loop {
-            // SAFETY: the context is open, and `raw` has room for an event.
+            // SAFETY: the context is open, and `raw` has space for an event.
             let result = unsafe { ibv_get_async_event(self.as_raw().as_ptr(), raw.as_mut_ptr()) };
             match check("ibv_get_async_event", result) {
                 Ok(()) => {
-                    // SAFETY: filled by the call, acknowledged after this.
+                    // SAFETY: the call filled `raw`, which is acknowledged after this.
                     let event = unsafe { AsyncEvent::new(raw.as_ptr()) };
                     self.failed_cqs().note(&event);
-                    // SAFETY: got once, acknowledged once.
+                    // SAFETY: the event was got once and is acknowledged once.
                     unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
                     return Ok(Some(event));
                 }
@@ -252,20 +252,20 @@ impl Context {
         }
     }
 
-    /// The device's asynchronous events as a stream with a descriptor.
+    /// Returns the device's asynchronous events as a stream with a descriptor.
     pub fn async_events(&self) -> AsyncEvents {
         AsyncEvents { context: self.clone() }
     }
 
-    /// The descriptor that becomes readable when an asynchronous event is there, for a program's
+    /// Returns the descriptor that is readable when an asynchronous event is there, for a program's
     /// own event loop. It is non-blocking, and stays open as long as the context.
     pub fn async_event_fd(&self) -> RawFd {
         self.async_fd()
     }
 }
 
-/// The asynchronous events of a device: of its queues and its ports. As an iterator it gives those
-/// that are there, and waits for none.
+/// The asynchronous events of a device, of its queues and its ports. The iterator returns the
+/// events that are there, and does not wait.
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Context,
@@ -279,10 +279,10 @@ impl Iterator for AsyncEvents {
     }
 }
 
-/// Readable when an event is there. It is non-blocking.
+/// The descriptor is readable when an event is there. It is non-blocking.
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it stays open as long as the context.
+        // SAFETY: the descriptor stays open as long as the context.
         unsafe { BorrowedFd::borrow_raw(self.context.async_fd()) }
     }
 }
@@ -303,16 +303,16 @@ pub(crate) fn interrupted(error: &Error) -> bool {
 
 /// Makes reads of a descriptor return EAGAIN instead of waiting.
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
-    // SAFETY: no memory is involved; the caller keeps the descriptor open.
+    // SAFETY: the call passes no memory, and the caller keeps the descriptor open.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: no memory is involved; the caller keeps the descriptor open.
+    // SAFETY: the call passes no memory, and the caller keeps the descriptor open.
     if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
         return Err(Error::last("fcntl"));
     }
     Ok(())
 }
 
-/// When a wait that begins now ends; for one too long for the clock, in about a century.
+/// Returns the end of a wait that begins now. If the clock cannot express it: in about a century.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     let now = Instant::now();
@@ -323,10 +323,10 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 pub(crate) fn wait_readable(fd: RawFd, deadline: Instant) -> Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up, so that the last wait is not a string of empty ones.
+        // Rounded up, so that the last wait does not become a series of empty ones.
         let milliseconds = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
         let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
+        // SAFETY: `poll` is one pollfd, which lives through the call.
         match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
             0 if Instant::now() >= deadline => return Ok(false),
             0 => {}

@@ -1,4 +1,4 @@
-//! Which frames of Ethernet a queue pair receives.
+//! Flow steering: which Ethernet packets a queue pair receives.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -17,22 +17,22 @@ use crate::devx::Tir;
 use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
 
-/// Where frames can be led.
+/// A target to which packets can be steered.
 pub trait FlowTarget: sealed::Target {}
 
 mod sealed {
     use super::{NonNull, ibv_qp};
     use crate::devx::Object;
 
-    /// What a flow is made on.
+    /// The destination of a flow.
     pub enum Place<'a> {
         /// A queue pair.
         Qp(NonNull<ibv_qp>),
-        /// An object that was made by command.
+        /// An object made by command.
         Object(&'a Object),
     }
 
-    /// What a flow is made on, and what keeps that alive.
+    /// A destination, with an owner that keeps it alive.
     pub trait Target {
         fn place(&self) -> Place<'_>;
         fn keep(&self) -> Box<dyn Send + Sync>;
@@ -73,22 +73,23 @@ impl sealed::Target for Spread {
     }
 }
 
-/// Frames of one kind go to a queue pair as long as this lives.
+/// A flow rule. It steers matching packets to its target as long as it exists.
 pub struct Flow {
     flow: NonNull<ibv_flow>,
-    /// Goes after the flow, and before the target, which keeps the context open.
+    /// Dropped after the flow, and before the target, which keeps the context open.
     _matcher: Option<Matcher>,
     _target: Box<dyn Send + Sync>,
 }
 
 // SAFETY: libibverbs allows calls on a flow from any thread; this crate only destroys it.
 unsafe impl Send for Flow {}
-// SAFETY: a shared reference gives the raw pointer alone.
+// SAFETY: a shared reference only gives out the raw pointer.
 unsafe impl Sync for Flow {}
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while its queue pair lives.
+        // SAFETY: this crate created the flow and destroys it once, here, while its queue pair is
+        // alive.
         unsafe { ibv_destroy_flow(self.flow.as_ptr()) };
     }
 }
@@ -100,7 +101,7 @@ impl fmt::Debug for Flow {
 }
 
 impl Flow {
-    /// Frames that nothing is said of yet: all of them.
+    /// Creates a builder that matches all packets of a port.
     pub fn builder(port: u8) -> FlowBuilder {
         FlowBuilder {
             kind: ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL,
@@ -114,7 +115,7 @@ impl Flow {
     }
 }
 
-/// Which frames, see [`Flow::builder`]. What is not called is not looked at.
+/// Builder for [`Flow`], see [`Flow::builder`]. Fields that are not set match every packet.
 #[derive(Clone)]
 #[must_use = "nothing is led anywhere before build"]
 pub struct FlowBuilder {
@@ -142,92 +143,93 @@ impl FlowBuilder {
         ports
     }
 
-    /// Frames to that address.
+    /// Matches packets to that MAC address.
     pub fn destination(mut self, address: [u8; 6]) -> Self {
         let spec = self.ethernet();
         (spec.val.dst_mac, spec.mask.dst_mac) = (address, [0xff; 6]);
         self
     }
 
-    /// Frames from that address.
+    /// Matches packets from that MAC address.
     pub fn source(mut self, address: [u8; 6]) -> Self {
         let spec = self.ethernet();
         (spec.val.src_mac, spec.mask.src_mac) = (address, [0xff; 6]);
         self
     }
 
-    /// Frames of that type, behind a VLAN tag if there is one.
+    /// Matches packets of that EtherType, behind a VLAN tag if there is one.
     pub fn ether_type(mut self, kind: u16) -> Self {
         let spec = self.ethernet();
         (spec.val.ether_type, spec.mask.ether_type) = (kind.to_be(), u16::MAX);
         self
     }
 
-    /// Frames with a VLAN tag of that identifier.
+    /// Matches packets with that VLAN identifier.
     pub fn vlan(mut self, identifier: u16) -> Self {
         let spec = self.ethernet();
         (spec.val.vlan_tag, spec.mask.vlan_tag) = (identifier.to_be(), 0xfff_u16.to_be());
         self
     }
 
-    /// Packets of IPv4 from that address.
+    /// Matches IPv4 packets from that address.
     pub fn source_ip(mut self, address: Ipv4Addr) -> Self {
         let spec = self.addresses();
         (spec.val.src_ip, spec.mask.src_ip) = (u32::from(address).to_be(), u32::MAX);
         self
     }
 
-    /// Packets of IPv4 to that address.
+    /// Matches IPv4 packets to that address.
     pub fn destination_ip(mut self, address: Ipv4Addr) -> Self {
         let spec = self.addresses();
         (spec.val.dst_ip, spec.mask.dst_ip) = (u32::from(address).to_be(), u32::MAX);
         self
     }
 
-    /// UDP to that port.
+    /// Matches UDP packets to that port.
     pub fn udp_port(mut self, port: u16) -> Self {
         let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_UDP);
         (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
         self
     }
 
-    /// TCP to that port.
+    /// Matches TCP packets to that port.
     pub fn tcp_port(mut self, port: u16) -> Self {
         let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_TCP);
         (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
         self
     }
 
-    /// What completions call the flow, 24 bits.
+    /// Sets the flow tag in completions, 24 bits.
     pub fn tag(mut self, tag: u32) -> Self {
         self.tag = Some(tag);
         self
     }
 
-    /// Of two flows that a frame is of, the one of the lower number has it. Default: 0.
+    /// Sets the priority. If two flows match a packet, the lower number gets it. Default: 0.
     pub fn priority(mut self, priority: u16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// All frames that no other flow leads anywhere, instead of those described.
+    /// Matches all packets that no other flow steers, instead of those described.
     pub fn rest(mut self) -> Self {
         self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT;
         self
     }
 
-    /// A copy of everything that the port receives or sends, instead of what is described.
+    /// Matches a copy of each packet that the port receives or sends, instead of those described.
     pub fn sniffer(mut self) -> Self {
         self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_SNIFFER;
         self
     }
 
-    /// Leads them to `target`.
+    /// Steers matching packets to `target`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): no such port or priority, a description that the card
-    /// cannot look for, no right to do so (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error) for the [rest](Self::rest) or a
-    /// [sniffer](Self::sniffer) to a TIR, which the kernel leads to queue pairs alone.
+    /// [`Error::Call`](crate::Error::Call): no such port or priority, a match that the HCA does not
+    /// support, or no right to steer packets (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error)
+    /// for the [rest](Self::rest) or a [sniffer](Self::sniffer) to a TIR, which the kernel steers
+    /// to queue pairs only.
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
         let (flow, matcher) = match target.place() {
             Place::Qp(qp) => (self.lead_to(qp)?, None),
@@ -286,7 +288,7 @@ impl FlowBuilder {
         explained("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()))
     }
 
-    /// The same as the card is told it.
+    /// Returns the same match in the form of a firmware command.
     fn matching(&self) -> Matching {
         let mut matching = Matching::new(self.kind, self.priority, self.tag);
         if let Some(spec) = &self.ethernet {
@@ -302,7 +304,7 @@ impl FlowBuilder {
     }
 }
 
-/// A flow, or why there is none.
+/// Returns the flow, or the error with its cause.
 pub(super) fn explained(call: &'static str, flow: *mut ibv_flow) -> Result<NonNull<ibv_flow>> {
     non_null(call, flow).map_err(|error| {
         let cause = (error.errno() == Some(Errno(libc::EPERM)))
@@ -315,7 +317,7 @@ pub(super) fn explained(call: &'static str, flow: *mut ibv_flow) -> Result<NonNu
 fn append<T: Copy>(bytes: &mut Vec<u8>, value: &T, count: &mut u8) {
     let at = bytes.len();
     bytes.resize(at + size_of::<T>(), 0);
-    // SAFETY: there is room for it; padding is copied as it is and looked at by nobody.
+    // SAFETY: `bytes` has enough capacity. Padding is copied as it is, and never read.
     unsafe {
         std::ptr::copy_nonoverlapping(
             std::ptr::from_ref(value).cast::<u8>(),

@@ -7,11 +7,11 @@ use mlx5_sys::verbs::{ibv_fork_init, ibv_is_fork_initialized};
 use super::pages::page_size;
 use super::{Cause, Errno, Error, Result};
 
-/// How memory that the card reaches is kept apart from forked children.
+/// How memory that the HCA reaches is kept apart from forked children.
 ///
 /// A fork shares the memory of the process with the child until one of them writes: then the writer
-/// gets a copy. If the parent writes first, the card goes on with the old page, and the parent no
-/// longer sees what the card writes. See [`fork_init`] for what prevents that.
+/// gets a copy. If the parent writes first, the HCA goes on with the old page, and the parent no
+/// longer sees what the HCA writes. See [`fork_init`] for what prevents that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {
     /// Nothing is done: if the process forks, its traffic may go wrong silently.
@@ -19,12 +19,12 @@ pub enum ForkStatus {
     /// Registered memory, rings and doorbell records do not follow into children, which get SIGSEGV
     /// where they touch them.
     Enabled,
-    /// The kernel copies such memory for the child at the fork (Linux 5.12 and later). Nothing is to
-    /// be done.
+    /// The kernel copies such memory for the child at the fork (Linux 5.12 and later). Nothing is
+    /// to be done.
     Unneeded,
 }
 
-/// Returns how memory that the card reaches is kept apart from forked children. One or two system
+/// Returns how memory that the HCA reaches is kept apart from forked children. One or two system
 /// calls.
 pub fn fork_status() -> ForkStatus {
     // `enum ibv_fork_status` of `verbs.h`
@@ -43,8 +43,8 @@ pub fn fork_status() -> ForkStatus {
 /// Call it before anything else of this crate, and before other threads use libibverbs. The
 /// environment variable `RDMAV_FORK_SAFE=1` does the same without a call. From then on each
 /// registration and each queue costs a call of `madvise` and an entry in a tree of libibverbs', and
-/// memory on huge pages needs `RDMAV_HUGEPAGES_SAFE=1` as well. Posts and polls cost nothing. Where the
-/// kernel does the job itself ([`ForkStatus::Unneeded`]), nothing changes.
+/// memory on huge pages needs `RDMAV_HUGEPAGES_SAFE=1` as well. Posts and polls cost nothing. Where
+/// the kernel does the job itself ([`ForkStatus::Unneeded`]), nothing changes.
 ///
 /// `std::process::Command` needs none of this if it has no `pre_exec`: its child executes the new
 /// program at once.
@@ -77,8 +77,8 @@ pub fn fork_status() -> ForkStatus {
 /// [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
 /// memory from children.
 pub fn fork_init() -> Result<ForkStatus> {
-    // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its own
-    // locks.
+    // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its
+    // own locks.
     match unsafe { ibv_fork_init() } {
         0 => Ok(fork_status()),
         errno => {
@@ -95,8 +95,8 @@ pub fn fork_init() -> Result<ForkStatus> {
     }
 }
 
-/// Keeps the page of doorbell registers around `register` from following into forked children: what a
-/// child rings would be executed from the parent's ring. One system call.
+/// Keeps the page of doorbell registers around `register` from following into forked children: what
+/// a child rings would be executed from the parent's ring. One system call.
 ///
 /// # Errors
 /// [`Error::Call`].

@@ -1,4 +1,4 @@
-//! The table of GIDs that a port keeps of its own.
+//! A port's own table of GIDs.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::error::check;
 use super::{Context, Error, Result, Zeroed};
 use crate::ib::Gid;
 
-/// What packets with this source GID look like on the wire.
+/// The network protocol of packets with this source GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GidType {
     /// InfiniBand.
@@ -39,7 +39,7 @@ pub struct GidEntry {
     pub index: u32,
     /// The address.
     pub gid: Gid,
-    /// What packets from it look like.
+    /// The network protocol of packets from it.
     pub kind: GidType,
     /// Index of the network device behind it; 0 on InfiniBand.
     pub interface: u32,
@@ -52,7 +52,7 @@ impl fmt::Display for GidEntry {
 }
 
 impl Context {
-    /// Entry `index` of the GID table of port `port`.
+    /// Returns entry `index` of the GID table of port `port`.
     ///
     /// # Errors
     /// [`Error::GidEmpty`] with the entries that are in use, [`Error::GidIndexRange`],
@@ -74,7 +74,8 @@ impl Context {
         }
     }
 
-    /// The entries in use of the GID table of port `port`. One call into the kernel for each.
+    /// Returns the entries in use of the GID table of port `port`. One call into the kernel for
+    /// each.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
@@ -83,7 +84,7 @@ impl Context {
         (0..length).filter_map(|index| self.gid_entry(port, index).transpose()).collect()
     }
 
-    /// The first entry of that type, with an IPv4 address preferred, which routers between
+    /// Returns the first entry of that type, preferably with an IPv4 address, which routers between
     /// subnets and most tools expect.
     ///
     /// # Errors

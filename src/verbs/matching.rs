@@ -1,4 +1,5 @@
-//! Frames described as the card is told: values of headers' fields, and which of their bits count.
+//! Packet matches in the form of a firmware command: values of header fields, and masks of their
+//! bits.
 
 use std::ptr::NonNull;
 
@@ -18,11 +19,11 @@ use super::flow::explained;
 use super::{Error, Result};
 use crate::devx::Object;
 
-/// Bytes of the outer headers' fields, which come first; kernels take any part of the whole.
+/// Size of the outer headers' fields, which come first. Kernels accept any part of the whole.
 const SIZE: usize = outer::SIZE;
 const _: () = assert!(fte_match_param::OUTER_HEADERS.bit_offset() == 0);
 
-/// Match parameters with room, as libmlx5 takes them: the size, and so many bytes.
+/// Match parameters, as libmlx5 takes them: the size, and that many bytes.
 #[repr(C)]
 struct Parameters {
     size: usize,
@@ -49,7 +50,7 @@ impl Parameters {
     }
 }
 
-/// Which frames.
+/// A match for packets.
 pub(super) struct Matching {
     kind: ibv_flow_attr_type::Type,
     priority: u16,
@@ -95,7 +96,7 @@ impl Matching {
     }
 
     pub(super) fn addresses(&mut self, spec: &ibv_flow_spec_ipv4) {
-        // The last of the four words that an address of IPv6 takes.
+        // The last of the four words of an IPv6 address.
         let word = |place: Field| {
             let whole = place.bytes();
             Field::new(whole.end - 4, 31, 32)
@@ -118,8 +119,8 @@ impl Matching {
         self.set(destination, half(spec.val.dst_port), half(spec.mask.dst_port));
     }
 
-    /// Leads such frames to an object that was made by command. What comes with the flow goes after
-    /// it.
+    /// Steers matching packets to an object made by command. The matcher must be dropped after the
+    /// flow.
     pub(super) fn lead_to(&self, object: &Object) -> Result<(NonNull<ibv_flow>, Matcher)> {
         if self.kind != ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL {
             let rule = "to a TIR the kernel leads frames that are described, and no others";
@@ -137,8 +138,8 @@ impl Matching {
             called.__bindgen_anon_1.tag_value = tag;
             actions.push(called);
         }
-        // SAFETY: matcher and object are alive; values and actions live through the call and are as
-        // many as they are said to be.
+        // SAFETY: matcher and object are alive. Values and actions live through the call and have
+        // the lengths that are passed.
         let flow = unsafe {
             mlx5dv_create_flow(
                 matcher.0.as_ptr(),
@@ -155,7 +156,7 @@ impl Matching {
         let mut attr = mlx5dv_flow_matcher_attr {
             type_: self.kind,
             priority: self.priority,
-            // Bit 0 has the outer headers count.
+            // Bit 0 enables the outer headers.
             match_criteria_enable: self.criteria.iter().any(|byte| *byte != 0).into(),
             match_mask: mask.as_raw(),
             ..Default::default()
@@ -167,18 +168,18 @@ impl Matching {
     }
 }
 
-/// What a flow was made of: it goes after the flow.
+/// The matcher of a flow, dropped after the flow.
 pub(super) struct Matcher(NonNull<mlx5dv_flow_matcher>);
 
-// SAFETY: libmlx5 keeps a handle in it; this crate only destroys it.
+// SAFETY: libmlx5 keeps a handle in it, and this crate only destroys it.
 unsafe impl Send for Matcher {}
-// SAFETY: a shared reference gives the raw pointer alone.
+// SAFETY: a shared reference only gives out the raw pointer.
 unsafe impl Sync for Matcher {}
 
 impl Drop for Matcher {
     fn drop(&mut self) {
-        // SAFETY: made by this crate, destroyed once, here, after its flow and before its context,
-        // which the flow's target keeps open.
+        // SAFETY: this crate made the matcher and destroys it once, here, after its flow. The
+        // flow's target keeps the context open.
         unsafe { mlx5dv_destroy_flow_matcher(self.0.as_ptr()) };
     }
 }

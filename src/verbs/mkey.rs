@@ -12,13 +12,14 @@ use super::error::non_null;
 use super::{Cause, Error, ProtectionDomain, Result};
 use crate::wqe::{ConfigureKey, LocalInvalidate};
 
-/// A memory key over other keys: memory that lies in pieces, addressed as if it were in one.
+/// A memory key over other keys. It gives pieces of memory one contiguous address range.
 ///
-/// It leads nowhere until a send queue has configured it ([`configure`](Self::configure)): by a list
-/// of pieces, or a strided pattern, of regions of its protection domain or of other such keys. That
-/// costs a request, no system call, and can be done again and again.
+/// It gives access to nothing until a send queue has configured it ([`configure`](Self::configure))
+/// by a list of pieces, or a strided pattern. The pieces are of regions of its protection domain or
+/// of other such keys. Configuring costs a request, no system call, and can be repeated.
 ///
-/// Made by DevX, which the device must have allowed ([`Context::devx`](super::Context::devx)). Dropping it frees it; requests that use it fail from then on.
+/// The key is made by DevX, which the device must allow ([`Context::devx`](super::Context::devx)).
+/// Dropping it frees it. Requests that use it fail from then on.
 pub struct Mkey {
     mkey: NonNull<mlx5dv_mkey>,
     entries: u16,
@@ -26,66 +27,66 @@ pub struct Mkey {
     pd: ProtectionDomain,
 }
 
-// SAFETY: the key is a number to who uses it; libmlx5's calls on it are made and end in `&mut` or by
-// drop only.
+// SAFETY: users of the key only read its number. Calls of libmlx5 on it take `&mut`, or happen on
+// drop.
 unsafe impl Send for Mkey {}
-// SAFETY: a shared reference reads numbers that do not change while it lives.
+// SAFETY: a shared reference reads numbers that do not change as long as it exists.
 unsafe impl Sync for Mkey {}
 
 impl Mkey {
-    /// A key with room for `entries` entries at least: of a list, or of a strided pattern, whose
-    /// header counts as one. One system call.
+    /// Creates a key with at least `entries` entries for a list or a strided pattern, whose header
+    /// counts as one. One system call.
     ///
     /// # Errors
-    /// As [`MkeyBuilder::build`].
+    /// Those of [`MkeyBuilder::build`].
     pub fn new(pd: &ProtectionDomain, entries: u16) -> Result<Self> {
         Self::builder(pd, entries).build()
     }
 
-    /// As [`new`](Self::new), with more to say.
+    /// Creates a builder for a key with at least `entries` entries.
     pub fn builder(pd: &ProtectionDomain, entries: u16) -> MkeyBuilder {
         MkeyBuilder { pd: pd.clone(), entries, flags: MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT }
     }
 
-    /// The key, for this host's work requests.
+    /// Returns the key, for this host's work requests.
     pub fn lkey(&self) -> u32 {
         // SAFETY: alive, and the field does not change.
         unsafe { self.mkey.as_ref() }.lkey
     }
 
-    /// The key that lets the peer in, if it has rights.
+    /// Returns the key for requests of the peer, if it has rights.
     pub fn rkey(&self) -> u32 {
         // SAFETY: the key is alive, and the field does not change while it is borrowed.
         unsafe { self.mkey.as_ref() }.rkey
     }
 
-    /// Entries that it has room for.
+    /// Returns how many entries it has.
     pub fn entries(&self) -> u16 {
         self.entries
     }
 
-    /// The request that puts it in use, to be told what for.
+    /// Returns a builder for the UMR WQE that configures the key.
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.lkey())
     }
 
-    /// The request that takes it out of use.
+    /// Returns the request that invalidates the key.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.lkey())
     }
 
-    /// The domain it belongs to.
+    /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The key, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the key, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_mkey> {
         self.mkey
     }
 }
 
-/// What a key over other keys is to be like.
+/// Builder for [`Mkey`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct MkeyBuilder {
@@ -95,18 +96,18 @@ pub struct MkeyBuilder {
 }
 
 impl MkeyBuilder {
-    /// Lets the peer end what the key grants, by SEND with invalidate.
+    /// Lets the peer invalidate the key by SEND with invalidate.
     pub fn remote_invalidate(mut self) -> Self {
         self.flags |= MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE;
         self
     }
 
-    /// Makes the key.
+    /// Creates the key.
     ///
     /// # Errors
     /// [`Error::Attribute`] for no entries, or over 65,532; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
     /// context was not opened with DevX or the kernel does not offer it, EINVAL or EREMOTEIO where
-    /// the card has no room for so many entries.
+    /// the HCA has no room for so many entries.
     pub fn build(self) -> Result<Mkey> {
         // libmlx5 counts up to a multiple of four, in 16 bits.
         const MOST: u16 = u16::MAX - 3;
@@ -137,7 +138,7 @@ impl MkeyBuilder {
 
 impl Drop for Mkey {
     fn drop(&mut self) {
-        // SAFETY: made by this crate, and destroyed once, here, before its domain.
+        // SAFETY: this crate made the key and destroys it once, here, before its domain.
         unsafe { mlx5dv_destroy_mkey(self.mkey.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory regions: memory that the card may reach.
+//! Memory regions: memory that the HCA may access.
 
 use std::any::TypeId;
 use std::fmt;
@@ -16,14 +16,14 @@ use super::{Buffer, Cause, Error, HugePageSize, Pages, ProtectionDomain, Result}
 use crate::ib::Access;
 use crate::verbs::check_region_access;
 
-/// A registered piece of memory.
+/// A registered memory region.
 ///
-/// The region owns its memory, or for [`register_raw`](ProtectionDomain::register_raw) names memory
-/// that the caller keeps. What work requests need are [`address`](Self::address),
-/// [`lkey`](Self::lkey) and, at the peer, [`rkey`](Self::rkey).
+/// The region owns its memory, except after [`register_raw`](ProtectionDomain::register_raw), where
+/// the caller keeps the memory. Work requests use its [`address`](Self::address) and
+/// [`lkey`](Self::lkey), and the peer's requests use its [`rkey`](Self::rkey).
 ///
-/// Memory that a peer may write ([`Access::peer_writes`]) is never lent as `&[u8]`: it may change at
-/// any moment. It is copied in and out, with [`write`](Self::write) and [`read`](Self::read).
+/// Memory that a peer may write ([`Access::peer_writes`]) is never lent as `&[u8]`, because it may
+/// change at any moment. [`write`](Self::write) and [`read`](Self::read) copy it.
 ///
 /// Dropping the region deregisters it. Requests still in flight on it then fail with a protection
 /// error; they never reach memory that was freed.
@@ -36,26 +36,26 @@ pub struct MemoryRegion {
     pd: ProtectionDomain,
 }
 
-/// Who frees the memory.
+/// The owner of the memory.
 enum Backing {
     /// The caller of `register_raw`.
     Caller,
-    /// The region: a buffer that was taken apart.
+    /// The region, which keeps the parts of a buffer.
     Buffer { word: usize, free: unsafe fn(NonNull<u8>, usize, usize), kind: TypeId },
 }
 
-// SAFETY: the region owns its memory, or its caller promised that any thread may use it; verbs calls
-// on it are allowed from any thread.
+// SAFETY: the region owns its memory, or the caller of `register_raw` guarantees that any thread
+// may use it. Verbs calls on it are allowed from any thread.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: through `&self` memory is only read, and by volatile loads, since the card may write it;
-// verbs calls are allowed from any thread.
+// SAFETY: `&self` only reads memory, by volatile loads, since the HCA may write it. Verbs calls are
+// allowed from any thread.
 unsafe impl Sync for MemoryRegion {}
 
 impl ProtectionDomain {
-    /// Registers memory that the program owns; the region owns it from here on.
+    /// Registers memory that the program owns. The region takes ownership.
     ///
     /// # Errors
-    /// [`RegisterError`], which gives the buffer back: [`Error::Attribute`] for an empty buffer or
+    /// [`RegisterError`], which returns the buffer: [`Error::Attribute`] for an empty buffer or
     /// rights that do not go together, [`Error::Call`] with the memory lock limit named.
     pub fn register<B: Buffer>(
         &self,
@@ -63,8 +63,8 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, RegisterError<B>> {
         let (address, length, word) = buffer.into_parts();
-        // SAFETY: `Buffer` promises memory that stays valid until it is put together again, which
-        // is after deregistration.
+        // SAFETY: the contract of `Buffer` says that the memory stays valid until `from_parts`,
+        // which is called after deregistration.
         match unsafe { self.register_parts(address, length, access) } {
             Ok(mr) => Ok(MemoryRegion {
                 mr,
@@ -75,7 +75,7 @@ impl ProtectionDomain {
                 pd: self.clone(),
             }),
             Err(error) => {
-                // SAFETY: the parts of a moment ago, used once.
+                // SAFETY: the parts come from `into_parts` above and are used once.
                 let buffer = unsafe { B::from_parts(address, length, word) };
                 Err(RegisterError { buffer, error })
             }
@@ -93,7 +93,8 @@ impl ProtectionDomain {
     /// Allocates `length` zeroed bytes on huge pages and registers them.
     ///
     /// # Errors
-    /// [`Error::HugePages`] where too few are reserved; otherwise as [`allocate`](Self::allocate).
+    /// [`Error::HugePages`] if too few are reserved; [`Error::Attribute`]; [`Error::Call`] with the
+    /// memory lock limit named.
     pub fn allocate_huge(
         &self,
         length: usize,
@@ -109,17 +110,18 @@ impl ProtectionDomain {
     /// [`Error::Attribute`], [`Error::Call`].
     ///
     /// # Safety
-    /// `length` bytes at `address` are initialised and stay mapped until the region is dropped, and
-    /// as long as it lives no reference to them exists that the region's methods or the card's
-    /// accesses would contradict; any thread may do so.
+    /// - `length` bytes at `address` are initialised and stay mapped until the region is dropped.
+    /// - As long as the region exists, no reference to them exists that conflicts with accesses by
+    ///   the region's methods or by the HCA.
+    /// - Any thread may access them through the region.
     pub unsafe fn register_raw(
         &self,
         address: NonNull<u8>,
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion> {
-        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped, which
-        // deregisters it.
+        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped,
+        // which deregisters it.
         let mr = unsafe { self.register_parts(address, length, access) }?;
         let backing = Backing::Caller;
         Ok(MemoryRegion { mr, address, length, access, backing, pd: self.clone() })
@@ -155,60 +157,61 @@ impl ProtectionDomain {
 /// # Safety
 /// The three values come from one `into_parts` of `B` and are used once.
 unsafe fn free<B: Buffer>(address: NonNull<u8>, length: usize, word: usize) {
-    // SAFETY: passed on; the contract of `from_parts` is the same.
+    // SAFETY: the caller upholds the contract of `from_parts`, which is that of this function.
     drop(unsafe { B::from_parts(address, length, word) });
 }
 
 impl MemoryRegion {
-    /// Address of the first byte, for this host's work requests.
+    /// Returns the address of the first byte, for this host's work requests.
     pub fn address(&self) -> u64 {
         self.address.as_ptr() as u64
     }
 
-    /// The address by which the peer names the first byte: the same.
+    /// Returns the address of the first byte for the peer's requests, which is
+    /// [`address`](Self::address).
     pub fn remote_address(&self) -> u64 {
         self.address()
     }
 
-    /// Pointer to the first byte. Reading or writing through it while the card may do so takes
-    /// volatile accesses.
+    /// Returns a pointer to the first byte. Accesses through it must be volatile while the HCA may
+    /// access the memory.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: there is at least one byte.
+    /// Always returns false: a region has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The key of this host's work requests.
+    /// Returns the key for this host's work requests.
     pub fn lkey(&self) -> u32 {
         // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
-    /// The key that lets the peer in.
+    /// Returns the key for the peer's requests.
     pub fn rkey(&self) -> u32 {
         // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
-    /// Its rights.
+    /// Returns its access rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The domain it belongs to.
+    /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the region, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_mr> {
         self.mr
     }
@@ -219,65 +222,66 @@ impl MemoryRegion {
     /// If it does not fit.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check_range(offset, data.len());
-        // SAFETY: inside the region, checked above; this host's threads reach it by `self` only,
-        // which is borrowed alone.
+        // SAFETY: the range was checked above. This host's threads access the region only through
+        // `self`, which is borrowed exclusively.
         unsafe { self.store(offset, data) }
     }
 
-    /// As [`write`](Self::write), for the parts of a region that are owned one by one.
+    /// Copies like [`write`](Self::write), for parts of a region that have different owners.
     ///
     /// # Safety
     /// The bytes lie in the region, no reference to them exists, and no other thread reads or
     /// writes them meanwhile.
     pub(crate) unsafe fn store(&self, offset: usize, data: &[u8]) {
-        // SAFETY: the caller guarantees that the bytes lie in the region, and that nobody else has a
-        // reference to them or uses them meanwhile.
+        // SAFETY: the caller guarantees that the bytes lie in the region, and that no reference and
+        // no other thread accesses them meanwhile.
         unsafe { volatile::store(self.address.add(offset).as_ptr(), data) }
     }
 
     /// Copies out of the region at `offset`, by volatile loads.
     ///
     /// # Panics
-    /// If the region does not reach so far.
+    /// If the range ends beyond the region.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.check_range(offset, data.len());
-        // SAFETY: inside the region, checked above; this host's threads write it only where they
-        // borrow it alone, or as the owners of other parts of it.
+        // SAFETY: the range was checked above. This host's threads write the region only through an
+        // exclusive borrow, or as the owners of other parts of it.
         unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
     }
 
-    /// The byte at `offset` as it is now; what the card wrote before it is seen by what is read
-    /// after. One load and an acquire fence: what polling for a peer's WRITE takes.
+    /// Returns the byte at `offset` as it is now. Later reads see what the HCA wrote before that
+    /// byte. One load and an acquire fence, for polling for a peer's WRITE.
     ///
     /// # Panics
     /// If it lies outside the region.
     pub fn poll_byte(&self, offset: usize) -> u8 {
         self.check_range(offset, 1);
-        // SAFETY: inside the region, checked above; the load is volatile, since the card may write
-        // the byte at any time.
+        // SAFETY: the offset was checked above. The load is volatile, since the HCA may write the
+        // byte at any time.
         let byte = unsafe { self.address.add(offset).read_volatile() };
         fence(Ordering::Acquire);
         byte
     }
 
-    /// The bytes themselves, where no peer may write them; `None` where one may.
+    /// Returns the bytes, or `None` if a peer may write them.
     ///
-    /// Requests of this host may still write them: it is part of the promise made when a request is
-    /// rung that nothing reads or writes its memory before it completes.
+    /// Requests of this host may still write them. The contract of ringing a request says that its
+    /// memory is neither read nor written before it completes.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         if self.access.peer_writes() {
             return None;
         }
-        // SAFETY: `length` initialised bytes, owned by the region or promised to it; `self` is
-        // borrowed alone, and no peer may write them.
+        // SAFETY: the region has `length` initialised bytes, which it owns or the caller of
+        // `register_raw` guarantees. `self` is borrowed exclusively, and no peer may write the
+        // bytes.
         Some(unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) })
     }
 
-    /// Gives the region other rights, under the same keys. Nothing may be in flight on it: requests
-    /// that meet the change fail or not.
+    /// Changes the access rights of the region, under the same keys. No requests on it may be
+    /// outstanding: requests that meet the change may fail.
     ///
     /// # Errors
-    /// [`Error::Attribute`], and [`Error::Call`]: the rights are those of before then.
+    /// [`Error::Attribute`], [`Error::Call`]: the rights are unchanged then.
     pub fn set_access(&mut self, access: Access) -> Result<()> {
         check_region_access(access)?;
         let pd = std::ptr::null_mut();
@@ -286,12 +290,12 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Moves the region to another protection domain of the same device, under the same keys.
-    /// Nothing may be in flight on it.
+    /// Moves the region to another protection domain of the same device, under the same keys. No
+    /// requests on it may be outstanding.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for a domain of another opened device, [`Error::Call`]: the region is
-    /// where it was then.
+    /// [`Error::Attribute`] for a domain of another opened device, [`Error::Call`]: the region's
+    /// domain is unchanged then.
     pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
         if pd.context().as_raw() != self.pd.context().as_raw() {
             return Err(Error::attribute(
@@ -309,9 +313,9 @@ impl MemoryRegion {
     fn change(&mut self, what: u32, pd: *mut ibv_pd, access: Access) -> Result<()> {
         let (mr, bits) = (self.mr.as_ptr(), access.bits() as libc::c_int);
         let none = std::ptr::null_mut();
-        // SAFETY: the region is registered; its memory stays what it is, and the domain is alive.
+        // SAFETY: the region is registered, its memory does not change, and the domain is alive.
         let result = unsafe { ibv_rereg_mr(mr, what as libc::c_int, pd, none, 0, bits) };
-        // One negative number for each step that can fail; the reason is in errno.
+        // The result is one negative number for each step that can fail; the reason is in errno.
         if result == 0 { Ok(()) } else { Err(Error::last("ibv_rereg_mr")) }
     }
 
@@ -323,11 +327,11 @@ impl MemoryRegion {
         );
     }
 
-    /// Deregisters and gives the buffer back.
+    /// Deregisters the region and returns the buffer.
     ///
     /// # Errors
-    /// [`ReclaimError`], which gives the region back: [`Error::Attribute`] where it was made of
-    /// another type of buffer, [`Error::Call`] where it cannot be deregistered.
+    /// [`ReclaimError`], which returns the region: [`Error::Attribute`] if it was made of another
+    /// type of buffer, [`Error::Call`] if it cannot be deregistered.
     pub fn into_buffer<B: Buffer>(self) -> Result<B, ReclaimError> {
         let word = match self.backing {
             Backing::Buffer { word, kind, .. } if kind == TypeId::of::<B>() => word,
@@ -340,27 +344,29 @@ impl MemoryRegion {
                 return Err(ReclaimError { region: self, error: error.into() });
             }
         };
-        // SAFETY: registered by this crate; where this succeeds the region is taken apart below and
+        // SAFETY: this crate registered the region. On success the region is taken apart below and
         // not dropped, so it is deregistered once.
         if let Err(error) = check("ibv_dereg_mr", unsafe { ibv_dereg_mr(self.mr.as_ptr()) }) {
             return Err(ReclaimError { region: self, error: error.into() });
         }
         let mut region = ManuallyDrop::new(self);
-        // SAFETY: the region is not dropped, and its PD not used after this.
+        // SAFETY: the region is not dropped, and its PD is not used after this.
         unsafe { std::ptr::drop_in_place(&mut region.pd) };
-        // SAFETY: the parts of a buffer of this type (the TypeId says so), used once.
+        // SAFETY: the TypeId says that the parts come from a buffer of this type. They are used
+        // once.
         Ok(unsafe { B::from_parts(region.address, region.length, word) })
     }
 }
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered by this crate and deregistered once, here.
+        // SAFETY: this crate registered the region and deregisters it once, here.
         let result = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
         match self.backing {
-            // The card may still reach memory whose deregistration failed: it is leaked.
+            // If deregistration fails, the HCA may still access the memory, so it is leaked.
             Backing::Buffer { word, free, .. } if result == 0 => {
-                // SAFETY: parts of the buffer that `free` was made for, used once.
+                // SAFETY: the parts come from the buffer that `free` was made for, and are used
+                // once.
                 unsafe { free(self.address, self.length, word) }
             }
             _ => {}
@@ -384,7 +390,7 @@ impl fmt::Debug for MemoryRegion {
 pub struct RegisterError<B> {
     /// The buffer, unchanged.
     pub buffer: B,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
@@ -408,12 +414,12 @@ impl<B> fmt::Display for RegisterError<B> {
 
 impl<B> std::error::Error for RegisterError<B> {}
 
-/// A region whose buffer could not be given back.
+/// A region whose buffer could not be returned.
 #[derive(Debug)]
 pub struct ReclaimError {
     /// The region, still registered.
     pub region: MemoryRegion,
-    /// What went wrong.
+    /// The error.
     pub error: Box<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory windows: keys that a send queue binds to a part of a region, and takes back.
+//! Memory windows: keys that a send queue binds to a part of a region, and invalidates.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,12 +23,12 @@ use sealed::Sealed;
 /// A type of memory windows: [`Type1`] or [`Type2`].
 pub trait WindowType: Sealed {}
 
-/// Windows that any queue pair of the domain may use, and that are bound anew as they are.
+/// Windows that any queue pair of the domain may use, and that can be rebound while bound.
 #[derive(Clone, Copy, Debug)]
 pub enum Type1 {}
 
-/// Windows of the queue pair that binds them (type 2B). They are invalidated, by this side or by the
-/// peer, before they are bound anew; the low byte of their key is the program's to choose.
+/// Windows of the queue pair that binds them (type 2B). This side or the peer invalidates them
+/// before they are rebound. The program chooses the low byte of their key.
 #[derive(Clone, Copy, Debug)]
 pub enum Type2 {}
 
@@ -43,12 +43,12 @@ impl WindowType for Type2 {}
 
 /// A memory window. It grants nothing until it is bound.
 ///
-/// [`bind`](Self::bind) gives the request to post; the window has its new key from the time of the
-/// post on, and is told so by [`SendQueue::bind`](crate::ring::SendQueue::bind), which posts it, or
-/// by [`set_rkey`](Self::set_rkey).
+/// [`bind`](Self::bind) returns the request to post. The window has its new key from the post on.
+/// [`SendQueue::bind`](crate::ring::SendQueue::bind), which posts it, or
+/// [`set_rkey`](Self::set_rkey) stores the new key.
 ///
-/// Dropping the window frees it, bound or not: peers that use its key then get an error. The region
-/// that it is bound to may go before it; then, too.
+/// Dropping the window frees it, bound or not. Peers that use its key then get an error. They also
+/// do if the region that it is bound to is dropped before it.
 pub struct MemoryWindow<K: WindowType> {
     mw: NonNull<ibv_mw>,
     rkey: u32,
@@ -59,29 +59,29 @@ pub struct MemoryWindow<K: WindowType> {
 
 // SAFETY: verbs calls on a window are allowed from any thread.
 unsafe impl<K: WindowType> Send for MemoryWindow<K> {}
-// SAFETY: a shared reference reads the key alone, which changes by `&mut self` only.
+// SAFETY: a shared reference only reads the key, which only `&mut self` changes.
 unsafe impl<K: WindowType> Sync for MemoryWindow<K> {}
 
 impl<K: WindowType> MemoryWindow<K> {
     /// Allocates a window. One system call.
     ///
     /// # Errors
-    /// [`Error::Call`]: EOPNOTSUPP where the card has no windows of the type.
+    /// [`Error::Call`]: EOPNOTSUPP where the HCA has no windows of the type.
     pub fn new(pd: &ProtectionDomain) -> Result<Self> {
         // SAFETY: the domain is alive.
         let mw = unsafe { ibv_alloc_mw(pd.as_raw().as_ptr(), K::TYPE) };
         let mw = non_null("ibv_alloc_mw", mw.unwrap_or(std::ptr::null_mut()))?;
-        // SAFETY: just allocated.
+        // SAFETY: the call above allocated the window.
         let rkey = unsafe { mw.as_ref() }.rkey;
         Ok(Self { mw, rkey, pd: pd.clone(), kind: PhantomData })
     }
 
-    /// The key that lets the peer in, where the window is bound.
+    /// Returns the key for requests of the peer, once the window is bound.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// Tells the window its key, after a request that gives it another was posted:
+    /// Stores a new key of the window, after a request that changes the key was posted:
     /// [`BindWindow::rkey`].
     ///
     /// # Panics
@@ -89,21 +89,22 @@ impl<K: WindowType> MemoryWindow<K> {
     pub fn set_rkey(&mut self, rkey: u32) {
         assert_eq!(rkey >> 8, self.rkey >> 8, "{rkey:#x} is no key of window {:#x}", self.rkey);
         self.rkey = rkey;
-        // SAFETY: alive; nobody else writes it, since this borrows the window alone.
+        // SAFETY: the window is alive. `&mut self` borrows it exclusively, so no other code writes
+        // it.
         unsafe { (*self.mw.as_ptr()).rkey = rkey };
     }
 
-    /// The domain it belongs to.
+    /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The window, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the window, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_mw> {
         self.mw
     }
 
-    /// The part of a region, if a window with these rights may be bound to it.
+    /// Returns the part of a region as an SGE, if a window with these rights may be bound to it.
     fn part(
         &self,
         region: &MemoryRegion,
@@ -141,12 +142,12 @@ impl<K: WindowType> MemoryWindow<K> {
 }
 
 impl MemoryWindow<Type1> {
-    /// The request that binds the window to a part of a region, `length` bytes at `offset`. Peers
-    /// then address it as the region.
+    /// Returns the request that binds the window to a part of a region, `length` bytes at `offset`.
+    /// Peers then use the region's addresses.
     ///
     /// # Errors
-    /// [`Error::Attribute`]: another domain's region, one without `MW_BIND`, rights that are not
-    /// peers' or that the region's cannot bear, a part that is empty, over 2 GiB or outside.
+    /// [`Error::Attribute`]: the region is of another domain or lacks `MW_BIND`; the rights are not
+    /// peers' rights or exceed the region's; the part is empty, over 2 GiB or outside the region.
     pub fn bind(
         &self,
         region: &MemoryRegion,
@@ -158,19 +159,19 @@ impl MemoryWindow<Type1> {
         Ok(BindWindow::type_1(self.rkey, part, access))
     }
 
-    /// The request that binds it to nothing.
+    /// Returns the request that unbinds it.
     pub fn unbind(&self) -> BindWindow {
         BindWindow::type_1(self.rkey, Sge::default(), Access::empty())
     }
 }
 
 impl MemoryWindow<Type2> {
-    /// The request that binds the window, which is not bound, to a part of a region, `length` bytes
-    /// at `offset`, for the peer of queue pair `qpn`, on which it must be posted. The key's low byte
-    /// is `tag` then; a tag that changes with each binding makes old keys worthless.
+    /// Returns the request that binds an unbound window to a part of a region, `length` bytes at
+    /// `offset`, for the peer of queue pair `qpn`, on which it must be posted. The key's low byte
+    /// becomes `tag`. A tag that changes with each binding makes old keys invalid.
     ///
     /// # Errors
-    /// As for [type 1](MemoryWindow::<Type1>::bind).
+    /// Those of [type 1](MemoryWindow::<Type1>::bind).
     pub fn bind(
         &self,
         qpn: u32,
@@ -184,9 +185,9 @@ impl MemoryWindow<Type2> {
         Ok(BindWindow::type_2(self.rkey, tag, qpn, part, access))
     }
 
-    /// The request that ends what it grants. The key's low byte is 0 afterwards, which
-    /// [`set_rkey`](Self::set_rkey) is told, or [`SendQueue::unbind`](crate::ring::SendQueue::unbind)
-    /// tells it.
+    /// Returns the request that invalidates the window. The key's low byte is 0 afterwards. Store
+    /// the new key by [`set_rkey`](Self::set_rkey), or post by
+    /// [`SendQueue::unbind`](crate::ring::SendQueue::unbind), which stores it.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.rkey)
     }
@@ -194,7 +195,7 @@ impl MemoryWindow<Type2> {
 
 impl<K: WindowType> Drop for MemoryWindow<K> {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate and freed once, here.
+        // SAFETY: this crate allocated the window and frees it once, here.
         unsafe { ibv_dealloc_mw(self.mw.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that the crate allocates: whole pages from mmap, of the usual size or huge.
+//! Memory that this crate allocates: whole pages from mmap, of the usual size or huge.
 
 use std::ptr::NonNull;
 
@@ -14,7 +14,7 @@ pub enum HugePageSize {
 }
 
 impl HugePageSize {
-    /// In bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             HugePageSize::Mib2 => 2 << 20,
@@ -23,26 +23,27 @@ impl HugePageSize {
     }
 }
 
-/// Zeroed, page-aligned memory, given back to the system on drop. Its address never changes.
+/// Zeroed, page-aligned memory. Dropping it unmaps it. Its address never changes.
 #[derive(Debug)]
 pub struct Pages {
     address: NonNull<u8>,
-    /// What was asked for.
+    /// The length that was asked for.
     length: usize,
-    /// What is mapped: whole pages.
+    /// The length that is mapped: whole pages.
     mapped: usize,
 }
 
-// SAFETY: the mapping is owned, and reached through `&self` and `&mut self` only.
+// SAFETY: the mapping is owned, and accessed only through `&self` and `&mut self`.
 unsafe impl Send for Pages {}
-// SAFETY: a shared reference gives the bytes as `&[u8]`, or their address, whose uses are `unsafe`.
+// SAFETY: a shared reference gives out the bytes as `&[u8]`, or their address, whose uses are
+// `unsafe`.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// `length` bytes on pages of the usual size.
+    /// Allocates `length` bytes on pages of the usual size.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no byte at all, [`Error::Call`] where mmap fails.
+    /// [`Error::Attribute`] for zero bytes, [`Error::Call`] if mmap fails.
     pub fn new(length: usize) -> Result<Pages> {
         Pages::map(length, page_size(), 0).map_err(|errno| match errno {
             Refusal::Length(error) => error,
@@ -50,10 +51,11 @@ impl Pages {
         })
     }
 
-    /// `length` bytes on huge pages. The last page may be partly used; all of it is taken.
+    /// Allocates `length` bytes on huge pages. The last page is allocated whole, even if partly
+    /// used.
     ///
     /// # Errors
-    /// [`Error::HugePages`] where too few are reserved, with how to reserve them.
+    /// [`Error::HugePages`] if too few are reserved, with how to reserve them.
     pub fn huge(length: usize, size: HugePageSize) -> Result<Pages> {
         let log2 = size.bytes().trailing_zeros() as libc::c_int;
         let flags = libc::MAP_HUGETLB | (log2 << libc::MAP_HUGE_SHIFT);
@@ -82,8 +84,8 @@ impl Pages {
         let Some(mapped) = length.checked_next_multiple_of(page) else {
             return Err(Refusal::Errno(Errno(libc::ENOMEM)));
         };
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory
-        // that exists.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no
+        // existing memory.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -102,11 +104,10 @@ impl Pages {
         }
     }
 
-    /// Has the system take all of it from the memory of one NUMA node, where it has not been
-    /// touched yet.
+    /// Makes the system take all pages that were not touched yet from the memory of one NUMA node.
     ///
     /// # Errors
-    /// [`Error::Call`]: EINVAL where there is no such node, ENOSYS where the kernel knows none.
+    /// [`Error::Call`]: EINVAL if there is no such node, ENOSYS if the kernel has no NUMA support.
     pub fn bind(&self, node: u32) -> Result<()> {
         const WORD: usize = u64::BITS as usize;
         /// Nodes that a kernel can have.
@@ -121,8 +122,8 @@ impl Pages {
         let mut mask = [0_u64; NODES / WORD];
         mask[index / WORD] = 1 << (index % WORD);
         let (start, most) = (self.address.as_ptr(), NODES + 1);
-        // SAFETY: the mapping is owned, the mask has the bits that it is said to have (the kernel
-        // does not count the last one), and placing pages changes no byte.
+        // SAFETY: the mapping is owned, and the mask has the number of bits that is passed (the
+        // kernel does not count the last one). Placing pages changes no byte.
         let result = unsafe {
             let (mask, flags) = (mask.as_ptr(), MPOL_MF_STRICT);
             libc::syscall(libc::SYS_mbind, start, self.mapped, MPOL_BIND, mask, most, flags)
@@ -130,35 +131,35 @@ impl Pages {
         if result == 0 { Ok(()) } else { Err(Error::last("mbind")) }
     }
 
-    /// Where it lies.
+    /// Returns its address.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Bytes asked for.
+    /// Returns the number of bytes that were asked for.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: there is at least one byte.
+    /// Always returns false: it has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `length` bytes are mapped, initialised by the kernel, and owned by `self`.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.length) }
     }
 
-    /// The bytes, to write.
+    /// Returns the bytes, to write.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: mapped, initialised by the system, and reached through `self` alone, which is
-        // borrowed alone.
+        // SAFETY: the bytes are mapped, initialised by the kernel, and accessed only through
+        // `self`, which is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) }
     }
 
-    /// Gives up the memory without unmapping it: address, length, mapped bytes.
+    /// Releases the memory without unmapping it: address, length, mapped bytes.
     pub(crate) fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let pages = std::mem::ManuallyDrop::new(self);
         (pages.address, pages.length, pages.mapped)
@@ -173,8 +174,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is owned, and nothing refers to it after this. Unmapping a whole
-        // mapping of one's own cannot fail.
+        // SAFETY: the mapping is owned, and no reference to it exists after this. Unmapping a whole
+        // mapping of this process cannot fail.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.mapped) };
     }
 }
@@ -184,13 +185,13 @@ enum Refusal {
     Errno(Errno),
 }
 
-/// The system's usual page size.
+/// Returns the system's usual page size.
 pub(crate) fn page_size() -> usize {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call passes no memory.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// What the kernel says of free huge pages of this size.
+/// Returns the kernel's count of free huge pages of this size, or why there is none.
 fn free_huge_pages(page_kib: usize) -> String {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-{page_kib}kB/free_hugepages");
     match std::fs::read_to_string(&path) {

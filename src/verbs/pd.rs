@@ -60,7 +60,7 @@ impl ProtectionDomain {
         Ok(ProtectionDomain { inner: Arc::new(PdInner { pd, context: context.clone() }) })
     }
 
-    /// Its number, by which firmware commands name it. 24 bits.
+    /// Returns its number, by which firmware commands name it. 24 bits.
     ///
     /// # Errors
     /// [`Error::Call`](super::Error::Call) where it is not one of libmlx5.
@@ -78,7 +78,7 @@ impl ProtectionDomain {
         }
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -88,7 +88,7 @@ impl ProtectionDomain {
         DomainId::at(self.inner.pd.as_ptr())
     }
 
-    /// The domain, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the domain, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_pd> {
         self.inner.pd
     }

@@ -1,4 +1,4 @@
-//! Where the memory of queues lies: rings, and the records beside them.
+//! Placement of queue memory: rings and doorbell records.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use mlx5_sys::verbs::ibv_pd;
 use super::pages::page_size;
 use super::{HugePageSize, Pages, Result};
 
-/// What memory of a queue is for.
+/// The use of a queue's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueBuffer {
@@ -26,7 +26,7 @@ pub enum QueueBuffer {
     SharedReceiveQueue,
     /// The ring of a work queue.
     WorkQueue,
-    /// Something that a later libmlx5 has.
+    /// A use that only a later libmlx5 knows.
     Other(u64),
 }
 
@@ -45,23 +45,25 @@ impl QueueBuffer {
     }
 }
 
-/// Gives queues the memory of their rings and records. [`Placement`] is one.
+/// Allocates the memory of rings and doorbell records. [`Placement`] implements it.
 ///
-/// It is called while queues are made and destroyed, by whatever thread does that. A panic does not
-/// pass into C: the queue is refused as if there was no memory.
+/// It is called while queues are made and destroyed, by the thread that does so. A panic does not
+/// unwind into C: creating the queue then fails as if out of memory.
 ///
 /// # Safety
-/// What [`allocate`](Self::allocate) returns is zeroed, as long and as aligned as asked for, on pages
-/// of its own or on such that hold nothing but memory of queues (the card gets whole pages of it),
-/// and nobody else's until [`free`](Self::free) is called for it.
+/// What [`allocate`](Self::allocate) returns:
+/// - is zeroed, and has at least the requested size and alignment;
+/// - lies on pages that hold nothing but memory of queues, because the HCA gets access to whole
+///   pages;
+/// - is used by nothing else until [`free`](Self::free) is called for it.
 pub unsafe trait QueueAllocator: Send + Sync + 'static {
-    /// Memory for a queue; `None`: there is none, and the queue is not made.
+    /// Allocates memory for a queue. `None`: out of memory, and the queue is not made.
     fn allocate(&self, size: usize, alignment: usize, buffer: QueueBuffer) -> Option<NonNull<u8>>;
 
-    /// Takes memory back, which no queue uses any more.
+    /// Frees memory that no queue uses any more.
     ///
     /// # Safety
-    /// It comes from [`allocate`](Self::allocate) of the same allocator, and is given back once.
+    /// The memory comes from [`allocate`](Self::allocate) of the same allocator, and is freed once.
     unsafe fn free(&self, memory: NonNull<u8>, buffer: QueueBuffer);
 }
 
@@ -78,7 +80,7 @@ impl fmt::Debug for CallbackTarget {
 /// `ibv_parent_domain_init_attr::alloc`
 ///
 /// # Safety
-/// `target` is a [`CallbackTarget`] that lives.
+/// `target` is a [`CallbackTarget`] that is alive.
 pub(super) unsafe extern "C" fn allocate(
     _: *mut ibv_pd,
     target: *mut c_void,
@@ -86,8 +88,8 @@ pub(super) unsafe extern "C" fn allocate(
     alignment: usize,
     code: u64,
 ) -> *mut c_void {
-    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which
-    // lives as long. It is only shared.
+    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which lives
+    // as long as the domain. It is only shared.
     let target = unsafe { &*target.cast::<CallbackTarget>() };
     let buffer = QueueBuffer::from_code(code);
     let allocated = catch_unwind(AssertUnwindSafe(|| target.0.allocate(size, alignment, buffer)));
@@ -98,29 +100,29 @@ pub(super) unsafe extern "C" fn allocate(
 /// `ibv_parent_domain_init_attr::free`
 ///
 /// # Safety
-/// `target` is a [`CallbackTarget`] that lives; `memory` comes from [`allocate`] of the same one and
-/// is given back once.
+/// - `target` is a [`CallbackTarget`] that is alive.
+/// - `memory` comes from [`allocate`] of the same target and is freed once.
 pub(super) unsafe extern "C" fn free(
     _: *mut ibv_pd,
     target: *mut c_void,
     memory: *mut c_void,
     code: u64,
 ) {
-    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which
-    // lives as long. It is only shared.
+    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which lives
+    // as long as the domain. It is only shared.
     let target = unsafe { &*target.cast::<CallbackTarget>() };
     let Some(memory) = NonNull::new(memory.cast()) else { return };
     let buffer = QueueBuffer::from_code(code);
-    // SAFETY: libmlx5 gives memory of `allocate` back, once. A panic ends here and leaks it.
+    // SAFETY: libmlx5 frees memory of `allocate` once. A panic ends here and leaks the memory.
     let _ = catch_unwind(AssertUnwindSafe(|| unsafe { target.0.free(memory, buffer) }));
 }
 
 /// Places queues on huge pages, on one NUMA node, or both.
 ///
-/// Rings on huge pages take fewer entries of the processor's and the card's translation caches; on
-/// the node that the card is attached to, polls need not cross sockets. One placement serves any
-/// number of queues, of any threads; its memory goes back to the system when the last of them, and
-/// it itself, are gone.
+/// Rings on huge pages take fewer entries of the translation caches of the processor and the HCA.
+/// Rings on the HCA's NUMA node spare polls the way across sockets. One placement serves any number
+/// of queues of any threads. Its memory is returned to the system after the last of its queues, and
+/// the placement itself, are dropped.
 ///
 /// `QueuePair::builder(&pd, &cq).placement(&Arc::new(Placement::huge(HugePageSize::Mib2)))`
 pub struct Placement {
@@ -129,35 +131,35 @@ pub struct Placement {
     chunks: Mutex<Vec<Chunk>>,
 }
 
-/// A mapping, and what of it is taken: length by offset.
+/// A mapping with its used ranges: length by offset.
 struct Chunk {
     pages: Pages,
     taken: BTreeMap<usize, usize>,
 }
 
 impl Placement {
-    /// On pages of the usual size, wherever the system puts them: in one place for all queues.
+    /// Creates a placement on pages of the usual size, on any node, in one mapping for all queues.
     pub fn new() -> Placement {
         Placement { pages: None, node: None, chunks: Mutex::default() }
     }
 
-    /// On huge pages.
+    /// Creates a placement on huge pages.
     pub fn huge(size: HugePageSize) -> Placement {
         Placement { pages: Some(size), ..Placement::new() }
     }
 
-    /// On the memory of one NUMA node only: a queue for which there is none is not made.
+    /// Restricts the memory to one NUMA node. If the node has none left, the queue is not made.
     pub fn on_node(self, node: u32) -> Placement {
         Placement { node: Some(node), ..self }
     }
 
-    /// Bytes that queues have of it now.
+    /// Returns how many bytes queues use now.
     pub fn in_use(&self) -> usize {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         chunks.iter().flat_map(|chunk| chunk.taken.values()).sum()
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether an address lies in it.
     pub fn contains(&self, address: *const u8) -> bool {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         chunks.iter().any(|chunk| chunk.offset(address).is_some())
@@ -166,7 +168,7 @@ impl Placement {
     fn chunk(&self, size: usize) -> Result<Chunk> {
         let pages = match self.pages {
             Some(huge) => Pages::huge(size.next_multiple_of(huge.bytes()), huge)?,
-            // Some queues of usual size fit.
+            // Large enough for some queues of the usual size.
             None => Pages::new(size.next_multiple_of(1 << 20))?,
         };
         if let Some(node) = self.node {
@@ -188,7 +190,7 @@ impl Chunk {
         (offset < self.pages.len()).then_some(offset)
     }
 
-    /// Takes the first room of so many bytes.
+    /// Takes the first free range of `size` bytes.
     fn take(&mut self, size: usize, alignment: usize) -> Option<NonNull<u8>> {
         let mut at = 0_usize;
         for (start, length) in &self.taken {
@@ -201,30 +203,30 @@ impl Chunk {
             return None;
         }
         self.taken.insert(at, size);
-        // SAFETY: inside the mapping.
+        // SAFETY: the offset is inside the mapping.
         let memory = unsafe { self.pages.as_ptr().add(at) };
-        // Who had it before has left something.
-        // SAFETY: `size` bytes of the mapping that nobody has.
+        // The range may hold data of a previous user.
+        // SAFETY: the `size` bytes lie in the mapping, and no other user has them.
         unsafe { memory.as_ptr().write_bytes(0, size) };
         Some(memory)
     }
 }
 
-// SAFETY: each run of a chunk is taken once at a time, is zeroed then, and lies on pages of queues
-// only; chunks live as long as the placement.
+// SAFETY: each range of a chunk has one user at a time, is zeroed when taken, and lies on pages
+// that hold only queues. Chunks live as long as the placement.
 unsafe impl QueueAllocator for Placement {
     fn allocate(&self, size: usize, alignment: usize, _: QueueBuffer) -> Option<NonNull<u8>> {
         if !alignment.is_power_of_two() {
             return None;
         }
-        // A record has a cache line of its own, a ring its pages.
+        // A doorbell record has a cache line of its own, a ring has pages of its own.
         let alignment = alignment.max(if size < page_size() { 64 } else { page_size() });
         let size = size.max(1).checked_next_multiple_of(64)?;
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = chunks.iter_mut().find_map(|chunk| chunk.take(size, alignment)) {
             return Some(memory);
         }
-        // The error has no way through C; the queue's own says that memory is missing.
+        // C cannot pass the error on. The queue's own error reports that memory is missing.
         let mut chunk = self.chunk(size).ok()?;
         let memory = chunk.take(size, alignment);
         chunks.push(chunk);

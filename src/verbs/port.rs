@@ -38,7 +38,7 @@ impl PortState {
         }
     }
 
-    /// Whether packets get through, or will as soon as the subnet manager says so.
+    /// Returns whether packets pass, or will once the subnet manager activates the port.
     pub fn usable(self) -> bool {
         matches!(self, PortState::Armed | PortState::Active | PortState::ActiveDefer)
     }
@@ -57,7 +57,7 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What a port speaks below the transport.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
     /// InfiniBand: addressed by LID, by GID between subnets.
@@ -116,7 +116,7 @@ const CAPABILITIES_2: &[(u32, &str)] = &[
     (10, "LINK_SPEED_NDR_SUP"),
 ];
 
-/// What a port says of itself.
+/// The attributes of a port.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortAttributes {
@@ -124,11 +124,11 @@ pub struct PortAttributes {
     pub port: u8,
     /// Whether it carries traffic.
     pub state: PortState,
-    /// What it speaks.
+    /// The link layer.
     pub link_layer: LinkLayer,
-    /// The largest MTU it can do.
+    /// The largest MTU it supports.
     pub max_mtu: Mtu,
-    /// The largest MTU that the link does now.
+    /// The present MTU of the link.
     pub active_mtu: Mtu,
     /// Its LID; 0 on Ethernet, or before a subnet manager gave one.
     pub lid: u16,
@@ -160,9 +160,9 @@ pub struct PortAttributes {
     pub bad_pkeys: u32,
     /// Packets that came with a wrong Q_Key.
     pub qkey_violations: u32,
-    /// How long answers of the subnet manager take: 4.096 µs times two to the power of it.
+    /// The response time of the subnet manager: 4.096 µs times two to the power of this value.
     pub subnet_timeout: u8,
-    /// What the subnet manager initialized.
+    /// The subnet manager's initialization reply.
     pub init_type_reply: u8,
     /// Whether every packet needs a global route header, as on InfiniBand's virtual functions:
     /// addressed by GID, also within the subnet.
@@ -227,25 +227,25 @@ impl PortAttributes {
         }
     }
 
-    /// The link's signalling speed in Mbit/s; 0 where a code is unknown.
+    /// Returns the link's signalling speed in Mbit/s; 0 where a code is unknown.
     pub fn mbps(&self) -> u32 {
         u32::from(self.lanes) * self.lane_mbps
     }
 
-    /// Whether it speaks RoCE, where peers are addressed by GID alone.
+    /// Returns whether it speaks RoCE, where peers are addressed by GID alone.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == LinkLayer::Ethernet
     }
 
-    /// The capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`) without its
-    /// prefixes, with a number for bits that have none.
+    /// Returns the capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`)
+    /// without its prefixes, with a number for bits that have none.
     pub fn capability_names(&self) -> Vec<String> {
         let mut names = words(CAPABILITIES, self.capabilities.into());
         names.extend(words(CAPABILITIES_2, self.capabilities2.into()));
         names
     }
 
-    /// The physical state in words.
+    /// Returns the physical state in words.
     pub fn physical_state_name(&self) -> &'static str {
         match self.physical_state {
             1 => "sleep",
@@ -259,7 +259,7 @@ impl PortAttributes {
         }
     }
 
-    /// Why an address must have a GID, if it must.
+    /// Returns why an address must have a GID, if it must.
     pub(crate) fn needs_gid(&self) -> Option<&'static str> {
         if self.is_ethernet() {
             return Some("it is Ethernet (RoCE), which has no LIDs");
@@ -272,7 +272,7 @@ impl PortAttributes {
 }
 
 impl Context {
-    /// What port `port` (from 1) says of itself. One call into the kernel.
+    /// Queries the attributes of port `port` (from 1). One call into the kernel.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
@@ -284,7 +284,7 @@ impl Context {
         Ok(PortAttributes::new(port, &raw))
     }
 
-    /// Entry `index` of the port's P_Key table.
+    /// Returns entry `index` of the port's P_Key table.
     ///
     /// # Errors
     /// [`Error::Attribute`] beyond the table, [`Error::NoSuchPort`], [`Error::Call`].

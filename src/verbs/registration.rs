@@ -1,4 +1,4 @@
-//! What all registered memory has that the program does not own: keys, rights, and an end.
+//! Common parts of registered memory that the program does not own: keys, rights, deregistration.
 
 use std::ptr::NonNull;
 
@@ -7,7 +7,7 @@ use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr};
 use super::ProtectionDomain;
 use crate::ib::Access;
 
-/// A registration, which ends when it is dropped; what it stands on is dropped after it.
+/// A registration. Dropping it deregisters the memory, and then drops what it depends on.
 pub(super) struct Registration {
     mr: NonNull<ibv_mr>,
     access: Access,
@@ -17,25 +17,25 @@ pub(super) struct Registration {
 
 // SAFETY: verbs calls on a registration are allowed from any thread, and it is immutable.
 unsafe impl Send for Registration {}
-// SAFETY: it does not change, and verbs calls on one are allowed from several threads at once.
+// SAFETY: it does not change, and verbs calls on it are allowed from several threads at once.
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Takes over what was registered.
+    /// Takes ownership of a registration.
     ///
     /// # Safety
-    /// `mr` was registered with these rights in that domain, and nobody else deregisters it.
+    /// `mr` was registered with these rights in that domain, and no other code deregisters it.
     pub(super) unsafe fn new(mr: NonNull<ibv_mr>, access: Access, pd: &ProtectionDomain) -> Self {
         Self { mr, access, pd: pd.clone() }
     }
 
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: registered, and the field does not change.
+        // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: registered, and the field does not change.
+        // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
@@ -54,13 +54,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: `new`'s caller left it to this value, whose domain lives still.
+        // SAFETY: the caller of `new` gave up the registration to `self`, and its domain is still
+        // alive.
         unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
 
-/// The methods of a type that has a [`Registration`] in its field `registration`, as far as they are
-/// named; those of `length` speak of a field of that name.
+/// Implements the named methods for a type that has a [`Registration`] in its field `registration`.
+/// `length` uses a field of that name.
 macro_rules! registered {
     ($type:ty: $($part:ident)*) => {
         impl $type {
@@ -68,41 +69,41 @@ macro_rules! registered {
         }
     };
     (@length) => {
-        /// Bytes.
+        /// Returns the length in bytes.
         pub fn len(&self) -> usize {
             self.length
         }
 
-        /// Never: there is at least one byte.
+        /// Always returns false: it has at least one byte.
         pub fn is_empty(&self) -> bool {
             self.length == 0
         }
     };
     (@lkey) => {
-        /// The key of this host's work requests.
+        /// Returns the key for this host's work requests.
         pub fn lkey(&self) -> u32 {
             self.registration.lkey()
         }
     };
     (@rkey) => {
-        /// The key that lets the peer in.
+        /// Returns the key for requests of the peer.
         pub fn rkey(&self) -> u32 {
             self.registration.rkey()
         }
     };
     (@rights) => {
-        /// Its rights.
+        /// Returns its access rights.
         pub fn access(&self) -> $crate::ib::Access {
             self.registration.access()
         }
 
-        /// The domain it belongs to.
+        /// Returns its protection domain.
         pub fn protection_domain(&self) -> &$crate::verbs::ProtectionDomain {
             self.registration.protection_domain()
         }
     };
     (@raw) => {
-        /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+        /// Returns the region, for calls that this crate does not wrap. It lives as long as `self`.
         pub fn as_raw(&self) -> ::std::ptr::NonNull<::mlx5_sys::verbs::ibv_mr> {
             self.registration.as_raw()
         }

@@ -20,15 +20,15 @@ use super::{
 };
 use crate::verbs::Zeroed;
 
-/// A shared receive queue: receives that any number of queue pairs take from.
+/// A shared receive queue, from which any number of queue pairs take receives.
 ///
-/// Clones are cheap and name the same queue, which is destroyed when the last of them, and the last
-/// queue pair made with it, is gone.
+/// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
+/// queue pair made with it, are dropped.
 ///
 /// Its events come from [`Context::async_event`](super::Context::async_event), with the address of
-/// [`as_raw`](Self::as_raw) as their source: `SRQ_LIMIT_REACHED`, once for each
-/// [`arm_limit`](Self::arm_limit). A queue pair in the error state tells by `QP_LAST_WQE_REACHED`
-/// that it takes no more receives from it.
+/// [`as_raw`](Self::as_raw) as their source. `SRQ_LIMIT_REACHED` comes once for each
+/// [`arm_limit`](Self::arm_limit). `QP_LAST_WQE_REACHED` means that a queue pair in the error state
+/// takes no more receives from the queue.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
     inner: Arc<SrqInner>,
@@ -39,77 +39,77 @@ struct SrqInner {
     max_wr: u32,
     max_sge: u32,
     claim: SrqClaim,
-    /// Set when the queue is destroyed, so that nothing completes any more.
+    /// Set when the queue is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
     pd: ProtectionDomain,
     kind: Kind,
     memory: Option<CallbackTarget>,
-    /// Where the memory is somebody else's; freed after the queue.
+    /// Owns the memory if an allocator provided it; freed after the queue.
     _parent: Option<ParentDomain>,
 }
 
-/// Whom a queue is for; some have a CQ of their own.
+/// The kind of a queue. Some kinds have a CQ of their own.
 enum Kind {
     Basic,
     Xrc(XrcDomain, CompletionQueueHandle),
     Tags(TagParts, CompletionQueueHandle),
 }
 
-// SAFETY: libibverbs allows calls on one SRQ from several threads; the claim is behind a lock.
+// SAFETY: libibverbs allows calls on one SRQ from several threads. A lock guards the claim.
 unsafe impl Send for SrqInner {}
-// SAFETY: libibverbs allows calls on one SRQ from several threads at once. The claim, and the list
-// of tags, are behind locks.
+// SAFETY: libibverbs allows calls on one SRQ from several threads at once. Locks guard the claim
+// and the tag list.
 unsafe impl Sync for SrqInner {}
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while PD, CQ and XRC domain live;
-        // queue pairs and the direct path held an Arc of it and are gone.
+        // SAFETY: this crate created the SRQ and destroys it once, here, while PD, CQ and XRC
+        // domain are alive. Queue pairs and the direct path held an Arc of it and are gone.
         let result = unsafe { ibv_destroy_srq(self.srq.as_ptr()) };
         self.destroyed.store(result == 0, Ordering::Release);
     }
 }
 
-/// What a shared receive queue holds, and when it tells that it runs short.
+/// Capacity and limit of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveAttributes {
     /// WQEs that the kernel made it for. libmlx5 makes about twice as many as can be posted, and
-    /// keeps the others for receives that met a page fault.
+    /// reserves the others for receives that met a page fault.
     pub max_wr: u32,
     /// Scatter/gather entries of a receive.
     pub max_sge: u32,
-    /// An event is due when fewer receives than this are posted; 0 where none is.
+    /// An event comes when fewer receives than this are posted; 0: no event.
     pub limit: u32,
 }
 
 impl SharedReceiveQueue {
-    /// A queue in `pd`: 64 receives of one SGE each.
+    /// Creates a builder for a queue in `pd`. Default: 64 receives of one SGE each.
     pub fn builder(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {
         let wanted = Wanted::Basic;
         SharedReceiveQueueBuilder { pd: pd.clone(), max_wr: 64, max_sge: 1, wanted, memory: None }
     }
 
-    /// Receives that can be posted, which is at least what was asked for.
+    /// Returns how many receives can be posted: at least what was asked for.
     pub fn capacity(&self) -> u32 {
         self.inner.max_wr
     }
 
-    /// Scatter/gather entries that a receive may have.
+    /// Returns the number of scatter/gather entries that a receive may have.
     pub fn max_sge(&self) -> u32 {
         self.inner.max_sge
     }
 
-    /// Its number, by which requests on extended reliable connections name it. 24 bits.
+    /// Returns the number by which requests on extended reliable connections name it. 24 bits.
     ///
     /// # Errors
-    /// [`Error::Queue`] where it is not one of libmlx5.
+    /// [`Error::Queue`] if it is not a queue of libmlx5.
     pub fn number(&self) -> Result<u32> {
         // SAFETY: the queue is alive.
         Ok(unsafe { crate::ring::shared_receive_number(self.as_raw())? })
     }
 
-    /// Asks for one `SRQ_LIMIT_REACHED` event when fewer than `receives` are posted, which may be at
-    /// once. 0 asks for none.
+    /// Requests one `SRQ_LIMIT_REACHED` event when fewer than `receives` are posted, which may be
+    /// at once. 0 requests none.
     ///
     /// # Errors
     /// [`Error::Attribute`] beyond the capacity, [`Error::Call`].
@@ -126,7 +126,7 @@ impl SharedReceiveQueue {
         check("ibv_modify_srq", result)
     }
 
-    /// What the kernel knows of it. One call into the kernel.
+    /// Returns the kernel's attributes of the queue. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -139,17 +139,17 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveAttributes { max_wr, max_sge, limit })
     }
 
-    /// The domain of the memory that its receives name.
+    /// Returns the protection domain of the memory that its receives name.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.pd.context()
     }
 
-    /// The XRC domain of a queue for extended reliable connections.
+    /// Returns the XRC domain of a queue for extended reliable connections.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
         match &self.inner.kind {
             Kind::Xrc(domain, _) => Some(domain),
@@ -157,8 +157,8 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// The queue that the receives of a queue for extended reliable connections, or of one that
-    /// matches tags, complete on. Those of others complete where their queue pairs say.
+    /// Returns the CQ of a queue for extended reliable connections or for tag matching. Receives of
+    /// other queues complete on the CQs of their queue pairs.
     pub fn cq(&self) -> Option<&CompletionQueueHandle> {
         match &self.inner.kind {
             Kind::Xrc(_, cq) | Kind::Tags(_, cq) => Some(cq),
@@ -166,7 +166,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Who gave it its memory.
+    /// Returns the allocator of its memory.
     pub(super) fn memory(&self) -> Option<&CallbackTarget> {
         self.inner.memory.as_ref()
     }
@@ -178,7 +178,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_srq> {
         self.inner.srq
     }
@@ -188,7 +188,7 @@ impl SharedReceiveQueue {
         Arc::clone(&self.inner.destroyed)
     }
 
-    /// Who posts to it on the direct path.
+    /// Returns the claim of the direct path on posting to it.
     pub(crate) fn claims(&self) -> &SrqClaim {
         &self.inner.claim
     }
@@ -205,7 +205,7 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
-/// What a shared receive queue is to be like.
+/// Builder for [`SharedReceiveQueue`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct SharedReceiveQueueBuilder {
@@ -224,51 +224,51 @@ enum Wanted {
 }
 
 impl SharedReceiveQueueBuilder {
-    /// Receives that it holds at least.
+    /// Sets how many receives it holds at least.
     pub fn max_wr(mut self, receives: u32) -> Self {
         self.max_wr = receives;
         self
     }
 
-    /// Scatter/gather entries of a receive.
+    /// Sets the number of scatter/gather entries of a receive.
     pub fn max_sge(mut self, entries: u32) -> Self {
         self.max_sge = entries;
         self
     }
 
-    /// Makes it one for extended reliable connections: requests to any target of `domain` may name
-    /// it, and its receives complete on `cq`.
+    /// Makes it a queue for extended reliable connections: requests to any target of `domain` may
+    /// name it, and its receives complete on `cq`.
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
         self.wanted = Wanted::Xrc(domain.clone(), cq.handle());
         self
     }
 
-    /// Makes it one that matches tags: messages of reliable connections go to the oldest entry of its
-    /// list that takes their tag, and others to its receives; all completes on `cq`.
+    /// Makes it a tag-matching queue. A message of a reliable connection goes to the oldest list
+    /// entry that matches its tag, or else to a receive. All complete on `cq`.
     /// [`TaggedReceives`](crate::ring::TaggedReceives) appends entries.
     ///
-    /// On Linux, a card fetches [messages for their receivers](crate::wqe::Rendezvous) only on queue
-    /// pairs that were made with [no room for sends](super::QueuePairBuilder::max_send_wr), as it
-    /// uses their send queues itself.
+    /// On Linux, an HCA fetches [messages for their receivers](crate::wqe::Rendezvous) only on
+    /// queue pairs that were made with [no send WQEs](super::QueuePairBuilder::max_send_wr),
+    /// because it uses their send queues itself.
     pub fn tags(mut self, cq: &CompletionQueue, capacity: TagCapacity) -> Self {
         self.wanted = Wanted::Tags(capacity, cq.handle());
         self
     }
 
-    /// What gives the queue the memory of its list and record, [`Placement`](super::Placement) for
-    /// one; libmlx5 itself if not called. So do the queue pairs that the list of one that matches tags
-    /// is changed by. It is kept until the queue is destroyed.
+    /// Sets the allocator of the ring and doorbell record, for example
+    /// [`Placement`](super::Placement); libmlx5 if not called. The queue pairs that change a
+    /// tag-matching queue's list use it as well. It is kept until the queue is destroyed.
     pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
         self.memory = Some(CallbackTarget(Arc::<A>::clone(memory)));
         self
     }
 
-    /// Makes the queue.
+    /// Creates the queue.
     ///
     /// # Errors
-    /// [`Error::Attribute`] beyond the device's limits, or for another device's XRC domain or CQ, or
-    /// where the device matches no tags;
-    /// [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Attribute`]: beyond the device's limits, an XRC domain or CQ of another device,
+    ///   or a device without tag matching.
+    /// - [`Error::Call`] with the memory lock limit named.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
         let mut attributes = ibv_srq_init_attr_ex::zeroed();
@@ -310,9 +310,9 @@ impl SharedReceiveQueueBuilder {
             let cause = Cause::memlock(error.errno(), None);
             error.because(cause)
         })?;
-        // libibverbs leaves the domain out of all but basic queues, and libmlx5 asks it where to give
-        // memory back that is not its own.
-        // SAFETY: the queue was just made, and nobody else has it.
+        // libibverbs sets the domain of basic queues only, but libmlx5 asks the domain where to
+        // free memory that an allocator provided.
+        // SAFETY: the queue was just made, and no other code has it.
         unsafe {
             let unset = &raw mut (*srq.as_ptr()).pd;
             if (*unset).is_null() {

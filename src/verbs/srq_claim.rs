@@ -1,4 +1,4 @@
-//! Who posts to a shared receive queue on the direct path.
+//! The claim of the direct path on a shared receive queue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,11 +13,11 @@ pub(crate) struct SrqClaim {
 
 #[derive(Debug)]
 enum Claim {
-    /// Nobody's. The order in which the card takes its WQEs next, where an owner has left it.
+    /// Not claimed. Holds the order in which the HCA uses its WQEs next, if an owner has left one.
     Free(Option<Box<[u16]>>),
-    /// One owner's.
+    /// Claimed by one owner.
     Taken,
-    /// Nobody's any more: the last owner left receives outstanding.
+    /// Cannot be claimed any more: the last owner left receives outstanding.
     Unfinished,
 }
 
@@ -28,7 +28,7 @@ impl Default for Claim {
 }
 
 impl SrqClaim {
-    /// Claims the queue for a writer on the direct path. Gives the order that the last owner has
+    /// Claims the queue for a writer on the direct path. Returns the order that the last owner has
     /// left, if there was one.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ impl SrqClaim {
         }
     }
 
-    /// Gives a claim back, with the order in which the card takes the WQEs next; `None` if receives
-    /// of the owner are outstanding.
+    /// Releases a claim, with the order in which the HCA uses the WQEs next; `None` if receives of
+    /// the owner are outstanding.
     pub(crate) fn release(&self, order: Option<Box<[u16]>>) {
         *self.lock() = match order {
             Some(order) => Claim::Free(Some(order)),
@@ -56,7 +56,7 @@ impl SrqClaim {
         };
     }
 
-    /// Gives a claim back that came to nothing.
+    /// Releases a claim that was not used.
     pub(crate) fn unclaim(&self, order: Option<Box<[u16]>>) {
         *self.lock() = Claim::Free(order);
     }

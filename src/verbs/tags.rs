@@ -1,4 +1,4 @@
-//! Shared receive queues that match tags: what a device has of them, and the queue pair that changes
+//! Tag-matching shared receive queues: the device's capabilities, and the queue pair that changes
 //! their lists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +12,37 @@ use super::{
 };
 use crate::ib::{Access, Rc};
 
-/// The port that queue pairs which change lists are made on. They send nothing.
+/// The port of queue pairs that change lists. They send nothing.
 const PORT: u8 = 1;
 
-/// What a device has for the matching of tags.
+/// Tag-matching capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagMatching {
     /// Entries of one list.
     pub max_tags: u32,
-    /// Changes of one list that may be under way.
+    /// Most outstanding changes of one list.
     pub max_operations: u32,
-    /// Pieces of memory of an entry. This crate gives it one.
+    /// Scatter/gather entries of a list entry. This crate uses one.
     pub max_sge: u32,
-    /// Whether messages that their receivers fetch ([`Rendezvous`](crate::wqe::Rendezvous)) are
-    /// fetched by the card, on reliable connections.
+    /// Whether the HCA fetches the data of [`Rendezvous`](crate::wqe::Rendezvous) messages, on
+    /// reliable connections.
     pub rendezvous: bool,
     /// The longest header of such a message, in bytes.
     pub max_rendezvous_header: u32,
 }
 
-/// What a queue that matches tags is to have room for.
+/// The capacity of a tag-matching queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCapacity {
     /// Entries of its list.
     pub tags: u32,
-    /// Changes of the list that may be under way.
+    /// Outstanding changes of the list.
     pub operations: u32,
 }
 
 impl Context {
-    /// What the device has for the matching of tags; `None`: nothing. One call into the kernel.
+    /// Returns the device's tag-matching capabilities; `None` if it has none. One call into the
+    /// kernel.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -57,29 +58,30 @@ impl Context {
     }
 }
 
-/// How many lists were made.
+/// The number of lists made so far.
 static LISTS: AtomicU64 = AtomicU64::new(0);
 
-/// What a queue that matches tags has besides receives.
+/// The state of a tag-matching queue besides its receives.
 pub(super) struct TagParts {
     pub(super) capacity: TagCapacity,
-    /// What the list is called: no other of this process ever is.
+    /// The name of the list, unique in this process.
     list: u64,
     left: Mutex<Option<ListState>>,
 }
 
-/// Where the last writer of a list has left it, which is empty.
+/// The state of a list, which is empty, as its last writer left it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListState {
-    /// The indices of entries, in the order in which the card takes them.
+    /// The indices of entries, in the order in which the HCA uses them.
     pub(crate) order: Vec<u16>,
-    /// Messages for no entry that software knows of, modulo 2^16.
+    /// Unexpected messages that software has counted, modulo 2^16.
     pub(crate) known: u16,
 }
 
 impl TagParts {
     pub(super) fn new(capacity: TagCapacity) -> Self {
-        // As many as there are, and one that is never the last: each is told the next one's index.
+        // One index per entry, and one that is never the last: each entry holds the next one's
+        // index.
         let order = (0..=capacity.tags as u16).collect();
         let list = LISTS.fetch_add(1, Ordering::Relaxed);
         Self { capacity, list, left: Mutex::new(Some(ListState { order, known: 0 })) }
@@ -108,37 +110,37 @@ impl TagCapacity {
 }
 
 impl SharedReceiveQueue {
-    /// What it was made for, if it matches tags.
+    /// Returns the capacity it was made for; `None` if it does not match tags.
     pub fn tags(&self) -> Option<TagCapacity> {
         self.tag_parts().map(|tags| tags.capacity)
     }
 
-    /// What its list is called, among all of this process.
+    /// Returns the name of its list, unique in this process.
     pub(crate) fn list_name(&self) -> Option<u64> {
         self.tag_parts().map(|tags| tags.list)
     }
 
-    /// Takes what the last writer of the list has left; `None` if there is one, or one was leaked or
-    /// left entries in the list.
+    /// Takes the state that the last writer of the list left. `None` if there is a writer, or if
+    /// one was leaked or left entries in the list.
     pub(crate) fn take_list(&self) -> Option<ListState> {
         let tags = self.tag_parts()?;
         tags.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Gives it back.
+    /// Puts the state of the list back.
     pub(crate) fn leave_list(&self, state: ListState) {
         if let Some(tags) = self.tag_parts() {
             *tags.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
         }
     }
 
-    /// A queue pair, in RTS with itself as its peer, that takes its receives from the queue: what is
-    /// posted to its send queue may change the queue's list.
+    /// Creates a queue pair in RTS, with itself as its peer, that takes its receives from the
+    /// queue. WQEs on its send queue may change the queue's list.
     ///
-    /// libmlx5 makes one for each such queue, with the same attributes, and tells nobody. A card
-    /// goes by the number of the shared receive queue in the context of the queue pair that a change
-    /// is posted on, so any may post some: UCX makes one of its own, too, in the same way
-    /// (`uct_rc_mlx5_verbs_create_cmd_qp`).
+    /// libmlx5 makes such a queue pair for each tag-matching queue, with the same attributes, but
+    /// does not expose it. The HCA finds the list by the shared receive queue's number in the
+    /// context of the queue pair on which a change is posted. So several queue pairs may post
+    /// changes. UCX also makes one of its own in this way (`uct_rc_mlx5_verbs_create_cmd_qp`).
     pub(crate) fn list_queue(&self) -> Result<QueuePair<Rc, Rts>> {
         let (Some(capacity), Some(cq)) = (self.tags(), self.cq()) else {
             return Err(crate::ring::QueueError::NoTags.into());

@@ -15,15 +15,15 @@ use super::placement::{self, CallbackTarget};
 use super::{Context, ProtectionDomain, Result};
 use crate::verbs::Zeroed;
 
-/// A thread domain: its queue pairs share one doorbell register, with each other and no one else.
+/// A thread domain: its queue pairs have a doorbell register that no other queue pair uses.
 ///
-/// Without one, libmlx5 deals the queue pairs of a context out over a few registers (16 by default),
-/// so that two of them may meet on one. A WQE may be copied to a register (BlueFlame) only where no
-/// other queue stores to it at the same time: make a thread domain for each queue pair, or for each
-/// thread and queue pairs that it alone uses.
+/// Without one, libmlx5 distributes the queue pairs of a context over a few registers (16 by
+/// default), so that two of them may share one. A WQE may be copied to a register (BlueFlame) only
+/// while no other queue stores to it. So make a thread domain for each queue pair, or for each
+/// thread and the queue pairs that only it uses.
 ///
-/// Clones are cheap and name the same domain, which is freed when the last of them, and the last
-/// queue pair made in it, is gone. Each takes a page of the card's register space.
+/// Clones are cheap and name the same domain. It is freed after its last clone, and the last queue
+/// pair made in it, are dropped. Each takes a page of the HCA's register space.
 #[derive(Clone)]
 pub struct ThreadDomain {
     inner: Arc<TdInner>,
@@ -34,27 +34,26 @@ struct TdInner {
     context: Context,
 }
 
-// SAFETY: libibverbs allows calls on one thread domain from several threads; only posting to its
-// queues is left to one.
+// SAFETY: libibverbs allows calls on one thread domain from several threads. Only posting to its
+// queues is restricted to one thread at a time.
 unsafe impl Send for TdInner {}
-// SAFETY: libibverbs allows calls on one thread domain from several threads at once; only posting
-// to its queues is left to one, by the claims of its register.
+// SAFETY: libibverbs allows calls on one thread domain from several threads at once. Only posting
+// to its queues is restricted to one thread at a time, by the claims of its register.
 unsafe impl Sync for TdInner {}
 
 impl Drop for TdInner {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate, freed once, here; parent domains held an Arc of it and
-        // are gone.
+        // SAFETY: this crate allocated the domain and frees it once, here. Parent domains held an
+        // Arc of it and are gone.
         unsafe { ibv_dealloc_td(self.td.as_ptr()) };
     }
 }
 
 impl ThreadDomain {
-    /// A new domain.
+    /// Creates a new domain.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOSPC or ENOMEM where the card has no register page
-    /// left.
+    /// [`Error::Call`](super::Error::Call): ENOSPC or ENOMEM if the HCA has no UAR page left.
     pub fn new(context: &Context) -> Result<ThreadDomain> {
         let mut attributes = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open, and the attributes live through the call.
@@ -63,7 +62,7 @@ impl ThreadDomain {
         Ok(ThreadDomain { inner: Arc::new(TdInner { td, context: context.clone() }) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -75,36 +74,36 @@ impl fmt::Debug for ThreadDomain {
     }
 }
 
-/// A protection domain with what queues made in it have besides: the doorbell register of a thread
-/// domain, memory of an allocator's.
+/// A protection domain, extended by the doorbell register of a thread domain and by an allocator.
 pub(crate) struct ParentDomain {
     domain: NonNull<ibv_pd>,
-    /// Whom libmlx5 calls for memory; a box that was leaked.
+    /// The allocator that libmlx5 calls, in a leaked box.
     target: Option<NonNull<CallbackTarget>>,
     /// Freed after the parent domain.
     _pd: ProtectionDomain,
     _td: Option<ThreadDomain>,
 }
 
-// SAFETY: libibverbs allows calls on a parent domain from any thread; what it is made of is `Send`.
+// SAFETY: libibverbs allows calls on a parent domain from any thread, and its parts are `Send`.
 unsafe impl Send for ParentDomain {}
-// SAFETY: a shared reference gives the raw pointer alone, and what it is made of is `Sync`.
+// SAFETY: a shared reference only gives out the raw pointer, and its parts are `Sync`.
 unsafe impl Sync for ParentDomain {}
 
 impl Drop for ParentDomain {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate, freed once, here, before its two domains.
+        // SAFETY: this crate allocated the domain and frees it once, here, before its two domains.
         let result = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
-        // Where a queue could not be destroyed, its memory stays, and so does whose it is.
+        // If a queue could not be destroyed, its memory stays allocated, and so does its allocator.
         if let (0, Some(target)) = (result, self.target) {
-            // SAFETY: leaked when the domain was made, taken back once; nobody calls it any more.
+            // SAFETY: the box was leaked when the domain was made and is taken back once, here. No
+            // call uses it any more, because the domain is freed.
             drop(unsafe { Box::from_raw(target.as_ptr()) });
         }
     }
 }
 
 impl ParentDomain {
-    /// The domain to make a queue in; `None` where that is `pd` itself.
+    /// Returns the parent domain to make a queue in; `None` if `pd` itself suffices.
     pub(crate) fn of(
         pd: &ProtectionDomain,
         td: Option<&ThreadDomain>,
@@ -134,14 +133,14 @@ impl ParentDomain {
             attributes.free = Some(placement::free);
             attributes.pd_context = target.as_ptr().cast();
         }
-        // SAFETY: the domains are alive and of one context, the attributes live through the call;
-        // what is called back lives until after the domain is freed.
+        // SAFETY: the domains are alive and of one context, and the attributes live through the
+        // call. The callback target is freed only after the domain.
         let domain =
             unsafe { ibv_alloc_parent_domain(pd.context().as_raw().as_ptr(), &mut attributes) };
         let domain = non_null("ibv_alloc_parent_domain", domain.unwrap_or(std::ptr::null_mut()))
             .inspect_err(|_| {
                 if let Some(target) = target {
-                    // SAFETY: leaked above, and nobody knows it.
+                    // SAFETY: the box was leaked above, and no other code has its pointer.
                     drop(unsafe { Box::from_raw(target.as_ptr()) });
                 }
             })?;

@@ -60,7 +60,7 @@ impl fmt::Display for Mtu {
 
 /// The local ACK timeout: how long a requester waits for an answer before it sends again.
 ///
-/// The card waits between one and four times the value (InfiniBand 9.7.6.1.3), and cards have a
+/// The HCA waits between one and four times the value (InfiniBand 9.7.6.1.3), and HCAs have a
 /// lower bound of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckTimeout(u8);
@@ -85,12 +85,12 @@ impl AckTimeout {
             .unwrap_or(AckTimeout(31))
     }
 
-    /// The code, 0 to 31.
+    /// Returns the code, 0 to 31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The timeout, or `None` for ever.
+    /// Returns the timeout, or `None` for ever.
     pub const fn duration(self) -> Option<Duration> {
         match self.0 {
             0 => None,
@@ -141,12 +141,12 @@ impl RnrTimer {
         (1..=31).map(RnrTimer).find(|timer| timer.duration() >= duration).unwrap_or(RnrTimer(0))
     }
 
-    /// The code, 0 to 31.
+    /// Returns the code, 0 to 31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The time.
+    /// Returns the time.
     pub const fn duration(self) -> Duration {
         Duration::from_micros(RNR_MICROSECONDS[self.0 as usize] as u64)
     }

@@ -1,4 +1,4 @@
-//! Copies into and out of memory that a card may write or read at the same time.
+//! Copies into and out of memory that an HCA may write or read at the same time.
 //!
 //! Every byte is accessed once, by a volatile load or store: in words where the shared side is
 //! aligned to words, in bytes at the ends.
@@ -72,7 +72,7 @@ mod tests {
                 assert!(memory[..offset].iter().all(|&byte| byte == 0));
                 assert!(memory[offset + length..].iter().all(|&byte| byte == 0));
                 let mut back = vec![0; length];
-                // SAFETY: the bytes lie in `memory`, which nobody else has.
+                // SAFETY: the bytes lie in `memory`, which no other code accesses.
                 unsafe { load((&raw const memory).cast::<u8>().add(offset), &mut back) };
                 assert_eq!(back, &data[..length]);
             }

@@ -1,4 +1,4 @@
-//! Receive queues of strides, and what spreads frames among them.
+//! Striding receive queues, and RSS.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -20,13 +20,13 @@ use super::{
 };
 use crate::verbs::Zeroed;
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "striding receive queue";
 
-/// A receive queue whose WQEs are large buffers, cut into strides: each frame of Ethernet takes as
-/// many as it needs, so that one posted WQE does for many frames.
+/// A receive queue whose WQEs are large buffers of strides. Each Ethernet packet takes as many
+/// strides as it needs, so that one WQE serves many packets.
 ///
-/// Clones are cheap and name the same queue. Frames reach it through a [`Spread`].
+/// Clones are cheap and name the same queue. Packets reach it through a [`Spread`].
 #[derive(Clone)]
 pub struct StridingQueue {
     inner: Arc<WqInner>,
@@ -42,21 +42,20 @@ struct WqInner {
     pd: ProtectionDomain,
 }
 
-// SAFETY: libibverbs allows calls on one WQ from several threads; the ring is its user's, of which
-// there is one at a time.
+// SAFETY: libibverbs allows calls on one WQ from several threads. The ring has one user at a time.
 unsafe impl Send for WqInner {}
-// SAFETY: libibverbs allows calls on one WQ from several threads at once. `taken` leaves the ring
-// to one user.
+// SAFETY: libibverbs allows calls on one WQ from several threads at once. `taken` gives the ring to
+// one user.
 unsafe impl Sync for WqInner {}
 
 impl Drop for WqInner {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while PD and CQ live.
+        // SAFETY: this crate created the WQ and destroys it once, here, while PD and CQ are alive.
         unsafe { ibv_destroy_wq(self.wq.as_ptr()) };
     }
 }
 
-/// What a queue is to be like, see [`StridingQueue::builder`].
+/// Builder for [`StridingQueue`], see [`StridingQueue::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct StridingQueueBuilder {
@@ -69,7 +68,8 @@ pub struct StridingQueueBuilder {
 }
 
 impl StridingQueue {
-    /// A queue that reports to `cq`, which should be its own: 16 WQEs of 512 strides of 64 bytes.
+    /// Creates a builder for a queue that completes on `cq`, which no other queue should use.
+    /// Default: 16 WQEs of 512 strides of 64 bytes.
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> StridingQueueBuilder {
         let cq = cq.handle();
         StridingQueueBuilder {
@@ -82,38 +82,38 @@ impl StridingQueue {
         }
     }
 
-    /// Bytes of a stride.
+    /// Returns the size of a stride in bytes.
     pub fn stride(&self) -> u32 {
         self.inner.stride
     }
 
-    /// Strides of a WQE.
+    /// Returns how many strides a WQE has.
     pub fn strides(&self) -> u32 {
         self.inner.strides
     }
 
-    /// Bytes of a WQE's memory.
+    /// Returns the size of a WQE's memory in bytes.
     pub fn wqe_bytes(&self) -> u32 {
         self.inner.stride * self.inner.strides
     }
 
-    /// Bytes that frames start behind the beginning of their first stride: 0 or 2.
+    /// Returns the offset of packets in their first stride: 0 or 2 bytes.
     pub fn shift(&self) -> u32 {
         if self.inner.shift { 2 } else { 0 }
     }
 
-    /// Number of the work queue.
+    /// Returns the number of the work queue.
     pub fn number(&self) -> u32 {
         // SAFETY: the queue is alive; its number does not change.
         unsafe { (*self.inner.wq.as_ptr()).wq_num }
     }
 
-    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_wq> {
         self.inner.wq
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.pd.context()
     }
@@ -122,18 +122,18 @@ impl StridingQueue {
         &self.inner.cq
     }
 
-    /// The domain of the memory that its WQEs may name.
+    /// Returns the domain of the memory that its WQEs may name.
     pub(crate) fn domain(&self) -> DomainId {
         self.inner.pd.id()
     }
 
-    /// Makes its ring somebody's alone, if it is nobody's; for good, since what was posted by one
-    /// cannot be known to another.
+    /// Claims exclusive ownership of the ring; false if it is claimed already. The claim is
+    /// permanent: a second owner could not know what the first has posted.
     pub(crate) fn take(&self) -> bool {
         !self.inner.taken.swap(true, Ordering::AcqRel)
     }
 
-    /// Where the ring and the doorbell record are.
+    /// Returns the addresses of the ring and the doorbell record.
     pub(crate) fn memory(&self) -> Result<dv::mlx5dv_rwq> {
         let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
@@ -159,35 +159,36 @@ impl fmt::Debug for StridingQueue {
 }
 
 impl StridingQueueBuilder {
-    /// WQEs that the queue holds at least.
+    /// Sets how many WQEs the queue holds at least.
     pub fn wqes(mut self, wqes: u32) -> Self {
         self.wqes = wqes;
         self
     }
 
-    /// Bytes of a stride, a power of two that the device offers (64 to 8192).
+    /// Sets the size of a stride in bytes, a power of two that the device supports (64 to 8192).
     pub fn stride(mut self, bytes: u32) -> Self {
         self.stride = bytes;
         self
     }
 
-    /// Strides of a WQE, a power of two that the device offers (512 to 65,536, newer cards from 8).
+    /// Sets how many strides a WQE has, a power of two that the device supports (512 to 65,536,
+    /// newer HCAs from 8).
     pub fn strides(mut self, strides: u32) -> Self {
         self.strides = strides;
         self
     }
 
-    /// Has frames start two bytes into their first stride, so that what follows an Ethernet header
-    /// is aligned to four. Default: not.
+    /// Makes packets start two bytes into their first stride, which aligns what follows an Ethernet
+    /// header to four bytes. Default: no.
     pub fn shift(mut self, shift: bool) -> Self {
         self.shift = shift;
         self
     }
 
-    /// Makes the queue, ready to receive.
+    /// Creates the queue, ready to receive.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for strides that the device does not offer, [`Error::Call`].
+    /// [`Error::Attribute`] for strides that the device does not support, [`Error::Call`].
     pub fn build(self) -> Result<StridingQueue> {
         let context = self.pd.context();
         if self.cq.context().as_raw() != context.as_raw() {
@@ -256,7 +257,7 @@ impl StridingQueueBuilder {
     }
 }
 
-/// What the device offers of strides.
+/// Returns the device's limits for strides.
 fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
     let mut device = MaybeUninit::<dv::mlx5dv_context>::zeroed();
     // SAFETY: all-zero is a value of this C structure; the context is alive.
@@ -268,8 +269,9 @@ fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
     }
 }
 
-/// Spreads frames among receive queues by their addresses and ports: packets of one connection go to
-/// one queue. What [`Flow`](super::Flow)s lead to it is received. Clones are cheap.
+/// RSS: spreads packets among receive queues by a hash of their addresses and ports. The packets of
+/// one connection go to one queue. It receives what [`Flow`](super::Flow)s steer to it. Clones are
+/// cheap.
 #[derive(Clone)]
 pub struct Spread {
     inner: Arc<SpreadInner>,
@@ -280,7 +282,7 @@ struct SpreadInner {
     table: Table,
 }
 
-/// Freed after the queue pair that leads to it.
+/// The table of queues, freed after the queue pair that uses it.
 struct Table {
     table: NonNull<ibv_rwq_ind_table>,
     queues: Vec<StridingQueue>,
@@ -288,29 +290,30 @@ struct Table {
 
 // SAFETY: libibverbs allows calls on these from several threads; this crate only destroys them.
 unsafe impl Send for SpreadInner {}
-// SAFETY: a shared reference gives the raw pointers and numbers alone.
+// SAFETY: a shared reference only gives out the raw pointers and numbers.
 unsafe impl Sync for SpreadInner {}
 
 impl Drop for SpreadInner {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while its table lives.
+        // SAFETY: this crate created the QP and destroys it once, here, while its table is alive.
         unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while its queues live.
+        // SAFETY: this crate created the table and destroys it once, here, while its queues are
+        // alive.
         unsafe { ibv_destroy_rwq_ind_table(self.table.as_ptr()) };
     }
 }
 
-/// Bytes of a hash's key.
+/// Size of a hash key in bytes.
 const KEY: usize = 40;
 
 impl Spread {
-    /// Among `queues`, a power of two of them, by Toeplitz's hash with `key` of the addresses of
-    /// IPv4 and, of UDP, the ports. All else goes to the first.
+    /// Spreads packets among `queues`, a power of two of them. The Toeplitz hash with `key` covers
+    /// the IPv4 addresses and, for UDP, the ports. All other packets go to the first queue.
     ///
     /// # Errors
     /// [`Error::Attribute`] for another number of queues, [`Error::Call`].
@@ -353,28 +356,28 @@ impl Spread {
         Ok(Self { inner: Arc::new(SpreadInner { qp, table }) })
     }
 
-    /// The queue pair that flows are led to. It lives as long as `self`.
+    /// Returns the queue pair to which flows steer. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 
-    /// Number of the table of queues.
+    /// Returns the number of the table of queues.
     pub fn number(&self) -> u32 {
         // SAFETY: the table is alive; its number does not change.
         unsafe { (*self.inner.table.table.as_ptr()).ind_tbl_num as u32 }
     }
 
-    /// The table of queues. It lives as long as `self`.
+    /// Returns the table of queues. It lives as long as `self`.
     pub(crate) fn table(&self) -> NonNull<ibv_rwq_ind_table> {
         self.inner.table.table
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.table.queues[0].context()
     }
 
-    /// How many queues there are.
+    /// Returns how many queues there are.
     pub fn queues(&self) -> usize {
         self.inner.table.queues.len()
     }

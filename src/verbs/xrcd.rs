@@ -35,8 +35,8 @@ unsafe impl Sync for XrcdInner {}
 
 impl Drop for XrcdInner {
     fn drop(&mut self) {
-        // SAFETY: opened by this crate, closed once, here; what was made in it held an Arc of it and
-        // is gone.
+        // SAFETY: opened by this crate, closed once, here; what was made in it held an Arc of it
+        // and is gone.
         unsafe { ibv_close_xrcd(self.xrcd.as_ptr()) };
     }
 }
@@ -66,8 +66,8 @@ impl XrcDomain {
     /// them has the domain open. The file itself may be closed at once; nothing is written to it.
     ///
     /// # Errors
-    /// [`Error::Call`], with the reason where the file has a domain and should not, or the other way
-    /// round.
+    /// [`Error::Call`], with the reason where the file has a domain and should not, or the other
+    /// way round.
     pub fn of_file(context: &Context, file: impl AsFd, how: XrcOpen) -> Result<XrcDomain> {
         let flags = match how {
             XrcOpen::Either => libc::O_CREAT,
@@ -88,12 +88,12 @@ impl XrcDomain {
         Ok(XrcDomain { inner: Arc::new(XrcdInner { xrcd, context: context.clone() }) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The domain, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the domain, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_xrcd> {
         self.inner.xrcd
     }

@@ -9,7 +9,7 @@ use mlx5_sys::{dv, verbs};
 pub(crate) unsafe trait Zeroed: Sized {
     /// Returns the structure with all bytes zero.
     fn zeroed() -> Self {
-        // SAFETY: all-zero bytes are a value, as whoever implements the trait guarantees.
+        // SAFETY: the implementer of the trait guarantees that all-zero bytes are a value.
         unsafe { std::mem::zeroed() }
     }
 }

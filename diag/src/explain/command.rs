@@ -1,10 +1,10 @@
-//! What firmware says of a command that it did not do.
+//! Reasons why firmware refuses commands.
 
 use mlx5_sys::ifc::{opcode, status};
 
 use super::{Explanation, Knowledge, explanation};
 
-/// What a status means and how it comes about; `None` of one that is not known.
+/// Returns the meaning and the causes of a status; `None` if it is not known.
 ///
 /// Meanings are those of Linux's `cmd_status_str` (`mlx5/core/cmd.c`).
 #[must_use]
@@ -123,9 +123,9 @@ pub struct CommandSyndrome {
     pub opcode: u16,
     /// How much is known of it.
     pub knowledge: Knowledge,
-    /// What it means, or in which circumstances it was met.
+    /// The meaning, or the circumstances in which it was seen.
     pub what: &'static str,
-    /// Where that stands.
+    /// The source.
     pub source: &'static str,
 }
 
@@ -178,7 +178,7 @@ syndromes! {
         "https://git.kernel.org/torvalds/c/abb0dcf9938c93f765abf8cb45567cadef0af6b2";
 }
 
-/// What is known of a syndrome. One that is not here is not publicly documented.
+/// Returns what is known of a syndrome. A syndrome that is not here is not publicly documented.
 #[must_use]
 pub fn syndrome(number: u32) -> Option<&'static CommandSyndrome> {
     SYNDROMES.iter().find(|entry| entry.syndrome == number)

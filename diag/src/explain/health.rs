@@ -1,8 +1,9 @@
-//! What firmware reports when it is not well: the syndromes of the health buffer.
+//! Syndromes of the health buffer, in which firmware reports its own failures.
 
 use super::{Explanation, explanation};
 
-/// Where these stand: `mlx5_ifc.h`, `MLX5_INITIAL_SEG_HEALTH_SYNDROME_*`, and `health.c`, `hsynd_str`.
+/// The source of these: `mlx5_ifc.h`, `MLX5_INITIAL_SEG_HEALTH_SYNDROME_*`, and `health.c`,
+/// `hsynd_str`.
 pub const SOURCE: &str = "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/drivers/net/ethernet/mellanox/mlx5/core/health.c";
 
 /// A syndrome of the health buffer.
@@ -12,9 +13,9 @@ pub struct HealthSyndrome {
     pub syndrome: u8,
     /// Its name in `mlx5_ifc.h`, without what all begin with.
     pub name: &'static str,
-    /// What Linux's driver prints for it.
+    /// The text that Linux's driver prints for it.
     pub words: &'static str,
-    /// What it means, and what helps.
+    /// The meaning, and the cure.
     pub explanation: Explanation,
 }
 

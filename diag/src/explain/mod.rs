@@ -1,9 +1,9 @@
-//! What the card's codes mean, why they come up, and what helps.
+//! Meanings, causes and cures of the HCA's codes.
 //!
-//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor's own codes beside them,
-//! [`command`] what firmware says of a command it did not do, [`health`] what it says of itself. Few of
-//! the vendor's codes are documented: each entry says how much is known of it ([`Knowledge`]) and names
-//! a public source. Of a code that is not here nothing public was found.
+//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor syndromes beside them,
+//! [`command`] the reasons why firmware refuses commands, [`health`] firmware's own failures. Few
+//! vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and names a
+//! public source. For codes that are not here, no public source was found.
 
 pub mod command;
 pub mod health;
@@ -15,10 +15,10 @@ pub use syndrome::Status;
 
 use core::fmt;
 
-/// What a code means, and its causes, the likeliest first.
+/// The meaning of a code, and its causes, the likeliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What the card says by it.
+    /// The meaning of the code.
     pub meaning: &'static str,
     /// Why it does so.
     pub causes: &'static [Cause],
@@ -27,7 +27,7 @@ pub struct Explanation {
 /// A cause, and what helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// What is wrong.
+    /// The cause.
     pub cause: &'static str,
     /// How to find it or put it right.
     pub cure: &'static str,

@@ -3,7 +3,7 @@
 use super::Status;
 use super::{Explanation, explanation};
 
-/// Every status that has a syndrome of its own, as the card numbers them.
+/// Every status that has a syndrome of its own, as the HCA numbers them.
 pub const STATUSES: [Status; 13] = [
     Status::LocalLength,
     Status::LocalQpOperation,
@@ -20,7 +20,7 @@ pub const STATUSES: [Status; 13] = [
     Status::RemoteAborted,
 ];
 
-/// What a status means and how it comes about.
+/// Returns the meaning and the causes of a status.
 ///
 /// Meanings are those of the InfiniBand Architecture Specification, volume 1, 11.6.2, and of
 /// `ibv_poll_cq(3)`.

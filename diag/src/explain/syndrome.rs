@@ -60,9 +60,9 @@ impl Status {
         }
     }
 
-    /// The status that a value of `enum ibv_wc_status` is, as verbs programs print it; `None` of
-    /// success and of those that no card reports by a CQE's syndrome. What libmlx5 calls a general
-    /// error has lost its syndrome: it is given as 0.
+    /// Returns the status for a value of `enum ibv_wc_status`, which verbs programs print. `None`
+    /// for success, and for values that no HCA reports by a CQE's syndrome. libmlx5's general error
+    /// has lost its syndrome, which is returned as 0.
     pub const fn from_wc_status(value: ibv_wc_status::Type) -> Option<Self> {
         Some(match value {
             ibv_wc_status::IBV_WC_LOC_LEN_ERR => Self::LocalLength,
@@ -83,7 +83,7 @@ impl Status {
         })
     }
 
-    /// The syndrome in a CQE that means this.
+    /// Returns the syndrome in a CQE that means this.
     pub const fn syndrome(self) -> u8 {
         match self {
             Self::LocalLength => syndrome::LOCAL_LENGTH,
@@ -103,7 +103,7 @@ impl Status {
         }
     }
 
-    /// The value of `enum ibv_wc_status`.
+    /// Returns the value of `enum ibv_wc_status`.
     pub const fn wc_status(self) -> ibv_wc_status::Type {
         match self {
             Self::LocalLength => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
@@ -123,7 +123,7 @@ impl Status {
         }
     }
 
-    /// The name in `verbs.h`.
+    /// Returns the name in `verbs.h`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LocalLength => "IBV_WC_LOC_LEN_ERR",
@@ -143,7 +143,7 @@ impl Status {
         }
     }
 
-    /// What usually causes it, and what helps.
+    /// Returns the usual cause, and the cure.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::LocalLength => {

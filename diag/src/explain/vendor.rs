@@ -12,9 +12,9 @@ pub struct VendorCode {
     pub status: Status,
     /// How much is known of it.
     pub knowledge: Knowledge,
-    /// What it means, or in which circumstances it was met.
+    /// The meaning, or the circumstances in which it was seen.
     pub what: &'static str,
-    /// Where that stands.
+    /// The source.
     pub source: &'static str,
 }
 
@@ -80,13 +80,13 @@ codes! {
         "https://github.com/linux-nvme/nvme-cli/issues/3268";
 }
 
-/// What is known of a code beside a status.
+/// Returns what is known of a code beside a status.
 #[must_use]
 pub fn explain(status: Status, code: u8) -> Option<&'static VendorCode> {
     VENDOR_CODES.iter().find(|entry| entry.code == code && entry.status == status)
 }
 
-/// What is known of a code beside another status than this, which need not be the same cause.
+/// Returns what is known of a code beside other statuses, which need not have the same cause.
 pub fn elsewhere(status: Status, code: u8) -> impl Iterator<Item = &'static VendorCode> {
     VENDOR_CODES.iter().filter(move |entry| entry.code == code && entry.status != status)
 }

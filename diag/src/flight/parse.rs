@@ -20,11 +20,11 @@ pub struct Dump {
 pub struct Damage {
     /// Its number in the text; the first is 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake in it.
     pub reason: &'static str,
 }
 
-/// What a line of a dump says.
+/// The contents of a line of a dump.
 enum Line {
     Begin(Record),
     Event(Event),
@@ -73,8 +73,8 @@ impl Dump {
         dump
     }
 
-    /// The WQE that a CQE is about, in whichever record it is, as [`Record::wqe_of`]: places in
-    /// `records` and in its events. `record` and `event` are the CQE's.
+    /// Returns the WQE that a CQE is about, in whichever record it is, as [`Record::wqe_of`]:
+    /// places in `records` and in its events. `record` and `event` are the CQE's.
     pub fn wqe_of(&self, record: usize, event: usize) -> Option<(usize, usize)> {
         let its = self.records.get(record)?;
         if let Some(found) = its.wqe_of(event) {
@@ -106,7 +106,7 @@ fn tick(record: &Record, event: &Event) -> u128 {
     u128::from(record.tick) + since
 }
 
-/// What a line says, from its version on.
+/// Reads the contents of a line, from its version on.
 fn read(text: &str) -> Result<(Queue, u32, Line), &'static str> {
     // What follows is for people.
     let text = text.split('#').next().unwrap_or_default();
@@ -202,7 +202,7 @@ fn what(words: Words<'_, '_>) -> Result<What, &'static str> {
     }
 }
 
-/// What the next word says of `key`.
+/// Returns the value of `key` from the next word.
 fn value<'w>(words: Words<'_, 'w>, key: &str) -> Option<&'w str> {
     words.next()?.strip_prefix(key)?.strip_prefix('=')
 }

@@ -1,8 +1,8 @@
-//! What a record consists of.
+//! The parts of a record.
 
 use mlx5_sys::cqe::{NUMBER_MASK, OPCODE_SHIFT, opcode, syndrome};
 
-/// What kind of queue a record is of.
+/// The kind of a record's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// A send queue; its number is that of the queue pair.
@@ -19,7 +19,7 @@ impl Queue {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Send, Self::Receive, Self::SharedReceive, Self::Completion];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -43,7 +43,7 @@ impl Reason {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Request, Self::Error];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -52,7 +52,7 @@ impl Reason {
     }
 }
 
-/// How the card was told of what was posted.
+/// How the HCA was told of what was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoorbellKind {
     /// The record, and eight bytes to the register.
@@ -72,7 +72,7 @@ impl DoorbellKind {
     pub const ALL: [Self; 5] =
         [Self::Doorbell, Self::BlueFlame, Self::RecordOnly, Self::RegisterOnly, Self::Arm];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Doorbell => "doorbell",
@@ -88,7 +88,7 @@ impl DoorbellKind {
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What kind of queue.
+    /// The kind of the queue.
     pub queue: Queue,
     /// Number of the queue pair, shared receive queue or completion queue; 0 of a shared receive
     /// queue whose number is not known.
@@ -111,7 +111,7 @@ pub struct Record {
     pub lost: u64,
     /// In the order in which they happened.
     pub events: Vec<Event>,
-    /// Of a record that was read: events that it had when it was written, and that were not found.
+    /// For a parsed record: events that it had when it was written, but that were not found.
     pub missing: u64,
 }
 
@@ -120,11 +120,11 @@ pub struct Record {
 pub struct Event {
     /// Nanoseconds since the record's first event.
     pub at: u64,
-    /// What it was.
+    /// The event itself.
     pub what: What,
 }
 
-/// What happened.
+/// The contents of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A WQE was posted, or looked at again.
@@ -150,7 +150,7 @@ pub struct Wqe {
 }
 
 impl Wqe {
-    /// Whether its end is missing.
+    /// Returns whether its end is missing.
     pub fn is_cut(&self) -> bool {
         self.bytes.len() < self.size as usize
     }
@@ -161,56 +161,57 @@ impl Wqe {
 pub struct Doorbell {
     /// How it was rung.
     pub kind: DoorbellKind,
-    /// What was stored to the record: the producer counter, or what a CQ's request for an event has
-    /// there. Of a queue without a record, what its record would have.
+    /// The value that was stored to the doorbell record: the producer index, or the value with
+    /// which a CQ is armed. For a queue without a doorbell record, the value that it would have.
     pub record: u32,
     /// Offset of the register in its page; `None` if none was stored to.
     pub register: Option<u16>,
 }
 
-/// A CQE: 64 bytes as they lay in memory; of one of 128 bytes, the last 64; of a mini CQE, the CQE
-/// that it stands for.
+/// The 64 bytes of a CQE, as in memory. For a 128-byte CQE, the last 64 bytes. For a mini-CQE, the
+/// CQE that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cqe(pub [u8; 64]);
 
 impl Cqe {
-    /// Its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    /// Returns its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
     pub fn opcode(&self) -> u8 {
         self.0[63] >> OPCODE_SHIFT
     }
 
-    /// Number of the queue pair.
+    /// Returns the number of the queue pair.
     pub fn qpn(&self) -> u32 {
         let [.., a, b, c, d] = self.0[56..60] else { return 0 };
         u32::from_be_bytes([a, b, c, d]) & NUMBER_MASK
     }
 
-    /// What it says of which WQE it is about, as [`Wqe::index`].
+    /// Returns the index of its WQE, like [`Wqe::index`].
     pub fn wqe_index(&self) -> u16 {
         u16::from_be_bytes([self.0[60], self.0[61]])
     }
 
-    /// Whether it reports an error.
+    /// Returns whether it reports an error.
     pub fn is_error(&self) -> bool {
         matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR)
     }
 
-    /// Whether it reports an error that is but the consequence of another one.
+    /// Returns whether it reports an error that is but the consequence of another one.
     pub fn is_flush(&self) -> bool {
         self.is_error() && self.syndrome() == syndrome::WR_FLUSH
     }
 
-    /// Of an error: the syndrome (`MLX5_CQE_SYNDROME_*`).
+    /// Returns the syndrome of an error (`MLX5_CQE_SYNDROME_*`).
     pub fn syndrome(&self) -> u8 {
         self.0[55]
     }
 
-    /// Of an error: the vendor's own code for the cause.
+    /// Returns the vendor syndrome of an error.
     pub fn vendor_syndrome(&self) -> u8 {
         self.0[54]
     }
 
-    /// The queue whose WQE it is about: a send queue, or one of receives; `None` for other CQEs.
+    /// Returns the queue whose WQE it is about: a send queue, or one of receives; `None` for other
+    /// CQEs.
     pub fn queue(&self) -> Option<Queue> {
         match self.opcode() {
             opcode::REQ | opcode::REQ_ERR => Some(Queue::Send),
@@ -221,9 +222,9 @@ impl Cqe {
 }
 
 impl Record {
-    /// The place in [`events`](Self::events) of the CQE that tells of a failure: of the error that
-    /// froze the record, which is its last; of a record that was asked for, of the first error that
-    /// is not a flush, or else of the first flush.
+    /// Returns the place in [`events`](Self::events) of the CQE that tells of a failure: of the
+    /// error that froze the record, which is its last; of a record that was asked for, of the first
+    /// error that is not a flush, or else of the first flush.
     pub fn failure(&self) -> Option<usize> {
         let is =
             |event: &Event, is: fn(&Cqe) -> bool| matches!(&event.what, What::Cqe(cqe) if is(cqe));
@@ -235,8 +236,8 @@ impl Record {
         first(cause).or_else(|| first(Cqe::is_error))
     }
 
-    /// The place of the WQE that the CQE at the place `cqe` is about: the last one before it of its
-    /// index. `None` if it is not in the record, or `cqe` is not the place of such a CQE.
+    /// Returns the place of the WQE that the CQE at the place `cqe` is about: the last one before
+    /// it of its index. `None` if it is not in the record, or `cqe` is not the place of such a CQE.
     pub fn wqe_of(&self, cqe: usize) -> Option<usize> {
         let What::Cqe(named) = &self.events.get(cqe)?.what else { return None };
         self.last_wqe_before(cqe, named, |_| true)
@@ -256,7 +257,7 @@ impl Record {
         of_this.then(|| self.events[..end].iter().rposition(it)).flatten()
     }
 
-    /// The WQE that failed.
+    /// Returns the WQE that failed.
     pub fn guilty(&self) -> Option<&Wqe> {
         match &self.events[self.wqe_of(self.failure()?)?].what {
             What::Wqe(wqe) => Some(wqe),
@@ -264,8 +265,8 @@ impl Record {
         }
     }
 
-    /// Whether the WQE that failed had other bytes in the ring when it failed than when it was
-    /// posted; `None` if not both are in the record.
+    /// Returns whether the WQE that failed had other bytes in the ring when it failed than when it
+    /// was posted; `None` if not both are in the record.
     pub fn changed(&self) -> Option<bool> {
         let end = self.failure()?;
         let What::Cqe(cqe) = &self.events[end].what else { return None };

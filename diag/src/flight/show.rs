@@ -10,7 +10,7 @@ use std::io;
 use super::record::{Cqe, Doorbell, Queue, Record, What, Wqe};
 use crate::text::{self, Addressing, SendWqe};
 
-/// What each line of this version begins with.
+/// The start of each line in this version.
 pub(super) const MARK: &str = "mlx5-flight/";
 pub(super) const VERSION: &str = "1";
 
@@ -37,7 +37,7 @@ impl<D: fmt::Display> fmt::Display for First<D> {
 }
 
 impl Record {
-    /// What the queue's transport puts into its WQEs before the operation's own segments.
+    /// Returns the segments that the queue's transport puts before the operation's own segments.
     pub fn addressing(&self) -> Addressing {
         match self.transport.as_str() {
             "UD" | "DCI" => Addressing::Datagram,

@@ -11,7 +11,7 @@ use super::{Defect, Segment, Transport};
 
 /// Bits of an inline header that are its length.
 const INLINE_LENGTH: u32 = 0x3ff;
-/// What a byte count of 0 means, and the longest message.
+/// The longest message, and the meaning of a byte count of 0.
 const TWO_GIB: u64 = 1 << 31;
 /// `mlx5dv.h`, `MLX5_ETH_WQE_INSERT_VLAN`.
 const INSERT_VLAN: u16 = 1 << 15;
@@ -20,7 +20,7 @@ const ETHERNET_HEADER: u32 = 14;
 /// Bytes of a frame's header in the first 16 of an Ethernet segment.
 const HEADER_START: usize = 2;
 
-/// What the transport puts before the operation's own segments. `None` if the WQE ends there.
+/// Reads the segments of the transport before the operation's own. `None` if the WQE ends there.
 pub(super) fn destination(reader: &mut Reader<'_, '_>) -> Option<()> {
     match reader.facts.transport {
         Transport::Rc | Transport::Uc => Some(()),
@@ -135,12 +135,12 @@ pub(super) fn atomic(reader: &mut Reader<'_, '_>, operands: usize, size: u32) {
     }
 }
 
-/// What is sent: memory, and bytes of the WQE.
+/// Reads the data to send: memory, and inline bytes.
 pub(super) fn payload(reader: &mut Reader<'_, '_>) {
     list(reader, true);
 }
 
-/// What is scattered to, or read: memory only.
+/// Reads the memory that is scattered to or read.
 pub(super) fn memory(reader: &mut Reader<'_, '_>) {
     list(reader, false);
 }

@@ -7,9 +7,9 @@ use super::Transport;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// A card executes it, but it is hardly what was meant.
+    /// An HCA executes it, but it is hardly what was meant.
     Suspicious,
-    /// A card refuses it, does something else, or never completes it.
+    /// An HCA refuses it, does something else, or never completes it.
     Defect,
 }
 
@@ -28,7 +28,7 @@ macro_rules! defects {
         $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }
         $severity:ident $text:literal, $says:literal, $cure:literal;
     )*) => {
-        /// What can be wrong with a send queue.
+        /// A defect of a send queue.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Defect {
@@ -39,17 +39,17 @@ macro_rules! defects {
             /// Names of all of them, as [`name`](Self::name) has them.
             pub const NAMES: &'static [&'static str] = &[$($text),*];
 
-            /// Its name, for programs: words in lower case with hyphens.
+            /// Returns its name, for programs: words in lower case with hyphens.
             pub const fn name(&self) -> &'static str {
                 match self { $(Defect::$name { .. } => $text,)* }
             }
 
-            /// How bad it is.
+            /// Returns how bad it is.
             pub const fn severity(&self) -> Severity {
                 match self { $(Defect::$name { .. } => Severity::$severity,)* }
             }
 
-            /// What to do.
+            /// Returns the cure.
             pub const fn cure(&self) -> &'static str {
                 match self { $(Defect::$name { .. } => $cure,)* }
             }
@@ -74,7 +74,7 @@ defects! {
     Defect "not-on-transport", "queues of {transport} do not execute this operation",
         "post it on a queue pair of another transport, or use another operation";
 
-    /// The card cannot do it.
+    /// The HCA cannot do it.
     NotCapable {}
     Defect "not-capable", "the card does not have the capability that this operation needs",
         "ask for the capability before using it (ibv_query_device_ex, QUERY_HCA_CAP)";
@@ -139,7 +139,7 @@ defects! {
         "names stream {stream}, which only initiators of dynamic connections have",
         "clear bytes 9 and 10 of the ctrl segment";
 
-    /// Immediate data where nobody looks at it.
+    /// Immediate data that is not used.
     ImmediateUnused { /** The word. */ imm: u32 }
     Suspicious "immediate-unused",
         "the immediate is {imm:#010x}, which this operation does not send",
@@ -190,7 +190,7 @@ defects! {
     Defect "reserved-field", "reserved, and {found:#x}, expected 0",
         "clear the segment before filling it in: the ring holds what was written one lap before";
 
-    /// Bytes that no card looks at are not zero.
+    /// Bytes that no HCA looks at are not zero.
     StaleBytes { /** The first of them. */ found: u8 }
     Suspicious "stale-bytes",
         "not looked at, and {found:#04x}, which the ring had there one lap before",
@@ -347,7 +347,7 @@ defects! {
     WrongDoorbell {
         /// First eight bytes of the last WQE.
         expected: u64,
-        /// What was stored.
+        /// The value that was stored.
         found: u64,
     }
     Defect "wrong-doorbell",

@@ -1,4 +1,4 @@
-//! What is known of a send queue.
+//! The known facts about a send queue.
 
 use core::fmt;
 use core::str::FromStr;
@@ -33,7 +33,7 @@ impl Transport {
         Transport::RawPacket,
     ];
 
-    /// Its short name, which [`FromStr`] takes.
+    /// Returns its short name, which [`FromStr`] takes.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Rc => "rc",
@@ -45,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Of the number that queue pair contexts have (`qpc.st`); `None` for those that no send queue of
-    /// verbs has.
+    /// Returns the transport for a number of queue pair contexts (`qpc.st`); `None` for those that
+    /// no verbs send queue has.
     pub const fn of_service(st: u8) -> Option<Transport> {
         Some(match st {
             0 => Transport::Rc,
@@ -59,9 +59,9 @@ impl Transport {
         })
     }
 
-    /// Whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers operations
-    /// (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what a card executes
-    /// that libmlx5 does not post.
+    /// Returns whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers
+    /// operations (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what an
+    /// HCA executes that libmlx5 does not post.
     pub(super) const fn executes(self, code: u8) -> bool {
         match code {
             opcode::NOP | opcode::WAIT | opcode::SEND_EN => true,
@@ -120,7 +120,7 @@ impl FromStr for Transport {
 }
 
 bitflags::bitflags! {
-    /// What a queue's card can do that not every card can.
+    /// Capabilities that not every HCA has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u32 {
         /// Atomics on 8 bytes.
@@ -131,7 +131,7 @@ bitflags::bitflags! {
         const UMR = 1 << 2;
         /// TCP segmentation.
         const TSO = 1 << 3;
-        /// Copies by the card.
+        /// Copies by the HCA.
         const MMO = 1 << 4;
         /// Lists of tags.
         const TAG_MATCHING = 1 << 5;
@@ -141,7 +141,7 @@ bitflags::bitflags! {
 }
 
 impl Capabilities {
-    /// What an opcode needs.
+    /// Returns the capabilities that an opcode needs.
     pub(super) const fn needed(code: u8) -> Capabilities {
         match code {
             opcode::ATOMIC_CS | opcode::ATOMIC_FA => Capabilities::ATOMIC,
@@ -156,15 +156,15 @@ impl Capabilities {
     }
 }
 
-/// What is known of a send queue. What is `None` is not checked.
+/// The known facts about a send queue. Facts that are `None` are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The transport.
     pub transport: Transport,
     /// Number of the queue pair. `None`: all WQEs must have that of the first.
     pub qpn: Option<u32>,
-    /// Size of the ring in 64-byte blocks, a power of two. A ring that is checked as a whole says it
-    /// itself.
+    /// Size of the ring in 64-byte blocks, a power of two. A ring that is checked as a whole says
+    /// it itself.
     pub blocks: Option<u32>,
     /// Largest size of a WQE in 16-byte units.
     pub max_ds: u32,
@@ -174,15 +174,16 @@ pub struct Facts {
     pub max_inline: Option<u32>,
     /// CQEs that WQEs of this queue may have outstanding.
     pub cqes: Option<u32>,
-    /// The queue pair was made to signal every request (`sq_sig_all`): software says so in each WQE.
+    /// The queue pair was made to signal every request (`sq_sig_all`): software says so in each
+    /// WQE.
     pub signal_all: bool,
     /// The queue pair was made to check signatures of WQEs.
     pub signatures: bool,
     /// Bytes of a frame that must be in the WQE, on queues of Ethernet.
     pub min_header: u32,
-    /// What the card can do.
+    /// The capabilities of the HCA.
     pub capabilities: Capabilities,
-    /// Whether bytes are to be zero that no card looks at: words of the ring's lap before. libmlx5
+    /// Whether bytes are to be zero that no HCA looks at: words of the ring's lap before. libmlx5
     /// leaves some of them as they were, so its queues are not strict.
     pub strict: bool,
 }

@@ -1,4 +1,4 @@
-//! What was found where.
+//! Findings: a defect and its place.
 
 use core::fmt;
 
@@ -29,21 +29,21 @@ pub enum Segment {
     UmrControl,
     /// The context of a key.
     Mkey,
-    /// What a key leads to, and how it is signed or encrypted.
+    /// The translation of a key, and its signature or encryption.
     Translation,
     /// A protection signature value.
     Psv,
     /// A change of a list of tags.
     TagMatching,
-    /// A copy by the card.
+    /// A copy by the HCA.
     Copy,
-    /// What a queue waits for, or which it releases.
+    /// The queue that a WQE waits for or releases.
     Queue,
     /// The WQE as a whole.
     Whole,
     /// The doorbell record.
     Record,
-    /// What was stored to the doorbell register.
+    /// The value that was stored to the doorbell register.
     Register,
 }
 
@@ -75,8 +75,8 @@ impl fmt::Display for Segment {
 /// Something that is wrong, and where. `Display` says it whole, cure included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Counter of the WQE's first block modulo 2^16, by its place in the queue: what its ctrl segment
-    /// should say.
+    /// Counter of the WQE's first block modulo 2^16, by its place in the queue: what its ctrl
+    /// segment should say.
     pub wqe: u16,
     /// Its opcode.
     pub opcode: u8,
@@ -84,12 +84,12 @@ pub struct Finding {
     pub segment: Segment,
     /// Byte of the WQE that is wrong, from its start.
     pub offset: u16,
-    /// What is wrong.
+    /// The defect.
     pub defect: Defect,
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Returns how bad it is.
     pub fn severity(&self) -> Severity {
         self.defect.severity()
     }

@@ -23,7 +23,8 @@ pub(super) fn umr(reader: &mut Reader<'_, '_>) {
     reader.reserved(Segment::UmrControl, at + 1, &umr.rsvd0);
     reader.reserved(Segment::UmrControl, at + 16, &umr.rsvd1);
     let Some((mkey, at)) = reader.take::<MkeySeg>(Segment::Mkey) else { return };
-    // Fields outside the mask do not count; libmlx5 leaves them as they were when windows are bound.
+    // Fields outside the mask do not count; libmlx5 leaves them as they were when windows are
+    // bound.
     reader.unused(Segment::Mkey, at + 1, &[mkey.reserved1]);
     reader.unused(Segment::Mkey, at + 36, &mkey.reserved3);
     reader.unused(Segment::Mkey, at + 56, &mkey.reserved4);
@@ -88,7 +89,7 @@ pub(super) fn tag_matching(reader: &mut Reader<'_, '_>) {
     }
 }
 
-/// A copy by the card.
+/// A copy by the HCA.
 pub(super) fn copy(reader: &mut Reader<'_, '_>) {
     let Some((copy, at)) = reader.take::<MmoDma>(Segment::Copy) else { return };
     if copy.control.get() != 0 {
@@ -103,8 +104,8 @@ pub(super) fn copy(reader: &mut Reader<'_, '_>) {
     reader.end();
 }
 
-/// What a queue waits for, or which it releases. WAIT has more forms in other drivers (DPDK waits for
-/// a time so), which have a modifier.
+/// Checks the queue that a WQE waits for or releases. WAIT has more forms in other drivers, with a
+/// modifier (DPDK waits for a time in this way).
 pub(super) fn queue(reader: &mut Reader<'_, '_>) {
     if reader.opcode == opcode::WAIT && reader.modifier != 0 {
         return;

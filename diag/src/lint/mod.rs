@@ -1,14 +1,14 @@
-//! Checks of send queues: WQEs as they lie in a ring, against what is known of the queue.
+//! Checks of send queues: the WQEs in a ring, against known facts about the queue.
 //!
-//! [`Facts`] say what is known: transport, size of the ring, limits, capabilities. What is not known is
-//! not checked. A [`Lint`] goes over WQEs in the order of posting and reports each [`Finding`]: which
-//! WQE, which segment, at which byte, a typed [`Defect`] with what was expected and what was found, and
-//! the cure. A defect is what no card executes as it was meant; what a card executes, and nobody
-//! means, is only [suspicious](Severity::Suspicious).
+//! [`Facts`] are transport, size of the ring, limits, capabilities. Unknown facts are not checked.
+//! A [`Lint`] checks WQEs in the order of posting and reports each [`Finding`]: the WQE, the
+//! segment, the byte, a typed [`Defect`] with the expected and the found value, and the cure. A
+//! defect is a WQE that no HCA executes as intended. A WQE that an HCA executes, but that is hardly
+//! intended, is only [suspicious](Severity::Suspicious).
 //!
-//! The bytes come from anywhere: a ring in memory, a dump, a recording. Any bytes are taken, nothing
-//! panics, nothing allocates. `facts` is what is known, `defect` the table of all that is looked for,
-//! `queue` what concerns one WQE after the other, `wqe`, `data` and `keys` the segments of one.
+//! The bytes may come from a ring in memory, a dump or a recording. Any bytes are accepted. It does
+//! not panic and does not allocate. `facts` has the facts, `defect` the table of all defects,
+//! `queue` the checks across WQEs, and `wqe`, `data` and `keys` those of the segments of one WQE.
 //!
 //! ```
 //! use mlx5_diag::lint::{Facts, Lint, Transport};
@@ -23,7 +23,7 @@
 //! assert_eq!(found[0].defect.name(), "size-zero");
 //! ```
 //!
-//! The driver's feature `lint` has every send queue go over what was written before it rings.
+//! The driver's feature `lint` makes every send queue check its new WQEs before it rings.
 
 mod data;
 mod defect;

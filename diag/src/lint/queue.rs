@@ -1,4 +1,4 @@
-//! What concerns a queue, one WQE after the other: indices, sizes, completions, doorbells.
+//! Checks across the WQEs of a queue: indices, sizes, completions, doorbells.
 
 use mlx5_sys::wqe::{MAX_DS, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
@@ -12,7 +12,8 @@ const LONGEST: u32 = (MAX_DS as u32).div_ceil(UNITS);
 
 /// Goes over a send queue's WQEs in the order of posting.
 ///
-/// Small, and copied freely: a copy that went over WQEs that are not posted after all is thrown away.
+/// Small, and copied freely: a copy that went over WQEs that are not posted after all is thrown
+/// away.
 #[derive(Clone, Copy, Debug)]
 pub struct Lint {
     facts: Facts,
@@ -28,11 +29,11 @@ pub struct Lint {
     last: Option<u64>,
 }
 
-/// Where WQEs lie.
+/// The memory of a ring's WQEs.
 pub trait Blocks {
     /// Size of the ring in blocks, a power of two.
     fn count(&self) -> u32;
-    /// The block at a counter.
+    /// Returns the block at a counter.
     fn block(&self, counter: u16) -> [u8; WQEBB_SIZE];
 }
 
@@ -93,7 +94,7 @@ impl Lint {
         Lint { next: Some(next), ..Lint::new(facts) }
     }
 
-    /// What is known of the queue.
+    /// Returns the known facts about the queue.
     pub const fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -111,8 +112,8 @@ impl Lint {
         }
     }
 
-    /// Goes over the next WQE: its bytes, contiguous from the ctrl segment on; what is behind its own
-    /// size is ignored. Returns its size in blocks, at least 1.
+    /// Goes over the next WQE: its bytes, contiguous from the ctrl segment on; what is behind its
+    /// own size is ignored. Returns its size in blocks, at least 1.
     pub fn wqe(&mut self, bytes: &[u8], report: &mut dyn FnMut(Finding)) -> u32 {
         let Some(first) = bytes.first_chunk::<SEGMENT_SIZE>() else {
             let wqe = self.next.unwrap_or(0);
@@ -197,12 +198,13 @@ impl Lint {
         self.next = Some(counter.wrapping_add(blocks as u16));
     }
 
-    /// Goes over a ring: all of its bytes, from the next WQE on, or, where that is not known, from the
-    /// first block on. With what the doorbell record says (its send counter, modulo 2^16), up to there;
-    /// else as far as WQEs with the right indices follow each other. Returns how many WQEs it saw.
+    /// Goes over a ring: all of its bytes, from the next WQE on, or, where that is not known, from
+    /// the first block on. With what the doorbell record says (its send counter, modulo 2^16), up
+    /// to there; else as far as WQEs with the right indices follow each other. Returns how many
+    /// WQEs it saw.
     ///
-    /// Each WQE begins where the one before ends, by its size. Inline data is never taken for WQEs, and
-    /// neither are the bytes behind a WQE in its last block, which are of an earlier lap.
+    /// Each WQE begins where the one before ends, by its size. Inline data is never taken for WQEs,
+    /// and neither are the bytes behind a WQE in its last block, which are of an earlier lap.
     ///
     /// A ring has a power of two of 64-byte blocks; bytes beyond the largest such size are ignored.
     pub fn ring(
@@ -219,7 +221,7 @@ impl Lint {
         self.span(&ring, record, report)
     }
 
-    /// As [`ring`](Self::ring), of a ring anywhere.
+    /// Checks WQEs like [`ring`](Self::ring), in a ring from any source.
     fn span(
         &mut self,
         ring: &impl Blocks,
@@ -303,12 +305,12 @@ impl Lint {
         wqes
     }
 
-    /// The first block of a WQE that is not its own, if its size (ds) takes other WQEs in. `left`
-    /// blocks were written from `counter` on.
+    /// Returns the first block of a WQE that is not its own, if its size (ds) takes other WQEs in.
+    /// `left` blocks were written from `counter` on.
     ///
-    /// Looks only at blocks that begin with a data segment: inline data, operands and the entries of
-    /// keys are anybody's bytes. And a data segment is taken for a ctrl segment only if WQEs without a
-    /// finding follow each other from there to the end of this one.
+    /// Looks only at blocks that begin with a data segment: inline data, operands and the entries
+    /// of keys are anybody's bytes. And a data segment is taken for a ctrl segment only if WQEs
+    /// without a finding follow each other from there to the end of this one.
     fn swallowed(&self, ring: &impl Blocks, counter: u16, ctrl: Ctrl, left: u32) -> Option<u32> {
         let blocks = ctrl.ds.div_ceil(UNITS);
         if blocks < 2 || blocks > left {
@@ -382,7 +384,7 @@ impl Lint {
         }
     }
 
-    /// Whether a WQE of this queue begins at a counter, by its ctrl segment.
+    /// Returns whether a WQE of this queue begins at a counter, by its ctrl segment.
     fn begins(&self, ring: &impl Blocks, counter: u16) -> bool {
         let ctrl = ctrl_at(ring, counter);
         ctrl.index == counter
@@ -412,8 +414,8 @@ impl Lint {
         }
     }
 
-    /// Checks what was stored to the doorbell register after the last WQE: eight bytes as they lie in
-    /// memory, as a big-endian number.
+    /// Checks what was stored to the doorbell register after the last WQE: eight bytes as they lie
+    /// in memory, as a big-endian number.
     pub fn doorbell(&self, stored: u64, report: &mut dyn FnMut(Finding)) {
         let Some(expected) = self.last.filter(|expected| *expected != stored) else { return };
         let wqe = (expected >> 40) as u16;

@@ -1,4 +1,5 @@
-//! Each defect, seeded in a ring that is right otherwise, is found by its name, and nothing else is.
+//! Each defect, seeded in a ring that is right otherwise, is found by its name, and nothing else
+//! is.
 
 use std::collections::BTreeSet;
 
@@ -353,7 +354,8 @@ fn without_a_record_what_is_written_ends_where_indices_do() {
     assert_eq!(lint.ring(&[0; 1024], None, &mut |finding| panic!("{finding}")), 0);
 }
 
-/// A SEND or WRITE of inline data, of which each block but the first begins as a WQE of this queue does.
+/// A SEND or WRITE of inline data, of which each block but the first begins as a WQE of this queue
+/// does.
 fn disguised(ring: &mut Ring, opcode: u8, length: u32, ds: u8) {
     let mut body: Vec<u8> = Vec::new();
     if opcode == opcode::RDMA_WRITE {

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::facts::Capabilities;
 use super::{Defect, Facts, Finding, Segment, Transport, data, keys};
 
-/// What a ctrl segment says.
+/// The contents of a ctrl segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ctrl {
     /// Its first eight bytes, as a number.
@@ -45,13 +45,13 @@ impl Ctrl {
         }
     }
 
-    /// Whether it asks for a CQE in any case.
+    /// Returns whether it asks for a CQE in any case.
     pub(super) fn is_signaled(&self) -> bool {
         // Both modes that do have this bit.
         self.flags & CE_MASK & CE_ALWAYS != 0
     }
 
-    /// The fence mode.
+    /// Returns the fence mode.
     pub(super) fn fence(&self) -> u8 {
         (self.flags & FENCE_MASK) >> 5
     }
@@ -88,7 +88,7 @@ impl<'a> Reader<'a, '_> {
         self.at
     }
 
-    /// What is left of the WQE.
+    /// Returns the rest of the WQE.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
@@ -144,7 +144,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// As [`reserved`](Self::reserved), of bytes that no card looks at.
+    /// Checks bytes like [`reserved`](Self::reserved), for bytes that HCAs ignore.
     pub(super) fn unused(&mut self, segment: Segment, at: usize, bytes: &[u8]) {
         if let Some(first) = bytes.iter().position(|byte| *byte != 0).filter(|_| self.facts.strict)
         {
@@ -206,7 +206,7 @@ pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) -> u1
     reader.listed
 }
 
-/// What the ctrl segment says beside opcode, index, number and size.
+/// Checks the ctrl segment except opcode, index, number and size.
 fn check_ctrl(reader: &mut Reader<'_, '_>, ctrl: &Ctrl) {
     let dci = reader.facts.transport == Transport::Dci;
     let at = Segment::Ctrl;
@@ -315,7 +315,7 @@ fn body(reader: &mut Reader<'_, '_>) -> Option<()> {
             data::atomic(reader, bytes, size);
         }
         // What follows the ctrl segment of a NOP is only room; of the others nothing is published
-        // that would hold for every card.
+        // that would hold for every HCA.
         _ => {}
     }
     Some(())

@@ -8,17 +8,17 @@ use super::{names, number};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortCounters {
-    /// Of the port (`counters`): what every process and the kernel sent and received. Data counts in
-    /// words of four bytes.
+    /// Counters of the port (`counters`): what all processes and the kernel sent and received. Data
+    /// counts in words of four bytes.
     pub port: Vec<(String, u64)>,
-    /// Of the transport (`hw_counters`): retries, NAKs and the like.
+    /// Counters of the transport (`hw_counters`): retries, NAKs and the like.
     pub transport: Vec<(String, u64)>,
 }
 
 impl PortCounters {
-    /// The counters of port `port` of the device whose folder of the class `infiniband` is `device`.
-    /// Opens some dozens of files; the kernel asks the HCA for many of them. Empty where the kernel
-    /// shows none.
+    /// The counters of port `port` of the device whose folder of the class `infiniband` is
+    /// `device`. Opens some dozens of files; the kernel asks the HCA for many of them. Empty where
+    /// the kernel shows none.
     pub fn read(device: &Path, port: u8) -> PortCounters {
         port_counters(&device.join(format!("ports/{port}")))
     }

@@ -1,7 +1,7 @@
-//! What the kernel tells of a card's place in the machine, by files: the PCI function with its link and
-//! the slot's ([`PciFunction`]), the memory and processors that are near it, its interrupts, the
-//! network interface behind a GID ([`Interface`]), and the counters of a port. Reading takes
-//! microseconds and opens files; what a kernel does not tell is `None` or empty.
+//! An HCA's place in the machine, from sysfs: the PCI function with its link and the slot's
+//! ([`PciFunction`]), the near memory and processors, its interrupts, the network interface behind
+//! a GID ([`Interface`]), and the counters of a port. Reading takes microseconds and opens files.
+//! Values that a kernel does not report are `None` or empty.
 
 mod counters;
 mod net;

@@ -16,8 +16,8 @@ pub struct Interface {
     pub index: u32,
     /// Whether it is up and has a link.
     pub up: bool,
-    /// Its MTU in bytes, from which the RoCE MTU follows: the largest of 256 … 4096 that is below it
-    /// less headers.
+    /// Its MTU in bytes, from which the RoCE MTU follows: the largest of 256 … 4096 that is below
+    /// it less headers.
     pub mtu: Option<u32>,
     /// Its Ethernet address, as the kernel prints it.
     pub mac: Option<String>,
@@ -53,8 +53,8 @@ impl Interface {
         Interface::named(unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().ok()?)
     }
 
-    /// The network interface behind entry `index` of the GID table of port `port` of the device whose
-    /// folder of the class `infiniband` is `device`; for kernels that do not say its number.
+    /// The network interface behind entry `index` of the GID table of port `port` of the device
+    /// whose folder of the class `infiniband` is `device`; for kernels that do not say its number.
     pub fn of_gid(device: &Path, port: u8, index: u32) -> Option<Interface> {
         Interface::named(&text(device.join(format!("ports/{port}/gid_attrs/ndevs/{index}")))?)
     }

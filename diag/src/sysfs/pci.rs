@@ -21,8 +21,8 @@ pub struct PciLink {
 }
 
 impl PciLink {
-    /// From what sysfs says: `16.0 GT/s PCIe`, or `16 GT/s` in older kernels, and the number of lanes.
-    /// `None` where either is unknown, as in many virtual machines.
+    /// From what sysfs says: `16.0 GT/s PCIe`, or `16 GT/s` in older kernels, and the number of
+    /// lanes. `None` where either is unknown, as in many virtual machines.
     fn parse(speed: &str, width: &str) -> Option<PciLink> {
         let (rate, unit) = speed.split_once(' ')?;
         let (whole, tenths) = rate.split_once('.').unwrap_or((rate, "0"));
@@ -33,9 +33,9 @@ impl PciLink {
         unit.starts_with("GT/s").then_some(PciLink { lane_mts, lanes })
     }
 
-    /// What it carries one way in Mbit/s, after the line's encoding (8 of 10 bits up to 5 GT/s, 128 of
-    /// 130 up to 32, 242 of 256 bytes of a flit at 64) and before headers of packets, which take a
-    /// tenth of it or more.
+    /// Returns the bandwidth of one direction in Mbit/s. The line's encoding is subtracted (8 of 10
+    /// bits up to 5 GT/s, 128 of 130 up to 32, 242 of 256 bytes of a flit at 64). Packet headers,
+    /// which take a tenth or more, are not.
     pub fn mbps(&self) -> u32 {
         let lane = u64::from(self.lane_mts);
         let lane = match self.lane_mts {
@@ -46,7 +46,7 @@ impl PciLink {
         u32::try_from(lane * u64::from(self.lanes)).unwrap_or(u32::MAX)
     }
 
-    /// What a link between this and another can do.
+    /// Returns the fastest link that both this and another support.
     pub fn common(&self, other: &PciLink) -> PciLink {
         PciLink { lane_mts: self.lane_mts.min(other.lane_mts), lanes: self.lanes.min(other.lanes) }
     }
@@ -60,7 +60,8 @@ impl fmt::Display for PciLink {
 }
 
 impl PciFunction {
-    /// The one that a device's folder of the class `infiniband` leads to; `None` where there is none.
+    /// The one that a device's folder of the class `infiniband` leads to; `None` where there is
+    /// none.
     pub fn of(device: &Path) -> Option<PciFunction> {
         let folder = device.join("device").canonicalize().ok()?;
         PciFunction::at(folder)
@@ -74,23 +75,23 @@ impl PciFunction {
         address.then_some(PciFunction { folder })
     }
 
-    /// Its folder.
+    /// Returns its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its address: `0000:3b:00.0`.
+    /// Returns its address: `0000:3b:00.0`.
     pub fn address(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// How its link runs now.
+    /// Returns how its link runs now.
     pub fn link(&self) -> Option<PciLink> {
         self.link_of("current")
     }
 
-    /// How its link could run at most.
+    /// Returns how its link could run at most.
     pub fn link_limit(&self) -> Option<PciLink> {
         self.link_of("max")
     }
@@ -100,13 +101,13 @@ impl PciFunction {
         PciLink::parse(&read("speed")?, &read("width")?)
     }
 
-    /// The port that it is plugged into: a root port's or a switch's function. `None` if it is part of
-    /// the root complex, or the machine is a virtual one that shows none.
+    /// Returns the port that it is plugged into: a root port's or a switch's function. `None` if it
+    /// is part of the root complex, or the machine is a virtual one that shows none.
     pub fn slot(&self) -> Option<PciFunction> {
         PciFunction::at(self.folder.parent()?.to_owned())
     }
 
-    /// The driver that is bound to it.
+    /// Returns the driver that is bound to it.
     pub fn driver(&self) -> Option<String> {
         let driver = std::fs::read_link(self.folder.join("driver")).ok()?;
         Some(driver.file_name()?.to_string_lossy().into_owned())
@@ -121,22 +122,23 @@ impl PciFunction {
         Some((id("vendor")?, id("device")?))
     }
 
-    /// Whether it is a virtual function of another.
+    /// Returns whether it is a virtual function of another.
     pub fn is_virtual(&self) -> bool {
         self.folder.join("physfn").exists()
     }
 
-    /// The NUMA node whose memory is near; `None` on machines with one, or where it is not told.
+    /// Returns the NUMA node whose memory is near; `None` on machines with one, or where it is not
+    /// told.
     pub fn numa_node(&self) -> Option<u32> {
         number(self.folder.join("numa_node"))
     }
 
-    /// The processors that are near, as the kernel lists them: `0-7,16-23`.
+    /// Returns the processors that are near, as the kernel lists them: `0-7,16-23`.
     pub fn local_cpus(&self) -> Option<String> {
         text(self.folder.join("local_cpulist"))
     }
 
-    /// Its interrupts (MSI-X) by number.
+    /// Returns its interrupts (MSI-X) by number.
     pub fn interrupts(&self) -> Vec<u32> {
         let names = names(self.folder.join("msi_irqs"));
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -144,7 +146,7 @@ impl PciFunction {
         numbers
     }
 
-    /// Its network interfaces by name.
+    /// Returns its network interfaces by name.
     pub fn interfaces(&self) -> Vec<String> {
         names(self.folder.join("net"))
     }

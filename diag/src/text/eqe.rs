@@ -11,13 +11,14 @@ use super::{EventKind, Hex};
 pub struct Eqe<'a>(pub &'a [u8; eqe::SIZE]);
 
 impl Eqe<'_> {
-    /// What happened.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         EventKind::from_number(eqe::EVENT_TYPE.get(self.0) as u16)
     }
 
-    /// The number of the queue that it is of: a CQ's of completions and CQ errors, else a queue
-    /// pair's, receive queue's or target's. `None` of a port's events, and of kinds without a name.
+    /// Returns the number of the queue that it is of: a CQ's of completions and CQ errors, else a
+    /// queue pair's, receive queue's or target's. `None` of a port's events, and of kinds without a
+    /// name.
     pub fn queue(&self) -> Option<u32> {
         let data = &self.0[eqe::EVENT_DATA.bytes()];
         let field = match eqe::EVENT_TYPE.get(self.0) as u8 {
@@ -31,7 +32,7 @@ impl Eqe<'_> {
     }
 }
 
-/// What became of a port (`device.h`, `MLX5_PORT_CHANGE_SUBTYPE_*`).
+/// Returns the change of a port (`device.h`, `MLX5_PORT_CHANGE_SUBTYPE_*`).
 fn port_change(subtype: u8) -> Option<&'static str> {
     Some(match subtype {
         1 => "down",

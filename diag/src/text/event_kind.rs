@@ -6,7 +6,7 @@ use mlx5_sys::ifc::event_type;
 
 /// A type of event (`MLX5_EVENT_TYPE_*` of Linux's `device.h`).
 ///
-/// Which of them a card has to subscribe to is in its capabilities, in the group of events.
+/// Which of them an HCA has to subscribe to is in its capabilities, in the group of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "`explanation` says what each means")]
@@ -122,7 +122,7 @@ const KINDS: [(EventKind, u8, &str, &str); 16] = [
 ];
 
 impl EventKind {
-    /// Its number.
+    /// Returns its number.
     pub fn number(self) -> u16 {
         match self {
             EventKind::Other(number) => number,
@@ -136,12 +136,13 @@ impl EventKind {
         row.map_or(EventKind::Other(number), |row| row.0)
     }
 
-    /// Its name in Linux, without `MLX5_EVENT_TYPE_`; `None` of those that this crate does not know.
+    /// Returns its name in Linux, without `MLX5_EVENT_TYPE_`; `None` for kinds that this crate does
+    /// not know.
     pub fn name(self) -> Option<&'static str> {
         KINDS.iter().find(|row| row.0 == self).map(|row| row.2)
     }
 
-    /// What it means.
+    /// Returns its meaning.
     pub fn explanation(self) -> Option<&'static str> {
         KINDS.iter().find(|row| row.0 == self).map(|row| row.3)
     }

@@ -1,9 +1,9 @@
-//! What the card sees, as text.
+//! WQEs, CQEs, EQEs and doorbell records as text.
 //!
-//! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`Eqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
-//! `Display`: one line per segment. Any bytes print; what makes no sense is shown in hex and said
-//! to be wrong, and nothing panics. [`Structure`] does the same for commands and contexts, by the
-//! names of their fields.
+//! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`Eqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and
+//! implement `Display`: one line per segment. Any bytes print without a panic: invalid ones are
+//! printed in hex and marked. [`Structure`] does the same for commands and contexts, by the names
+//! of their fields.
 
 mod cqe;
 mod eqe;

@@ -6,14 +6,14 @@ use mlx5_sys::ifc::{Field, Layout};
 
 use super::{Hex, words};
 
-/// A structure of the card's, by the names of its fields: a command, a reply, or a context.
+/// A structure of the HCA's, by the names of its fields: a command, a reply, or a context.
 ///
 /// A line each, those of nested structures with the name of that before. Values that are enumerated
 /// come with their meaning. Fields that are zero are left out unless they mean something; the
 /// alternate form (`{:#}`) has them all. What the bytes are too short for is said to be missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Structure<'a> {
-    /// What it is.
+    /// The layout.
     pub layout: &'static Layout,
     /// Its bytes, big-endian.
     pub bytes: &'a [u8],
@@ -22,15 +22,15 @@ pub struct Structure<'a> {
 /// A field of a [`Structure`], with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructureField<'a> {
-    /// Where it lies, and its names.
+    /// The place and the names of the field.
     pub field: Field,
-    /// What is there.
+    /// The value of the field.
     pub value: FieldValue<'a>,
-    /// What a number means, where its values are enumerated and this one is known.
+    /// The meaning of a number, if its values are enumerated and this one is known.
     pub meaning: Option<&'static str>,
 }
 
-/// What is in a field.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue<'a> {
     /// A number, of a field of at most 64 bits.
@@ -44,7 +44,8 @@ pub enum FieldValue<'a> {
 }
 
 impl<'a> Structure<'a> {
-    /// Its fields in the order of the header, those of nested structures in the place of these.
+    /// Returns its fields in the order of the header, those of nested structures in the place of
+    /// these.
     ///
     /// A list of open length of which no byte is there is left out.
     pub fn fields(&self) -> Vec<StructureField<'a>> {
@@ -97,7 +98,7 @@ impl<'a> Structure<'a> {
         Some(StructureField { field, value, meaning })
     }
 
-    /// Whether a field says something: it is not zero, or its zero has a meaning.
+    /// Returns whether a field says something: it is not zero, or its zero has a meaning.
     pub fn says(&self, entry: &StructureField<'_>) -> bool {
         entry.meaning.is_some()
             || match entry.value {

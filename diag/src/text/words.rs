@@ -1,4 +1,4 @@
-//! What the values of enumerated fields mean, from `mlx5_ifc.h` and `qp.h` in Linux 6.1.
+//! Meanings of the values of enumerated fields, from `mlx5_ifc.h` and `qp.h` in Linux 6.1.
 
 use mlx5_sys::ifc::Layout;
 
@@ -106,7 +106,7 @@ const FIELDS: &[(&str, &str, Words)] = &[
     ("rx_hash_field_select", "L4_PROT_TYPE", L4),
 ];
 
-/// What a value of a field means, where its values are enumerated and this one is known.
+/// Returns the meaning of a field's value, if its values are enumerated and this one is known.
 pub(super) fn of(layout: &Layout, field: &str, value: u64) -> Option<&'static str> {
     let (_, _, words) = FIELDS.iter().find(|(of, name, _)| *of == layout.name && *name == field)?;
     words.iter().find(|(number, _)| *number == value).map(|(_, word)| *word)

@@ -17,7 +17,7 @@ layouts! {
         rsvd4: [u8; 8] = 4;
         /// RSS hash of the packet.
         rss_hash_result: U32 = 12;
-        /// What the hash was made of.
+        /// The header fields that the hash covers.
         rss_hash_type: u8 = 16;
         /// Path bits of the destination LID.
         ml_path: u8 = 17, __bindgen_anon_1.__bindgen_anon_1.ml_path;
@@ -48,7 +48,7 @@ layouts! {
         /// Length of the message in bytes, of a striding receive queue see [`MPRQ_FILLER`]; of a
         /// compressed block's title the number of mini CQEs.
         byte_cnt: U32 = 44, byte_cnt;
-        /// The card's clock, or wall clock time.
+        /// The HCA's clock, or wall clock time.
         timestamp: U64 = 48, timestamp;
         /// Requester: opcode of the WQE in bits 31–24. Always: QP number in 23–0.
         sop_drop_qpn: U32 = 56, sop_drop_qpn;
@@ -77,8 +77,9 @@ layouts! {
         srqn_uidx: U32 = 32, srqn;
         /// Reserved.
         rsvd1: [u8; 16] = 36;
-        /// The hardware's own code for the cause, where it was the hardware that failed the request.
-        /// This and the next are UCX's `uct_ib_mlx5_err_cqe_t` and DPDK's `mlx5_error_cqe`.
+        /// The hardware's own code for the cause, where it was the hardware that failed the
+        /// request. This and the next are UCX's `uct_ib_mlx5_err_cqe_t` and DPDK's
+        /// `mlx5_error_cqe`.
         hw_err_synd: u8 = 52;
         /// Which part of the hardware it was, in bits 7–4.
         hw_synd_type: u8 = 53;
@@ -131,7 +132,7 @@ layouts! {
     TagMatchingCqe 20 = mlx5_tm_cqe {
         /// [`TM_SUCCESS`] or 0.
         success: U32 = 0, success;
-        /// The card's count of unexpected messages.
+        /// The HCA's count of unexpected messages.
         hw_phase_cnt: U16 = 4, hw_phase_cnt;
         /// Reserved.
         rsvd0: [u8; 12] = 6, rsvd0;
@@ -139,13 +140,13 @@ layouts! {
         padding: [u8; 2] = 18;
     }
 
-    /// Header of a tag-matching message, which the card scatters to the first 16 bytes of the CQE.
+    /// Header of a tag-matching message, which the HCA scatters to the first 16 bytes of the CQE.
     TagMatchingHeader 16 = ibv_tmh {
         /// `enum ibv_tmh_op`: 0 no tag, 1 rendezvous, 2 fin, 3 eager.
         opcode: u8 = 0, opcode;
         /// Zero.
         reserved: [u8; 3] = 1, reserved;
-        /// Opaque to the card.
+        /// Opaque to the HCA.
         app_ctx: U32 = 4, app_ctx;
         /// The tag.
         tag: U64 = 8, tag;
@@ -163,12 +164,12 @@ impl Cqe64 {
         self.op_own >> FORMAT_SHIFT & 3
     }
 
-    /// Whether the sender asked for a solicited event.
+    /// Returns whether the sender asked for a solicited event.
     pub const fn solicited(&self) -> bool {
         self.op_own & SOLICITED != 0
     }
 
-    /// The owner bit.
+    /// Returns the owner bit.
     pub const fn owner(&self) -> u8 {
         self.op_own & OWNER_MASK
     }

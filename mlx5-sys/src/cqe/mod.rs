@@ -1,7 +1,7 @@
 //! Completion queue elements, and the constants in them.
 //!
 //! A CQE is 64 bytes, or 64 bytes of data followed by those 64. [`Cqe64::op_own`] is its last byte
-//! and the only one that may be read before the ownership test has passed: the card writes it
+//! and the only one that may be read before the ownership test has passed: the HCA writes it
 //! last. A CQE whose opcode is [`opcode::REQ_ERR`] or [`opcode::RESP_ERR`] is read as an
 //! [`ErrorCqe`]; one whose format is [`FORMAT_COMPRESSED`] is followed by slots of
 //! [`MiniCqe`]s.

@@ -17,7 +17,8 @@ constants! {
     RESIZE_CQ: u8 = 5, MLX5_CQE_RESIZE_CQ;
     /// Tag matching without a packet.
     NO_PACKET: u8 = 6, MLX5_CQE_NO_PACKET;
-    /// A signature error of a memory key, read as a [`SignatureErrorCqe`](super::SignatureErrorCqe).
+    /// A signature error of a memory key, read as a
+    /// [`SignatureErrorCqe`](super::SignatureErrorCqe).
     SIG_ERR: u8 = 12, MLX5_CQE_SIG_ERR;
     /// A send WQE failed, read as an [`ErrorCqe`](super::ErrorCqe).
     REQ_ERR: u8 = 13, MLX5_CQE_REQ_ERR;

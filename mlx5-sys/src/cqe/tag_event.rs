@@ -1,4 +1,4 @@
-//! What CQEs about the matching of tags report: `app_op`. rdma-core `providers/mlx5/cq.c`,
+//! Events of tag matching in CQEs: `app_op`. rdma-core `providers/mlx5/cq.c`,
 //! `MLX5_CQE_APP_OP_TM_*`.
 
 use crate::layout::constants;

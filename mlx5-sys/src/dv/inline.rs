@@ -47,7 +47,7 @@ pub unsafe fn mlx5dv_mkey_check(mkey: *mut mlx5dv_mkey, err_info: *mut mlx5dv_mk
     unsafe { _mlx5dv_mkey_check(mkey, err_info, size_of::<mlx5dv_mkey_err>()) }
 }
 
-/// Asks for a port's place in the card's switch. Returns 0 or an `errno`.
+/// Asks for a port's place in the HCA's switch. Returns 0 or an `errno`.
 ///
 /// # Safety
 /// `context` is open, `info` is writable and its `flags` say what is asked for.
@@ -61,7 +61,7 @@ pub unsafe fn mlx5dv_query_port(
     unsafe { _mlx5dv_query_port(context, port_num, info, size_of::<mlx5_ib_uapi_query_port>()) }
 }
 
-/// Nanoseconds of the system's clock for a CQE's timestamp, by a reading of the card's clock that
+/// Nanoseconds of the system's clock for a CQE's timestamp, by a reading of the HCA's clock that
 /// is at most half a round of its counter away.
 #[inline]
 pub fn mlx5dv_ts_to_ns(clock_info: &mlx5dv_clock_info, device_timestamp: u64) -> u64 {

@@ -47,7 +47,7 @@ pub struct ibv_tmh {
     pub opcode: u8,
     /// Zero.
     pub reserved: [u8; 3],
-    /// Opaque to the card; big-endian.
+    /// Opaque to the HCA; big-endian.
     pub app_ctx: u32,
     /// The tag; big-endian.
     pub tag: u64,

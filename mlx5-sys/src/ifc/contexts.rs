@@ -1,4 +1,4 @@
-//! Contexts the card keeps: QP, CQ, EQ, mkey, and the address vectors inside them.
+//! Contexts the HCA keeps: QP, CQ, EQ, mkey, and the address vectors inside them.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.

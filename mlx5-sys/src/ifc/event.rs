@@ -1,4 +1,4 @@
-//! Events: what the card writes to an event queue.
+//! Events: what the HCA writes to an event queue.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero. What

@@ -50,9 +50,9 @@ pub struct Layout {
 /// A field of a layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Where it lies, and its name.
+    /// The place and the name of the field.
     pub field: Field,
-    /// What lies in it, if that is a structure.
+    /// The layout of a nested structure, if the field is one.
     pub nested: Option<&'static Layout>,
 }
 
@@ -78,7 +78,7 @@ impl Layout {
         leaves
     }
 
-    /// The field of that name, in upper case.
+    /// Returns the field of that name, in upper case.
     pub fn field(&self, name: &str) -> Option<Field> {
         self.members.iter().map(|member| member.field).find(|field| field.name() == Some(name))
     }
@@ -140,20 +140,20 @@ impl Field {
         Self { bit: outer.bit + self.bit, width: self.width, names }
     }
 
-    /// Its name in upper case, where it has one.
+    /// Returns its name in upper case, where it has one.
     pub const fn name(self) -> Option<&'static str> {
         let name = self.names[DEPTH - 1];
         if name.is_empty() { None } else { Some(name) }
     }
 
-    /// Its name in lower case after those of the structures that it lies in, with dots between:
-    /// `qpc.primary_address_path.sl`. One without a name is named by where it lies.
+    /// Returns its name in lower case after those of the structures that it lies in, with dots
+    /// between: `qpc.primary_address_path.sl`. One without a name is named by where it lies.
     pub fn path(self) -> impl core::fmt::Display {
         Path(self)
     }
 
-    /// The field itself if it has at most 64 bits; else pieces of that width, the last perhaps
-    /// narrower.
+    /// Returns the field itself if it has at most 64 bits; else pieces of that width, the last
+    /// perhaps narrower.
     pub fn words(self) -> impl Iterator<Item = Field> {
         (0..self.width).step_by(64).map(move |start| Self {
             bit: self.bit + start,
@@ -172,7 +172,7 @@ impl Field {
         self.width
     }
 
-    /// The bytes this field covers, for byte-aligned fields such as nested structures.
+    /// Returns the bytes this field covers, for byte-aligned fields such as nested structures.
     ///
     /// # Panics
     /// If the field does not start and end on a byte.

@@ -241,7 +241,8 @@ mod tests {
         }
         for opcode in 0..=u16::MAX {
             let name = name(opcode).unwrap_or("");
-            // What a command does is its first word, or the move between states that it begins with.
+            // What a command does is its first word, or the move between states that it begins
+            // with.
             let verb = name.trim_start_matches("FPGA_").split('_').next().unwrap_or("");
             let asks = matches!(verb, "QUERY" | "GET" | "NOP");
             assert_eq!(is_query(opcode), asks, "{name} ({opcode:#x})");

@@ -1,5 +1,5 @@
-//! Commands on everything queues stand on: CQ, EQ, mkey, PD, UAR, transport domain; and on multicast
-//! groups.
+//! Commands on everything queues stand on: CQ, EQ, mkey, PD, UAR, transport domain; and on
+//! multicast groups.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.

@@ -1,11 +1,12 @@
-//! Receive queues that queue pairs share: RMP, XRC SRQ and the SRQ of old, and the WQ context inside.
+//! Receive queues that queue pairs share: RMP, XRC SRQ and the SRQ of old, and the WQ context
+//! inside.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
-//! `dbr_umem_id`, `wq_umem_id` and `wq_umem_offset` of `wq` are named so by DPDK (`mlx5_prm.h`). Of an
-//! XRC SRQ no public header names them: `dbr_umem_id` is the reserved dword behind the one with
-//! `dbr_umem_valid`, as in `cqc` and `wq`, and what the command has in front of `xrc_srq_umem_valid`
-//! is as long as in CREATE_CQ and CREATE_QP.
+//! `dbr_umem_id`, `wq_umem_id` and `wq_umem_offset` of `wq` are named so by DPDK (`mlx5_prm.h`). Of
+//! an XRC SRQ no public header names them: `dbr_umem_id` is the reserved dword behind the one with
+//! `dbr_umem_valid`, as in `cqc` and `wq`, and what the command has in front of
+//! `xrc_srq_umem_valid` is as long as in CREATE_CQ and CREATE_QP.
 
 use super::layout;
 

@@ -15,7 +15,7 @@ macro_rules! statuses {
             }
         }
 
-        /// What a status means.
+        /// Returns the meaning of a status.
         pub const fn words(status: u8) -> Option<&'static str> {
             match status {
                 $($value => Some($words),)*

@@ -251,7 +251,7 @@ pub unsafe fn __ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_de
     unsafe { ibv_get_device_list(num_devices) }
 }
 
-/// What C calls `ibv_query_port`: fills all of `port_attr`. Returns 0 or an `errno`.
+/// `ibv_query_port` of C: fills all of `port_attr`. Returns 0 or an `errno`.
 ///
 /// # Safety
 /// `context` is open, `port_attr` is writable.
@@ -280,13 +280,13 @@ fn has_optional_access(access: c_uint) -> bool {
     access & ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0 != 0
 }
 
-/// What C calls `ibv_reg_mr`. `is_access_const` not 0 allows the older call of the kernel where
-/// `access` does not need the newer.
+/// `ibv_reg_mr` of C. `is_access_const` not 0 allows the older kernel call where `access` does not
+/// need the newer.
 ///
 /// # Safety
 /// - `pd` is alive.
-/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
-///   HCA writes there under `access`.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts
+///   what the HCA writes there under `access`.
 #[inline]
 pub unsafe fn __ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -305,12 +305,13 @@ pub unsafe fn __ibv_reg_mr(
     }
 }
 
-/// What C calls `ibv_reg_mr_iova`; see [`__ibv_reg_mr`].
+/// `ibv_reg_mr_iova` of C; see [`__ibv_reg_mr`].
 ///
 /// # Safety
 /// - `pd` is alive.
-/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
-///   HCA writes there under `access`. `iova` is the address that WQEs and peers use for `addr`.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts
+///   what the HCA writes there under `access`. `iova` is the address that WQEs and peers use for
+///   `addr`.
 #[inline]
 pub unsafe fn __ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -388,7 +389,8 @@ pub unsafe fn ibv_create_srq_ex(
     let typed = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0;
     let plain = mask == pd || mask == pd | typed && kind == ibv_srq_type::IBV_SRQT_BASIC;
     if plain {
-        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain
+        // ones.
         return Some(unsafe { ibv_create_srq((*srq_init_attr_ex).pd, srq_init_attr_ex.cast()) });
     }
     let Some(table) = verbs_get_ctx_op!(context, create_srq_ex) else {
@@ -433,7 +435,8 @@ pub unsafe fn ibv_create_qp_ex(
     // SAFETY: the caller gives valid attributes.
     let mask = unsafe { (*qp_init_attr_ex).comp_mask };
     if mask == ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 {
-        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain
+        // ones.
         return Some(unsafe { ibv_create_qp((*qp_init_attr_ex).pd, qp_init_attr_ex.cast()) });
     }
     let Some(table) = verbs_get_ctx_op!(context, create_qp_ex) else {
@@ -487,8 +490,8 @@ pub unsafe fn ibv_create_wq(
     let Some(table) = verbs_get_ctx_op!(context, create_wq) else {
         return fail(EOPNOTSUPP);
     };
-    // SAFETY: the table was found with this member set. A WQ that is not null is new and nobody
-    // else's, and libibverbs expects these members to be set here.
+    // SAFETY: the table was found with this member set. A WQ that is not null is new and has no
+    // other user, and libibverbs expects these members to be set here.
     unsafe {
         let wq = (*table).create_wq.expect("create_wq")(context, wq_init_attr);
         if !wq.is_null() {

@@ -1,4 +1,4 @@
-//! What `verbs.h` has and rdma-sys has not.
+//! Items of `verbs.h` that rdma-sys lacks.
 
 use libc::c_int;
 

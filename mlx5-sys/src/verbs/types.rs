@@ -37,7 +37,7 @@ c_types! {
         global: ibv_gid_global_t,
     }
 
-    /// What an asynchronous event is about; `event_type` says which member counts.
+    /// The source of an asynchronous event; `event_type` says which member is valid.
     union ibv_async_event_element_t {
         /// Events of CQs.
         cq: *mut ibv_cq,
@@ -53,9 +53,9 @@ c_types! {
 
     /// `struct ibv_async_event`
     struct ibv_async_event {
-        /// What the event is about.
+        /// The source of the event.
         element: ibv_async_event_element_t,
-        /// What has happened.
+        /// The kind of the event.
         event_type: ibv_event_type,
     }
 
@@ -73,7 +73,7 @@ c_types! {
         wr_id: u64,
         /// Success or the error; if it is an error, only `wr_id`, `qp_num` and `vendor_err` count.
         status: ibv_wc_status::Type,
-        /// What was completed.
+        /// The operation that was completed.
         opcode: ibv_wc_opcode::Type,
         /// The vendor's own code of the error.
         vendor_err: u32,
@@ -144,7 +144,7 @@ c_types! {
         mw_access_flags: c_uint,
     }
 
-    /// Of RDMA reads and writes.
+    /// Operands of RDMA reads and writes.
     #[derive(Clone, Copy)]
     struct rdma_t {
         /// Remote address.
@@ -153,7 +153,7 @@ c_types! {
         rkey: u32,
     }
 
-    /// Of atomics.
+    /// Operands of atomics.
     #[derive(Clone, Copy)]
     struct atomic_t {
         /// Remote address, a multiple of 8.
@@ -166,7 +166,7 @@ c_types! {
         rkey: u32,
     }
 
-    /// Of sends on UD.
+    /// Destination of sends on UD.
     #[derive(Clone, Copy)]
     struct ud_t {
         /// The way to the destination.
@@ -177,7 +177,7 @@ c_types! {
         remote_qkey: u32,
     }
 
-    /// What an operation adds to a request.
+    /// The operands of an operation.
     union wr_t {
         /// RDMA reads and writes.
         rdma: rdma_t,
@@ -187,31 +187,31 @@ c_types! {
         ud: ud_t,
     }
 
-    /// Of requests on XRC.
+    /// Destination of requests on XRC.
     #[derive(Clone, Copy)]
     struct xrc_t {
         /// The destination's SRQ number.
         remote_srqn: u32,
     }
 
-    /// What a transport adds to a request.
+    /// The destination of a request, by transport.
     union qp_type_t {
         /// XRC.
         xrc: xrc_t,
     }
 
-    /// Of binds.
+    /// Operands of binds.
     #[derive(Clone, Copy)]
     struct bind_mw_t {
         /// The window.
         mw: *mut ibv_mw,
-        /// Its key to be.
+        /// Its new key.
         rkey: u32,
-        /// What it opens.
+        /// The memory that it opens.
         bind_info: ibv_mw_bind_info,
     }
 
-    /// Of TCP segmentation.
+    /// Operands of TCP segmentation.
     #[derive(Clone, Copy)]
     struct tso_t {
         /// The packets' header.
@@ -222,7 +222,7 @@ c_types! {
         mss: u16,
     }
 
-    /// What a bind or TCP segmentation adds to a request.
+    /// The operands of a bind or of TCP segmentation.
     union bind_mw_tso_union_t {
         /// A bind.
         bind_mw: bind_mw_t,
@@ -294,7 +294,7 @@ c_types! {
         tm: tm_t,
     }
 
-    /// What every flow specification starts with.
+    /// The common start of every flow specification.
     #[derive(Clone, Copy)]
     struct hdr_t {
         /// Which specification it is.

@@ -13,7 +13,7 @@ layouts! {
         rsvd0: [u8; 3] = 1, rsvd0;
         /// Size of the translation that follows, in 16-byte units.
         klm_octowords: U16 = 4, klm_octowords;
-        /// Where in the key's translation the new one starts, or, without
+        /// The place in the key's translation where the new one starts, or, without
         /// [`UMR_TRANSLATION_OFFSET`], the size of the BSF that follows in 16-byte units.
         offset_or_bsf_octowords: U16 = 6, __bindgen_anon_1.bsf_octowords;
         /// `MKEY_MASK_*`: the fields of the [`MkeySeg`] that count.
@@ -173,9 +173,9 @@ constants! {
     ACCESS_REMOTE_WRITE: u8 = 1 << 5, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
     /// Remote reads may use the key.
     ACCESS_REMOTE_READ: u8 = 1 << 4, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ;
-    /// The card may write for this side.
+    /// The HCA may write for this side.
     ACCESS_LOCAL_WRITE: u8 = 1 << 3, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE;
-    /// The card may read for this side.
+    /// The HCA may read for this side.
     ACCESS_LOCAL_READ: u8 = 1 << 2, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ;
     /// Bit of [`MkeySeg::flags_pd`]: the key has a BSF. rdma-core `providers/mlx5/wqe.h`.
     MKEY_BSF_ENABLE: u32 = 1 << 30;

@@ -40,9 +40,9 @@ layouts! {
         compare: U64 = 8, compare;
     }
 
-    /// What [`WAIT`](super::opcode::WAIT) waits for, or how far [`SEND_EN`](super::opcode::SEND_EN)
-    /// lets a queue run. DPDK `mlx5_prm.h`, `mlx5_wqe_qseg`; Mellanox OFED's libmlx5,
-    /// `mlx5_wqe_wait_en_seg`.
+    /// The operand of [`WAIT`](super::opcode::WAIT), which waits for a queue, and of
+    /// [`SEND_EN`](super::opcode::SEND_EN), which lets a queue run up to an index. DPDK
+    /// `mlx5_prm.h`, `mlx5_wqe_qseg`; Mellanox OFED's libmlx5, `mlx5_wqe_wait_en_seg`.
     QueueSeg 16 {
         /// Zero.
         reserved: U64 = 0;
@@ -164,7 +164,7 @@ layouts! {
     }
 
     /// What follows the ctrl segment of a memory copy by [`MMO`](super::opcode::MMO): where the
-    /// card keeps its notes, source, destination. rdma-core `providers/mlx5/wqe.h`,
+    /// HCA keeps its notes, source, destination. rdma-core `providers/mlx5/wqe.h`,
     /// `mlx5_mmo_wqe`.
     MmoDma 48 {
         /// Zero.
@@ -184,8 +184,8 @@ constants! {
     /// Bit of [`AvSeg::grh_gid_fl`] on InfiniBand: the message carries a GRH. Reserved, and 0, on
     /// RoCE, whose messages always do. rdma-core `providers/mlx5/verbs.c`, `mlx5_create_ah`.
     GRH_PRESENT: u32 = 1 << 30;
-    /// The card fills in the IP header's checksum.
+    /// The HCA fills in the IP header's checksum.
     ETH_L3_CSUM: u8 = 1 << 6, MLX5_ETH_WQE_L3_CSUM;
-    /// The card fills in the TCP or UDP checksum.
+    /// The HCA fills in the TCP or UDP checksum.
     ETH_L4_CSUM: u8 = 1 << 7, MLX5_ETH_WQE_L4_CSUM;
 }

@@ -2,8 +2,8 @@
 //! translation in a UMR.
 //!
 //! Neither structure is in an installed header. Both are laid out as rdma-core has them
-//! (`providers/mlx5/wqe.h`: `mlx5_bsf`, `mlx5_bsf_inl`, `mlx5_crypto_bsf`), the first as Linux does,
-//! too (`include/linux/mlx5/qp.h`: `mlx5_bsf`, `mlx5_bsf_inl`), and the second as SPDK does
+//! (`providers/mlx5/wqe.h`: `mlx5_bsf`, `mlx5_bsf_inl`, `mlx5_crypto_bsf`), the first as Linux
+//! does, too (`include/linux/mlx5/qp.h`: `mlx5_bsf`, `mlx5_bsf_inl`), and the second as SPDK does
 //! (`lib/mlx5/mlx5_umr.c`: `mlx5_crypto_bsf_seg`).
 
 use zerocopy::big_endian::{U16, U32};
@@ -11,7 +11,7 @@ use zerocopy::big_endian::{U16, U32};
 use crate::layout::{constants, layouts};
 
 layouts! {
-    /// What blocks of a T10-DIF domain are to have.
+    /// The expected contents of blocks of a T10-DIF domain.
     BsfInline 16 {
         /// [`BSF_INLINE_VALID`] and [`BSF_REFRESH_DIF`].
         vld_refresh: U16 = 0;
@@ -49,7 +49,7 @@ layouts! {
         wire_bfs_psv: U32 = 8;
         /// Memory: the same.
         memory_bfs_psv: U32 = 12;
-        /// Of signatures over all of a transaction: zero.
+        /// For signatures over a whole transaction: zero.
         extended: [u8; 16] = 16;
         /// Wire, where it has T10-DIF.
         wire_inline: BsfInline = 32;
@@ -61,7 +61,7 @@ layouts! {
     CryptoBsf 64 {
         /// Size of this segment in bits 7–6, type ([`BSF_TYPE_CRYPTO`]) in the low ones.
         size_type: u8 = 0;
-        /// Where it is encrypted, and whether before its signature: `ENCRYPTED_*`.
+        /// The side that is encrypted, and whether before its signature: `ENCRYPTED_*`.
         enc_order: u8 = 1;
         /// Zero.
         rsvd0: u8 = 2;
@@ -125,9 +125,9 @@ constants! {
     BFS_CRC32C: u8 = 0x40;
     /// CRC64-XP10.
     BFS_CRC64_XP10: u8 = 0x50;
-    /// Of CRCs: the format repeats, block by block.
+    /// For CRCs: the format repeats, block by block.
     BFS_CRC_REPEAT: u8 = 2;
-    /// Of CRCs: they start from zeroes.
+    /// For CRCs: they start from zeroes.
     BFS_CRC_SEED_ZERO: u8 = 1;
     /// Bits of a PSV's index.
     BSF_PSV_MASK: u32 = 0xff_ffff;

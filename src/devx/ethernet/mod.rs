@@ -1,9 +1,9 @@
-//! Queues of Ethernet made by command, and what leads frames to and from them.
+//! Ethernet queues made by command, and their steering objects.
 //!
-//! A send queue ([`Sq`]) sends by an interface ([`Tis`]); a receive queue ([`Rq`]) gets the frames
-//! that a [`Tir`] leads to it, alone or as one of a table ([`Rqt`]) among which a hash spreads them. A
-//! [`verbs::Flow`](crate::verbs::Flow) says which frames go to a TIR. `queue` is what both queues have
-//! in common.
+//! A send queue ([`Sq`]) sends through an interface ([`Tis`]). A receive queue ([`Rq`]) gets the
+//! packets that a [`Tir`] steers to it, directly or through a table ([`Rqt`]) among whose queues a
+//! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR. `queue`
+//! has the common parts of both queues.
 
 mod queue;
 mod rq;

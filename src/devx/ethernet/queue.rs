@@ -1,4 +1,4 @@
-//! What send and receive queues of Ethernet have in common: memory, state, and who writes to them.
+//! Common parts of Ethernet send and receive queues: memory, state, and claims.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ const RST: u64 = 0;
 const RDY: u64 = 1;
 const ERR: u64 = 3;
 
-/// A queue, and what it stands on.
+/// A queue, with the objects it depends on.
 pub(super) struct Queue {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     object: Option<Object>,
     number: u32,
     kind: WorkQueue,
     claims: Claims,
-    /// Set when it is destroyed, so that it completes nothing any more.
+    /// Set when the queue is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
     cq: (CqObject, Arc<dyn CqOwner>),
-    /// Where it lies, longer than the card knows it.
+    /// The memory of the queue, released after the HCA has destroyed the queue.
     memory: Memory,
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // A queue that the HCA does not destroy stays until its context is closed.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
 
-/// The fields of a WQ that say where it lies.
+/// Returns the fields of a WQ that give the place of its memory.
 pub(super) fn places(memory: &Memory) -> [(Field, u64); 6] {
     let umem = |part: &Part| u64::from(part.umem());
     [
@@ -57,7 +57,7 @@ pub(super) fn places(memory: &Memory) -> [(Field, u64); 6] {
 }
 
 impl Queue {
-    /// A queue that was just made, made ready.
+    /// Makes a newly created queue ready.
     pub(super) fn new(
         object: Object,
         number: u32,
@@ -68,7 +68,7 @@ impl Queue {
         let (claims, destroyed) = (Claims::default(), Arc::default());
         let object = Some(object);
         let queue = Queue { object, number, kind, claims, destroyed, cq, memory };
-        // SAFETY: nobody else has the queue yet.
+        // SAFETY: no other code has the queue yet.
         unsafe { queue.modify(RST, RDY)? };
         Ok(queue)
     }
@@ -93,7 +93,7 @@ impl Queue {
         self.object().context()
     }
 
-    /// The whole context, as the card shows it.
+    /// Returns the whole context, as the HCA shows it.
     pub(super) fn query(&self) -> Result<Vec<u8>> {
         let (command, at) = match self.kind {
             WorkQueue::Send => (
@@ -123,8 +123,8 @@ impl Queue {
     /// Moves the queue from one state to another.
     ///
     /// # Safety
-    /// If one of them is RST: the queue's claims are reserved, or nobody else has the queue yet, so
-    /// that no queue of this crate posts to it.
+    /// If one of the states is RST, no queue of this crate posts to the queue: its claims are
+    /// reserved, or no other code has the queue yet.
     unsafe fn modify(&self, from: u64, to: u64) -> Result<()> {
         let command = match self.kind {
             WorkQueue::Send => Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE)
@@ -136,16 +136,16 @@ impl Queue {
                 .set(modify_rq_in::RQ_STATE, from)
                 .set(rqc::STATE.within(modify_rq_in::CTX), to),
         };
-        // SAFETY: the state is all that changes, and no queue of this crate posts to one that goes
-        // through RST, as the caller guarantees.
+        // SAFETY: only the state changes. The caller guarantees that no queue of this crate posts
+        // to a queue that goes through RST.
         unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
-    /// Starts anew from wherever it is: through reset, with nothing posted.
+    /// Restarts the queue from any state, through RST, with nothing posted.
     pub(super) fn restart(&self) -> Result<()> {
         let reserved = self.claims.reserve()?;
-        // SAFETY: the claims are reserved until the end of this block. In RST the card does not look
-        // at the record.
+        // SAFETY: the claims are reserved until the end of this block. In RST the HCA does not read
+        // the doorbell record.
         unsafe {
             if self.code()? == RDY {
                 self.modify(RDY, ERR)?;
@@ -160,7 +160,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Fails unless it is ready.
+    /// Checks that the queue is ready.
     pub(super) fn require_ready(&self) -> Result<(), QueueError> {
         let found = self.state()?;
         let ready = ibv_qp_state::IBV_QPS_RTS;

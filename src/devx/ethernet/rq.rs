@@ -1,4 +1,4 @@
-//! Receive queues of Ethernet.
+//! Ethernet receive queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::verbs::{Context, DomainId, Error, Result, WorkQueue};
 
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
-/// Most WQEs of a ring, which 16-bit counters go around.
+/// The most WQEs of a ring: 16-bit counters wrap around it.
 const MOST: u32 = 1 << 15;
-/// State that `MODIFY_RQ` names, `MLX5_RQC_STATE_RDY`.
+/// The state RDY in `MODIFY_RQ`, `MLX5_RQC_STATE_RDY`.
 const RDY: u64 = 1;
 
-/// A receive queue for frames of Ethernet made by command (`CREATE_RQ`), ready to receive what a
-/// [`Tir`](super::Tir) leads to it.
+/// An Ethernet receive queue made by command (`CREATE_RQ`), ready to receive. A [`Tir`](super::Tir)
+/// steers packets to it.
 ///
-/// [`FrameReceives`](crate::ring::FrameReceives) posts to it, with the CQ that it completes on, as to
-/// a queue pair of raw packets, of which it is one half.
+/// [`FrameReceives`](crate::ring::FrameReceives) posts to it, and polls its CQ, as for a raw packet
+/// queue pair.
 ///
-/// Clones are cheap and name the same queue, which goes when the last of them, and the last that
-/// leads to it, is gone.
+/// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
+/// object that steers to it, are dropped.
 #[derive(Clone)]
 pub struct Rq {
     queue: Arc<Queue>,
-    /// Its protection domain, which the queue's object keeps.
+    /// Its protection domain, which the queue's object keeps alive.
     pd: DomainId,
     entries: u32,
     stride: u32,
 }
 
-/// What a receive queue is to be like, see [`Rq::builder`].
+/// Builder for [`Rq`], see [`Rq::builder`].
 #[must_use = "nothing is made before build"]
 pub struct RqBuilder<'a> {
     pd: &'a dyn Domain,
@@ -58,8 +58,8 @@ pub struct RqBuilder<'a> {
 }
 
 impl Rq {
-    /// A queue that completes on a CQ of either making, which should be its own: 64 receives of one
-    /// piece, which leaves VLAN tags in frames.
+    /// Creates a builder for a queue that completes on a CQ made by verbs or by command, which no
+    /// other queue should use. Default: 64 receives of one SGE; VLAN tags stay in packets.
     pub fn builder<'a>(pd: &'a dyn Domain, cq: &'a dyn CompletionSource) -> RqBuilder<'a> {
         RqBuilder {
             pd,
@@ -74,24 +74,24 @@ impl Rq {
         }
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.queue.number()
     }
 
-    /// Receives that it holds: a power of two, at least what was asked for.
+    /// Returns how many receives it holds: a power of two, at least what was asked for.
     pub fn max_wr(&self) -> u32 {
         self.entries
     }
 
-    /// Pieces of memory of a receive.
+    /// Returns the number of scatter/gather entries of a receive.
     pub fn max_sge(&self) -> u32 {
         self.stride / SEGMENT_SIZE as u32
     }
 
-    /// Has it count in another set from now on, or in none. One call into the kernel.
+    /// Sets the counters that the queue uses from now on, or none. One call into the kernel.
     ///
-    /// The set must outlive that: while the queue names it, it refuses to go.
+    /// The counters must outlive that use: they cannot be freed while the queue names them.
     ///
     /// # Errors
     /// [`Error::NoCapability`], those of [`Object::modify`].
@@ -110,21 +110,21 @@ impl Rq {
             .set(modify_rq_in::MODIFY_BITMASK, COUNTER_SET)
             .set(rqc::STATE.within(modify_rq_in::CTX), RDY)
             .set(rqc::COUNTER_SET_ID.within(modify_rq_in::CTX), number);
-        // SAFETY: the queue stays in RDY, and the only field that is selected names its counters,
-        // which the card does not let go while they are named.
+        // SAFETY: the queue stays in RDY. The only selected field names its counters, which the HCA
+        // does not free while they are named.
         unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
-    /// Takes it through reset to ready, after it has failed: what was posted is gone. The
-    /// [`FrameReceives`](crate::ring::FrameReceives) made of it must be gone before.
+    /// Takes a failed queue through RESET to ready, and discards what was posted. Drop the
+    /// [`FrameReceives`](crate::ring::FrameReceives) that uses it before.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while it is not, those of [`Object::modify`].
+    /// [`Error::QueueInUse`] while a `FrameReceives` uses it, those of [`Object::modify`].
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
 
-    /// Its context as the card shows it, laid out as [`rqc`](super::super::ifc::rqc). One call into
+    /// Returns its context from the HCA, laid out as [`rqc`](super::super::ifc::rqc). One call into
     /// the kernel.
     ///
     /// # Errors
@@ -133,69 +133,71 @@ impl Rq {
         self.queue.query()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.queue.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.queue.object()
     }
 }
 
 impl RqBuilder<'_> {
-    /// Receives that it holds at least.
+    /// Sets how many receives it holds at least.
     pub fn max_wr(mut self, receives: u32) -> Self {
         self.max_wr = receives;
         self
     }
 
-    /// Pieces of memory of a receive.
+    /// Sets the number of scatter/gather entries of a receive.
     pub fn max_sge(mut self, pieces: u32) -> Self {
         self.max_sge = pieces;
         self
     }
 
-    /// What completions carry for the program, 24 bits. Default: zero.
+    /// Sets the user index in its completions, 24 bits. Default: zero.
     pub fn user_index(mut self, index: u32) -> Self {
         self.user_index = index;
         self
     }
 
-    /// Has VLAN tags taken out of frames and told in completions.
+    /// Removes VLAN tags from packets and reports them in completions.
     pub fn strip_vlan(mut self, strip: bool) -> Self {
         self.strip_vlan = strip;
         self
     }
 
-    /// The set of counters that counts what is lost for want of a receive. It keeps the set.
+    /// Sets the counters for packets that are lost because no receive is posted. The queue keeps
+    /// them.
     pub fn counters(mut self, counters: &QueueCounters) -> Self {
         self.counters = Some(counters.clone());
         self
     }
 
-    /// Where its ring lies: `offset` bytes into a umem, a multiple of 4096. If not called, in one of
-    /// its own.
+    /// Puts its ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
+    /// umem of its own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
         self.ring = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
-    /// called, in a umem of its own.
+    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
+    /// called, the record has a umem of its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
         self.record = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Makes the queue, ready to receive. Two or three calls into the kernel, and those for its
-    /// memory.
+    /// Creates the queue, ready to receive. Two or three calls into the kernel, besides those for
+    /// its memory.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for what no ring holds, or a place that is not to be had;
-    /// [`Error::NoCapability`] on a port that is none of Ethernet; [`Error::Call`] with the memory lock
-    /// limit named; those of [`Command::create`].
+    /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
+    ///   misaligned or out of range.
+    /// - [`Error::NoCapability`] on a port that is not Ethernet.
+    /// - [`Error::Call`] with the memory lock limit named; those of [`Command::create`].
     pub fn build(self) -> Result<Rq> {
         let context = self.pd.context();
         context.capabilities().require_at_least(
@@ -217,7 +219,7 @@ impl RqBuilder<'_> {
         let stride = pieces * SEGMENT_SIZE as u32;
         let bytes = entries as usize * stride as usize;
         let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: the places were just taken, and no queue is there yet.
+        // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         let cq = self.cq.completions()?;
         let set = self.counters.as_ref().map_or(0, QueueCounters::number);
@@ -241,8 +243,8 @@ impl RqBuilder<'_> {
             .fields(inner, ring)
             .fields(inner, places(&memory))
             .reply(create_rq_out::SIZE);
-        // SAFETY: ring and record are parts of umems that nothing else may take while the queue holds
-        // them. It keeps all that it names: domain, counters and CQ.
+        // SAFETY: ring and doorbell record are parts of umems that no other user can take while the
+        // queue holds them. The queue keeps all that the command names: domain, counters and CQ.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.counters));
@@ -253,8 +255,8 @@ impl RqBuilder<'_> {
     }
 }
 
-// SAFETY: the owner keeps the parts of the umems that the queue lies in, which no other queue or key
-// gets meanwhile, and its CQ. The claim keeps other writers away and forbids `restart`.
+// SAFETY: the owner keeps the CQ and the queue's parts of umems, which no other queue or key can
+// take meanwhile. The claim keeps other writers away and forbids `restart`.
 unsafe impl Receives for Rq {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<Queue>::clone(&self.queue)

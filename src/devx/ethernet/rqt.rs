@@ -12,11 +12,11 @@ use super::super::{Command, Group, Object};
 use super::Rq;
 use crate::verbs::{Context, Error, Result};
 
-/// A table of receive queues (`CREATE_RQT`) among which a [`Tir`](super::Tir) spreads frames by a
-/// hash: a queue may stand in it several times. It keeps the queues that stand in it.
+/// A table of receive queues (`CREATE_RQT`) among which a [`Tir`](super::Tir) spreads packets by a
+/// hash. A queue may have several entries. The table keeps its queues.
 ///
-/// Clones are cheap and name the same table, which goes when the last of them, and the last TIR that
-/// leads to it, is gone.
+/// Clones are cheap and name the same table. It is destroyed after its last clone, and the last TIR
+/// that uses it, are dropped.
 #[derive(Clone)]
 pub struct Rqt {
     inner: Arc<RqtInner>,
@@ -26,17 +26,17 @@ struct RqtInner {
     object: Object,
     number: u32,
     room: usize,
-    /// Those that stand in it, freed after it.
+    /// The queues in the table, dropped after it.
     queues: Mutex<Vec<Rq>>,
 }
 
 impl Rqt {
-    /// A table of these queues, a power of two of them, with room for so many. One call into the
-    /// kernel.
+    /// Creates a table of `queues`, a power of two of them, with space for `room` entries. One call
+    /// into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more room than
-    /// the card has, those of [`Command::create`].
+    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more entries
+    /// than the HCA supports, those of [`Command::create`].
     pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
         check(queues, room)?;
         let context = queues[0].context();
@@ -57,21 +57,21 @@ impl Rqt {
         Ok(Rqt { inner: Arc::new(RqtInner { object, number, room, queues }) })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// Queues that it has room for.
+    /// Returns how many entries the table can have.
     pub fn room(&self) -> usize {
         self.inner.room
     }
 
-    /// Has it list other queues from now on, a power of two of them: frames go by the new list or by
-    /// the old one, none is lost between. One call into the kernel.
+    /// Replaces the queues in the table by others, a power of two of them. Packets follow the new
+    /// list or the old one; none is lost between. One call into the kernel.
     ///
     /// # Errors
-    /// As [`new`](Self::new), those of [`Object::modify`]; the list is as before then.
+    /// Those of [`new`](Self::new) and of [`Object::modify`]; the list is unchanged then.
     pub fn set(&self, queues: &[&Rq]) -> Result<()> {
         check(queues, self.inner.room)?;
         let mut listed_now = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,14 +79,14 @@ impl Rqt {
             .set(modify_rqt_in::RQTN, self.number())
             .set(rqt_bitmask::RQN_LIST.within(modify_rqt_in::BITMASK), 1u32);
         let command = listed(command, modify_rqt_in::CTX, queues);
-        // SAFETY: the table keeps the queues that it named and, from the next line on, those that it
-        // names now. No queue changes.
+        // SAFETY: the table keeps the queues it named before and, from the next line on, the queues
+        // it names now. No queue changes.
         unsafe { self.inner.object.modify(&command)? };
         *listed_now = queues.iter().map(|queue| (*queue).clone()).collect();
         Ok(())
     }
 
-    /// The numbers of the queues in it, as the card shows them. One call into the kernel.
+    /// Returns the numbers of its queues from the HCA. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -101,12 +101,12 @@ impl Rqt {
         Ok(list.take(size).map(|entry| rq_num::RQ_NUM.get(entry) as u32).collect())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.inner.object
     }

@@ -1,4 +1,4 @@
-//! Send queues of Ethernet.
+//! Ethernet send queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::wqe::Limits;
 
 /// 16-byte units of a block.
 const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
-/// Most blocks of a ring, which 16-bit counters go around.
+/// The most blocks of a ring: 16-bit counters wrap around it.
 const MOST: u32 = 1 << 15;
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
 
-/// A send queue for frames of Ethernet made by command (`CREATE_SQ`), ready to send.
+/// An Ethernet send queue made by command (`CREATE_SQ`), ready to send.
 ///
-/// [`SendQueue`](crate::ring::SendQueue) posts on it as on a queue pair of raw packets, of which it is
-/// one half. Completions call it by its [`number`](Self::number).
+/// [`SendQueue`](crate::ring::SendQueue) posts to it as to a raw packet queue pair. Completions
+/// name it by its [`number`](Self::number).
 pub struct Sq {
     queue: Arc<Queue>,
     blocks: u32,
@@ -41,7 +41,7 @@ pub struct Sq {
     uar: Uar,
 }
 
-/// What a send queue is to be like, see [`Sq::builder`].
+/// Builder for [`Sq`], see [`Sq::builder`].
 #[must_use = "nothing is made before build"]
 pub struct SqBuilder<'a> {
     pd: &'a dyn Domain,
@@ -57,8 +57,8 @@ pub struct SqBuilder<'a> {
 }
 
 impl Sq {
-    /// A queue that sends by an interface and completes on a CQ of either making: 64 requests of one
-    /// piece.
+    /// Creates a builder for a queue that sends through a TIS and completes on a CQ made by verbs
+    /// or by command. Default: 64 requests of one SGE.
     pub fn builder<'a>(
         pd: &'a dyn Domain,
         tis: &'a Tis,
@@ -78,36 +78,36 @@ impl Sq {
         }
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.queue.number()
     }
 
-    /// Requests of the largest size that it holds: at least what was asked for.
+    /// Returns how many requests of the largest size it holds: at least what was asked for.
     pub fn max_wr(&self) -> u32 {
         self.max_wr
     }
 
-    /// What a request may be.
+    /// Returns the limits of a request.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The register that it rings.
+    /// Returns the UAR that it rings.
     pub fn uar(&self) -> &Uar {
         &self.uar
     }
 
-    /// Takes it through reset to ready, after it has failed: what was posted is gone. The
-    /// [`SendQueue`](crate::ring::SendQueue) made of it must be gone before.
+    /// Takes a failed queue through RESET to ready, and discards what was posted. Drop the
+    /// [`SendQueue`](crate::ring::SendQueue) that uses it before.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while it is not, those of [`Object::modify`].
+    /// [`Error::QueueInUse`] while a `SendQueue` uses it, those of [`Object::modify`].
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
 
-    /// Its context as the card shows it, laid out as [`sqc`](super::super::ifc::sqc). One call into
+    /// Returns its context from the HCA, laid out as [`sqc`](super::super::ifc::sqc). One call into
     /// the kernel.
     ///
     /// # Errors
@@ -116,64 +116,64 @@ impl Sq {
         self.queue.query()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.queue.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.queue.object()
     }
 }
 
 impl SqBuilder<'_> {
-    /// Requests of the largest size that it holds at least.
+    /// Sets how many requests of the largest size it holds at least.
     pub fn max_wr(mut self, requests: u32) -> Self {
         self.max_wr = requests;
         self
     }
 
-    /// Pieces of memory of a request.
+    /// Sets the number of scatter/gather entries of a request.
     pub fn max_sge(mut self, pieces: u32) -> Self {
         self.max_sge = pieces;
         self
     }
 
-    /// Bytes of a frame that may be in the WQE, besides the first 18.
+    /// Sets how many bytes of a packet a WQE may carry inline, besides the first 18.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.max_inline = bytes;
         self
     }
 
-    /// What completions carry for the program, 24 bits. Default: zero.
+    /// Sets the user index in its completions, 24 bits. Default: zero.
     pub fn user_index(mut self, index: u32) -> Self {
         self.user_index = index;
         self
     }
 
-    /// The register that it rings. If not called, one of its own, of the first kind of
-    /// [`UarKind::ALL`] that is to be had.
+    /// Sets the UAR that it rings. If not called, it has one of its own, of the first kind of
+    /// [`UarKind::ALL`] that is available.
     pub fn uar(mut self, uar: &Uar) -> Self {
         self.uar = Some(uar.clone());
         self
     }
 
-    /// Where its ring lies: `offset` bytes into a umem, a multiple of 4096. If not called, in one of
-    /// its own.
+    /// Puts its ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
+    /// umem of its own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
         self.ring = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
-    /// called, in a umem of its own.
+    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
+    /// called, the record has a umem of its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
         self.record = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Blocks of the largest request, and of the ring.
+    /// Returns the blocks of the largest request, and of the ring.
     fn shape(&self) -> Result<(u32, u32)> {
         let before = RawPacket::UNITS_BEFORE_PAYLOAD;
         let inline = match self.max_inline {
@@ -203,13 +203,14 @@ impl SqBuilder<'_> {
         Ok((request, blocks))
     }
 
-    /// Makes the queue, ready to send. Two or three calls into the kernel, and those for its memory
-    /// and register.
+    /// Creates the queue, ready to send. Two or three calls into the kernel, besides those for its
+    /// memory and UAR.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for what no ring holds, or a place that is not to be had;
-    /// [`Error::NoCapability`] on a port that is none of Ethernet; [`Error::NoUar`]; [`Error::Call`]
-    /// with the memory lock limit named; those of [`Command::create`].
+    /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
+    ///   misaligned or out of range.
+    /// - [`Error::NoCapability`] on a port that is not Ethernet; [`Error::NoUar`].
+    /// - [`Error::Call`] with the memory lock limit named; those of [`Command::create`].
     pub fn build(self) -> Result<Sq> {
         let context = self.pd.context();
         let mode = context.capabilities().require_at_least(
@@ -225,7 +226,7 @@ impl SqBuilder<'_> {
         };
         let bytes = blocks as usize * WQEBB_SIZE;
         let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: the places were just taken, and no queue is there yet.
+        // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         let cq = self.cq.completions()?;
         // `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`, `MLX5_INLINE_MODE_L2`
@@ -252,8 +253,8 @@ impl SqBuilder<'_> {
             .fields(inner, ring)
             .fields(inner, places(&memory))
             .reply(create_sq_out::SIZE);
-        // SAFETY: ring and record are parts of umems that nothing else may take while the queue holds
-        // them. It keeps all that it names: domain, TIS, UAR and CQ.
+        // SAFETY: ring and doorbell record are parts of umems that no other user can take while the
+        // queue holds them. The queue keeps all that the command names: domain, TIS, UAR and CQ.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.tis.clone(), uar.clone()));
@@ -272,9 +273,8 @@ impl SqBuilder<'_> {
     }
 }
 
-// SAFETY: the owner keeps the parts of the umems that the queue lies in, which are taken, so that no
-// other queue of this crate lies there, and its register. The claim keeps other writers away, and
-// forbids a restart.
+// SAFETY: the owner keeps the UAR and the queue's parts of umems. The parts are taken, so no other
+// queue of this crate lies there. The claim keeps other writers away, and forbids a restart.
 unsafe impl Sends for Sq {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<Queue>::clone(&self.queue)

@@ -1,4 +1,4 @@
-//! What leads frames to receive queues.
+//! Transport interfaces for receiving (TIR).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,15 +16,16 @@ use crate::verbs::{Context, Error, Result};
 const INDIRECT: u64 = 1;
 /// `MLX5_RX_HASH_FN_TOEPLITZ`
 const TOEPLITZ: u64 = 2;
-/// Bytes of a hash's key, and where it is in the context (`tirc`, `rx_hash_toeplitz_key`).
+/// The size of a hash key in bytes, and its place in the context (`tirc`, `rx_hash_toeplitz_key`).
 const KEY: usize = 40;
 const KEY_AT: usize = 0x28;
 
-/// Transport interface, receive (`CREATE_TIR`): where frames go that a [`verbs::Flow`](crate::verbs::Flow)
-/// leads to it, to one receive queue or to those of a table, spread by a hash.
+/// A transport interface for receiving (`CREATE_TIR`). It steers the packets of a
+/// [`verbs::Flow`](crate::verbs::Flow) to one receive queue, or spreads them by a hash among those
+/// of a table.
 ///
-/// Clones are cheap and name the same interface, which goes when the last of them, and the last flow
-/// that leads to it, is gone.
+/// Clones are cheap and name the same interface. It is destroyed after its last clone, and the last
+/// flow that uses it, are dropped.
 #[derive(Clone)]
 pub struct Tir {
     inner: Arc<TirInner>,
@@ -33,11 +34,11 @@ pub struct Tir {
 struct TirInner {
     object: Object,
     number: u32,
-    /// The table that it leads to, freed after it.
+    /// The table that it steers to, dropped after it.
     table: Option<Mutex<Rqt>>,
 }
 
-/// By what of their headers frames are spread: those of one connection go to one queue.
+/// The header fields that the hash covers. The packets of one connection go to one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpreadBy {
     /// The addresses of IPv4.
@@ -55,7 +56,7 @@ pub enum SpreadBy {
 }
 
 impl SpreadBy {
-    /// `rx_hash_field_select`: version of IP, protocol, and which fields.
+    /// Returns the values of `rx_hash_field_select`: IP version, protocol, and the fields.
     fn fields(self) -> [(Field, u64); 3] {
         /// `MLX5_HASH_FIELD_SEL_{SRC_IP, DST_IP}`, `_{L4_SPORT, L4_DPORT}`
         const ADDRESSES: u64 = 0b0011;
@@ -76,7 +77,7 @@ impl SpreadBy {
     }
 }
 
-/// Sets how a hash spreads, in a command with the context at `at`.
+/// Sets the hash in a command with the context at `at`.
 fn spread(command: Command, at: Field, key: &[u8; KEY], by: SpreadBy) -> Command {
     let outer = tirc::RX_HASH_FIELD_SELECTOR_OUTER.within(at);
     let whole = Field::named("RX_HASH_TOEPLITZ_KEY", KEY_AT, 31, KEY * 8).within(at);
@@ -84,7 +85,7 @@ fn spread(command: Command, at: Field, key: &[u8; KEY], by: SpreadBy) -> Command
 }
 
 impl Tir {
-    /// Leads to one receive queue. One call into the kernel.
+    /// Creates a TIR that steers to one receive queue. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].
@@ -94,8 +95,8 @@ impl Tir {
         Self::make(domain, command, rq.clone(), None)
     }
 
-    /// Leads to the queues of a table, among which Toeplitz's hash with `key` spreads frames. All that
-    /// has no such headers goes to the first. One call into the kernel.
+    /// Creates a TIR that spreads packets among the queues of a table, by a Toeplitz hash with
+    /// `key`. Packets without such headers go to the first queue. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].
@@ -122,47 +123,47 @@ impl Tir {
         let command = command
             .set(tirc::TRANSPORT_DOMAIN.within(create_tir_in::CTX), domain.number())
             .reply(create_tir_out::SIZE);
-        // SAFETY: the TIR keeps what it names, its domain and a queue or table, and gives access to no
-        // memory itself.
+        // SAFETY: the TIR keeps what it names, its domain and a queue or table, and gives access to
+        // no memory itself.
         let mut object = unsafe { command.create(domain.context())? };
         object.keep((keep, domain.clone()));
         let number = object.reply().get(create_tir_out::TIRN) as u32;
         Ok(Tir { inner: Arc::new(TirInner { object, number, table }) })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// Has it lead to another table from now on. One call into the kernel.
+    /// Makes it steer to another table from now on. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] of one that leads to a queue alone, those of [`Object::modify`].
+    /// [`Error::Attribute`] for a TIR that steers to a single queue, those of [`Object::modify`].
     pub fn set_table(&self, table: &Rqt) -> Result<()> {
         let mut now = self.table()?.lock().unwrap_or_else(PoisonError::into_inner);
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
             .set(modify_tir_in::TIRN, self.number())
             .set(modify_tir_bitmask::INDIRECT_TABLE.within(modify_tir_in::BITMASK), 1u32)
             .set(tirc::INDIRECT_TABLE.within(modify_tir_in::CTX), table.number());
-        // SAFETY: the TIR keeps the table that it named and, from the next line on, the one that it
+        // SAFETY: the TIR keeps the table it named before and, from the next line on, the table it
         // names now. No queue changes.
         unsafe { self.inner.object.modify(&command)? };
         *now = table.clone();
         Ok(())
     }
 
-    /// Has it spread frames otherwise from now on. One call into the kernel.
+    /// Changes the hash from now on. One call into the kernel.
     ///
     /// # Errors
-    /// As [`set_table`](Self::set_table).
+    /// [`Error::Attribute`] for a TIR that steers to a single queue, those of [`Object::modify`].
     pub fn set_spread(&self, key: &[u8; KEY], by: SpreadBy) -> Result<()> {
         self.table()?;
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
             .set(modify_tir_in::TIRN, self.number())
             .set(modify_tir_bitmask::HASH.within(modify_tir_in::BITMASK), 1u32);
         let command = spread(command, modify_tir_in::CTX, key, by);
-        // SAFETY: the only field that is selected says how packets are hashed.
+        // SAFETY: the only selected field says how packets are hashed.
         unsafe { self.inner.object.modify(&command) }.map(|_| ())
     }
 
@@ -173,8 +174,8 @@ impl Tir {
         })
     }
 
-    /// Its context as the card shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
-    /// the kernel.
+    /// Returns its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One
+    /// call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -185,12 +186,12 @@ impl Tir {
         Ok(self.inner.object.query(&query)?.bytes(query_tir_out::TIR_CONTEXT).to_vec())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.inner.object
     }

@@ -1,4 +1,4 @@
-//! What send queues send by.
+//! Transport interfaces for sending (TIS).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use mlx5_sys::ifc::{
 use super::super::{Command, Object, TransportDomain};
 use crate::verbs::{Context, Error, Result};
 
-/// Transport interface, send (`CREATE_TIS`): what a send queue of Ethernet sends by.
+/// A transport interface for sending (`CREATE_TIS`), through which an Ethernet send queue sends.
 ///
-/// Clones are cheap and name the same interface, which goes when the last of them, and the last queue
-/// that sends by it, is gone.
+/// Clones are cheap and name the same interface. It is destroyed after its last clone, and the last
+/// queue that uses it, are dropped.
 #[derive(Clone)]
 pub struct Tis {
     object: Arc<Object>,
     number: u32,
 }
 
-/// Values of the priority's four bits, of which the upper three count.
+/// The number of priorities: the upper three of the priority's four bits count.
 const PRIORITIES: u8 = 8;
 
 impl Tis {
-    /// An interface of a transport domain, of priority 0. One call into the kernel.
+    /// Creates an interface of a transport domain, with priority 0. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].
@@ -40,12 +40,12 @@ impl Tis {
         Ok(Tis { object: Arc::new(object), number })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The priority, 0 to 7, of what is sent by it. One call into the kernel.
+    /// Returns the priority of its packets, 0 to 7. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -57,11 +57,11 @@ impl Tis {
         Ok((reply.get(tisc::PRIO.within(query_tis_out::TIS_CONTEXT)) >> 1) as u8)
     }
 
-    /// Sets the priority, 0 to 7 (Ethernet's, in VLAN tags and towards the queues of the port). One
+    /// Sets the priority, 0 to 7 (Ethernet's, in VLAN tags and for the queues of the port). One
     /// call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another, those of [`Object::modify`].
+    /// [`Error::Attribute`] for another value, those of [`Object::modify`].
     pub fn set_priority(&self, priority: u8) -> Result<()> {
         if priority >= PRIORITIES {
             let rule = "Ethernet has priorities 0 to 7";
@@ -72,16 +72,16 @@ impl Tis {
             .set(modify_tis_in::TISN, self.number)
             .set(modify_tis_bitmask::PRIO.within(modify_tis_in::BITMASK), 1u32)
             .set(field(tisc::PRIO), priority << 1);
-        // SAFETY: the only field that is selected is the priority of packets.
+        // SAFETY: the only selected field is the priority of packets.
         unsafe { self.object.modify(&command) }.map(|_| ())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }

@@ -12,7 +12,7 @@ use crate::devx::error::judge;
 use crate::ib::Guid;
 use crate::verbs::{Cause, Errno, Error, Result};
 
-/// A copy of a descriptor of another process: the device that it has open, to be asked.
+/// A copy of another process's descriptor of an opened device, for queries.
 #[derive(Debug)]
 pub struct ProcessDevice {
     fd: OwnedFd,
@@ -20,11 +20,11 @@ pub struct ProcessDevice {
     guid: Guid,
 }
 
-/// What the kernel tells of a memory region.
+/// What the kernel reports about a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {
-    /// Key of this side; the number of the card's key in its upper 24 bits.
+    /// The local key; its upper 24 bits are the number of the HCA's key.
     pub lkey: u32,
     /// Key for peers.
     pub rkey: u32,
@@ -43,7 +43,7 @@ mod object {
     pub const DEVX_OBJ: u16 = 0x1001;
 }
 
-/// Why a process may not be looked into.
+/// Returns why this process may not access another one.
 pub(super) fn why(errno: i32) -> Option<Cause> {
     Some(Cause::Known(match errno {
         libc::EPERM | libc::EACCES => {
@@ -59,12 +59,13 @@ pub(super) fn why(errno: i32) -> Option<Cause> {
 }
 
 impl OpenDevice {
-    /// Copies the descriptor, by which the device can be asked.
+    /// Copies the descriptor, to query the device.
     ///
     /// # Errors
-    /// [`Error::Call`], with the cause where the process may not be looked into; ENOTTY where the
-    /// descriptor is no RDMA device, and EINVAL where it is another driver's (`ib_uverbs_cmd_verbs` in
-    /// `drivers/infiniband/core/uverbs_ioctl.c` compares the driver's number).
+    /// [`Error::Call`], with the cause if this user may not access the process. ENOTTY: the
+    /// descriptor is not an RDMA device. EINVAL: the device has another driver
+    /// (`ib_uverbs_cmd_verbs` in `drivers/infiniband/core/uverbs_ioctl.c` compares the driver's
+    /// number).
     pub fn copy(&self) -> Result<ProcessDevice> {
         let failed = |call| {
             let error = Error::last(call);
@@ -93,23 +94,24 @@ impl OpenDevice {
 }
 
 impl ProcessDevice {
-    /// Where the copy is from.
+    /// Returns the process and the descriptor from which the copy was made.
     pub fn origin(&self) -> OpenDevice {
         self.from
     }
 
-    /// The device's GUID, by which it is found among [`devices`](crate::verbs::devices).
+    /// Returns the device's GUID, which finds it among [`devices`](crate::verbs::devices).
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// Asks by a firmware command about the object of a handle, which the command has to name.
+    /// Queries the object of a handle by a firmware command. The command has to name the object.
     ///
     /// # Errors
-    /// [`Error::Attribute`] if the opcode is none that only asks
-    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)); [`Error::Refused`] by the card;
-    /// [`Error::Withheld`] by the kernel: ENOENT or EINVAL where the handle is of another object, or
-    /// of none.
+    /// - [`Error::Attribute`] if the opcode is not a query
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)).
+    /// - [`Error::Refused`] by the HCA.
+    /// - [`Error::Withheld`] by the kernel: ENOENT or EINVAL if the handle belongs to another
+    ///   object, or to none.
     pub fn query(&self, handle: u32, command: &Command) -> Result<Reply> {
         command.check_query()?;
         let mut reply = vec![0; command.reply_size()];
@@ -123,11 +125,11 @@ impl ProcessDevice {
         Ok(Reply::new(reply))
     }
 
-    /// What the card knows of the object of a handle and a number: a queue pair
-    /// ([`opcode::CREATE_QP`]), a CQ and so on, by the command that makes such.
+    /// Returns the HCA's context of the object with a handle and a number, for example a queue pair
+    /// or a CQ. `made_by` is the opcode that creates such objects ([`opcode::CREATE_QP`]).
     ///
     /// # Errors
-    /// As [`query`](Self::query); [`Error::Attribute`] where no command asks for such an object.
+    /// Those of [`query`](Self::query); [`Error::Attribute`] if no command queries such an object.
     pub fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<ObjectContext> {
         let query = Query::of(made_by).ok_or_else(|| {
             Error::attribute("kind of object", format!("{made_by:#x}"), "no command asks about it")
@@ -135,10 +137,10 @@ impl ProcessDevice {
         Ok(query.context(&self.query(handle, &query.command(number))?))
     }
 
-    /// Whether the card may be asked here at all: whether the process opened the device with DevX.
-    /// Where it did not, the kernel refuses each command with EINVAL before it looks at its object
-    /// (`devx_get_uid` in `drivers/infiniband/hw/mlx5/devx.c`), as it refuses those that name another
-    /// object; so it is asked by one that names none, NOP.
+    /// Returns whether commands reach the HCA at all: whether the process opened the device with
+    /// DevX. If it did not, the kernel refuses each command with EINVAL before it looks at its
+    /// object (`devx_get_uid` in `drivers/infiniband/hw/mlx5/devx.c`). It answers commands that
+    /// name another object in the same way. So the check executes NOP, which names no object.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
@@ -152,20 +154,20 @@ impl ProcessDevice {
             .output(0x1001, &mut reply)
             .make(self.fd.as_fd());
         match made {
-            // The card itself refused it, so that it was asked.
+            // The HCA itself refused the command, so the command reached it.
             Err(Errno(libc::EREMOTEIO)) => Ok(true),
             made => there(made),
         }
     }
 
-    /// Whether a handle is of any object, of which it is asked what a wrong number answers: ENOENT
-    /// where there is none, EINVAL where there is one (`devx_is_valid_obj_id`). Tells the truth only
-    /// where [`takes_commands`](Self::takes_commands).
+    /// Returns whether a handle belongs to any object, by a query with a wrong number. The kernel
+    /// answers ENOENT if there is no object, EINVAL if there is one (`devx_is_valid_obj_id`). The
+    /// result is valid only where [`takes_commands`](Self::takes_commands) is true.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
     pub fn is_object(&self, handle: u32) -> Result<bool> {
-        /// No object has it: numbers have 24 bits.
+        /// No object has this number: numbers have 24 bits.
         const NOBODY: u32 = 0xff_ffff;
         match self.object_context(handle, opcode::CREATE_CQ, NOBODY) {
             Ok(_) | Err(Error::Refused(_)) => Ok(true),
@@ -180,7 +182,7 @@ impl ProcessDevice {
         }
     }
 
-    /// The keys of the memory region of a handle; `None` if it is none.
+    /// Returns the keys of the memory region of a handle; `None` if it is not a region.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
@@ -205,7 +207,7 @@ impl ProcessDevice {
         }))
     }
 
-    /// The number of the protection domain of a handle; `None` if it is none.
+    /// Returns the number of the protection domain of a handle; `None` if it is not a domain.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
@@ -218,17 +220,19 @@ impl ProcessDevice {
         Ok(there(made)?.then(|| u32::from_ne_bytes(number)))
     }
 
-    /// Whether a handle is of a queue pair that verbs made. The kernel does not say so of targets of
-    /// dynamic connections, which it lets nobody ask for all attributes (`mlx5_ib_dct_query_qp`).
+    /// Returns whether a handle belongs to a queue pair that verbs made. The kernel does not tell
+    /// for targets of dynamic connections: it refuses queries of all their attributes
+    /// (`mlx5_ib_dct_query_qp`).
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
     pub fn is_queue_pair(&self, handle: u32) -> Result<bool> {
         /// `IB_USER_VERBS_CMD_QUERY_QP`
         const QUERY_QP: u64 = 25;
-        /// `struct ib_uverbs_query_qp_resp`, with nothing of the driver's.
+        /// `struct ib_uverbs_query_qp_resp`, without driver data.
         const REPLY: usize = 128;
-        // The address of a response, which is passed otherwise; the handle; what is asked for: all.
+        // The address of a response, which is passed otherwise; the handle; the attribute mask:
+        // all.
         let mut query = [0; 16];
         query[8..12].copy_from_slice(&handle.to_ne_bytes());
         query[12..].copy_from_slice(&0x1f_ffffu32.to_ne_bytes());
@@ -236,7 +240,7 @@ impl ProcessDevice {
         there(self.invoke(QUERY_QP, &query, &mut reply))
     }
 
-    /// Whether a handle is of a shared receive queue that verbs made.
+    /// Returns whether a handle belongs to a shared receive queue that verbs made.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
@@ -262,7 +266,7 @@ impl ProcessDevice {
         Ok(Guid(u64::from_be_bytes(guid)))
     }
 
-    /// A request of the older kind (`UVERBS_METHOD_INVOKE_WRITE`).
+    /// Executes a command of the older interface (`UVERBS_METHOD_INVOKE_WRITE`).
     fn invoke(
         &self,
         number: u64,
@@ -277,7 +281,7 @@ impl ProcessDevice {
     }
 }
 
-/// Whether an object that was asked for is there; an error where the device is not.
+/// Returns whether the queried object exists; an error if the device does not.
 fn there(made: std::result::Result<(), Errno>) -> Result<bool> {
     match made {
         Ok(()) => Ok(true),
@@ -288,6 +292,6 @@ fn there(made: std::result::Result<(), Errno>) -> Result<bool> {
     }
 }
 
-/// The commands that make what queues are, by which their kinds are told apart.
+/// The commands that create shared receive queues. They tell the kinds apart.
 pub(super) const SHARED_RECEIVES: [u16; 4] =
     [opcode::CREATE_RMP, opcode::CREATE_XRC_SRQ, opcode::CREATE_XRQ, opcode::CREATE_SRQ];

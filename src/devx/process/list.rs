@@ -1,4 +1,4 @@
-//! Which processes have devices open.
+//! Processes that have devices open.
 
 use std::fs;
 use std::os::fd::RawFd;
@@ -28,12 +28,12 @@ pub struct OpenDevice {
     pub descriptor: RawFd,
 }
 
-/// The processes with open devices that this user may look into; not this one. Looks at each
-/// descriptor of each process, and copies those on the device's number, by which alone it is not sure
-/// that they are such.
+/// Returns the processes with open devices that this user may access, without this process. It
+/// looks at each descriptor of each process. It copies the descriptors that have the number of an
+/// RDMA device, because the number alone does not prove that they are RDMA devices.
 ///
 /// # Errors
-/// [`Error::Call`] where `/proc` cannot be read.
+/// [`Error::Call`] if `/proc` cannot be read.
 pub fn processes() -> Result<Vec<Process>> {
     let nodes = nodes();
     let mut found = Vec::new();
@@ -41,7 +41,7 @@ pub fn processes() -> Result<Vec<Process>> {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         if pid != std::process::id() {
-            // Others' processes are closed, and processes end.
+            // Processes of other users cannot be read, and processes end meanwhile.
             found.extend(look(pid, &nodes).ok().filter(|process| !process.devices.is_empty()));
         }
     }
@@ -49,10 +49,10 @@ pub fn processes() -> Result<Vec<Process>> {
     Ok(found)
 }
 
-/// One process, with what it has open.
+/// Returns one process with its open devices.
 ///
 /// # Errors
-/// [`Error::Call`] where there is no such process, or this user may not look into it.
+/// [`Error::Call`] if there is no such process, or this user may not access it.
 pub fn process(pid: u32) -> Result<Process> {
     look(pid, &nodes()).map_err(|error| {
         let errno = error.raw_os_error().unwrap_or(0);
@@ -76,7 +76,8 @@ fn nodes() -> Vec<(u32, u32)> {
 }
 
 impl OpenDevice {
-    /// Whether it takes requests of RDMA devices, or this user may not ask it.
+    /// Returns false if the descriptor takes no RDMA requests, true if it does or if that is
+    /// unknown.
     fn may_be(&self) -> bool {
         match self.copy() {
             Ok(_) => true,

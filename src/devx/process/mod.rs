@@ -1,12 +1,14 @@
-//! Devices that other processes have open: what the card knows of their queues.
+//! Devices that other processes have open, and the HCA's view of their queues.
 //!
-//! A descriptor of a device may be copied from a process by whoever may trace it (`pidfd_getfd`); the
-//! copy is the same open device. Here it is only asked: nothing is made, changed or freed there, so the
-//! process does not notice. Requests go to the kernel directly (`request`), since libibverbs would make
-//! objects of its own in the other's device (`ibv_import_device`). Objects have handles, small numbers
-//! that count from 0; the kernel answers questions about an object only if they name handle and number.
-//! The numbers of queue pairs are told by netlink (`resources`), and those of the queues that these
-//! complete on and take from by their contexts (`walk`).
+//! A process that may trace another one may copy a descriptor of a device from it (`pidfd_getfd`).
+//! The copy is the same opened device. This module only queries it: nothing is made, changed or
+//! freed there, so the process does not notice.
+//!
+//! Requests go to the kernel directly (`request`), because libibverbs would make objects of its own
+//! in the process's device (`ibv_import_device`). Objects have handles, small numbers that count
+//! from 0. The kernel answers queries of an object only if they name its handle and its number.
+//! Netlink reports the numbers of queue pairs (`resources`). The contexts of queue pairs hold the
+//! numbers of their CQs and shared receive queues (`walk`).
 
 mod device;
 mod list;

@@ -1,5 +1,5 @@
-//! Requests of the verbs interface, as the kernel takes them (`rdma_user_ioctl_cmds.h`): a header and
-//! attributes, each with its value or a pointer to it.
+//! Requests of the verbs interface, as the kernel takes them (`rdma_user_ioctl_cmds.h`): a header
+//! and attributes, each with its value or a pointer to it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -36,7 +36,7 @@ struct Attribute {
 }
 
 const EMPTY: Attribute = Attribute { id: 0, length: 0, flags: 0, reserved: 0, data: 0 };
-/// The most that a request here has.
+/// The most attributes of a request here.
 const MOST: usize = 5;
 
 #[repr(C)]
@@ -45,7 +45,7 @@ struct Whole {
     attributes: [Attribute; MOST],
 }
 
-/// A request that is being put together. What it points to is borrowed until it is made.
+/// A request under construction. It borrows what its attributes point to until it is executed.
 pub(super) struct Request<'a> {
     whole: Whole,
     borrowed: std::marker::PhantomData<&'a mut [u8]>,
@@ -79,7 +79,7 @@ impl<'a> Request<'a> {
         self.add(id, 0, handle.into())
     }
 
-    /// A value of up to eight bytes goes into the attribute itself.
+    /// Adds an input. A value of up to eight bytes is stored in the attribute itself.
     pub fn input(self, id: u16, bytes: &'a [u8]) -> Self {
         if bytes.len() > 8 {
             return self.add(id, bytes.len(), bytes.as_ptr() as u64);
@@ -93,12 +93,12 @@ impl<'a> Request<'a> {
         self.add(id, bytes.len(), bytes.as_mut_ptr() as u64)
     }
 
-    /// Makes the request.
+    /// Executes the request.
     pub fn make(mut self, device: BorrowedFd<'_>) -> Result<(), Errno> {
         let attributes = usize::from(self.whole.header.attributes) * size_of::<Attribute>();
         self.whole.header.length = (size_of::<Header>() + attributes) as u16;
-        // SAFETY: header and attributes are as long as the header says; each points to memory that
-        // is borrowed as long as `self` is, mutably where the kernel writes, and is as long as its
+        // SAFETY: header and attributes are as long as the header says. Each attribute points to
+        // memory that `self` borrows, mutably where the kernel writes, and that is as long as the
         // attribute says.
         let result = unsafe { libc::ioctl(device.as_raw_fd(), VERBS, &raw mut self.whole) };
         if result == 0 { Ok(()) } else { Err(Errno::last()) }

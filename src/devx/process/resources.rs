@@ -1,4 +1,4 @@
-//! What the kernel tells of all processes' queue pairs, by netlink: RDMA_NLDEV_CMD_RES_QP_GET
+//! Queue pairs of all processes, as the kernel lists them by netlink: RDMA_NLDEV_CMD_RES_QP_GET
 //! (`rdma_netlink.h`), which `rdma resource show qp` prints.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,12 +21,12 @@ const RES_STATE: u16 = 27;
 const RES_PID: u16 = 28;
 /// Flags of an attribute's type.
 const FLAGS: u16 = 0xc000;
-/// Longest message that is taken: the kernel's are a page or some.
+/// The longest message that is accepted. The kernel's are a few pages long at most.
 const LONGEST: usize = 1 << 16;
 /// Header of a message.
 const HEADER: usize = 16;
 
-/// A queue pair, as the kernel keeps account of it.
+/// A queue pair in the kernel's resource list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairResource {
@@ -36,7 +36,8 @@ pub struct QueuePairResource {
     pub number: u32,
     /// The process that made it; `None` for the kernel's own.
     pub pid: Option<u32>,
-    /// Type (`enum ib_qp_type`: 2 RC, 3 UC, 4 UD, 8 raw packet, 9 and 10 XRC, 255 the driver's own).
+    /// Type (`enum ib_qp_type`: 2 RC, 3 UC, 4 UD, 8 raw packet, 9 and 10 XRC, 255 the driver's
+    /// own).
     pub kind: u8,
     /// State (`enum ib_qp_state`, from 0 for RESET).
     pub state: u8,
@@ -44,12 +45,12 @@ pub struct QueuePairResource {
     pub remote: Option<u32>,
 }
 
-/// The queue pairs of all processes, on all devices. Those that were made by firmware command are not
-/// among them: the kernel does not know what they are.
+/// Returns the queue pairs of all processes, on all devices. Queue pairs that were made by firmware
+/// command are not among them: the kernel does not know that they are queue pairs.
 ///
 /// # Errors
-/// [`Error::Call`] where the kernel does not keep account of them (before Linux 4.17) or is asked in
-/// another network namespace than the devices'.
+/// [`Error::Call`] if the kernel has no resource list (before Linux 4.17), or the process is in
+/// another network namespace than the devices.
 pub fn queue_pairs() -> Result<Vec<QueuePairResource>> {
     let socket = Socket::open()?;
     let mut devices: Vec<(u32, String)> = Vec::new();
@@ -71,7 +72,7 @@ pub fn queue_pairs() -> Result<Vec<QueuePairResource>> {
     Ok(all)
 }
 
-/// The queue pairs of a message.
+/// Returns the queue pairs of a message.
 fn read(payload: &[u8], device: &str) -> Vec<QueuePairResource> {
     attributes(payload)
         .filter(|(kind, _)| *kind == RES_QP)
@@ -127,19 +128,19 @@ struct Socket(OwnedFd);
 impl Socket {
     fn open() -> Result<Socket> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        // SAFETY: no memory is passed.
+        // SAFETY: the call passes no memory.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, RDMA) };
         if fd < 0 {
             let cause = "the kernel has no RDMA netlink: the module ib_core is not loaded";
             return Err(Error::last("socket(NETLINK_RDMA)").because(Some(Cause::Known(cause))));
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the call above made the descriptor, and nothing else owns it.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Asks for all there is of a kind, and hands each message of the answer on.
+    /// Requests all entries of a kind, and passes each message of the answer to `take`.
     fn ask(&self, kind: u16, attributes: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
-        /// Requests are answered in turn, each by one series of messages.
+        /// The kernel answers requests in turn, each by one series of messages.
         const SEQUENCE: u32 = 1;
         let mut message = ((HEADER + attributes.len()) as u32).to_ne_bytes().to_vec();
         message.extend(kind.to_ne_bytes());
@@ -147,7 +148,7 @@ impl Socket {
         message.extend(SEQUENCE.to_ne_bytes());
         message.extend(0u32.to_ne_bytes());
         message.extend(attributes);
-        // SAFETY: the message has so many bytes.
+        // SAFETY: the message has that many bytes.
         let sent =
             unsafe { libc::send(self.0.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
         if sent < 0 {
@@ -155,7 +156,7 @@ impl Socket {
         }
         let mut room = vec![0; LONGEST];
         loop {
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: the buffer has that many bytes.
             let got =
                 unsafe { libc::recv(self.0.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
             let Ok(got) = usize::try_from(got) else {
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!((all[0].number, all[0].pid, all[0].remote), (0x1234, Some(77), None));
         assert_eq!((all[0].kind, all[0].state, all[0].device.as_str()), (2, 3, "mlx5_3"));
         assert_eq!(all[1].pid, None);
-        // What is cut off, anywhere, yields less, and no panic.
+        // A truncated message, cut anywhere, yields fewer entries and no panic.
         for length in 0..payload.len() {
             assert!(read(&payload[..length], "").len() <= 1);
         }

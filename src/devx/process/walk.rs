@@ -25,7 +25,8 @@ pub enum ProcessObjectKind {
     Region,
     /// A protection domain.
     ProtectionDomain,
-    /// Something else, or a queue whose number nobody told: the kernel tells no more than that it is.
+    /// Another object, or a queue whose number is not known. The kernel reports only that it
+    /// exists.
     Untold,
 }
 
@@ -41,7 +42,7 @@ impl ProcessObjectKind {
         ProcessObjectKind::Untold,
     ];
 
-    /// What it is called for short: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`, `untold`.
+    /// Returns the short name: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`, `untold`.
     pub const fn name(self) -> &'static str {
         match self {
             ProcessObjectKind::QueuePair => "qp",
@@ -67,15 +68,15 @@ impl fmt::Display for ProcessObjectKind {
 pub struct ProcessObject {
     /// What it is.
     pub kind: ProcessObjectKind,
-    /// What the process's device calls it.
+    /// The handle by which the process's opened device names it.
     pub handle: u32,
-    /// What the card calls it: of a region the number of its key. `None` of a queue whose number nobody
-    /// told.
+    /// The number by which the HCA names it; for a region, the number of its key. `None` for a
+    /// queue whose number is not known.
     pub number: Option<u32>,
-    /// What the card knows of it. `None` of regions and protection domains, about which the kernel
-    /// lets nobody ask the card, and of everything where the process opened the device without DevX.
+    /// Its context from the HCA. `None` for regions and protection domains, which the kernel does
+    /// not let processes query, and for all objects if the process opened the device without DevX.
     pub context: Option<ObjectContext>,
-    /// Of a region, its keys.
+    /// The keys of a region.
     pub keys: Option<RegionKeys>,
 }
 
@@ -85,8 +86,8 @@ impl ProcessObject {
     }
 }
 
-/// Numbers that are tried in the order in which objects were made, which is that of their handles as
-/// well: the next one to try is mostly the right one.
+/// Numbers to try, in the order in which the objects were made. Handles have the same order, so
+/// that the next number is mostly the right one.
 struct Numbers {
     left: Vec<u32>,
     next: usize,
@@ -98,7 +99,7 @@ impl Numbers {
         Numbers { left: unique.into_iter().collect(), next: 0 }
     }
 
-    /// The first answer that there is for a number, which is then taken.
+    /// Returns the first answer for one of the numbers, and removes that number.
     fn find<T>(
         &mut self,
         mut ask: impl FnMut(u32) -> Result<Option<T>>,
@@ -116,18 +117,21 @@ impl Numbers {
 }
 
 impl ProcessDevice {
-    /// The objects that have handles below `handles`, in the order of these. `numbers` are those of
-    /// queues that may be among them, by [`queue_pairs`](super::queue_pairs) or from the process
-    /// itself. The CQs and shared receive queues of queue pairs that are found so are found as well; of
-    /// other queue pairs and shared receive queues only the handles, and other CQs are
-    /// [`Untold`](ProcessObjectKind::Untold). The kernel does not tell the numbers of targets of dynamic
-    /// connections (`create_qp` in `drivers/infiniband/hw/mlx5/qp.c` keeps them out of its account, or
-    /// does not know their numbers yet), nor of what was made by command.
+    /// Returns the objects that have handles below `handles`, in the order of their handles.
     ///
-    /// Takes some calls into the kernel for each handle, and for each queue mostly one more.
+    /// `numbers` are the numbers of queues that may be among them, by
+    /// [`queue_pairs`](super::queue_pairs) or from the process itself. The CQs and shared receive
+    /// queues of the queue pairs that are found are found as well. Of other queue pairs and shared
+    /// receive queues only the handles are found, and other CQs are
+    /// [`Untold`](ProcessObjectKind::Untold). The kernel reports no numbers of targets of dynamic
+    /// connections (`create_qp` in `drivers/infiniband/hw/mlx5/qp.c` leaves them out of its
+    /// resource list, or does not know their numbers yet), nor of objects that were made by
+    /// command.
+    ///
+    /// Takes some calls into the kernel for each handle, and mostly one more for each queue.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone, with the process or without it.
+    /// [`Error::Call`] if the device is gone, whether the process is gone or not.
     pub fn objects(&self, handles: u32, numbers: &[u32]) -> Result<Vec<ProcessObject>> {
         let (mut found, mut unknown) = self.told_by_verbs(handles)?;
         if !self.takes_commands()? {
@@ -201,7 +205,8 @@ impl ProcessDevice {
         Ok(found)
     }
 
-    /// What verbs tell by handle alone, and the handles of which they tell nothing.
+    /// Returns the objects that verbs identify by handle alone, and the handles they do not
+    /// identify.
     fn told_by_verbs(&self, handles: u32) -> Result<(Vec<ProcessObject>, Vec<u32>)> {
         let (mut found, mut unknown) = (Vec::new(), Vec::new());
         for handle in 0..handles {
@@ -234,14 +239,14 @@ impl ProcessDevice {
         Ok(target.map(|context| (ProcessObjectKind::DcTarget, context)))
     }
 
-    /// The context of an object, if handle and number are of one of these kinds.
+    /// Returns the context of an object, if handle and number belong to an object of these kinds.
     fn ask(&self, handle: u32, kinds: &[u16], number: u32) -> Result<Option<ObjectContext>> {
         for made_by in kinds {
             match self.object_context(handle, *made_by, number) {
                 Ok(context) => return Ok(Some(context)),
                 Err(Error::Withheld(withheld))
                     if !matches!(withheld.errno().0, libc::EIO | libc::ENODEV) => {}
-                // The card may refuse what it has destroyed meanwhile.
+                // The HCA may refuse a query of an object that was destroyed meanwhile.
                 Err(Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -266,7 +271,8 @@ mod tests {
             found.unwrap().map(|(number, ())| number)
         };
         assert_eq!(find(7), Some(7));
-        // After 7 comes 9, then 5 again; nothing is tried twice, and what is found is gone.
+        // After 7 comes 9, then 5 again. No number is tried twice in one call, and a found one is
+        // removed.
         assert_eq!(find(5), Some(5));
         assert_eq!(find(7), None);
         assert_eq!(find(9), Some(9));

@@ -1,4 +1,4 @@
-//! Making a queue pair by command.
+//! Builder for queue pairs made by command.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use crate::verbs::{
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
 const MIGRATED: u64 = 3;
-/// Where receives come from (`qp.h`): a ring of its own, a shared receive queue, or nowhere
+/// The source of receives (`qp.h`): a ring of its own, a shared receive queue, or none
 /// (`MLX5_NON_ZERO_RQ`, `MLX5_SRQ_RQ`, `MLX5_ZERO_LEN_RQ`).
 const OWN_RECEIVES: u64 = 0;
 const SHARED_RECEIVES: u64 = 1;
@@ -33,7 +33,7 @@ const NO_RECEIVES: u64 = 3;
 /// `MLX5_IB_DEFAULT_UIDX`).
 const NO_INDEX: u32 = 0xff_ffff;
 
-/// A CQ as the command names it, with what keeps it alive.
+/// A CQ as the command names it, with its owner.
 #[derive(Clone)]
 struct Target {
     number: u32,
@@ -56,7 +56,7 @@ impl Target {
     }
 }
 
-/// A shared receive queue as the command names it, with what keeps it alive.
+/// A shared receive queue as the command names it, with its owner.
 struct Shared {
     number: u32,
     id: ObjectId,
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// What a queue pair is to be like.
+/// Builder for [`QueuePair`].
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: ByCommand> {
     context: Context,
@@ -88,7 +88,7 @@ pub struct QueuePairBuilder<T: ByCommand> {
     recordless: bool,
     scatter_to_cqe: ScatterToCqe,
     shared: Option<Result<Shared>>,
-    /// The XRC domain of one that answers in it.
+    /// The XRC domain of a target QP.
     pub(super) domain: Option<XrcDomain>,
     pub(super) streams: DciStreams,
     user_index: u32,
@@ -100,33 +100,34 @@ pub struct QueuePairBuilder<T: ByCommand> {
 }
 
 impl QueuePair<Rc, Reset> {
-    /// A reliable connection in `pd` that reports to `cq`, as [`QueuePairBuilder::new`] makes it.
+    /// Creates a builder for a reliable connection in `pd` that completes on `cq`, see
+    /// [`QueuePairBuilder::new`].
     pub fn builder<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> QueuePairBuilder<Rc> {
         QueuePairBuilder::new(pd, cq)
     }
 }
 
 impl<T: Receives + ByCommand> QueuePairBuilder<T> {
-    /// The queue for completions of receives, if it is another than that of sends.
+    /// Sets the CQ of receives, if it differs from the CQ of sends.
     pub fn receive_cq<C: CompletionSource>(mut self, cq: &C) -> Self {
         self.receive_cq = Some(Target::new(cq));
         self
     }
 
-    /// Receives that the receive queue holds at least; 0 for none.
+    /// Sets how many receives the receive queue holds at least; 0 for none.
     pub fn max_recv_wr(mut self, receives: u32) -> Self {
         self.capacities.max_recv_wr = receives;
         self
     }
 
-    /// Scatter/gather entries of a receive.
+    /// Sets the number of scatter/gather entries of a receive.
     pub fn max_recv_sge(mut self, entries: u32) -> Self {
         self.capacities.max_recv_sge = entries;
         self
     }
 
-    /// The shared receive queue that it takes its receives from, instead of one of its own: of verbs,
-    /// or made by command.
+    /// Sets the shared receive queue from which it takes receives, made by verbs or by command. It
+    /// then has no receive queue of its own.
     pub fn shared_receive_queue<Q: SharedReceiveSource>(mut self, queue: &Q) -> Self {
         self.shared = Some(Shared::new(queue));
         self.capacities.max_recv_wr = 0;
@@ -135,8 +136,9 @@ impl<T: Receives + ByCommand> QueuePairBuilder<T> {
 }
 
 impl<T: HasQueues + ByCommand> QueuePairBuilder<T> {
-    /// A queue pair of transport `T` in `pd` that reports to `cq`, both made by verbs or by command: 64 sends, 64 receives, one SGE each, no inline data, and completions
-    /// only for the requests that ask for one.
+    /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Both may
+    /// be made by verbs or by command. Default: 64 sends, 64 receives, one SGE each, no inline
+    /// data, and completions only for signaled requests.
     pub fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
         Self::with(
             pd,
@@ -179,94 +181,96 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         }
     }
 
-    /// The set of counters that counts what arrives, and what goes wrong. The queue pair keeps it.
+    /// Sets the counters for arriving packets and errors. The queue pair keeps them.
     pub fn counters(mut self, counters: &QueueCounters) -> Self {
         self.counters = Some(counters.clone());
         self
     }
 
-    /// Requests that the send queue holds at least; 0 for none.
+    /// Sets how many requests the send queue holds at least; 0 for none.
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.capacities.max_send_wr = requests;
         self
     }
 
-    /// Scatter/gather entries of a send request.
+    /// Sets the number of scatter/gather entries of a send request.
     pub fn max_send_sge(mut self, entries: u32) -> Self {
         self.capacities.max_send_sge = entries;
         self
     }
 
-    /// Payload bytes that can be written into a send request itself.
+    /// Sets how many payload bytes a send request can carry inline.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.capacities.max_inline_data = bytes;
         self
     }
 
-    /// Has every request make a completion. The card knows nothing of it: the rings that are made of
-    /// the queue pair say it for each request.
+    /// Makes every request signaled. The HCA does not know of it: the rings that are made of the
+    /// queue pair set the flag in each WQE.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
     }
 
-    /// Has the card take from the doorbell itself how far requests are posted, and look at no doorbell
-    /// record of the send queue: a post is one store less, and no memory of the program's is read
-    /// before the request. The register then takes eight bytes, never a whole request (BlueFlame).
+    /// Makes the HCA read the producer index from the doorbell, without a doorbell record of the
+    /// send queue. A post needs one store less, and the HCA reads no host memory before the WQE.
+    /// The doorbell register then takes eight bytes, never a whole WQE (BlueFlame).
     pub fn without_send_record(mut self) -> Self {
         self.recordless = true;
         self
     }
 
-    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and `cs_res`).
-    /// Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is posted must name memory
-    /// of this process at its own address, see [`ScatterToCqe`].
+    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and
+    /// `cs_res`). Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is
+    /// posted must name memory of this process at its own address, see [`ScatterToCqe`].
     pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
         self.scatter_to_cqe = scatter;
         self
     }
 
-    /// What CQEs of version 1 call it, 24 bits; no index if not called. Rings go by the number.
+    /// Sets the user index in CQEs of version 1, 24 bits; no index if not called. Rings use the QP
+    /// number.
     pub fn user_index(mut self, index: u32) -> Self {
         self.user_index = index;
         self
     }
 
-    /// The register that it rings. If not called, one of its own, of the best kind that is to be had
-    /// ([`UarKind::ALL`]).
+    /// Sets the UAR that it rings. If not called, it has one of its own, of the first kind of
+    /// [`UarKind::ALL`] that is available.
     pub fn uar(mut self, uar: &Uar) -> Self {
         self.uar = Some(uar.clone());
         self
     }
 
-    /// Where its rings lie, receives first: `offset` bytes into a umem, a multiple of 4096. If not
-    /// called, in one of its own.
+    /// Puts its rings, receives first, `offset` bytes into a umem, a multiple of 4096. If not
+    /// called, they have a umem of their own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
         self.ring = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
-    /// called, in a umem of its own.
+    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
+    /// called, the record has a umem of its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
         self.record = Some(Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Bytes of the rings that it will have: what a umem needs from their offset on.
+    /// Returns the size of its rings in bytes, which a umem needs from their offset on.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for capacities that no ring has.
+    /// [`Error::Attribute`] for capacities that no ring can have.
     pub fn ring_bytes(&self) -> Result<usize> {
         Ok(Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?.0.bytes())
     }
 
-    /// Makes the queue pair, in state RESET. CREATE_QP.
+    /// Creates the queue pair, in state RESET. CREATE_QP.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for capacities beyond the device's, another device's objects, a place that
-    /// is not to be had; [`Error::Call`] with the memory lock limit named; [`Error::Refused`],
-    /// [`Error::Withheld`], [`Error::NoDevx`].
+    /// - [`Error::Attribute`]: capacities beyond the device's limits, objects of another device, or
+    ///   a place that is in use, misaligned or out of range.
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
     pub fn build(self) -> Result<QueuePair<T, Reset>> {
         let (geometry, capacities) = Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?;
         let shared = self.shared.transpose()?;
@@ -304,7 +308,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         };
         let bytes = geometry.bytes();
         let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: the places were just taken, and no queue is there yet.
+        // SAFETY: this call has just taken both parts, and the queue pair does not exist yet.
         unsafe {
             memory.ring.fill(0);
             memory.record.fill(0);
@@ -313,9 +317,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             ScatterToCqe::Never => (0, 0),
             _ if !scatters::<T>(context)? => (0, 0),
             asked => {
-                // `qp.h`: so many bytes of each kind, 32 or 64, as a CQE has room for.
+                // `qp.h`: the payload bytes that a CQE holds, 32 or 64, for each kind.
                 let room = |cqe_size| if cqe_size == 128 { 2 } else { 1 };
-                // Only of requests that are signaled does a CQE tell.
+                // Only signaled requests have a CQE that could carry payload.
                 let all = self.signal_all || asked == ScatterToCqe::Always;
                 let answers = T::ST == 0 && all;
                 (if answers { room(send_cq.cqe_size) * 0x11 } else { 0 }, room(receive_cq.cqe_size))
@@ -324,11 +328,11 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         let log = |value: u32| u64::from(value.max(1).ilog2());
         let receives = match (&shared, &self.domain) {
             _ if geometry.receives != 0 => OWN_RECEIVES,
-            // Of an XRC domain, what each request names.
+            // In an XRC domain, each request names the shared receive queue.
             (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
             (None, None) => NO_RECEIVES,
         };
-        // `qp.h`: free running, or what the port's clock is by default, where queue pairs can choose.
+        // `qp.h`: free running, or the default clock of the port, where queue pairs can choose.
         let formats = context.capabilities().current(Group::Roce, roce_cap::QP_TS_FORMAT)?;
         let fields: [(Field, u64); 24] = [
             (qpc::ST, T::ST.into()),
@@ -363,8 +367,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             .set(create_qp_in::WQ_UMEM_ID, memory.ring.umem())
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
             .reply(create_qp_out::SIZE);
-        // SAFETY: rings and record are parts of umems that nothing else may take while `QpInner` holds
-        // them. It keeps all that the command names: domains, CQs, shared receive queue, UAR.
+        // SAFETY: rings and doorbell record are parts of umems that no other user can take while
+        // `QpInner` holds them. It keeps all that the command names: domains, CQs, shared receive
+        // queue, UAR.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
         if let Some(domain) = self.domain {
@@ -395,7 +400,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     }
 }
 
-/// Whether the card has send queues of so many blocks without a doorbell record.
+/// Checks that the HCA supports send queues of `blocks` blocks without a doorbell record.
 fn check_recordless(context: &Context, blocks: u32) -> Result<()> {
     const WHAT: &str = "a send queue without a doorbell record";
     let capabilities = context.capabilities();
@@ -409,8 +414,8 @@ fn check_recordless(context: &Context, blocks: u32) -> Result<()> {
     Ok(())
 }
 
-/// Whether the card puts short messages of that transport into CQEs. Those of datagrams have a header
-/// in front.
+/// Returns whether the HCA puts short messages of the transport into CQEs. Datagrams have a header
+/// in front of their payload.
 fn scatters<T: ByCommand>(context: &Context) -> Result<bool> {
     let able = context.capabilities().current(Group::General, cmd_hca_cap::SCTR_DATA_CQE)?;
     Ok(able == Some(1) && T::ST <= 1)

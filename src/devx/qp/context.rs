@@ -1,4 +1,4 @@
-//! Attributes of verbs in the card's words (`qpc`), as Linux's driver puts them, and back.
+//! Attributes of verbs in the HCA's words (`qpc`), as Linux's driver puts them, and back.
 
 use mlx5_sys::ifc::{Field, ads, atomic_caps, cmd_hca_cap, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
@@ -12,8 +12,8 @@ use crate::verbs::{
     QueuePairAttributes, Result, RnrTimer,
 };
 
-/// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the kernel's
-/// driver, `log_ack_req_freq`).
+/// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the
+/// kernel's driver, `log_ack_req_freq`).
 const ACK_FREQUENCY: u64 = 8;
 /// Datagrams: packets of up to 4096 bytes, which are whole messages.
 const DATAGRAM_MTU: u64 = 5;
@@ -133,7 +133,7 @@ fn log(depth: u8) -> u64 {
     u64::from(u16::from(depth.max(1)).next_power_of_two().ilog2())
 }
 
-/// The state of a context as verbs number it: they swap two of the card's.
+/// The state of a context as verbs number it: they swap two of the HCA's.
 pub(super) fn state(qpc: &[u8]) -> QpState {
     match qpc::STATE.get(qpc) {
         0 => QpState::Reset,

@@ -27,8 +27,8 @@ impl QueuePair<Dci, Reset> {
     /// RESET to INIT. RST2INIT_QP.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute),
-    /// [`Error::Refused`](crate::Error::Refused).
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
+    /// [`Error::Attribute`](crate::Error::Attribute), [`Error::Refused`](crate::Error::Refused).
     pub fn init(self, attributes: &DciInitAttributes) -> Moved<Dci, Init, Reset> {
         let mut step = Step::new(opcode::RST2INIT_QP);
         step.attr.port_num = attributes.port;
@@ -70,8 +70,8 @@ impl QueuePair<Dci, Rts> {
     /// direct path needs to be told as well. RTS2RTS_QP.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused): the stream has not failed, there are no streams, or
-    /// the queue pair has failed.
+    /// [`Error::Refused`](crate::Error::Refused): the stream has not failed, there are no streams,
+    /// or the queue pair has failed.
     pub fn reset_stream(&self, stream: u16) -> Result<()> {
         let named = qpc_ext::DCI_STREAM_CHANNEL_ID.within(rts2rts_qp_ext_in::QPC_DATA_EXT);
         let command = Command::new(opcode::RTS2RTS_QP, rts2rts_qp_ext_in::SIZE)

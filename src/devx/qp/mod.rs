@@ -1,9 +1,10 @@
-//! Queue pairs that are made by command: as those of verbs, in types, states and what moves them,
-//! with more to choose.
+//! Queue pairs that are made by firmware command. Types, states and transitions are those of verbs,
+//! with more options.
 //!
-//! [`QueuePairBuilder`] makes them (`builder`), with rings that `shape` lays out; `transition` moves
-//! them, by the attributes that verbs take, which `context` puts into the card's words and reads back
-//! from them. `path` has addresses, `source` is how rings take them over.
+//! [`QueuePairBuilder`] makes them (`builder`), with rings that `shape` lays out. `transition`
+//! changes their state, by the attributes that verbs take. `context` encodes these attributes in
+//! the fields of the HCA and decodes them. `path` handles addresses. `source` lets rings take queue
+//! pairs over.
 
 mod builder;
 mod context;
@@ -36,14 +37,14 @@ use crate::verbs::{
 mod sealed {
     use mlx5_sys::ifc::Field;
 
-    /// What commands call a transport.
+    /// A transport, as commands encode it.
     pub trait Service {
         /// The context's `st`.
         const ST: u8;
-        /// 16-byte units of the largest request that its rings are made for, before entries or inline
-        /// data: control, addresses, and the operands of an atomic.
+        /// Size of the largest request without its entries or inline data, in 16-byte units:
+        /// control, addresses, and the operands of an atomic. Rings are made for it.
         const UNITS_BEFORE_DATA: u32;
-        /// What the card must have for it, besides reliable connections and datagrams.
+        /// The capability that the HCA needs for it, besides reliable connections and datagrams.
         const CAPABILITY: Option<Field> = None;
     }
 }
@@ -77,19 +78,20 @@ services! {
     Dci = 5, 6, DCT;
 }
 
-/// A queue pair of transport `T` that was made by CREATE_QP, and that the program has moved to state
-/// `S`: [`verbs::QueuePair`](crate::verbs::QueuePair) in all but what makes it.
+/// A queue pair of transport `T`, made by CREATE_QP, that the program has moved to state `S`.
+/// Except for its creation, it is like [`verbs::QueuePair`](crate::verbs::QueuePair).
 ///
-/// A move consumes it, and gives it back, unchanged, inside the error when the card refuses. Peers
-/// cannot tell it from one of verbs. Its asynchronous events do not come to the context's event file.
+/// A transition consumes it. If the HCA refuses, the error holds the unchanged queue pair. Peers
+/// cannot tell it from a verbs queue pair. Its asynchronous events do not come to the context's
+/// event file.
 pub struct QueuePair<T: Transport, S: State> {
     inner: Arc<QpInner>,
     marker: PhantomData<fn() -> (T, S)>,
 }
 
-/// What is behind it.
+/// The shared state of a queue pair.
 struct QpInner {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     object: Option<Object>,
     number: u32,
     /// `st` of its context.
@@ -98,32 +100,33 @@ struct QpInner {
     signal_all: bool,
     /// Whether its send queue has no doorbell record.
     recordless: bool,
-    /// What the peer may do, as last said (`ibv_access_flags`).
+    /// The rights of the peer, as last set (`ibv_access_flags`).
     access: AtomicU32,
     state: AtomicU8,
     claims: Claims,
-    /// Set when it is destroyed, so that it completes nothing any more.
+    /// Set when the queue pair is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
     geometry: Geometry,
     send_cq: (CqObject, Arc<dyn CqOwner>),
     receive_cq: (CqObject, Arc<dyn CqOwner>),
-    /// What it takes its receives from, if not from a ring of its own.
+    /// The shared receive queue it takes receives from, unless it has a ring of its own.
     shared: Option<(ObjectId, Arc<dyn SrqOwner>)>,
     uar: Uar,
-    /// What it counts in from INIT on.
+    /// The counters that it uses from INIT on.
     counters: Option<QueueCounters>,
-    /// Where it lies, longer than the card knows it.
+    /// The memory of its rings and doorbell record. It is released after the HCA has destroyed the
+    /// pair.
     memory: Memory,
     /// Its protection domain.
     pd: DomainId,
-    /// What keeps that alive.
+    /// Keeps the protection domain alive.
     _pd: Box<dyn std::any::Any + Send + Sync>,
 }
 
 impl Drop for QpInner {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // A queue pair that the HCA does not destroy stays until its context is closed.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
@@ -133,7 +136,7 @@ impl QpInner {
         self.object.as_ref().expect("it goes with the queue pair")
     }
 
-    /// Its context, as the card shows it. QUERY_QP.
+    /// Returns its context, as the HCA reports it. QUERY_QP.
     fn query(&self) -> Result<Vec<u8>> {
         let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE)
             .set(query_qp_in::QPN, self.number)
@@ -147,43 +150,45 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         QueuePair { inner, marker: PhantomData }
     }
 
-    /// Its number, which the peer addresses. 24 bits.
+    /// Returns its number, which the peer addresses. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// What its queues hold, which is at least what was asked for.
+    /// Returns the capacities of its queues: at least what was asked for.
     pub fn capacities(&self) -> Capacities {
         self.inner.capacities
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object().context()
     }
 
-    /// The register that it rings.
+    /// Returns the UAR that it rings.
     pub fn uar(&self) -> &Uar {
         &self.inner.uar
     }
 
-    /// Where its rings lie: that of receives, and behind it, from so many bytes on, that of sends. They
-    /// stay there as long as the queue pair; what is in them is its queues' own.
+    /// Returns the address of its rings, and the offset of the send ring behind the receive ring,
+    /// in bytes. They stay there as long as the queue pair. Only its queues access their contents.
     pub fn rings(&self) -> (std::ptr::NonNull<u8>, usize) {
         (self.inner.memory.ring.start(), self.inner.geometry.sends_at())
     }
 
-    /// Its doorbell record, of eight bytes. It stays there as long as the queue pair.
+    /// Returns the address of its doorbell record (8 bytes). It stays there as long as the queue
+    /// pair.
     pub fn record(&self) -> std::ptr::NonNull<u8> {
         self.inner.memory.record.start()
     }
 
-    /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
+    /// Returns the state to which the program moved it last. One load. The HCA may have moved it to
+    /// ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }
 
-    /// What the card says of it now. QUERY_QP.
+    /// Returns the attributes that the HCA reports now. QUERY_QP.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused).
@@ -193,7 +198,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         Ok(context::attributes(&qpc, ethernet, self.inner.capacities, self.inner.signal_all))
     }
 
-    /// Its context as the card shows it, laid out as [`qpc`](super::ifc::qpc). QUERY_QP.
+    /// Returns the context as the HCA reports it, laid out as [`qpc`](super::ifc::qpc). QUERY_QP.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused).
@@ -201,7 +206,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.query()
     }
 
-    /// The object, for commands that this crate does not wrap.
+    /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.inner.object()
     }

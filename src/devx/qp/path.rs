@@ -1,4 +1,4 @@
-//! Addresses: how packets find the peer, in the card's words (`ads`).
+//! Addresses: how packets find the peer, in the HCA's words (`ads`).
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
@@ -16,9 +16,9 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Looks an address up: on RoCE the kernel is asked for the MAC address that belongs to the GID,
-    /// by a passing address handle, as libmlx5 does for datagrams. (Of a connection that verbs make
-    /// the kernel does it by itself, on the way to RTR.)
+    /// Looks an address up: on RoCE the kernel is asked for the MAC address that belongs to the
+    /// GID, by a passing address handle, as libmlx5 does for datagrams. (Of a connection that verbs
+    /// make the kernel does it by itself, on the way to RTR.)
     pub(super) fn new(context: &Context, address: AddressVector) -> Result<Path> {
         let ethernet = match (context.port(address.port)?.is_ethernet(), address.global) {
             (true, Some(route)) => {
@@ -77,13 +77,13 @@ impl Path {
     }
 }
 
-/// Rates as the card counts them: from the port's own, 0, on (`mlx5_ib.h`, `MLX5_STAT_RATE_OFFSET`).
+/// Rates as the HCA counts them: from the port's own, 0, on (`mlx5_ib.h`, `MLX5_STAT_RATE_OFFSET`).
 fn stat_rate(rate: u8) -> u64 {
     if rate == 0 { 0 } else { u64::from(rate + 5) & 15 }
 }
 
-/// The UDP source port of a connection, which spreads connections over paths: from its flow label, or
-/// where that is 0 from the numbers of both ends, as Linux chooses it (`ib_verbs.h`,
+/// The UDP source port of a connection, which spreads connections over paths: from its flow label,
+/// or where that is 0 from the numbers of both ends, as Linux chooses it (`ib_verbs.h`,
 /// `rdma_get_udp_sport`).
 fn source_port(flow_label: u32, (own, peer): (u32, u32)) -> u16 {
     let mixed = |product: u64| {

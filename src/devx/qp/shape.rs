@@ -6,7 +6,7 @@ use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 use crate::devx::Group;
 use crate::verbs::{Capacities, Context, Error, Result};
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "a queue pair";
 /// 16-byte units of a block.
 const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
@@ -27,8 +27,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The rings for what is asked, and what they hold. `before` is the units of a request before its
-    /// entries or inline data.
+    /// The rings for what is asked, and what they hold. `before` is the units of a request before
+    /// its entries or inline data.
     ///
     /// # Errors
     /// [`Error::Attribute`] for what no ring holds.
@@ -103,7 +103,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Where the send queue starts, in bytes.
+    /// Returns where the send queue starts, in bytes.
     pub(super) fn sends_at(&self) -> usize {
         self.receives as usize * self.stride as usize
     }

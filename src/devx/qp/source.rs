@@ -1,4 +1,4 @@
-//! How rings take the queues of a pair over.
+//! How rings take over the queues of a pair.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ impl QueueOwner for QpInner {
     }
 }
 
-// SAFETY: the owner keeps the parts of the umems that the pair lies in, which no other queue or key
-// gets meanwhile, and its register and CQs. The claim keeps other writers away
-// and forbids RESET, but for one that promises to restart them.
+// SAFETY: the owner keeps the register, the CQs and the pair's parts of umems, which no other queue
+// or key can take meanwhile. The claim keeps other writers away. It forbids RESET, except by a
+// caller who guarantees to restart the queues.
 unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)
@@ -69,13 +69,13 @@ unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
             return Err(QueueError::NoQueue.into());
         }
         Ok(SendView {
-            // SAFETY: within the ring.
+            // SAFETY: the offset is within the ring.
             buffer: unsafe { inner.memory.ring.start().add(inner.geometry.sends_at()) },
             blocks: inner.geometry.blocks,
             record: inner.memory.record.start().cast(),
             register: match inner.recordless {
                 false => inner.uar.register(),
-                // SAFETY: within the page.
+                // SAFETY: the offset is within the page.
                 true => unsafe { inner.uar.page().add(UAR_RECORDLESS) },
             },
             half: if inner.recordless { 0 } else { inner.uar.blue_flame() },
@@ -96,9 +96,9 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
     type Transport = T;
 }
 
-// SAFETY: the owner keeps the parts of the umems that the pair lies in, which no other queue or key
-// gets meanwhile, and its CQs. The claim keeps other writers away and forbids RESET, but for one
-// that promises to restart them.
+// SAFETY: the owner keeps the CQs and the pair's parts of umems, which no other queue or key can
+// take meanwhile. The claim keeps other writers away. It forbids RESET, except by a caller who
+// guarantees to restart the queues.
 unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)

@@ -1,4 +1,4 @@
-//! Moving a queue pair from state to state, a command each.
+//! State transitions of a queue pair, one command each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::verbs::{
     check_queue_pair_access, set_alternate, state,
 };
 
-/// A move that failed, with the queue pair, which is in the state it was in.
+/// A failed transition, with the queue pair in its previous state.
 pub struct TransitionError<T: Transport, S: State> {
     /// The queue pair.
     pub queue_pair: QueuePair<T, S>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
-/// The queue pair in its new state, or unmoved with the error.
+/// The queue pair in its new state, or the unchanged queue pair with the error.
 pub(super) type Moved<T, To, From> =
     std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
 
-/// A command that moves or changes a queue pair, with what it carries.
+/// A command that changes a queue pair or its state, with its attributes.
 pub(super) struct Step {
     opcode: u16,
-    /// Optional parameters that are taken.
+    /// The optional parameters that are set.
     optional: u32,
     pub(super) attr: ibv_qp_attr,
     pub(super) mask: u32,
@@ -45,18 +45,18 @@ impl Step {
 }
 
 impl QpInner {
-    /// What the card is to take of the rights of a peer in this move: while no request of the peer's
-    /// could be answered, as before RTR, its right to write alone.
+    /// Sets the peer's rights in a step. While the HCA could not execute READs and atomics of the
+    /// peer, as before RTR, that is only the right to write.
     fn rights(&self, step: &mut Step, access: Access, depth: u8) {
         let access = if depth == 0 { access & Access::REMOTE_WRITE } else { access };
         step.attr.qp_access_flags = access.bits();
         step.mask |= bit::IBV_QP_ACCESS_FLAGS.0;
     }
 
-    /// Gives a command that takes the queue pair on to its next state, or changes attributes in the
-    /// state that it is in.
+    /// Executes a command that moves the queue pair to its next state, or changes attributes in its
+    /// present state.
     fn execute(&self, step: &Step) -> Result<()> {
-        // Every move is laid out as the first.
+        // All transition commands have the layout of the first.
         let command = Command::new(step.opcode, rst2init_qp_in::SIZE)
             .set(rst2init_qp_in::QPN, self.number)
             .set(rst2init_qp_in::OPT_PARAM_MASK, step.optional);
@@ -66,19 +66,19 @@ impl QpInner {
             let named = qpc::COUNTER_SET_ID.within(rst2init_qp_in::QPC);
             command = command.set(named, counters.number());
         }
-        // SAFETY: no step leads to RESET, and none has fields for rings, record, CQs or counters of
-        // WQEs. `QpInner` keeps the set of counters that it names.
+        // SAFETY: no step leads to RESET, and none has fields for rings, doorbell record, CQs or
+        // counters of WQEs. `QpInner` keeps the counter set that it names.
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
     /// Moves to ERROR (`QP_2ERR`) or to RESET (`QP_2RST`).
     ///
     /// # Safety
-    /// For `QP_2RST`: no queue of this crate posts to the queue pair before it was restarted.
+    /// For `QP_2RST`: no queue of this crate posts to the queue pair before it is restarted.
     unsafe fn drop_to(&self, opcode: u16) -> Result<()> {
         let command = Command::new(opcode, qp_2rst_in::SIZE).set(qp_2rst_in::QPN, self.number);
-        // SAFETY: the state is all that changes. In ERROR no WQE is executed; for RESET the caller
-        // guarantees that nothing is posted.
+        // SAFETY: only the state changes. In ERROR no WQE is executed. For RESET the caller
+        // guarantees that no queue posts.
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
@@ -107,7 +107,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Reset> {
 }
 
 impl<T: Connected + ByCommand> QueuePair<T, Init> {
-    /// Changes in INIT what the way there said. INIT2INIT_QP.
+    /// Changes the attributes of the transition to INIT, in INIT. INIT2INIT_QP.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
@@ -125,12 +125,12 @@ impl<T: Connected + ByCommand> QueuePair<T, Init> {
         Ok(())
     }
 
-    /// INIT to RTR. From now on what the peer sends arrives. INIT2RTR_QP.
+    /// INIT to RTR. From now on packets of the peer are accepted. INIT2RTR_QP.
     ///
     /// # Errors
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
-    /// [`Error::Attribute`], [`Error::Refused`]; [`Error::Call`] where nothing is known of the GID's
-    /// MAC address.
+    /// [`Error::Attribute`], [`Error::Refused`]; [`Error::Call`] if the MAC address of the GID is
+    /// not known.
     pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
         let mut step = Step::new(opcode::INIT2RTR_QP);
         step.mask = attributes.set(&mut step.attr);
@@ -138,7 +138,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Init> {
             step.optional |= optional::ALTERNATE_PATH;
         }
         if step.mask & bit::IBV_QP_MAX_DEST_RD_ATOMIC.0 != 0 {
-            // Now that the depth is known, the rights that it is for.
+            // The depth is known now, so the rights that depend on it can be set.
             let access = self.inner.access.load(Ordering::Relaxed);
             let depth = step.attr.max_dest_rd_atomic;
             step.optional |= rights::<T>();
@@ -163,11 +163,11 @@ impl<T: Connected + ByCommand> QueuePair<T, Rtr> {
 }
 
 impl<T: Connected + ByCommand> QueuePair<T, Rts> {
-    /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
-    /// it (both sides must do so). RTS2RTS_QP.
+    /// Sets an alternate path of an established connection, and makes HCA and peer ready to migrate
+    /// to it (both sides must do so). RTS2RTS_QP.
     ///
     /// # Errors
-    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] where the card has no
+    /// Those of the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] if the HCA has no
     /// automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
@@ -178,10 +178,10 @@ impl<T: Connected + ByCommand> QueuePair<T, Rts> {
         self.inner.execute(&step)
     }
 
-    /// Moves the connection to its alternate path now. RTS2RTS_QP.
+    /// Migrates the connection to its alternate path now. RTS2RTS_QP.
     ///
     /// # Errors
-    /// [`Error::Refused`] where none is armed.
+    /// [`Error::Refused`] if no path is armed.
     pub fn migrate(&self) -> Result<()> {
         let mut step = Step::new(opcode::RTS2RTS_QP);
         step.attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
@@ -192,7 +192,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Rts> {
 }
 
 impl QueuePair<Rc, Rts> {
-    /// Changes what the peer may do. RTS2RTS_QP.
+    /// Changes the rights of the peer. RTS2RTS_QP.
     ///
     /// # Errors
     /// [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
@@ -220,7 +220,7 @@ impl QueuePair<Ud, Reset> {
 }
 
 impl QueuePair<Ud, Init> {
-    /// Changes in INIT what the way there said. INIT2INIT_QP.
+    /// Changes the attributes of the transition to INIT, in INIT. INIT2INIT_QP.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
@@ -254,21 +254,21 @@ impl QueuePair<Ud, Rtr> {
 }
 
 impl<T: Transport, S: State> QueuePair<T, S> {
-    /// Any state to ERROR: every request that is posted, and every one posted later, completes as
-    /// flushed. QP_2ERR.
+    /// Any state to ERROR: all posted requests, and those posted later, complete as flushed.
+    /// QP_2ERR.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn to_error(self) -> Moved<T, state::Error, S> {
-        // SAFETY: it is not RESET that it goes to.
+        // SAFETY: the new state is not RESET.
         let done = unsafe { self.inner.drop_to(opcode::QP_2ERR) };
         self.moved(done)
     }
 
-    /// Any state to RESET: everything that is posted is forgotten without a completion, and the
-    /// doorbell record says nothing. QP_2RST.
+    /// Any state to RESET: all posted WQEs are discarded without a completion, and the doorbell
+    /// record is cleared. QP_2RST.
     ///
-    /// Completions that were written before stay in the completion queue; rings drop them when they
+    /// Completions that were written before stay in the completion queue. Rings drop them when they
     /// take the queue pair over.
     ///
     /// # Errors
@@ -279,15 +279,15 @@ impl<T: Transport, S: State> QueuePair<T, S> {
             Ok(reserved) => reserved,
             Err(error) => return Err(TransitionError { queue_pair: self, error }),
         };
-        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims are
-        // reserved.
+        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims
+        // are reserved.
         let reset = unsafe { self.reset_under_queues()? };
         reserved.was_reset();
         Ok(reset)
     }
 
-    /// As [`reset`](Self::reset), while queues of the direct path own its rings, which are to be
-    /// [restarted](crate::ring::SendQueue::restart).
+    /// Moves to RESET like [`reset`](Self::reset), while queues of the direct path own its rings.
+    /// They are to be [restarted](crate::ring::SendQueue::restart).
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -295,18 +295,18 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Safety
     /// Queues that own its rings post nothing until they have been restarted.
     pub unsafe fn reset_under_queues(self) -> Moved<T, Reset, S> {
-        // SAFETY: queues that own its rings post nothing before their restart, as the caller
-        // guarantees.
+        // SAFETY: the caller guarantees that queues that own its rings post nothing before their
+        // restart.
         let done = unsafe { self.inner.drop_to(opcode::QP_2RST) };
         if done.is_ok() {
-            // SAFETY: in RESET the card does not look at the record. Queues that own the rings post
-            // nothing, and so do not write it, as the caller guarantees.
+            // SAFETY: in RESET the HCA does not read the doorbell record. The caller guarantees
+            // that queues that own the rings post nothing, so they do not write it.
             unsafe { self.inner.memory.record.fill(0) };
         }
         self.moved(done)
     }
 
-    /// Moves to `To` by a command, if the attributes were found good.
+    /// Moves to `To` by a command, if the check of the attributes succeeded.
     pub(super) fn step<To: State>(self, checked: Result<()>, step: &Step) -> Moved<T, To, S> {
         let done = checked.and_then(|()| self.inner.execute(step));
         self.moved(done)
@@ -323,7 +323,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     }
 }
 
-/// The optional parameters that are a peer's rights.
+/// Returns the optional parameters for the rights of a peer.
 fn rights<T: Connected>() -> u32 {
     let all = [
         (Access::REMOTE_WRITE, optional::RWE),
@@ -334,7 +334,7 @@ fn rights<T: Connected>() -> u32 {
     all.fold(0, |mask, (_, parameter)| mask | parameter)
 }
 
-/// What datagrams are given on the way to INIT.
+/// Returns the step of a datagram queue pair to INIT, or in it.
 fn datagrams(opcode: u16, attributes: &UdInitAttributes) -> Step {
     let mut step = Step::new(opcode);
     step.attr.port_num = attributes.port;
@@ -345,7 +345,7 @@ fn datagrams(opcode: u16, attributes: &UdInitAttributes) -> Step {
 }
 
 impl<T: Transport, S: State> From<TransitionError<T, S>> for Error {
-    /// Drops the queue pair.
+    /// Drops the queue pair and keeps the error.
     fn from(error: TransitionError<T, S>) -> Error {
         error.error
     }

@@ -8,10 +8,10 @@ use crate::ring::CompletionSource;
 use crate::verbs::{Capacities, Reset, Result};
 
 impl QueuePair<XrcRecv, Reset> {
-    /// The answering end of an extended reliable connection, in state RESET. What arrives at it goes
-    /// to the [shared receive queue](crate::devx::SharedReceiveQueueBuilder::xrc) of `domain` that
-    /// the request names. Its context has to name a protection domain and a CQ; they are of no use to
-    /// it. CREATE_QP.
+    /// The answering end of an extended reliable connection, in state RESET. What arrives at it
+    /// goes to the [shared receive queue](crate::devx::SharedReceiveQueueBuilder::xrc) of `domain`
+    /// that the request names. Its context has to name a protection domain and a CQ; they are of no
+    /// use to it. CREATE_QP.
     ///
     /// # Errors
     /// As [`QueuePairBuilder::build`].

@@ -1,4 +1,4 @@
-//! What a shared receive queue is to be like.
+//! Builder for shared receive queues made by command.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::ring::CompletionSource;
 use crate::ring::source::handover::Completes;
 use crate::verbs::{Error, Result, SrqClaim};
 
-/// Bytes of a WQE's segments: that which names the next WQE, and one for each entry.
+/// Size of a segment of a WQE in bytes: one names the next WQE, and there is one for each entry.
 const SEGMENT: u32 = 16;
 /// The smallest WQE.
 const LEAST_STRIDE: u32 = 32;
 
-/// What a shared receive queue is to be like.
+/// Builder for [`SharedReceiveQueue`].
 #[derive(Clone)]
 #[must_use = "nothing is made before build"]
 pub struct SharedReceiveQueueBuilder<'a> {
@@ -50,72 +50,72 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         }
     }
 
-    /// Receives that it holds at least.
+    /// Sets how many receives it holds at least.
     pub fn max_wr(mut self, receives: u32) -> Self {
         self.max_wr = receives;
         self
     }
 
-    /// Scatter/gather entries of a receive.
+    /// Sets the number of scatter/gather entries of a receive.
     pub fn max_sge(mut self, entries: u32) -> Self {
         self.max_sge = entries;
         self
     }
 
-    /// Has the card tell once that fewer receives than this are posted, as
-    /// [`arm_limit`](SharedReceiveQueue::arm_limit) does later; which may be at once. Default: 0,
-    /// never.
+    /// Requests one event when fewer receives than this are posted, which may be at once, like
+    /// [`arm_limit`](SharedReceiveQueue::arm_limit) later. Default: 0, no event.
     pub fn limit(mut self, receives: u32) -> Self {
         self.limit = receives;
         self
     }
 
-    /// Has the card go round the WQEs, instead of by a list that each WQE goes on: it can fetch the
-    /// next ones before it has read one. Then a receive is free for a new post only once all that
-    /// were posted before it are; and its completions take the longer way through a poll. Not of an
-    /// XRC domain.
+    /// Makes the ring cyclic instead of a linked list. The HCA can fetch the next WQEs before it
+    /// has read one. A slot is then free only after all receives that were posted before it have
+    /// completed, and its completions take the slow path of a poll. Not for a queue of an XRC
+    /// domain.
     ///
-    /// Verbs cannot ask for it. Default: a list.
+    /// Verbs cannot request it. Default: a list.
     pub fn cyclic(mut self, cyclic: bool) -> Self {
         self.cyclic = cyclic;
         self
     }
 
-    /// Makes it one for extended reliable connections: requests to any target of `domain` may name
-    /// it, and its receives complete on `cq`, whoever made that. The domain is made by command, too:
-    /// those of verbs belong to no user context, and the card does not let commands of one in.
+    /// Makes it a queue for extended reliable connections: requests to any target of `domain` may
+    /// name it, and its receives complete on `cq`, made by verbs or by command. The domain must be
+    /// made by command, too: verbs domains belong to no user context, so the HCA refuses them in
+    /// commands of one.
     pub fn xrc<C: CompletionSource>(mut self, domain: &'a XrcDomain, cq: &'a C) -> Self {
         self.xrc = Some((domain, cq));
         self
     }
 
-    /// What CQEs call it, 24 bits, if it is one of an XRC domain: something else than any other that
-    /// completes on the same CQ. Default: what no other has that this process makes by command, in
-    /// the upper half.
+    /// Sets the user index in its CQEs, 24 bits, if it belongs to an XRC domain. It must differ
+    /// from that of any other queue that completes on the same CQ. Default: an index in the upper
+    /// half that no other queue has that this process makes by command.
     pub fn user_index(mut self, index: u32) -> Self {
         self.user_index = Some(index);
         self
     }
 
-    /// Where its WQEs lie: `offset` bytes into `umem`, a multiple of 4,096. Default: in memory of its
+    /// Puts its WQEs `offset` bytes into `umem`, a multiple of 4,096. Default: in memory of its
     /// own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
         self.ring = Some(umem::Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Where its doorbell record lies: `offset` bytes into `umem`, a multiple of 8. Default: in memory
-    /// of its own.
+    /// Puts its doorbell record `offset` bytes into `umem`, a multiple of 8. Default: in memory of
+    /// its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
         self.record = Some(umem::Place { umem: umem.clone(), offset });
         self
     }
 
-    /// Makes the queue. One command, and a system call where the memory is its own.
+    /// Creates the queue. One command, and a system call if it allocates its own memory.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
-    /// registered, [`Error::Refused`] by the card.
+    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits; [`Error::Call`] if
+    /// its memory cannot be registered; [`Error::Refused`] by the HCA.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
         let context = self.pd.context();
@@ -123,7 +123,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
         let length = wqes as usize * stride as usize;
         let memory = Memory::of(context, length, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: neither card nor process uses it before the queue is made.
+        // SAFETY: neither the HCA nor this process uses the memory before the queue is made.
         unsafe {
             memory.ring.fill(0);
             memory.record.fill(0);
@@ -147,8 +147,8 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
             stride,
             limit: self.limit,
         };
-        // SAFETY: list and record are parts of umems that nothing else may take while `SrqInner` holds
-        // them. It keeps all that the command names: domains and CQ.
+        // SAFETY: list and doorbell record are parts of umems that no other user can take while
+        // `SrqInner` holds them. It keeps all that the command names: domains and CQ.
         let mut object = unsafe { kind.create(&place).create(context)? };
         object.keep(memory.hold());
         object.keep(self.pd.keep());
@@ -210,8 +210,8 @@ impl fmt::Debug for SharedReceiveQueueBuilder<'_> {
     }
 }
 
-/// What CQEs call the next queue of an XRC domain for which the program chooses nothing: from the
-/// upper half of all indices, since libmlx5 chooses from the lower end.
+/// Returns the default user index of the next queue of an XRC domain. It is in the upper half of
+/// all indices, because libmlx5 uses them from the lower end.
 fn next_user_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     0x80_0000 | NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f_ffff

@@ -16,20 +16,20 @@ const XRC_SRQ: u16 = 1;
 const LINKED_LIST: u32 = 0;
 const CYCLIC: u32 = 1;
 
-/// The part of the XRC SRQ's context with both halves of the record's address; the lower one leaves
-/// out its last two bits.
+/// The field of the XRC SRQ's context with both halves of the doorbell record's address. The lower
+/// half omits its last two bits.
 const RECORD_ADDRESS: Field = Field::new(xrc_srqc::DB_RECORD_ADDR_H.bit_offset() / 8, 31, 62);
 
-/// Whom a queue is for.
+/// The kind of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Its queue pairs, which say where receives complete; a ring or a linked list.
+    /// For queue pairs, which choose the CQ of its receives; a cyclic ring or a linked list.
     Pool { cyclic: bool },
-    /// The targets of an XRC domain.
+    /// For the targets of an XRC domain.
     Xrc { domain: u32, cq: u32, user_index: u32 },
 }
 
-/// Where a queue lies, and how large it is.
+/// The place and the size of a queue.
 pub(super) struct Place {
     pub(super) pd: u32,
     pub(super) umem: u32,
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The command that makes it.
+    /// Returns the command that creates it.
     pub(super) fn create(&self, place: &Place) -> Command {
         let (log_wqes, log_stride) = (place.wqes.ilog2(), place.stride.ilog2());
         match *self {
@@ -91,7 +91,7 @@ impl Kind {
                         create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY,
                         [
                             (xrc_srqc::LOG_XRC_SRQ_SIZE, log_wqes),
-                            // It counts from 16 bytes.
+                            // The field counts from 16 bytes.
                             (xrc_srqc::LOG_RQ_STRIDE, log_stride - 4),
                             (xrc_srqc::XRCD, domain),
                             (xrc_srqc::DBR_UMEM_VALID, 1),
@@ -110,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// Its number, of the reply to that.
+    /// Returns its number from the reply to that command.
     pub(super) fn number(&self, reply: &Reply) -> u32 {
         reply.get(match self {
             Kind::Pool { .. } => create_rmp_out::RMPN,
@@ -118,7 +118,7 @@ impl Kind {
         }) as u32
     }
 
-    /// The command that asks about it.
+    /// Returns the command that queries it.
     pub(super) fn query(&self, number: u32) -> Command {
         match self {
             Kind::Pool { .. } => Command::new(opcode::QUERY_RMP, query_rmp_in::SIZE)
@@ -130,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// Its limit, of the reply to that.
+    /// Returns its limit from the reply to that command.
     pub(super) fn limit(&self, reply: &Reply) -> u32 {
         reply.get(match self {
             Kind::Pool { .. } => wq::LWM.within(rmpc::WQ).within(query_rmp_out::RMP_CONTEXT),
@@ -138,7 +138,7 @@ impl Kind {
         }) as u32
     }
 
-    /// The command that arms its limit.
+    /// Returns the command that arms its limit.
     pub(super) fn arm(&self, number: u32, limit: u32) -> Command {
         match self {
             Kind::Pool { .. } => Command::new(opcode::MODIFY_RMP, modify_rmp_in::SIZE)

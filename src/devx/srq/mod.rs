@@ -1,8 +1,8 @@
 //! Shared receive queues, made by command.
 //!
-//! A plain one is a receive memory pool (RMP), which is what the kernel makes of verbs' ones, too: a
-//! linked list of WQEs, or, where the program asks for it, a ring. One of an XRC domain completes on
-//! a CQ of its own. `kind` has the commands of each, `builder` what the program asks for.
+//! A plain queue is a receive memory pool (RMP), which the kernel also uses for verbs SRQs: a
+//! linked list of WQEs, or, on request, a cyclic ring. A queue of an XRC domain completes on a CQ
+//! of its own. `kind` has the commands of each kind, `builder` the options.
 
 mod builder;
 mod kind;
@@ -22,18 +22,18 @@ use crate::ring::source::handover::Shares;
 use crate::ring::source::{CqObject, CqOwner, ObjectId, SharedView, SrqOwner, UserIndex};
 use crate::verbs::{Context, Error, Result, SharedReceiveAttributes, SrqClaim};
 
-/// A shared receive queue, made by command: receives that any number of queue pairs take from, which
-/// were made by command, too, or of which verbs need not know where their receives come from.
+/// A shared receive queue, made by command, from which any number of queue pairs take receives.
+/// These queue pairs are made by command, too, or verbs need not know the source of their receives.
 ///
-/// Clones are cheap and name the same queue, which is destroyed when the last of them, and the last
-/// object made with it, is gone.
+/// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
+/// object made with it, are dropped.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
     inner: Arc<SrqInner>,
 }
 
 struct SrqInner {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     object: Option<Object>,
     kind: Kind,
     number: u32,
@@ -41,48 +41,48 @@ struct SrqInner {
     stride: u32,
     max_sge: u32,
     claim: SrqClaim,
-    /// Set when the queue is destroyed, so that nothing completes any more.
+    /// Set when the queue is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
-    /// Where it lies, longer than the card knows it.
+    /// The memory of the queue, released after the HCA has destroyed the queue.
     memory: Memory,
-    /// Where its receives complete, if not where its queue pairs say.
+    /// The CQ of its receives, if it is not the CQ of the queue pair.
     cq: Option<(CqObject, Arc<dyn CqOwner>)>,
 }
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // A queue that the HCA does not destroy stays until its context is closed.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
 
 impl SharedReceiveQueue {
-    /// A queue in `pd`: 64 receives of one SGE each, in a linked list.
+    /// Creates a builder for a queue in `pd`. Default: 64 receives of one SGE, in a linked list.
     pub fn builder(pd: &dyn Domain) -> SharedReceiveQueueBuilder<'_> {
         SharedReceiveQueueBuilder::new(pd)
     }
 
-    /// Receives that can be posted, which is at least what was asked for: one less than there are
-    /// WQEs.
+    /// Returns how many receives can be posted: at least what was asked for, and one less than
+    /// there are WQEs.
     pub fn capacity(&self) -> u32 {
         self.inner.wqes - 1
     }
 
-    /// Scatter/gather entries that a receive may have.
+    /// Returns the number of scatter/gather entries that a receive may have.
     pub fn max_sge(&self) -> u32 {
         self.inner.max_sge
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     ///
     /// # Errors
-    /// None: it is a result as of verbs' queues.
+    /// None. It is a `Result` because the method of verbs queues is one.
     pub fn number(&self) -> Result<u32> {
         Ok(self.inner.number)
     }
 
-    /// Asks for one event when fewer than `receives` are posted, which may be at once. 0 asks for
+    /// Requests one event when fewer than `receives` are posted, which may be at once. 0 requests
     /// none. One command.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl SharedReceiveQueue {
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
-    /// What the card knows of it. One command.
+    /// Queries the attributes from the HCA. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -106,7 +106,7 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveAttributes { max_wr: self.capacity(), max_sge: self.max_sge(), limit })
     }
 
-    /// The reply of the command that asks about it: QUERY_RMP, or QUERY_XRC_SRQ. One command.
+    /// Returns the reply of the query command: QUERY_RMP, or QUERY_XRC_SRQ. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -114,17 +114,18 @@ impl SharedReceiveQueue {
         self.object().query(&self.inner.kind.query(self.inner.number))
     }
 
-    /// What CQEs call it, if it is one of an XRC domain.
+    /// Returns the user index in its CQEs, if it belongs to an XRC domain.
     pub fn user_index(&self) -> Option<u32> {
         self.inner.kind.user_index()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object().context()
     }
 
-    /// The object, for commands that this crate does not wrap. It is there as long as the queue.
+    /// Returns the object, for commands that this crate does not wrap. It is there as long as the
+    /// queue.
     pub fn object(&self) -> &Object {
         self.inner.object.as_ref().expect("it goes with the queue")
     }
@@ -160,8 +161,8 @@ impl SrqOwner for SharedReceiveQueue {
 }
 
 // SAFETY: the owner keeps the queue alive, and with it its memory, which does not move. The claim
-// keeps other writers of this crate away; nobody else is told where the ring is but as a umem, whose
-// users promise not to write where queues lie.
+// keeps other writers of this crate away. Other code knows the ring only as part of a umem, whose
+// users must not write where queues lie.
 unsafe impl Shares for SharedReceiveQueue {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())
@@ -173,7 +174,7 @@ unsafe impl Shares for SharedReceiveQueue {
             buffer: inner.memory.ring.start(),
             wqes: inner.wqes,
             stride: inner.stride,
-            // The first WQE that the card takes is number 0.
+            // The first WQE that the HCA uses is number 0.
             order: order.unwrap_or_else(|| (0..=(inner.wqes - 1) as u16).collect()),
             cyclic: inner.kind.is_cyclic(),
             record: inner.memory.record.start().cast(),

@@ -33,7 +33,7 @@ pub struct GlobalRoute {
     pub dgid: Gid,
     /// Index of the own GID in the port's table; its type decides the packet's format.
     pub sgid_index: u8,
-    /// Flow label, 20 bits. RoCEv2 cards may derive the UDP source port from it.
+    /// Flow label, 20 bits. RoCEv2 HCAs may derive the UDP source port from it.
     pub flow_label: u32,
     /// How many routers may be crossed. RoCEv2 needs more than 1 between IP subnets.
     pub hop_limit: u8,
@@ -73,8 +73,8 @@ impl AddressVector {
         AddressVector { global: Some(route), ..AddressVector::lid(port, 0) }
     }
 
-    /// Checks the address of a connection's peer against its port, and returns what the port says of
-    /// itself.
+    /// Checks the address of a connection's peer against its port, and returns what the port says
+    /// of itself.
     pub(crate) fn check(&self, context: &Context) -> Result<PortAttributes> {
         let multicast = self.global.is_some_and(|route| route.dgid.is_multicast());
         if multicast || self.dlid >= MULTICAST_LIDS {
@@ -87,7 +87,7 @@ impl AddressVector {
         self.check_datagram(context)
     }
 
-    /// As [`check`](Self::check), of a destination of datagrams, which may be a multicast group.
+    /// Checks an address of datagrams like [`check`](Self::check). It may be a multicast group.
     pub(crate) fn check_datagram(&self, context: &Context) -> Result<PortAttributes> {
         let port = context.port(self.port)?;
         if !port.state.usable() {

@@ -1,4 +1,4 @@
-//! What each move of a queue pair towards RTS needs.
+//! The attributes of the transitions of a queue pair towards RTS.
 
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
@@ -12,9 +12,9 @@ use crate::verbs::{
 mod sealed {
     use super::{Context, Result, ibv_qp_attr};
 
-    /// What a move needs, in the words of the library.
+    /// The attributes of a transition, in the form of the library.
     pub trait Attributes {
-        /// Checks what the library would only say EINVAL to.
+        /// Checks attributes for which the library would only report EINVAL.
         fn check(&self, context: &Context) -> Result<()>;
         /// Sets the attributes, and returns their bits of the mask.
         fn set(&self, attr: &mut ibv_qp_attr) -> u32;
@@ -22,7 +22,7 @@ mod sealed {
 }
 pub(crate) use sealed::Attributes;
 
-/// RESET to INIT: which port, and what the peer may do.
+/// RESET to INIT: the port and the rights of the peer.
 ///
 /// `InitAttributes { access: Access::REMOTE_READ, ..InitAttributes::new(1) }`
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +31,14 @@ pub struct InitAttributes {
     pub port: u8,
     /// Index into the port's P_Key table: the partition. Both sides must be in the same.
     pub pkey_index: u16,
-    /// What the peer may do through this queue pair: a WRITE needs the right here and on the memory
-    /// region.
+    /// The rights of the peer through this queue pair. A WRITE needs the right here and on the
+    /// memory region.
     pub access: Access,
 }
 
 impl InitAttributes {
-    /// Port `port`, P_Key index 0, and every right, so that each memory region decides.
+    /// Returns the attributes for port `port`: P_Key index 0, and every right, so that each memory
+    /// region decides.
     pub const fn new(port: u8) -> InitAttributes {
         InitAttributes {
             port,
@@ -55,7 +56,7 @@ impl InitAttributes {
     }
 }
 
-/// INIT to RTR: who the peer is.
+/// INIT to RTR: the peer.
 ///
 /// `RtrAttributes { path_mtu: Mtu::Mtu1024, ..RtrAttributes::new(qpn, address) }`
 #[derive(Clone, Copy, Debug)]
@@ -64,21 +65,21 @@ pub struct RtrAttributes {
     pub destination: u32,
     /// The first packet sequence number that the peer will send, 24 bits.
     pub rq_psn: u32,
-    /// Payload of a packet; both sides must agree.
+    /// The largest payload of a packet; both sides must agree.
     pub path_mtu: Mtu,
-    /// READs and atomics of the peer that are answered at a time (responder depth): at least the
+    /// READs and atomics of the peer that are executed at a time (responder depth): at least the
     /// peer's `max_rd_atomic`.
     pub max_dest_rd_atomic: u8,
-    /// How long the peer is to wait when it sends and no receive is posted.
+    /// The time that the peer waits when it sends and no receive is posted.
     pub min_rnr_timer: RnrTimer,
-    /// Where the peer is.
+    /// The address of the peer.
     pub address: AddressVector,
-    /// The path that takes over when this one fails.
+    /// The alternate path, used when the primary path fails.
     pub alternate: Option<AlternatePath>,
 }
 
 impl RtrAttributes {
-    /// The peer of that number and address; MTU 1024, PSN 0, depth 1, RNR timer of 640 µs.
+    /// Returns the attributes for a peer: MTU 1024, PSN 0, depth 1, RNR timer of 640 µs.
     pub fn new(destination: u32, address: AddressVector) -> RtrAttributes {
         RtrAttributes {
             destination,
@@ -132,14 +133,13 @@ impl Attributes for RtrAttributes {
 pub struct RtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
     pub sq_psn: u32,
-    /// How long to wait for an answer before sending again.
+    /// The time to wait for an acknowledgement before retransmitting.
     pub timeout: AckTimeout,
-    /// How often to send again before giving up, 0 to 7.
+    /// Retransmissions before the connection fails, 0 to 7.
     pub retry_cnt: u8,
-    /// How often to send again to a peer without a posted receive, 0 to 6; 7 is for ever.
+    /// Retransmissions to a peer without a posted receive, 0 to 6; 7 is for ever.
     pub rnr_retry: u8,
-    /// READs and atomics that are under way at a time (initiator depth): at most the peer's
-    /// `max_dest_rd_atomic`.
+    /// Outstanding READs and atomics (initiator depth): at most the peer's `max_dest_rd_atomic`.
     pub max_rd_atomic: u8,
 }
 
@@ -193,9 +193,9 @@ impl AlternatePath {
     }
 }
 
-/// The P_Key table's length is asked from the port, which checks the port's number too.
+/// Checks a P_Key index. The query for the table's length also checks the port's number.
 pub(crate) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
-    // Bit 15 is the kind of membership.
+    // Bit 15 is the type of membership.
     if context.pkey(port, index)? & 0x7fff == 0 {
         let rule = format!("the entry of port {port} is empty: the port is in no such partition");
         return Err(Error::attribute("P_Key index", index, rule));

@@ -1,4 +1,4 @@
-//! Making a queue pair.
+//! Builder for queue pairs.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -26,7 +26,7 @@ use crate::verbs::{
     SharedReceiveQueue, ThreadDomain, Zeroed,
 };
 
-/// What the queues of a pair hold.
+/// The capacities of the queues of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
     /// Requests of the send queue.
@@ -37,7 +37,7 @@ pub struct Capacities {
     pub max_send_sge: u32,
     /// Scatter/gather entries of a receive.
     pub max_recv_sge: u32,
-    /// Payload bytes that can be written into a send request itself.
+    /// Payload bytes that a send request can carry inline.
     pub max_inline_data: u32,
 }
 
@@ -55,29 +55,30 @@ impl From<ibv_qp_cap> for Capacities {
 
 /// Which payload the HCA may put into CQEs instead of the memory that a WQE names (scatter to CQE).
 ///
-/// Payload of up to 32 bytes fits into a CQE of 64 bytes, and up to 64 bytes into one of 128. The HCA
-/// saves a write to memory. The poll then copies the payload with the CPU to the *address* in the WQE's
-/// data segments. It cannot ask what memory the `lkey` stands for. So all data segments of the queue must
-/// name memory of this process that is mapped at the same address: a
-/// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory, and a
-/// key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
+/// Payload of up to 32 bytes fits into a CQE of 64 bytes, and up to 64 bytes into one of 128. The
+/// HCA saves a write to memory. The poll then copies the payload with the CPU to the *address* in
+/// the WQE's data segments. It cannot ask what memory the `lkey` stands for. So all data segments
+/// of the queue must name memory of this process that is mapped at the same address: a
+/// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory,
+/// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
 ///
-/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is right
-/// there. For the raw queues it is a condition of their `unsafe` posts.
+/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is
+/// right there. For the raw queues it is a condition of their `unsafe` posts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
     /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`). Right for every kind of memory.
     #[default]
     Never,
-    /// Messages of receives, and with [`signal_all`](QueuePairBuilder::signal_all) the results of READs
-    /// and atomics, too: the default of libmlx5. `MLX5_SCATTER_TO_CQE=0` in the environment turns it off.
+    /// Messages of receives, and with [`signal_all`](QueuePairBuilder::signal_all) also the results
+    /// of READs and atomics: the default of libmlx5. `MLX5_SCATTER_TO_CQE=0` in the environment
+    /// turns it off.
     Receives,
     /// Messages of receives, and the results of READs and atomics
     /// (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`).
     Always,
 }
 
-/// What a queue pair is to be like.
+/// Builder for [`QueuePair`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: Transport> {
@@ -91,30 +92,30 @@ pub struct QueuePairBuilder<T: Transport> {
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
     pub(super) dynamic: Dynamic,
-    /// Of frames of Ethernet: room for headers that large sends repeat, and whether VLAN tags are
-    /// taken out.
+    /// For Ethernet: the longest header that large sends repeat, and whether VLAN tags are removed.
     max_tso_header: u16,
     strip_vlan: bool,
     transport: PhantomData<fn() -> T>,
 }
 
 impl QueuePair<Rc, Reset> {
-    /// A reliable connection in `pd` that reports to `cq`, as [`QueuePairBuilder::new`] makes it.
+    /// Creates a builder for a reliable connection in `pd` that completes on `cq`, see
+    /// [`QueuePairBuilder::new`].
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
         QueuePairBuilder::new(pd, cq)
     }
 }
 
 impl QueuePairBuilder<RawPacket> {
-    /// Bytes of the longest header that a [large send](crate::wqe::EthTso) repeats. Default: 0, no
-    /// large sends.
+    /// Sets the length of the longest header that a [large send](crate::wqe::EthTso) repeats, in
+    /// bytes. Default: 0, no large sends.
     pub fn max_tso_header(mut self, bytes: u16) -> Self {
         self.max_tso_header = bytes;
         self
     }
 
-    /// Has the card take VLAN tags out of frames that arrive; completions say what they were.
-    /// Default: not.
+    /// Makes the HCA remove VLAN tags from arriving packets; completions report the tags. Default:
+    /// no.
     pub fn strip_vlan(mut self, strip: bool) -> Self {
         self.strip_vlan = strip;
         self
@@ -122,25 +123,26 @@ impl QueuePairBuilder<RawPacket> {
 }
 
 impl<T: Receives> QueuePairBuilder<T> {
-    /// The queue for completions of receives, if it is another than that of sends.
+    /// Sets the CQ of receives, if it differs from the CQ of sends.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
         self.receive_cq = cq.handle();
         self
     }
 
-    /// Receives that the receive queue holds at least.
+    /// Sets how many receives the receive queue holds at least.
     pub fn max_recv_wr(mut self, receives: u32) -> Self {
         self.capacities.max_recv_wr = receives;
         self
     }
 
-    /// Scatter/gather entries of a receive.
+    /// Sets the number of scatter/gather entries of a receive.
     pub fn max_recv_sge(mut self, entries: u32) -> Self {
         self.capacities.max_recv_sge = entries;
         self
     }
 
-    /// The shared receive queue that it takes its receives from, instead of one of its own.
+    /// Sets the shared receive queue from which it takes receives. It then has no receive queue of
+    /// its own.
     pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
         self.shared_receives = Some(queue.clone());
         self.capacities.max_recv_wr = 0;
@@ -149,15 +151,16 @@ impl<T: Receives> QueuePairBuilder<T> {
 }
 
 impl<T: HasQueues> QueuePairBuilder<T> {
-    /// A queue pair of transport `T` in `pd` that reports to `cq`: 64 sends, 64 receives (where the
-    /// transport has any), one SGE each, no inline data, and completions only for the requests that ask for one.
+    /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Default:
+    /// 64 sends, 64 receives (if the transport has any), one SGE each, no inline data, and
+    /// completions only for signaled requests.
     ///
     /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
     pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
         Self::of_handle(pd, cq.handle())
     }
 
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new), with a handle of the CQ.
     pub(in crate::verbs) fn of_handle(pd: &ProtectionDomain, cq: CompletionQueueHandle) -> Self {
         Self {
             pd: pd.clone(),
@@ -182,47 +185,48 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         }
     }
 
-    /// Requests that the send queue holds at least.
+    /// Sets how many requests the send queue holds at least.
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.capacities.max_send_wr = requests;
         self
     }
 
-    /// Scatter/gather entries of a send request.
+    /// Sets the number of scatter/gather entries of a send request.
     pub fn max_send_sge(mut self, entries: u32) -> Self {
         self.capacities.max_send_sge = entries;
         self
     }
 
-    /// Payload bytes that can be written into a send request itself.
+    /// Sets how many payload bytes a send request can carry inline.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.capacities.max_inline_data = bytes;
         self
     }
 
-    /// Has every send request of `ibv_post_send` make a completion (`sq_sig_all`). The direct path
-    /// says it for each request.
+    /// Makes every send request of `ibv_post_send` signaled (`sq_sig_all`). The direct path sets
+    /// the flag for each request.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
     }
 
-    /// Chooses which payload may come in CQEs. Default: [`ScatterToCqe::Never`]. With another choice, every
-    /// `lkey` that is posted must name memory of this process at its own address, see [`ScatterToCqe`].
+    /// Chooses which payload may come in CQEs. Default: [`ScatterToCqe::Never`]. With another
+    /// choice, every `lkey` that is posted must name memory of this process at its own address, see
+    /// [`ScatterToCqe`].
     pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
         self.scatter_to_cqe = scatter;
         self
     }
 
-    /// The domain whose doorbell register the queue pair uses; one of libmlx5's choice if not
-    /// called.
+    /// Sets the thread domain whose doorbell register the queue pair uses; libmlx5 chooses one if
+    /// not called.
     pub fn thread_domain(mut self, domain: &ThreadDomain) -> Self {
         self.thread_domain = Some(domain.clone());
         self
     }
 
-    /// What gives the queue pair the memory of its rings and records, [`Placement`] for one;
-    /// libmlx5 itself if not called. It is kept until the queue pair is destroyed.
+    /// Sets the allocator of the rings and doorbell records, for example [`Placement`]; libmlx5 if
+    /// not called. It is kept until the queue pair is destroyed.
     ///
     /// [`Placement`]: crate::verbs::Placement
     pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
@@ -230,16 +234,16 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         self
     }
 
-    /// As [`placement`](Self::placement), if anything.
+    /// Sets the allocator like [`placement`](Self::placement), or none.
     pub(in crate::verbs) fn memory(mut self, memory: Option<&CallbackTarget>) -> Self {
         self.memory = memory.cloned();
         self
     }
 
-    /// Makes the queue pair, in state RESET.
+    /// Creates the queue pair, in state RESET.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for capacities beyond the device's or another device's queues,
+    /// [`Error::Attribute`] for capacities beyond the device's limits or queues of another device;
     /// [`Error::Call`] with the memory lock limit named.
     pub fn build(self) -> Result<QueuePair<T, Reset>> {
         self.check()?;
@@ -263,7 +267,8 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
         dynamic::shape(T::TRANSPORT_KIND, &mut attributes)?;
-        // SAFETY: the builder holds PD, CQs and SRQ, and `check` found them to be of one context.
+        // SAFETY: the builder keeps PD, CQs and SRQ alive, and `check` found them to be of one
+        // context.
         let qp =
             unsafe { self.create(pd, &mut attributes, self.dynamic.initial(T::TRANSPORT_KIND)) };
         let qp = non_null("mlx5dv_create_qp", qp).map_err(|error| {
@@ -279,8 +284,8 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             };
             error.because(cause)
         })?;
-        // SAFETY: the queue pair was just made; its number does not change, but for that of a target
-        // of dynamic connections, which has none yet.
+        // SAFETY: the queue pair was just made. Its number does not change, except for a target of
+        // dynamic connections, which has none yet.
         let number = unsafe { (*qp.as_ptr()).qp_num };
         Ok(QueuePair::from_inner(Arc::new(QpInner {
             qp,
@@ -299,7 +304,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         })))
     }
 
-    /// Makes it by `mlx5dv_create_qp`, which takes libmlx5's flags and what only newer verbs have.
+    /// Creates it by `mlx5dv_create_qp`, which takes libmlx5's flags and attributes of newer verbs.
     ///
     /// # Safety
     /// The CQs and the SRQ in `attributes`, and the PD, are alive and of one context.

@@ -1,4 +1,4 @@
-//! Who writes to the queues of a pair on the direct path.
+//! Claims of the direct path on the queues of a pair.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,19 +8,19 @@ use crate::verbs::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WorkQueue {
-    /// Of requests.
+    /// The send queue.
     Send = 1,
-    /// Of receives.
+    /// The receive queue.
     Receive = 2,
 }
 
 impl WorkQueue {
-    /// The bit that says that the last owner left work outstanding.
+    /// Returns the bit that is set if the last owner left work outstanding.
     const fn unfinished(self) -> u8 {
         (self as u8) << 2
     }
 
-    /// What errors call it.
+    /// Returns the name of the queue in errors.
     const fn name(self) -> &'static str {
         match self {
             WorkQueue::Send => "send queue",
@@ -29,7 +29,7 @@ impl WorkQueue {
     }
 }
 
-/// Which of the two queues are owned by the direct path, and which were left with work outstanding.
+/// Which queues the direct path has claimed, and which were left with work outstanding.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     /// Bits of [`WorkQueue`], and of [`WorkQueue::unfinished`].
@@ -37,9 +37,9 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Claims one of the queues for a writer on the direct path: two writers would overwrite each
-    /// other's WQEs. While claimed, the pair cannot be reset, which would set the card's counters
-    /// back under the writer.
+    /// Claims one of the queues for a writer on the direct path. Two writers would overwrite each
+    /// other's WQEs. While a queue is claimed, the pair cannot be reset: a reset would set the
+    /// HCA's counters back under the writer.
     ///
     /// # Errors
     /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
@@ -56,7 +56,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives a claim back. If not `idle`, work of the owner is outstanding: the queue cannot be
+    /// Releases a claim. If not `idle`, work of the owner is outstanding: the queue cannot be
     /// claimed again before the pair was reset.
     pub(crate) fn release(&self, queue: WorkQueue, idle: bool) {
         if !idle {
@@ -65,8 +65,8 @@ impl Claims {
         self.taken.fetch_and(!(queue as u8), Ordering::Release);
     }
 
-    /// Claims both queues for a reset of the pair: until the reservation is dropped, no queue of the
-    /// direct path can claim one.
+    /// Claims both queues for a reset of the pair. Until the reservation is dropped, no queue of
+    /// the direct path can claim one.
     ///
     /// # Errors
     /// [`Error::QueueInUse`] while one of the queues is claimed, or another reset is under way.
@@ -87,12 +87,12 @@ impl Claims {
 /// The claim of both queues during a reset.
 pub(crate) struct Reservation<'a> {
     claims: &'a Claims,
-    /// What the claims are when the reservation ends.
+    /// The bits of the claims after the reservation ends.
     after: u8,
 }
 
 impl Reservation<'_> {
-    /// Ends the reservation after a reset that succeeded: nothing is outstanding any more.
+    /// Ends the reservation after a successful reset. No work is outstanding any more.
     pub(crate) fn was_reset(mut self) {
         self.after = 0;
     }

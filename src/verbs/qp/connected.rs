@@ -4,13 +4,13 @@ use super::attributes::Attributes;
 use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, XrcRtsAttributes};
 use crate::ib::{Access, Rc, Transport, Uc, XrcRecv, XrcSend};
 
-/// A transport whose queue pairs have one peer each, which is told on the way from INIT to RTR.
+/// A transport whose queue pairs have one peer each, set in the transition from INIT to RTR.
 pub trait Connected: Transport {
-    /// The rights that a peer can make use of. Others that are given are not passed on.
+    /// The rights that a peer can use. Other rights are not passed on.
     const ACCESS: Access;
-    /// What the move from INIT to RTR needs.
+    /// The attributes of the transition from INIT to RTR.
     type Rtr: Attributes;
-    /// What the move from RTR to RTS needs.
+    /// The attributes of the transition from RTR to RTS.
     type Rts: Attributes;
 }
 

@@ -1,9 +1,9 @@
-//! Dynamic connections (DC): an initiator, each of whose requests says which target it is for, and
-//! targets, which anybody who knows their number and access key may send to.
+//! Dynamic connections (DC): initiators, whose requests each name their target, and targets. Any
+//! initiator that knows a target's number and access key may send to it.
 //!
-//! verbs have them as queue pairs of the provider's own type, made by `mlx5dv_create_qp`. A target has
-//! no queues: its receives come from a shared receive queue, and it has a number only from RTR on,
-//! which is as far as it goes.
+//! Verbs have them as queue pairs of the provider's own type, made by `mlx5dv_create_qp`. A target
+//! has no queues: its receives come from a shared receive queue. It has a number only from RTR on,
+//! which is its last state.
 
 use std::sync::atomic::Ordering;
 
@@ -22,18 +22,18 @@ use crate::verbs::{CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTim
 
 /// Streams of an initiator, as powers of two.
 ///
-/// Requests of one stream are executed in order; what fails on one leaves the others going. Which
-/// streams a device can have is in `mlx5dv_query_device`.
+/// Requests of one stream are executed in order. A failure of one stream does not stop the others.
+/// `mlx5dv_query_device` reports which streams a device supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DciStreams {
-    /// log2 of the streams that the card works on at a time. A request may name any stream.
+    /// log2 of the streams that the HCA executes at a time. A request may name any stream.
     pub log_concurrent: u8,
-    /// log2 of the streams that may fail, and are not
-    /// [reset](QueuePair::reset_stream), before the queue pair does.
+    /// log2 of the streams that may be failed, without a [reset](QueuePair::reset_stream), before
+    /// the queue pair fails.
     pub log_errored: u8,
 }
 
-/// What is asked for of dynamic connections alone.
+/// Attributes that only dynamic connections have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dynamic {
     streams: Option<DciStreams>,
@@ -41,7 +41,7 @@ pub struct Dynamic {
 }
 
 impl Dynamic {
-    /// What libmlx5 is told of an end of dynamic connections, with its bits of the mask.
+    /// Returns libmlx5's attributes of an end of dynamic connections, with their bits of the mask.
     pub(super) fn initial(&self, kind: TransportKind) -> Option<(u32, dv::mlx5dv_dc_init_attr)> {
         let mut mask = dv::MLX5DV_QP_INIT_ATTR_MASK_DC;
         let mut dc = no_dc();
@@ -66,7 +66,7 @@ impl Dynamic {
     }
 }
 
-/// Checks what is asked for, and takes what the transport has not out of it.
+/// Checks the attributes, and removes those that the transport does not have.
 pub(super) fn shape(kind: TransportKind, attributes: &mut ibv_qp_init_attr) -> Result<()> {
     if kind == TransportKind::Dct {
         if attributes.srq.is_null() {
@@ -86,7 +86,7 @@ fn no_dc() -> dv::mlx5dv_dc_init_attr {
 }
 
 impl QueuePairBuilder<Dci> {
-    /// Gives the initiator streams, which fail one by one.
+    /// Gives the initiator streams, which fail independently.
     pub fn streams(mut self, streams: DciStreams) -> Self {
         self.dynamic.streams = Some(streams);
         self
@@ -94,8 +94,8 @@ impl QueuePairBuilder<Dci> {
 }
 
 impl QueuePair<Dct, Reset> {
-    /// A target in `pd` whose receives come from `receives` and complete on `cq`, open to whoever
-    /// shows `access_key`.
+    /// Creates a builder for a target in `pd`. Its receives come from `receives` and complete on
+    /// `cq`. It accepts requests that carry `access_key`.
     pub fn dc_target(
         pd: &ProtectionDomain,
         cq: &CompletionQueue,
@@ -108,7 +108,7 @@ impl QueuePair<Dct, Reset> {
     }
 }
 
-/// RESET to INIT of an initiator: which port.
+/// RESET to INIT of an initiator: the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DciInitAttributes {
     /// The local port, from 1.
@@ -118,7 +118,7 @@ pub struct DciInitAttributes {
 }
 
 impl DciInitAttributes {
-    /// Port `port`, P_Key index 0.
+    /// Returns the attributes for port `port`, with P_Key index 0.
     pub const fn new(port: u8) -> DciInitAttributes {
         DciInitAttributes { port, pkey_index: 0 }
     }
@@ -140,7 +140,7 @@ impl QueuePair<Dci, Reset> {
 }
 
 impl QueuePair<Dci, Init> {
-    /// INIT to RTR: `path_mtu` is the payload of a packet, the same as its targets'.
+    /// INIT to RTR. `path_mtu` is the largest payload of a packet, which must equal its targets'.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -165,9 +165,9 @@ impl QueuePair<Dci, Rtr> {
 }
 
 impl QueuePair<Dci, Rts> {
-    /// Lets a stream go on that has failed. The [send queue](crate::ring::SendQueue::go_on) of the
-    /// direct path needs to be told as well. A firmware command; the context must
-    /// [allow them](crate::verbs::Context::devx).
+    /// Resumes a stream that has failed. The [send queue](crate::ring::SendQueue::go_on) of the
+    /// direct path needs a call, too. A firmware command; the context must [allow
+    /// them](crate::verbs::Context::devx).
     ///
     /// # Errors
     /// [`Error::Call`]: the stream has not failed, there are no streams, or the queue pair has failed.
@@ -178,29 +178,29 @@ impl QueuePair<Dci, Rts> {
     }
 }
 
-/// INIT to RTR of a target: how it answers.
+/// INIT to RTR of a target: how it responds.
 ///
 /// `DctRtrAttributes { path_mtu: Mtu::Mtu4096, ..DctRtrAttributes::new(own_address) }`
 #[derive(Clone, Copy, Debug)]
 pub struct DctRtrAttributes {
-    /// Payload of a packet, the same as its initiators'.
+    /// The largest payload of a packet, which must equal its initiators'.
     pub path_mtu: Mtu,
-    /// How long an initiator is to wait when no receive is posted.
+    /// The time that an initiator waits when no receive is posted.
     pub min_rnr_timer: RnrTimer,
-    /// The port, the GID that it answers from, hop limit and traffic class. Where answers go, each
-    /// request says.
+    /// The port, the source GID of responses, hop limit and traffic class. Each request names the
+    /// destination of its response.
     pub address: AddressVector,
 }
 
 impl DctRtrAttributes {
-    /// MTU 1024, RNR timer of 640 µs.
+    /// Returns the attributes with MTU 1024 and an RNR timer of 640 µs.
     pub fn new(address: AddressVector) -> DctRtrAttributes {
         DctRtrAttributes { path_mtu: Mtu::Mtu1024, min_rnr_timer: RnrTimer::default(), address }
     }
 }
 
 impl QueuePair<Dct, Reset> {
-    /// RESET to INIT: which port, and what initiators may do.
+    /// RESET to INIT: sets the port and the rights of initiators.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Call`].
@@ -232,7 +232,7 @@ impl QueuePair<Dct, Init> {
             .check(self.context())
             .and_then(|port| check_mtu(attributes.path_mtu, &port));
         let ready = self.step(checked, attr, mask)?;
-        // SAFETY: the queue pair is alive, and was just given its number, which stays.
+        // SAFETY: the queue pair is alive. It has just got its number, which does not change.
         let number = unsafe { (*ready.as_raw().as_ptr()).qp_num };
         ready.inner.number.store(number, Ordering::Relaxed);
         Ok(ready)

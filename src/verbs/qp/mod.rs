@@ -1,7 +1,8 @@
-//! Queue pairs. The type says the transport and the state the program moved the pair to; moving
-//! consumes one type and returns the next ([`state`]). What each move needs is in the attribute
-//! structures ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`], and those of unreliable
-//! transports), checked before the call where libibverbs would only say EINVAL.
+//! Queue pairs. The type names the transport and the state to which the program moved the pair. A
+//! transition consumes one type and returns the next ([`state`]). The attribute structures hold
+//! what each transition needs ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`], and those
+//! of unreliable transports). They are checked before the call, where libibverbs would only report
+//! EINVAL.
 
 mod address;
 mod attributes;
@@ -48,14 +49,14 @@ use crate::ib::{HasQueues, Transport};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
-/// The card moves a pair to ERROR by itself when a request fails; the type still says what the
-/// program did, and [`query`](Self::query) says what is.
+/// The HCA moves a pair to ERROR by itself when a request fails. The type still names the state
+/// that the program set, and [`query`](Self::query) returns the present state.
 pub struct QueuePair<T: Transport, S: State> {
     inner: Arc<QpInner>,
     marker: PhantomData<fn() -> (T, S)>,
 }
 
-/// Keeps a queue pair alive, whatever its state. Clones are cheap.
+/// Keeps a queue pair alive in any state. Clones are cheap.
 #[derive(Clone)]
 pub struct QueuePairHandle {
     inner: Arc<QpInner>,
@@ -63,29 +64,29 @@ pub struct QueuePairHandle {
 
 struct QpInner {
     qp: NonNull<ibv_qp>,
-    /// A target of dynamic connections gets it on the way to RTR.
+    /// A target of dynamic connections gets its number on the way to RTR.
     number: AtomicU32,
     capacities: Capacities,
     state: AtomicU8,
-    /// Who writes to its queues on the direct path.
+    /// The claims of the direct path on its queues.
     claims: Claims,
-    /// Set when the pair is destroyed, so that it completes nothing any more.
+    /// Set when the pair is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
-    /// Where the pair was made in a thread domain; freed after the pair.
+    /// The parent domain of a pair with a thread domain or an allocator; freed after the pair.
     _parent: Option<ParentDomain>,
     parents: Parents,
     shared_receives: Option<SharedReceiveQueue>,
 }
 
-/// What a queue pair belongs to.
+/// The objects that a queue pair belongs to.
 enum Parents {
-    /// All but answering ends of extended reliable connections.
+    /// Of all queue pairs except XRC targets.
     Queues {
         pd: ProtectionDomain,
         send_cq: CompletionQueueHandle,
         receive_cq: CompletionQueueHandle,
     },
-    /// Those.
+    /// Of an XRC target.
     Target(XrcDomain),
 }
 
@@ -104,7 +105,7 @@ impl Parents {
         }
     }
 
-    /// Of sends and of receives.
+    /// Returns the CQs of sends and of receives.
     fn cqs(&self) -> Option<(&CompletionQueueHandle, &CompletionQueueHandle)> {
         match self {
             Parents::Queues { send_cq, receive_cq, .. } => Some((send_cq, receive_cq)),
@@ -113,19 +114,19 @@ impl Parents {
     }
 }
 
-/// Why a queue pair of a transport that has queues has what belongs to them.
+/// Panic text: queue pairs of a transport with queues always have a protection domain and CQs.
 const MADE_WITH: &str = "made with a protection domain and CQs";
 
 // SAFETY: libibverbs allows calls on one QP from several threads; the flags are atomic.
 unsafe impl Send for QpInner {}
-// SAFETY: libibverbs allows calls on one QP from several threads at once, and what this crate keeps
-// beside it is atomic.
+// SAFETY: libibverbs allows calls on one QP from several threads at once, and the other fields that
+// change are synchronized.
 unsafe impl Sync for QpInner {}
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        // SAFETY: created by this crate, destroyed once, here, while PD and CQs live; the direct
-        // path held an Arc of it and is gone.
+        // SAFETY: this crate created the QP and destroys it once, here, while PD and CQs are alive.
+        // The direct path held an Arc of it and is gone.
         let result = unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
         self.destroyed.store(result == 0, Ordering::Release);
     }
@@ -136,89 +137,87 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         QueuePair { inner, marker: PhantomData }
     }
 
-    /// Its number, which the peer addresses. 24 bits.
+    /// Returns its number, by which the peer addresses it. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number.load(Ordering::Relaxed)
     }
 
-    /// What its queues hold, which is at least what was asked for.
+    /// Returns the capacities of its queues: at least what was asked for.
     pub fn capacities(&self) -> Capacities {
         self.inner.capacities
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.parents.context()
     }
 
-    /// The shared receive queue that it was made with.
+    /// Returns the shared receive queue that it was made with.
     pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
         self.inner.shared_receives.as_ref()
     }
 
-    /// What keeps the queue pair alive.
+    /// Returns a handle that keeps the queue pair alive.
     pub fn handle(&self) -> QueuePairHandle {
         QueuePairHandle { inner: Arc::clone(&self.inner) }
     }
 
-    /// The domain of the memory that its requests may name; none of answering ends of extended
-    /// reliable connections.
+    /// Returns the domain of the memory that its requests may name; `None` for XRC targets.
     pub(crate) fn domain(&self) -> Option<DomainId> {
         self.inner.parents.pd().map(ProtectionDomain::id)
     }
 
-    /// The queue pair, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue pair, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 }
 
 impl<T: HasQueues, S: State> QueuePair<T, S> {
-    /// The domain it belongs to.
+    /// Returns its protection domain.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         self.inner.parents.pd().expect(MADE_WITH)
     }
 
-    /// The queue that its send completions go to.
+    /// Returns the CQ of its sends.
     pub fn send_cq(&self) -> &CompletionQueueHandle {
         self.inner.parents.cqs().expect(MADE_WITH).0
     }
 
-    /// The queue that its receive completions go to.
+    /// Returns the CQ of its receives.
     pub fn receive_cq(&self) -> &CompletionQueueHandle {
         self.inner.parents.cqs().expect(MADE_WITH).1
     }
 }
 
 impl QueuePairHandle {
-    /// The queue pair. It lives as long as `self`.
+    /// Returns the queue pair. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u32 {
         self.inner.number.load(Ordering::Relaxed)
     }
 
-    /// What its queues hold.
+    /// Returns the capacities of its queues.
     pub fn capacities(&self) -> Capacities {
         self.inner.capacities
     }
 
-    /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
+    /// Returns the state to which the program moved it last. One load; the HCA may have moved it to
+    /// ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }
 
-    /// The queue that its send completions go to; none of an answering end of extended reliable
-    /// connections.
+    /// Returns the CQ of its sends; `None` for XRC targets.
     pub fn send_cq(&self) -> Option<&CompletionQueueHandle> {
         self.inner.parents.cqs().map(|cqs| cqs.0)
     }
 
-    /// The queue that its receive completions go to; none of an answering end of extended reliable
-    /// connections.
+    /// Returns the CQ of its receives; `None` for XRC targets.
     pub fn receive_cq(&self) -> Option<&CompletionQueueHandle> {
         self.inner.parents.cqs().map(|cqs| cqs.1)
     }
@@ -228,7 +227,7 @@ impl QueuePairHandle {
         Arc::clone(&self.inner.destroyed)
     }
 
-    /// Who writes to its queues on the direct path.
+    /// Returns the claims of the direct path on its queues.
     pub(crate) fn claims(&self) -> &Claims {
         &self.inner.claims
     }

@@ -10,9 +10,9 @@ use crate::verbs::error::check;
 use crate::verbs::{Cause, Error, Result};
 
 impl<S: State> QueuePair<Ud, S> {
-    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped: what
-    /// other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked for as
-    /// for any message. A group costs the card one of a limited number of entries.
+    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped:
+    /// what other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked
+    /// for as for any message. A group costs the HCA one of a limited number of entries.
     ///
     /// `lid` is the group's on InfiniBand, where the subnet manager gives it to those who join; on
     /// RoCE it means nothing, and is 0. Joining a group is another matter: on InfiniBand the subnet
@@ -21,7 +21,7 @@ impl<S: State> QueuePair<Ud, S> {
     /// RoCE needs neither.
     ///
     /// # Errors
-    /// [`Error::Attribute`] where that is no multicast group, [`Error::Call`] where the card has no
+    /// [`Error::Attribute`] where that is no multicast group, [`Error::Call`] where the HCA has no
     /// entry left.
     pub fn attach_multicast(&self, group: Gid, lid: u16) -> Result<MulticastMembership> {
         if !group.is_multicast() {
@@ -61,12 +61,12 @@ pub struct MulticastMembership {
 }
 
 impl MulticastMembership {
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> Gid {
         self.group
     }
 
-    /// Its LID on InfiniBand.
+    /// Returns its LID on InfiniBand.
     pub fn lid(&self) -> u16 {
         self.lid
     }

@@ -1,4 +1,4 @@
-//! What the card says of a queue pair.
+//! Queue pair attributes, as the HCA reports them.
 
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp};
 
@@ -7,27 +7,27 @@ use crate::ib::{Access, Transport, TransportKind};
 use crate::verbs::error::check;
 use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer, Zeroed};
 
-/// Which path a connection uses (`enum ibv_mig_state`).
+/// The path migration state of a connection (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MigrationState {
-    /// It moves no more: there is no alternate path, or it has moved to it.
+    /// No migration is possible: there is no alternate path, or the connection has moved to it.
     Migrated,
-    /// An alternate path was given and is being agreed on with the peer.
+    /// An alternate path was set, and the two ends are agreeing on it.
     Rearm,
-    /// Ready to move.
+    /// Ready to migrate.
     Armed,
 }
 
-/// Everything that a queue pair keeps, as the card reports it.
+/// The attributes of a queue pair, as the HCA reports them.
 ///
-/// Attributes that belong to a later state than the present one have no meaning yet; those that
-/// have an "unset" value are `None`.
+/// Attributes of a later state than the present one have no meaning yet. Attributes with an "unset"
+/// value are `None`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QueuePairAttributes {
     /// The state now.
     pub state: QpState,
-    /// What the queues hold.
+    /// The capacities of the queues.
     pub capacities: Capacities,
     /// Whether `ibv_post_send` signals every request.
     pub signal_all: bool,
@@ -35,7 +35,7 @@ pub struct QueuePairAttributes {
     pub port: u8,
     /// Index into the port's P_Key table.
     pub pkey_index: u16,
-    /// What the peer may do.
+    /// The rights of the peer.
     pub access: Access,
     /// The peer's queue pair number.
     pub destination: u32,
@@ -43,33 +43,33 @@ pub struct QueuePairAttributes {
     pub rq_psn: u32,
     /// The next PSN to send.
     pub sq_psn: u32,
-    /// Payload of a packet, once set.
+    /// The largest payload of a packet, once set.
     pub path_mtu: Option<Mtu>,
-    /// Where the peer is.
+    /// The address of the peer.
     pub address: AddressVector,
-    /// The path that takes over, where one is set.
+    /// The alternate path, if one is set.
     pub alternate: Option<AlternatePath>,
-    /// Which path is used.
+    /// The path migration state.
     pub migration: MigrationState,
-    /// READs and atomics of the peer answered at a time.
+    /// READs and atomics of the peer that are executed at a time.
     pub max_dest_rd_atomic: u8,
-    /// READs and atomics under way at a time.
+    /// Outstanding READs and atomics.
     pub max_rd_atomic: u8,
-    /// How long a peer waits for a receive.
+    /// The time that a peer waits for a receive to be posted.
     pub min_rnr_timer: RnrTimer,
-    /// How long to wait for an answer.
+    /// The time to wait for an acknowledgement.
     pub timeout: AckTimeout,
-    /// How often to send again.
+    /// Retransmissions before the connection fails.
     pub retry_cnt: u8,
-    /// How often to send again to a peer without a receive.
+    /// Retransmissions to a peer without a posted receive.
     pub rnr_retry: u8,
     /// Whether the send queue is draining.
     pub sq_draining: bool,
-    /// Datagram key, of transports that have one.
+    /// The Q_Key, for transports that have one.
     pub qkey: u32,
 }
 
-/// What can be asked of a queue pair: of a target of dynamic connections less than of others.
+/// The attributes that can be queried: fewer for a target of dynamic connections.
 const fn mask(kind: TransportKind) -> u32 {
     let target = bit::IBV_QP_STATE.0
         | bit::IBV_QP_ACCESS_FLAGS.0
@@ -99,7 +99,7 @@ const fn mask(kind: TransportKind) -> u32 {
 }
 
 impl<T: Transport, S: State> QueuePair<T, S> {
-    /// What the card says of the queue pair now. A firmware command: tens of microseconds.
+    /// Queries the attributes of the queue pair. A firmware command: tens of microseconds.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

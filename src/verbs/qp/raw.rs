@@ -7,8 +7,8 @@ use super::{Init, QueuePair, Reset, Rtr, Rts};
 use crate::ib::RawPacket;
 
 impl QueuePair<RawPacket, Reset> {
-    /// RESET to INIT on a port, from 1. From now on receives can be posted, and frames arrive that a
-    /// [flow](crate::verbs::Flow) leads here.
+    /// RESET to INIT on a port, from 1. From now on receives can be posted, and frames arrive that
+    /// a [flow](crate::verbs::Flow) leads here.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port.

@@ -18,7 +18,7 @@ use crate::verbs::{Cause, Errno, Error, Result, Zeroed};
 pub struct TransitionError<T: Transport, S: State> {
     /// The queue pair.
     pub queue_pair: QueuePair<T, S>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
@@ -81,11 +81,11 @@ impl<T: Connected> QueuePair<T, Rtr> {
 }
 
 impl<T: Connected> QueuePair<T, Rts> {
-    /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
+    /// Gives a connection that is up an alternate path, and has HCA and peer make ready to move to
     /// it (both sides must do so).
     ///
     /// # Errors
-    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Call`] where the card has no
+    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Call`] where the HCA has no
     /// automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;

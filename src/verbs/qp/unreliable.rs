@@ -1,5 +1,6 @@
-//! What the moves of unreliable queue pairs need. A connection needs no timeouts and no depths, as
-//! nothing is acknowledged and there is no READ; datagrams need a key in the place of a peer.
+//! The attributes of the transitions of unreliable queue pairs. A connection needs no timeouts and
+//! no depths, because it has no acknowledgements and no READs. Datagrams need a Q_Key instead of a
+//! peer.
 
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
@@ -11,27 +12,27 @@ use super::{
 use crate::ib::Ud;
 use crate::verbs::{Context, Mtu, Result};
 
-/// INIT to RTR of a connection that answers no READs: an unreliable one, or the requesting end of an
-/// extended reliable one. Who the peer is.
+/// INIT to RTR of a connection that executes no READs of the peer: an unreliable one, or the
+/// requesting end of an extended reliable one. Names the peer.
 ///
-/// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or from those
-/// of a reliable one, which have more.
+/// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or converted
+/// from the attributes of a reliable one, which have more.
 #[derive(Clone, Copy, Debug)]
 pub struct UcRtrAttributes {
     /// The peer's queue pair number, 24 bits.
     pub destination: u32,
     /// The first packet sequence number that the peer will send, 24 bits.
     pub rq_psn: u32,
-    /// Payload of a packet; both sides must agree.
+    /// The largest payload of a packet; both sides must agree.
     pub path_mtu: Mtu,
-    /// Where the peer is.
+    /// The address of the peer.
     pub address: AddressVector,
-    /// The path that takes over when this one fails.
+    /// The alternate path, used when the primary path fails.
     pub alternate: Option<AlternatePath>,
 }
 
 impl UcRtrAttributes {
-    /// The peer of that number and address; MTU 1024, PSN 0.
+    /// Returns the attributes for a peer: MTU 1024, PSN 0.
     pub fn new(destination: u32, address: AddressVector) -> UcRtrAttributes {
         RtrAttributes::new(destination, address).into()
     }
@@ -89,7 +90,7 @@ impl Attributes for UcRtsAttributes {
     }
 }
 
-/// RESET to INIT of a datagram queue pair: which port, and which key senders must know.
+/// RESET to INIT of a datagram queue pair: the port, and the Q_Key that senders must know.
 ///
 /// `UdInitAttributes { pkey_index: 1, ..UdInitAttributes::new(1, 0x1234) }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +99,13 @@ pub struct UdInitAttributes {
     pub port: u8,
     /// Index into the port's P_Key table: the partition. Both sides must be in the same.
     pub pkey_index: u16,
-    /// The Q_Key: messages that carry another one are dropped. Bit 31 is for privileged programs:
-    /// a request whose Q_Key has it set is sent with that of its own queue pair.
+    /// The Q_Key. Messages with another Q_Key are dropped. Bit 31 is for privileged programs: a
+    /// request whose Q_Key has it set is sent with the Q_Key of its own queue pair.
     pub qkey: u32,
 }
 
 impl UdInitAttributes {
-    /// Port `port`, P_Key index 0, Q_Key `qkey`.
+    /// Returns the attributes for port `port`: P_Key index 0, Q_Key `qkey`.
     pub const fn new(port: u8, qkey: u32) -> UdInitAttributes {
         UdInitAttributes { port, pkey_index: 0, qkey }
     }
@@ -113,7 +114,7 @@ impl UdInitAttributes {
 /// RTR to RTS of a datagram queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdRtsAttributes {
-    /// The first packet sequence number to send, 24 bits. Receivers do not look at it.
+    /// The first packet sequence number to send, 24 bits. Receivers ignore it.
     pub sq_psn: u32,
 }
 
@@ -135,7 +136,7 @@ impl QueuePair<Ud, Reset> {
 }
 
 impl QueuePair<Ud, Init> {
-    /// INIT to RTR. From now on messages with the right Q_Key arrive.
+    /// INIT to RTR. From now on messages with the right Q_Key are accepted.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

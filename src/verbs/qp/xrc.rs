@@ -1,6 +1,6 @@
-//! Extended reliable connections: one end requests, the other answers with the memory and the shared
-//! receive queues of its XRC domain. The answering end has no queue, and belongs to no protection
-//! domain.
+//! Extended reliable connections: one end requests, the other answers with the memory and the
+//! shared receive queues of its XRC domain. The answering end has no queue, and belongs to no
+//! protection domain.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32};
@@ -21,7 +21,7 @@ use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain, Zeroed}
 pub struct XrcRtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
     pub sq_psn: u32,
-    /// The ACK timeout, which tells the card how long a connection may be silent.
+    /// The ACK timeout, which tells the HCA how long a connection may be silent.
     pub timeout: AckTimeout,
 }
 
@@ -44,8 +44,8 @@ impl Attributes for XrcRtsAttributes {
 }
 
 impl QueuePair<XrcRecv, Reset> {
-    /// The answering end of an extended reliable connection, in state RESET. What arrives at it goes
-    /// to the shared receive queue of `domain` that the request names.
+    /// The answering end of an extended reliable connection, in state RESET. What arrives at it
+    /// goes to the shared receive queue of `domain` that the request names.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

@@ -1,7 +1,7 @@
 //! Events of a queue in memory of a fixed size.
 //!
-//! WQEs, doorbells and CQEs each have a ring of their own, so that none pushes out another's, and are
-//! put in order by a number that all events of a queue count.
+//! WQEs, doorbells and CQEs each have a ring of their own, so that none pushes out another's, and
+//! are put in order by a number that all events of a queue count.
 
 use mlx5_sys::wqe::WQEBB_SIZE;
 
@@ -79,7 +79,7 @@ impl Log {
         self.counts = [0; 3];
     }
 
-    /// Adds a WQE, whose blocks `fill` writes by their numbers, of those that are kept.
+    /// Adds a WQE. `fill` writes the blocks that are kept, by their numbers.
     #[inline(always)]
     pub(super) fn wqe(&mut self, wqe: Wqe, mut fill: impl FnMut(usize, &mut Block)) {
         let at = self.counts[0] as usize & self.mask;

@@ -1,4 +1,4 @@
-//! What is left of the recorder without the feature: nothing.
+//! The recorder without the feature: it does nothing.
 
 use core::ptr::NonNull;
 
@@ -12,7 +12,7 @@ pub(crate) struct Recorder;
 const _: () = assert!(size_of::<Recorder>() == 0);
 
 impl Recorder {
-    /// Whether anything is recorded.
+    /// Whether a recorder records events.
     pub(crate) const ON: bool = false;
 
     pub(crate) fn none() -> Self {

@@ -14,38 +14,40 @@ use super::{Facts, Observed};
 use crate::ib::{Counter, Shape};
 use crate::watch::timing::Clock;
 
-/// The last events of one queue. Everything is allocated when it is made.
+/// The last events of one queue. All memory is allocated when it is made.
 ///
-/// It belongs to its queue, and is written by whoever has that alone.
+/// It belongs to its queue. Only code with exclusive access to the queue writes to it.
 pub(crate) struct Recorder(Option<Box<Inner>>);
 
 struct Inner {
     facts: Facts,
-    /// What is written to.
+    /// The log that is written to.
     live: Log,
-    /// What an error CQE froze, if it did, and at which event.
+    /// The events that an error CQE froze, and the event at which it did.
     frozen: Log,
     frozen_at: Option<u64>,
-    /// An error was seen in this life of the queue: flushes are its consequence.
+    /// Whether an error was seen since the queue was made or restarted. Later flushes result from
+    /// it.
     failed: bool,
     /// Events so far.
     events: u64,
-    /// The head after the last WQE that was recorded.
+    /// The producer index after the last WQE that was recorded.
     head: Counter,
-    /// How the doorbell is rung that belongs to the WQEs behind it.
+    /// The doorbell of the WQEs from `head` on.
     kind: DoorbellKind,
     register: u16,
 }
 
-/// Copies `words` words of eight bytes, one by one as they were written: a load that is wider than the
-/// store before it would wait for that.
+/// Copies `words` words of eight bytes one by one, as they were written: a wider load would stall
+/// on the stores before it.
 ///
 /// # Safety
-/// So many words at `from` are readable, and aligned; no more than a block has.
+/// `words` words at `from` are readable and aligned, and no more than a block has.
 #[inline(always)]
 unsafe fn copy(from: *const u8, words: usize, to: &mut Block) {
     for (at, word) in to.iter_mut().enumerate().take(words) {
-        // SAFETY: within what the caller vouches for. Volatile: the card may look at it, too.
+        // SAFETY: the caller guarantees that the words are readable. Volatile: the HCA may read
+        // them, too.
         *word = unsafe { from.cast::<u64>().add(at).read_volatile() };
     }
 }
@@ -61,11 +63,11 @@ impl Inner {
         Moment { order, tick }
     }
 
-    /// A send WQE, which begins at `at`, and has no more than `most` blocks.
+    /// Records a send WQE, which begins at `at` and has at most `most` blocks.
     ///
     /// # Safety
-    /// `ring` holds a send ring of the given shape in readable memory. Nobody writes its WQEs during the
-    /// call.
+    /// `ring` holds a send ring of the given shape in readable memory. No thread writes its WQEs
+    /// during the call.
     #[inline(always)]
     unsafe fn send(
         &mut self,
@@ -80,8 +82,8 @@ impl Inner {
             // SAFETY: a block of the ring.
             unsafe { ring.as_ptr().add(slot * WQEBB_SIZE) }
         };
-        // The last byte of the first eight: see `mlx5_wqe_ctrl_seg`. What it says is believed as far
-        // as there are blocks.
+        // The eighth byte holds the size, see `mlx5_wqe_ctrl_seg`. A size beyond the available
+        // blocks is cut off.
         // SAFETY: a byte of a block of the ring.
         let units = u32::from(unsafe { block(0).add(7).read_volatile() } & 0x3f);
         const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
@@ -89,22 +91,22 @@ impl Inner {
         let size = units * SEGMENT_SIZE as u32;
         let moment = self.moment(tick);
         let wqe = Wqe { moment, size, index: at.low16(), found };
-        // SAFETY: a block of the ring, which are aligned to their size.
+        // SAFETY: the pointer names a block of the ring, and blocks are aligned to their size.
         self.live.wqe(wqe, |number, to| unsafe { copy(block(number as u32), WORDS, to) });
         units.div_ceil(UNITS)
     }
 
-    /// A receive WQE.
+    /// Records a receive WQE.
     ///
     /// # Safety
-    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
-    /// writes them during the call.
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight.
+    /// No thread writes them during the call.
     unsafe fn receive(&mut self, wqe: *const u8, size: usize, index: u16, found: bool) {
         let moment = self.moment(Clock::now());
         let entry = Wqe { moment, size: size as u32, index, found };
         self.live.wqe(entry, |number, to| {
             let at = number * WQEBB_SIZE;
-            // SAFETY: within the WQE's bytes, of which there are more than `at`.
+            // SAFETY: the words lie within the WQE, which is longer than `at`.
             unsafe { copy(wqe.add(at), ((size - at) / size_of::<u64>()).min(WORDS), to) }
         });
     }
@@ -115,7 +117,7 @@ impl Inner {
         self.live.bell(Bell { moment, bell });
     }
 
-    /// After an error CQE was recorded.
+    /// Freezes the record after an error CQE was recorded.
     #[cold]
     fn freeze(&mut self, flush: bool) {
         if flush && self.failed {
@@ -125,7 +127,8 @@ impl Inner {
         core::mem::swap(&mut self.live, &mut self.frozen);
         self.live.clear();
         self.frozen_at = Some(self.events);
-        // Of a reader, each queue that it finds a failure of has it in its own record.
+        // For a CQ reader, each queue in which it finds a failure has the failure in its own
+        // record.
         if self.facts.queue != Queue::Completion {
             settings::dump(|| self.record());
         }
@@ -175,15 +178,15 @@ impl Inner {
 }
 
 impl Recorder {
-    /// Whether anything is recorded.
+    /// Whether a recorder records events.
     pub(crate) const ON: bool = true;
 
-    /// One that records nothing.
+    /// Creates a recorder that records nothing.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// A recorder of a queue whose next WQE is at `head`.
+    /// Creates a recorder for a queue whose next WQE is at `head`.
     pub(crate) fn new(facts: Facts, head: Counter) -> Self {
         Self::with(facts, head, Config::default())
     }
@@ -202,15 +205,14 @@ impl Recorder {
         })))
     }
 
-    /// Says which CQ it is that the queue completes on.
+    /// Sets the CQ on which the queue completes.
     pub(crate) fn completes_on(&mut self, cqn: u32) {
         if let Some(inner) = &mut self.0 {
             inner.facts.cqn = cqn;
         }
     }
 
-    /// The doorbell that [`posted`](Self::posted) will tell of is of that kind, and goes to that
-    /// register.
+    /// Sets the kind and the register of the doorbell that [`posted`](Self::posted) records.
     #[inline(always)]
     pub(crate) fn rings(&mut self, kind: DoorbellKind, register: NonNull<u8>) {
         if let Some(inner) = &mut self.0 {
@@ -222,10 +224,12 @@ impl Recorder {
     /// Records send WQEs up to `head`, which this queue wrote and rang.
     ///
     /// # Safety
-    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
+    /// `ring` is a send ring of shape `shape` in readable memory. No thread writes its WQEs during
+    /// the call.
     #[inline(never)]
     pub(crate) unsafe fn posted(&mut self, ring: NonNull<u8>, shape: Shape, head: Counter) {
-        // SAFETY: this function's contract on `ring`, `shape` and the WQEs is the callee's.
+        // SAFETY: the caller upholds the contract on `ring`, `shape` and the WQEs, which is the
+        // callee's.
         let Some((inner, tick)) = (unsafe { self.sends(ring, shape, head) }) else { return };
         let (kind, register) = (inner.kind, inner.register);
         let bell = Doorbell { kind, record: head.low16().into(), register: Some(register) };
@@ -235,15 +239,18 @@ impl Recorder {
     /// Records send WQEs up to `head` that another producer wrote and rang.
     ///
     /// # Safety
-    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
+    /// `ring` is a send ring of shape `shape` in readable memory. No thread writes its WQEs during
+    /// the call.
     #[inline(never)]
     pub(crate) unsafe fn adopted(&mut self, ring: NonNull<u8>, shape: Shape, head: Counter) {
-        // SAFETY: this function's contract on `ring`, `shape` and the WQEs is the callee's.
+        // SAFETY: the caller upholds the contract on `ring`, `shape` and the WQEs, which is the
+        // callee's.
         unsafe { self.sends(ring, shape, head) };
     }
 
     /// # Safety
-    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
+    /// `ring` is a send ring of shape `shape` in readable memory. No thread writes its WQEs during
+    /// the call.
     #[inline(always)]
     unsafe fn sends(
         &mut self,
@@ -253,12 +260,12 @@ impl Recorder {
     ) -> Option<(&mut Inner, u64)> {
         let inner = self.0.as_deref_mut()?;
         let tick = Clock::now();
-        // No more than a lap is there.
+        // The ring holds at most one lap.
         let mut left = head.since(inner.head).min(shape.entries());
         while left != 0 {
             let at = head.plus(left.wrapping_neg());
-            // SAFETY: `ring` is readable as this function's contract says, and `at` lies within a lap
-            // of `head`.
+            // SAFETY: the caller guarantees that `ring` is readable, and `at` lies within a lap of
+            // `head`.
             left -= unsafe { inner.send((ring, shape), at, left, tick, false) };
         }
         inner.head = head;
@@ -268,23 +275,23 @@ impl Recorder {
     /// Records a receive WQE.
     ///
     /// # Safety
-    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
-    /// writes them during the call.
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight.
+    /// No thread writes them during the call.
     pub(crate) unsafe fn receive(&mut self, wqe: *const u8, size: usize, index: u16) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: `size` bytes at `wqe` are readable and aligned, as this function's contract says.
+            // SAFETY: the caller guarantees that `size` bytes at `wqe` are readable and aligned.
             unsafe { inner.receive(wqe, size, index, false) }
         }
     }
 
-    /// A doorbell was rung that is not a send queue's.
+    /// Records a doorbell of a queue that is not a send queue.
     pub(crate) fn rang(&mut self, kind: DoorbellKind, record: u32, register: Option<u16>) {
         if let Some(inner) = &mut self.0 {
             inner.bell(Doorbell { kind, record, register }, Clock::now());
         }
     }
 
-    /// A CQE of the queue was read. One that reports an error freezes the record.
+    /// Records a CQE of the queue. An error CQE freezes the record.
     #[inline(never)]
     pub(crate) fn cqe(&mut self, cqe: &impl Observed) {
         let Some(inner) = &mut self.0 else { return };
@@ -295,33 +302,34 @@ impl Recorder {
         }
     }
 
-    /// The send WQE at `at` failed, and its CQE is not recorded yet: it is read again.
+    /// Records the send WQE at `at` again: it failed, and its CQE is not recorded yet.
     ///
     /// # Safety
-    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
+    /// `ring` is a send ring of shape `shape` in readable memory. No thread writes its WQEs during
+    /// the call.
     #[cold]
     pub(crate) unsafe fn found_send(&mut self, ring: NonNull<u8>, shape: Shape, at: Counter) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: `ring` is readable as this function's contract says; a ring holds every index.
+            // SAFETY: the caller guarantees that `ring` is readable. Every index lies in the ring.
             unsafe { inner.send((ring, shape), at, shape.entries(), Clock::now(), true) };
         }
     }
 
-    /// The same of a receive WQE.
+    /// Records a receive WQE again: it failed, and its CQE is not recorded yet.
     ///
     /// # Safety
-    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
-    /// writes them during the call.
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight.
+    /// No thread writes them during the call.
     #[cold]
     pub(crate) unsafe fn found_receive(&mut self, wqe: *const u8, size: usize, index: u16) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: `size` bytes at `wqe` are readable and aligned, as this function's contract says.
+            // SAFETY: the caller guarantees that `size` bytes at `wqe` are readable and aligned.
             unsafe { inner.receive(wqe, size, index, true) }
         }
     }
 
-    /// Of a reader, after a CQE was recorded: no queue has it. If it reports an error, nobody else
-    /// would tell of it.
+    /// Handles a CQE of a reader, already recorded, that belongs to no queue. If it reports an
+    /// error, no other record would contain it.
     #[cold]
     pub(crate) fn unclaimed(&mut self, cqe: &impl Observed) {
         if let Some(inner) = self.0.as_ref().filter(|_| cqe.is_error()) {
@@ -329,27 +337,28 @@ impl Recorder {
         }
     }
 
-    /// The queue starts anew, at `head`: its next error, a flush or not, is one of another life.
+    /// Restarts the record at `head` with its queue. The next error, a flush or not, is a new
+    /// failure.
     pub(crate) fn restart(&mut self, head: Counter) {
         if let Some(inner) = &mut self.0 {
             if inner.failed {
-                // What was flushed after the failure.
+                // Removes what was flushed after the failure.
                 inner.live.clear();
             }
             (inner.head, inner.failed) = (head, false);
         }
     }
 
-    /// What was recorded: up to the last failure, if there was one.
+    /// Returns the recorded events, up to the last failure if there was one.
     pub(crate) fn record(&self) -> Record {
         match &self.0 {
             Some(inner) => inner.record(),
-            // Those of a queue's own are never without.
+            // A queue always has a recorder.
             None => unreachable!("a queue's recorder"),
         }
     }
 
-    /// Forgets all.
+    /// Clears the record.
     pub(crate) fn clear(&mut self) {
         if let Some(inner) = &mut self.0 {
             inner.live.clear();
@@ -357,7 +366,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets all, and keeps so much from now on. Allocates.
+    /// Clears the record, and sets its size. Allocates.
     pub(crate) fn configure(&mut self, config: Config) {
         if let Some(inner) = &self.0 {
             let (events, facts, head) = (inner.events, inner.facts, inner.head);

@@ -1,4 +1,4 @@
-//! How much is recorded, and where dumps go.
+//! Settings of the flight recorder: how much is recorded, and where dumps go.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -14,14 +14,14 @@ const MOST_EVENTS: u32 = 1 << 16;
 /// Most bytes of a WQE.
 const MOST_BYTES: u32 = 256;
 
-/// How much a queue's recorder keeps.
+/// How many events a queue's recorder keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// WQEs, doorbells and CQEs: so many of each. The next power of two is taken, up to 65536.
+    /// WQEs, doorbells and CQEs: that many of each, rounded up to a power of two, at most 65536.
     /// Default: `MLX5_FLIGHT_EVENTS`, or 64.
     pub events: u32,
-    /// Bytes of each WQE that are kept: 64, 128, 192 or 256. Others are rounded up, or down to 256.
-    /// Default: 256, of which no operation needs more but those with many entries or a long inline
+    /// Bytes of each WQE that are kept: 64, 128, 192 or 256. Other values are rounded up, or down
+    /// to 256. Default: 256, enough for all WQEs except those with many entries or a long inline
     /// payload.
     pub wqe_bytes: u32,
 }
@@ -34,7 +34,7 @@ impl Default for Config {
     }
 }
 
-/// What the variable asks for.
+/// Parses the variable `MLX5_FLIGHT_EVENTS`.
 fn events(variable: Option<String>) -> u32 {
     const USUAL: u32 = 64;
     let Some(text) = variable else { return USUAL };
@@ -51,7 +51,7 @@ fn events(variable: Option<String>) -> u32 {
 }
 
 impl Config {
-    /// Events of each kind, and blocks of a WQE.
+    /// Returns the events of each kind, and the blocks of a WQE.
     pub(super) fn rooms(self) -> (usize, usize) {
         let events = self.events.clamp(1, MOST_EVENTS).next_power_of_two();
         let blocks = (self.wqe_bytes.clamp(1, MOST_BYTES) as usize).div_ceil(WQEBB_SIZE);
@@ -59,24 +59,24 @@ impl Config {
     }
 }
 
-/// Where records go that an error CQE froze.
+/// The destination of records that an error CQE froze.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Nowhere: they are asked for.
+    /// None: the program requests records itself.
     Nowhere,
     /// Standard error.
     Stderr,
-    /// The end of this file, which is made if there is none.
+    /// The end of this file, which is created if missing.
     File(PathBuf),
 }
 
-/// What the program said; `None`: nothing.
+/// The destination that the program set; `None` if it set none.
 static TARGET: Mutex<Option<Target>> = Mutex::new(None);
 
-/// Says where the record of a queue is written when an error CQE freezes it, whatever
-/// `MLX5_FLIGHT_DUMP` says. For all queues of the process, from the next error on. The poll that
-/// takes the error CQE writes it, before it returns: that allocates, and calls the system; the first
-/// time it also takes 10 ms to learn the counter's frequency.
+/// Sets where the record of a queue is written when an error CQE freezes it. Overrides
+/// `MLX5_FLIGHT_DUMP`. It applies to all queues of the process, from the next error on. The poll
+/// that takes the error CQE writes the record before it returns. That allocates and makes system
+/// calls. The first time it also takes 10 ms to measure the counter's frequency.
 pub fn dump_errors_to(target: Target) {
     *TARGET.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
 }
@@ -95,7 +95,7 @@ fn target() -> Target {
     })
 }
 
-/// Writes a record where the program, or who started it, wants it.
+/// Writes a record to the destination that the program or the environment sets.
 #[cold]
 pub(super) fn dump(record: impl FnOnce() -> Record) {
     match target() {
@@ -105,7 +105,7 @@ pub(super) fn dump(record: impl FnOnce() -> Record) {
             let record = record();
             let file = OpenOptions::new().append(true).create(true).open(&path);
             if let Err(error) = file.and_then(|mut file| record.write_to(&mut file)) {
-                // Nobody can be told but the person; and the record is not lost.
+                // Only a person can be told, on standard error; the record itself is not lost.
                 eprintln!(
                     "mlx5: the flight record cannot be written to {}: {error}",
                     path.display()
@@ -117,7 +117,7 @@ pub(super) fn dump(record: impl FnOnce() -> Record) {
 }
 
 fn to_stderr(record: &Record) {
-    // At once, as `eprint` would not. Where it is closed there is no one left to tell.
+    // Written at once, unlike `eprint`. If standard error is closed, the error cannot be reported.
     drop(record.write_to(&mut io::stderr()));
 }
 

@@ -1,36 +1,36 @@
-//! What goes over a send queue's WQEs before they are rung.
+//! The guard of a send queue: checks WQEs before the doorbell.
 
 use mlx5_diag::lint::{Facts, Finding, Lint, Severity, Starts};
 
-/// Looks at what was written since the last doorbell.
+/// Checks the WQEs that were written since the last doorbell.
 pub(crate) struct Guard {
     /// `None` for a transport that the lint does not know.
     lint: Option<Lint>,
-    /// What a call found that returns nothing; the next that can return it does.
+    /// A finding of a call that cannot return it. The next call that can, returns it.
     kept: Option<Finding>,
 }
 
-/// Why nothing was rung.
+/// The finding because of which nothing was rung.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(pub(crate) Finding);
 
 impl Guard {
     pub(crate) fn new(facts: impl FnOnce() -> Option<Facts>) -> Guard {
-        // Room in the CQ is what the queue sees to itself, and which CQEs were read nobody tells here.
+        // The queue itself reserves CQ slots, and the guard does not know which CQEs were read.
         let lint = facts().map(|facts| Lint::new(Facts { cqes: None, ..facts }));
         Guard { lint, kept: None }
     }
 
-    /// What was posted before is retired, or will never be.
+    /// Restarts after earlier WQEs were retired or discarded.
     pub(crate) fn restart(&mut self) {
         self.lint = self.lint.map(|lint| Lint::new(*lint.facts()));
         self.kept = None;
     }
 
-    /// Goes over the WQEs from `head` up to `next`. On a defect nothing is changed.
+    /// Checks the WQEs from `head` up to `next`. On a defect nothing is changed.
     ///
     /// # Errors
-    /// The first defect, or one that was [kept](Self::keep). What is suspicious passes.
+    /// The first defect, or one that was [kept](Self::keep). Suspicious findings pass.
     #[cold]
     #[inline(never)]
     pub(crate) fn inspect(
@@ -43,8 +43,8 @@ impl Guard {
             return Err(Refusal(kept));
         }
         let Some(before) = self.lint else { return Ok(()) };
-        // Where others have posted meanwhile (producers of a shared queue, probes), what was before
-        // is not known.
+        // If other code posted meanwhile (producers of a shared queue, probes), the earlier WQEs
+        // are not known.
         let mut lint = match before.next() {
             Some(at) if at == head => before,
             _ => Lint::at(*before.facts(), head),
@@ -64,8 +64,8 @@ impl Guard {
         }
     }
 
-    /// For calls that return nothing: says on standard error why nothing was rung, and keeps it for the
-    /// next call that returns an error. Until then nothing else is rung.
+    /// For calls that return nothing: prints on standard error why nothing was rung, and keeps the
+    /// finding for the next call that returns an error. Until then nothing else is rung.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep(&mut self, Refusal(finding): Refusal) {

@@ -1,12 +1,13 @@
-//! With the feature `lint`, every send queue goes over what was written before it rings.
+//! With the feature `lint`, every send queue checks its new WQEs before it rings.
 //!
-//! On a defect nothing is rung, the queue is as it was before, and the caller gets
-//! `PostError::Refused` with the finding. Calls that return nothing, such as
-//! [`Batch::ring`](crate::ring::Batch::ring), print the finding on standard error; the next call of
-//! the queue that can fail returns it, and until then nothing is rung. The queue remembers where each
-//! WQE begins, so payload is never taken for a WQE. What is only suspicious passes. Not covered are
-//! queues that threads [share](crate::ring::Producer), whose producers have taken their places in the
-//! ring before they write, and receive queues.
+//! On a defect nothing is rung, the queue is unchanged, and the caller gets `PostError::Refused`
+//! with the finding. Calls that return nothing, such as [`Batch::ring`](crate::ring::Batch::ring),
+//! print the finding on standard error. The next call of the queue that can fail returns it, and
+//! until then nothing is rung. The queue remembers where each WQE begins, so payload is never taken
+//! for a WQE. Suspicious findings pass.
+//!
+//! Not covered are receive queues, and queues that threads [share](crate::ring::Producer), whose
+//! producers reserve their slots in the ring before they write.
 
 #[cfg(feature = "lint")]
 mod guard;
@@ -22,7 +23,7 @@ use mlx5_diag::lint::Transport;
 
 use crate::ib::TransportKind;
 
-/// The lint's name of a transport; `None` of those that have no send queue.
+/// Returns the lint's name of a transport; `None` for transports without a send queue.
 pub(crate) const fn transport(kind: TransportKind) -> Option<Transport> {
     Some(match kind {
         TransportKind::Rc => Transport::Rc,

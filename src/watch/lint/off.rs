@@ -1,11 +1,11 @@
-//! What is left of the guard without the feature: nothing.
+//! The guard without the feature: it does nothing.
 
 use mlx5_diag::lint::{Facts, Starts};
 
 /// A guard that lets everything pass.
 pub(crate) struct Guard;
 
-/// Why nothing was rung: there is no reason.
+/// The reason for a refusal: there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {}
 

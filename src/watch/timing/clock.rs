@@ -1,4 +1,4 @@
-//! A counter of constant rate, and how fast it is.
+//! A counter of constant rate, and its frequency.
 
 use core::fmt;
 use std::sync::OnceLock;
@@ -7,14 +7,14 @@ use std::time::Duration;
 #[cfg(feature = "timing")]
 use super::recorder::Recorder;
 
-/// How long the counter is watched to find, or to confirm, its rate.
+/// How long the counter is observed to measure or confirm its rate.
 const WATCH: Duration = Duration::from_millis(10);
 
-/// Ticks of the counter; every instruction before it has executed.
+/// Reads the counter after all earlier instructions have executed.
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has SSE2's LFENCE and the counter; Linux lets user space read
+    // SAFETY: every x86-64 processor has SSE2's LFENCE and the counter. Linux lets user space read
     // it unless the process asked otherwise (PR_SET_TSC). LFENCE waits until earlier instructions
     // have executed; without it the counter could be read before they have.
     unsafe {
@@ -24,7 +24,8 @@ pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
-        // SAFETY: reads a counter that Linux makes readable; ISB waits for earlier instructions.
+        // SAFETY: the code reads a counter that Linux makes readable. ISB waits for earlier
+        // instructions.
         unsafe {
             core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack));
         }
@@ -32,23 +33,23 @@ pub(crate) fn ticks() -> u64 {
     }
 }
 
-/// Where a [`Clock`]'s rate comes from.
+/// The source of a [`Clock`]'s rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
     /// CPUID leaf 0x15: the ratio of the TSC to the crystal, and the crystal's frequency.
     Crystal,
-    /// CPUID leaf 0x15's ratio of the TSC to the crystal, whose frequency is that which makes the
-    /// TSC as fast as the base frequency of leaf 0x16.
+    /// CPUID leaf 0x15's ratio of the TSC to the crystal. The crystal's frequency is derived from
+    /// the base frequency of leaf 0x16, to which the TSC is assumed equal.
     BaseFrequency,
-    /// Measured against `CLOCK_MONOTONIC_RAW` over 10 ms: nothing states it, or what states it is
-    /// more than 1% away from that.
+    /// Measured against `CLOCK_MONOTONIC_RAW` over 10 ms, because the processor states no rate, or
+    /// states one that is more than 1% away from the measured one.
     Measured,
-    /// CNTFRQ_EL0 (arm64; has not run).
+    /// CNTFRQ_EL0 (arm64; untested on hardware).
     CounterRegister,
 }
 
-/// The counter that stamps are ticks of: the TSC on x86-64, CNTVCT_EL0 on arm64.
+/// The counter behind time stamps: the TSC on x86-64, CNTVCT_EL0 on arm64.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     hertz: f64,
@@ -60,7 +61,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The process's clock. The first call, which the first report contains, takes about 10 ms.
+    /// Returns the process's clock. The first call takes about 10 ms; the first report makes it.
     pub fn get() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(Self::calibrate)
@@ -72,48 +73,49 @@ impl Clock {
         Self { hertz, source, constant: constant_rate(), overhead: overhead(), scale }
     }
 
-    /// The counter as it is now: every instruction before has executed (x86-64: `lfence; rdtsc`;
-    /// arm64: `isb; mrs cntvct_el0`). No system call.
+    /// Returns the counter's value after all earlier instructions have executed (x86-64: `lfence;
+    /// rdtsc`; arm64: `isb; mrs cntvct_el0`). No system call.
     #[inline(always)]
     pub fn now() -> u64 {
         ticks()
     }
 
-    /// Ticks per second.
+    /// Returns the ticks per second.
     pub fn hertz(&self) -> f64 {
         self.hertz
     }
 
-    /// Where that is known from.
+    /// Returns the source of its rate.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Whether the processor promises that the rate never changes (x86-64: CPUID leaf 0x80000007,
-    /// "invariant TSC"). If not, ticks are ticks, but nanoseconds may be wrong.
+    /// Returns whether the processor guarantees a constant rate (x86-64: CPUID leaf 0x80000007,
+    /// "invariant TSC"). If not, tick counts are right, but nanoseconds may be wrong.
     pub fn is_constant(&self) -> bool {
         self.constant
     }
 
-    /// What a stamp costs, in ticks: a phase's with the feature `timing`, else what lies between two
-    /// calls of [`now`](Self::now) in a row.
+    /// Returns the cost of a stamp, in ticks: of a phase with the feature `timing`, otherwise
+    /// between two consecutive calls of [`now`](Self::now).
     pub fn overhead(&self) -> u64 {
         self.overhead
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Converts ticks to nanoseconds.
     pub fn nanoseconds(&self, ticks: u64) -> f64 {
         ticks as f64 * 1e9 / self.hertz
     }
 
-    /// The same, rounded down, without floating point: one multiplication, for use between two
-    /// messages. It is at most 2^-32 of a nanosecond per tick from exact.
+    /// Converts ticks to nanoseconds, rounded down, without floating point. It takes one
+    /// multiplication, for use between two messages. The error is at most 2^-32 of a nanosecond per
+    /// tick.
     #[inline(always)]
     pub fn whole_nanoseconds(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64
     }
 
-    /// Ticks of so many nanoseconds, rounded.
+    /// Converts nanoseconds to ticks, rounded.
     pub fn ticks_of(&self, nanoseconds: f64) -> u64 {
         (nanoseconds * self.hertz / 1e9).round() as u64
     }
@@ -137,13 +139,13 @@ impl fmt::Display for Clock {
     }
 }
 
-/// What a stamp costs.
+/// Measures the cost of a stamp.
 #[cfg(feature = "timing")]
 fn overhead() -> u64 {
     Recorder::overhead()
 }
 
-/// What a stamp costs: the least median of several rounds, so that a disturbed one does not count.
+/// Measures the cost of a stamp: the least median of several rounds, which excludes disturbed ones.
 #[cfg(not(feature = "timing"))]
 fn overhead() -> u64 {
     (0..8)
@@ -162,7 +164,7 @@ fn overhead() -> u64 {
         .unwrap_or(0)
 }
 
-/// The stated rate if there is one and the measured one confirms it, or else that one.
+/// Returns the stated rate if the measured one confirms it, otherwise the measured one.
 fn choose(stated: Option<(f64, Source)>, measured: f64) -> (f64, Source) {
     match stated {
         Some((hertz, source)) if (hertz / measured - 1.0).abs() <= 0.01 => (hertz, source),
@@ -170,7 +172,7 @@ fn choose(stated: Option<(f64, Source)>, measured: f64) -> (f64, Source) {
     }
 }
 
-/// The rate that the processor states.
+/// Returns the rate that the processor states.
 #[cfg(target_arch = "x86_64")]
 fn stated() -> Option<(f64, Source)> {
     let [denominator, numerator, crystal, _] = cpuid(0x15);
@@ -180,15 +182,15 @@ fn stated() -> Option<(f64, Source)> {
 #[cfg(target_arch = "aarch64")]
 fn stated() -> Option<(f64, Source)> {
     let hertz: u64;
-    // SAFETY: reads a register that Linux makes readable.
+    // SAFETY: the code reads a register that Linux makes readable.
     unsafe {
         core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack));
     }
     (hertz != 0).then_some((hertz as f64, Source::CounterRegister))
 }
 
-/// The rate by CPUID leaf 0x15 (denominator, numerator, crystal in Hz) and the base frequency of
-/// leaf 0x16 in MHz, of which any may be 0: not stated. (Intel SDM volume 3, "Determining the
+/// Returns the rate by CPUID leaf 0x15 (denominator, numerator, crystal in Hz) and the base
+/// frequency of leaf 0x16 in MHz. Values of 0 are not stated. (Intel SDM volume 3, "Determining the
 /// Processor Base Frequency"; Linux's `native_calibrate_tsc` does the same.)
 #[cfg(target_arch = "x86_64")]
 fn from_leaves([denominator, numerator, crystal]: [u32; 3], base: u32) -> Option<(f64, Source)> {
@@ -208,12 +210,13 @@ fn constant_rate() -> bool {
     cpuid(0x8000_0007)[3] & INVARIANT_TSC != 0
 }
 
-/// EAX, EBX, ECX and EDX of a CPUID leaf; zeros if the processor does not have it.
+/// Returns EAX, EBX, ECX and EDX of a CPUID leaf; zeros if the processor does not have it.
 #[cfg(target_arch = "x86_64")]
 #[allow(unused_unsafe, reason = "newer Rusts than the oldest supported one call CPUID safe")]
 fn cpuid(leaf: u32) -> [u32; 4] {
     use core::arch::x86_64::__cpuid;
-    // SAFETY: every x86-64 processor has CPUID, and leaves 0 and 0x80000000, which name the last.
+    // SAFETY: every x86-64 processor has CPUID, and leaves 0 and 0x80000000, which return the last
+    // leaf.
     let found = unsafe {
         let highest = __cpuid(leaf & 0x8000_0000).eax;
         (leaf <= highest).then(|| __cpuid(leaf))
@@ -221,22 +224,22 @@ fn cpuid(leaf: u32) -> [u32; 4] {
     found.map_or([0; 4], |leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx])
 }
 
-/// The architecture promises it.
+/// The architecture guarantees it.
 #[cfg(target_arch = "aarch64")]
 fn constant_rate() -> bool {
     true
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC_RAW`, which nobody adjusts.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC_RAW`, which is never adjusted.
 fn raw_nanoseconds() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the result.
+    // SAFETY: `now` has space for the result.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut now) };
     assert_eq!(result, 0, "Linux has had CLOCK_MONOTONIC_RAW since 2.6.28");
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Both clocks at one moment: of several tries, the one that was quickest.
+/// Reads both clocks at one moment: the fastest of several tries.
 fn pair() -> (u64, u64) {
     let tries = (0..32).map(|_| {
         let before = ticks();
@@ -252,7 +255,7 @@ fn pair() -> (u64, u64) {
     (ticks, nanoseconds)
 }
 
-/// Ticks per second, by the other clock.
+/// Returns the ticks per second, measured by the other clock.
 fn measured() -> f64 {
     let (first_ticks, first) = pair();
     loop {
@@ -272,7 +275,7 @@ mod tests {
         let clock = Clock::get();
         println!("{clock}");
         let mut closest = f64::MAX;
-        // Two clocks are read one after another, and the thread may lose its processor between.
+        // The two clocks are read one after the other, and the thread may be preempted between.
         for _ in 0..20 {
             let (start, instant) = (ticks(), std::time::Instant::now());
             while instant.elapsed() < Duration::from_millis(5) {}

@@ -32,12 +32,12 @@ impl Histogram {
         self.count
     }
 
-    /// The least duration; 0 if there is none.
+    /// Returns the least duration; 0 if there is none.
     pub(crate) fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// The longest duration.
+    /// Returns the longest duration.
     pub(crate) fn max(&self) -> u64 {
         self.max
     }
@@ -47,8 +47,8 @@ impl Histogram {
         self.buckets[..limit.min(EXACT) as usize].iter().sum()
     }
 
-    /// A duration that `numerator` of `denominator` of all are not above, as its bucket's least
-    /// value, but never outside of what was met; 0 if there is none.
+    /// Returns a duration that `numerator` of `denominator` of all are not above, as its bucket's
+    /// least value, but never outside of what was met; 0 if there is none.
     pub(crate) fn quantile(&self, numerator: u64, denominator: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(numerator))
             .div_ceil(u128::from(denominator))

@@ -1,13 +1,13 @@
 //! Time by the CPU's counter, and where the time of a post and a poll goes.
 //!
-//! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes seconds
-//! of them; it is calibrated once per process.
+//! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes
+//! seconds of them; it is calibrated once per process.
 //!
-//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep, per
-//! phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
+//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep,
+//! per phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
 //! `ReceiveQueue::timing` and `Completions::timing` give them as a `Report`. What a stamp costs is
-//! measured, too, and taken off. Without the feature the recorder in each queue is a type without size
-//! whose methods are empty, so no instruction is left of it.
+//! measured, too, and taken off. Without the feature the recorder in each queue is a type without
+//! size whose methods are empty, so no instruction is left of it.
 //!
 //! # What a stamp tells
 //!
@@ -20,7 +20,7 @@
 //!   mean that they have left the store buffer: on an Intel Xeon (family 6, model 207), a stamp
 //!   behind 16 stores that miss the caches and an `sfence` came no later than one without the
 //!   fence, while an `mfence` took 1500 ticks. What a fence behind write-combining stores takes,
-//!   only a card shows. (`benches/phases.rs` measures the first kind anew.)
+//!   only an HCA shows. (`benches/phases.rs` measures the first kind anew.)
 //! - Stamps keep neighbouring phases from overlapping, as they would without: the phases together
 //!   take longer than a call of a build without them. They show where the time goes, not how long
 //!   a post takes; `benches/post_poll.rs` does that.

@@ -1,4 +1,4 @@
-//! What is left of the recorder without the feature: nothing.
+//! The recorder without the feature: it does nothing.
 
 use super::Phase;
 use crate::ib::{Counter, Shape};

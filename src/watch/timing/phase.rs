@@ -8,17 +8,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// From the call of a post, or of a batch's `append`, until a place in the ring is found.
+    /// From the call of a post, or of a batch's `append`, until a slot in the ring is found.
     Reserve,
-    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request: what
-    /// varies is filled in.
+    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request:
+    /// what varies is filled in.
     Encode,
-    /// What orders the WQEs before the doorbell record, and the head's move. No instruction on
-    /// x86-64.
+    /// The fence between the WQEs and the doorbell record, and the update of the producer index. No
+    /// instruction on x86-64.
     Fence,
-    /// The store to the doorbell record; of receives, with what orders them before it.
+    /// The store to the doorbell record; for receives, with the fence before it.
     Record,
-    /// What orders the record before the register: an `sfence` on x86-64.
+    /// The fence between the doorbell record and the register: an `sfence` on x86-64.
     Order,
     /// The stores to the register: eight bytes, or the WQE's blocks by BlueFlame.
     Doorbell,
@@ -28,7 +28,7 @@ pub enum Phase {
     /// last WQE of that doorbell. Depends on when the program polls.
     #[cfg(feature = "timing")]
     Flight,
-    /// From the call of a poll until it has seen that the next CQE is there; of polls that find one.
+    /// From the call of a poll until it has seen the next CQE, for polls that find one.
     Sight,
     /// What the CQE says is read, its WQE found and retired.
     Decode,
@@ -56,7 +56,7 @@ impl Phase {
         Self::Release,
     ];
 
-    /// The phase in one or two words.
+    /// Returns the phase in one or two words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reserve => "reserve",

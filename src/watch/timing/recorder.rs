@@ -13,22 +13,22 @@ use crate::ib::{Counter, Shape};
 pub(crate) struct Stamp(u64);
 
 impl Stamp {
-    /// Now: everything before it has executed.
+    /// Returns the present moment: everything before it has executed.
     #[inline(always)]
     pub(crate) fn now() -> Self {
         Self(ticks())
     }
 }
 
-/// When something happened to all WQEs before `head`.
+/// The moment of an event of all WQEs before `head`.
 #[derive(Clone, Copy, Default)]
 struct Event {
     head: Counter,
-    /// 0: nothing happened.
+    /// 0: no event.
     at: u64,
 }
 
-/// What is on its way.
+/// Doorbells and completions of outstanding WQEs.
 struct Flights {
     shape: Shape,
     /// Doorbells whose WQEs are outstanding, by slot of the head.
@@ -45,7 +45,7 @@ impl Flights {
         Self { shape, rung: none.clone().into(), seen: none.into(), count: 0 }
     }
 
-    /// Durations of the flights that ended.
+    /// Returns the durations of the flights that ended.
     fn ended(&self) -> impl Iterator<Item = u64> {
         self.seen[..self.count].iter().filter_map(|seen| {
             let rung = self.rung[self.shape.slot(seen.head)];
@@ -54,7 +54,7 @@ impl Flights {
         })
     }
 
-    /// Forgets them.
+    /// Clears the ended flights.
     fn settle(&mut self) {
         for seen in &self.seen[..self.count] {
             let rung = &mut self.rung[self.shape.slot(seen.head)];
@@ -66,7 +66,7 @@ impl Flights {
     }
 }
 
-/// What phases took so far.
+/// The durations of phases so far.
 #[derive(Clone)]
 struct Totals {
     /// In the last call that had the phase.
@@ -80,7 +80,7 @@ impl Totals {
         Self { last: [0; Phase::COUNT], histograms }
     }
 
-    /// Adds a call with these phases, by bit, and flights that ended.
+    /// Adds a call with these phases, by bit, and its ended flights.
     fn add(&mut self, mut stamped: u32, took: &[u64; Phase::COUNT], flights: Option<&Flights>) {
         while stamped != 0 {
             let phase = stamped.trailing_zeros() as usize;
@@ -98,14 +98,14 @@ impl Totals {
     }
 }
 
-/// Durations of one queue's calls. Everything is allocated when it is made.
+/// Durations of one queue's calls. All memory is allocated when it is made.
 ///
-/// Each stamp costs one reading of the clock and three stores. The histograms are touched when the
-/// next call begins, or a report is asked for: when no phase is running.
+/// Each stamp costs one reading of the clock and three stores. The histograms are updated when the
+/// next call begins, or a report is requested: never while a phase is running.
 pub(crate) struct Recorder {
     /// The last stamp; 0 outside of a call, and then nothing is recorded.
     last: u64,
-    /// Phases that were stamped since the call began, by bit, and what they took; 0 elsewhere.
+    /// Phases that were stamped since the call began, by bit, and their durations; 0 for others.
     stamped: u32,
     current: [u64; Phase::COUNT],
     totals: Totals,
@@ -113,7 +113,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for calls that ring no doorbell.
+    /// Creates a recorder for calls that ring no doorbell.
     pub(crate) fn new() -> Self {
         Self {
             last: 0,
@@ -124,13 +124,13 @@ impl Recorder {
         }
     }
 
-    /// A recorder that also measures the flight of WQEs of a ring.
+    /// Creates a recorder that also measures the flight of WQEs of a ring.
     pub(crate) fn of_ring(shape: Shape) -> Self {
         Self { flights: Some(Flights::new(shape)), ..Self::new() }
     }
 
-    /// A call begins, or one part of it. What the one before took goes into the histograms, before
-    /// the clock is read.
+    /// Begins a call, or one part of it. The previous call's durations are added to the histograms
+    /// before the clock is read.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         let landed = self.flights.as_ref().is_some_and(|flights| flights.count != 0);
@@ -140,13 +140,13 @@ impl Recorder {
         self.last = ticks();
     }
 
-    /// `phase` ends. One that ends twice in a call took the sum.
+    /// Ends `phase`. The durations of a phase that ends twice in a call are added.
     #[inline(always)]
     pub(crate) fn stamp(&mut self, phase: Phase) {
         self.stamp_at(phase, Stamp::now());
     }
 
-    /// `phase` ended then.
+    /// Ends `phase` at that moment.
     #[inline(always)]
     pub(crate) fn stamp_at(&mut self, phase: Phase, at: Stamp) {
         if self.last != 0 {
@@ -156,7 +156,7 @@ impl Recorder {
         }
     }
 
-    /// A doorbell rang at the last stamp, and told of the WQEs before `head`. The call ends.
+    /// Records a doorbell at the last stamp for the WQEs before `head`, and ends the call.
     #[inline(always)]
     pub(crate) fn rang(&mut self, head: Counter) {
         if let Some(flights) = &mut self.flights {
@@ -165,14 +165,14 @@ impl Recorder {
         self.end();
     }
 
-    /// The call ends: until the next one begins, stamps are not taken for parts of it.
+    /// Ends the call. Until the next one begins, stamps are not counted.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         self.last = 0;
     }
 
-    /// A CQE was seen at `at` that names the last WQE before `head`. Only a note of it is made:
-    /// this is inside of a poll's phase.
+    /// Records that a CQE for the last WQE before `head` was seen at `at`. It only makes a note,
+    /// because it runs inside a poll's phase.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, head: Counter, at: Stamp) {
         if let Some(flights) = &mut self.flights {
@@ -183,7 +183,7 @@ impl Recorder {
         }
     }
 
-    /// What the last call took, and flights that ended since it began, go into the totals.
+    /// Adds the durations of the last call, and flights that ended since it began, to the totals.
     #[inline(never)]
     fn settle(&mut self) {
         self.totals.add(self.stamped, &self.current, self.flights.as_ref());
@@ -194,7 +194,7 @@ impl Recorder {
         }
     }
 
-    /// The ring starts anew: what rang before is not awaited any more.
+    /// Restarts with the ring. Earlier doorbells are not awaited any more.
     pub(crate) fn restart(&mut self) {
         self.settle();
         if let Some(flights) = &mut self.flights {
@@ -202,22 +202,21 @@ impl Recorder {
         }
     }
 
-    /// What was recorded so far.
+    /// Returns what was recorded so far.
     pub(crate) fn report(&self) -> Report {
         let mut totals = self.totals.clone();
         totals.add(self.stamped, &self.current, self.flights.as_ref());
         Report::new(Clock::get(), &totals.histograms, &totals.last)
     }
 
-    /// Forgets what was recorded so far.
+    /// Clears what was recorded so far.
     pub(crate) fn clear(&mut self) {
         self.settle();
         self.totals.histograms.fill(Histogram::EMPTY);
     }
 
-    /// What a phase without anything in it takes, in ticks: the stamp's own cost, and of the
-    /// recorder what lies between two stamps. The least median of several rounds, so that a
-    /// disturbed one does not count.
+    /// Measures an empty phase, in ticks: the stamp's own cost, and the recorder's cost between two
+    /// stamps. It is the least median of several rounds, which excludes disturbed ones.
     pub(super) fn overhead() -> u64 {
         let mut recorder = Self::new();
         let mut least = u64::MAX;
@@ -255,7 +254,7 @@ mod tests {
         report.phases().iter().map(|phase| (phase.phase, phase.count)).collect()
     }
 
-    /// Lets at least `wait` ticks pass.
+    /// Waits at least `wait` ticks.
     fn pass(wait: u64) {
         let start = ticks();
         while ticks() - start < wait {}

@@ -1,4 +1,4 @@
-//! What a recorder has to tell.
+//! Reports of a recorder.
 
 use core::fmt;
 
@@ -6,17 +6,17 @@ use super::Phase;
 use super::clock::Clock;
 use super::histogram::Histogram;
 
-/// What one phase took, in ticks of the [`Clock`].
+/// Durations of one phase, in ticks of the [`Clock`].
 ///
-/// From every duration the cost of a stamp ([`Report::overhead`]) is taken off; what is shorter
-/// than that counts as 0, and `below` says how many were.
+/// The cost of a stamp ([`Report::overhead`]) is subtracted from every duration. Shorter durations
+/// count as 0, and `below` is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseReport {
-    /// Which one.
+    /// The phase.
     pub phase: Phase,
-    /// How often it was run through.
+    /// The number of durations.
     pub count: u64,
-    /// How often it took less than a stamp costs, and so is counted as 0.
+    /// How many took less than the cost of a stamp, and so count as 0.
     pub below: u64,
     /// The shortest.
     pub min: u64,
@@ -30,7 +30,7 @@ pub struct PhaseReport {
     pub last: u64,
 }
 
-/// What the phases of a queue's calls took. `Display` prints a table.
+/// Durations of the phases of a queue's calls. `Display` prints a table.
 #[derive(Clone, Debug)]
 pub struct Report {
     clock: &'static Clock,
@@ -61,22 +61,22 @@ impl Report {
         Self { clock, phases: phases.collect() }
     }
 
-    /// The phases that occurred, in their order.
+    /// Returns the phases that occurred, in their order.
     pub fn phases(&self) -> &[PhaseReport] {
         &self.phases
     }
 
-    /// One of them; `None` if it did not occur.
+    /// Returns one of them; `None` if it did not occur.
     pub fn phase(&self, phase: Phase) -> Option<&PhaseReport> {
         self.phases.iter().find(|report| report.phase == phase)
     }
 
-    /// The clock that the ticks are of.
+    /// Returns the clock that the ticks are of.
     pub fn clock(&self) -> &'static Clock {
         self.clock
     }
 
-    /// What was taken off each duration, in ticks.
+    /// Returns what was subtracted from each duration, in ticks.
     pub fn overhead(&self) -> u64 {
         self.clock.overhead()
     }

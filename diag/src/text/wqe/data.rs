@@ -136,7 +136,7 @@ pub(super) fn write_masked_atomic(
     Ok(())
 }
 
-/// A copy by the card: where its notes are, source, destination.
+/// A copy by the HCA: where its notes are, source, destination.
 pub(super) fn write_copy(rest: &mut &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(copy) = segment::<MmoDma>(rest, "copy", f)? else { return Ok(()) };
     write!(f, "\n  notes: {:#x}, lkey {:#x}", copy.opaque_addr.get(), copy.opaque_lkey.get())?;
@@ -147,7 +147,7 @@ pub(super) fn write_copy(rest: &mut &[u8], f: &mut fmt::Formatter<'_>) -> fmt::R
     write_left(rest, f)
 }
 
-/// What no segment accounts for.
+/// Writes the bytes that no segment covers.
 pub(super) fn write_left(rest: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if rest.is_empty() { Ok(()) } else { write!(f, "\n  {} bytes left: {}", rest.len(), Hex(rest)) }
 }

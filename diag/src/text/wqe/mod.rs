@@ -1,5 +1,5 @@
-//! WQEs as text: what every opcode has behind its ctrl segment, and what every transport puts before
-//! that. Segments that move data are in `data`, those that change keys and lists in `keys`.
+//! WQEs as text: the segments of every opcode behind its ctrl segment, and of every transport
+//! before them. Segments that move data are in `data`, those of keys and lists in `keys`.
 
 mod data;
 mod keys;
@@ -14,8 +14,8 @@ use zerocopy::FromBytes;
 
 use super::Hex;
 
-/// What a transport puts between the ctrl segment and the operation's own segments. The bytes of a
-/// WQE do not say it.
+/// The segments that a transport puts between the ctrl segment and the operation's own segments.
+/// The bytes of a WQE do not tell the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Addressing {
     /// Nothing: RC and UC.
@@ -43,7 +43,7 @@ impl<'a> SendWqe<'a> {
         Self { bytes, addressing }
     }
 
-    /// What its ctrl segment says; `None` if the bytes are too short for one.
+    /// Returns the contents of its ctrl segment; `None` if the bytes are too short for one.
     pub fn head(&self) -> Option<WqeHead> {
         let (ctrl, _) = CtrlSeg::read_from_prefix(self.bytes).ok()?;
         let (first, second) = (ctrl.opmod_idx_opcode.get(), ctrl.qpn_ds.get());
@@ -57,7 +57,7 @@ impl<'a> SendWqe<'a> {
     }
 }
 
-/// What the first eight bytes of a send WQE say: what it is, and whose.
+/// The first eight bytes of a send WQE: its operation and its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqeHead {
     /// Its opcode.
@@ -73,7 +73,7 @@ pub struct WqeHead {
 }
 
 impl WqeHead {
-    /// The name of the opcode, where it is known.
+    /// Returns the name of the opcode, where it is known.
     pub const fn operation(&self) -> Option<&'static str> {
         opcode::name(self.opcode)
     }
@@ -146,7 +146,7 @@ impl fmt::Display for SendWqe<'_> {
 }
 
 impl SendWqe<'_> {
-    /// What follows the ctrl segment.
+    /// Writes the segments behind the ctrl segment.
     fn body(
         &self,
         code: u8,
