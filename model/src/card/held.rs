@@ -1,4 +1,4 @@
-//! Completions and events that wait for the packets before them.
+//! Completions and events held back until earlier packets are sent.
 
 use crate::work::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Tagged, Taken};
 

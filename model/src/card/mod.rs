@@ -1,8 +1,8 @@
-//! The card: objects, port, clock, and what waits to leave it.
+//! The device: objects, port, clock, and the queues of its output.
 //!
-//! This is the state of a device and its boundary. What a card does stands above: `queue/` fetches
-//! WQEs and writes CQEs, `transport/` moves messages, `command/` makes objects, each in methods of
-//! its own on [`Card`].
+//! This module holds the state of a device and its boundary. Higher modules add its behaviour as
+//! methods on [`Card`]: `queue/` fetches WQEs and writes CQEs, `transport/` moves messages, and
+//! `command/` creates objects.
 
 mod boundary;
 mod held;

@@ -1,5 +1,5 @@
-//! What the transport keeps for the whole port: who has something to send, timers, and what waits
-//! to be reported.
+//! The transport's state for the whole port: queue pairs with packets to send, timers, and
+//! completions and events to report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

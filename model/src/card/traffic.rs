@@ -1,5 +1,5 @@
-//! What went through the port, counted as a virtual port's counters do: packets of the transport and
-//! other frames of Ethernet, each by what they are sent to.
+//! Traffic counters of the port, as a virtual port has them: transport packets and other Ethernet
+//! frames, each by kind of destination.
 
 use super::Card;
 use crate::wire::{Frame, Header, Link, MULTICAST, ethernet};

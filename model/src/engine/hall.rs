@@ -1,9 +1,10 @@
-//! Who listens to what goes to all: frames of Ethernet and multicast messages.
+//! The registry of listeners: processes that receive Ethernet frames and multicast messages.
 //!
-//! A process that begins to listen binds a name below `all/`. One that sends to all binds a name
-//! below `from/`, its door. Each then looks at the other's names, once: who listens tells at every
-//! door, and who sends connects to everybody who listens. Whichever came first, they meet. After that
-//! nothing is looked up: a sender lets in who is at its door before each frame.
+//! A process that starts to listen binds a name below `all/`. A process that sends to all listeners
+//! binds a name below `from/`, its door. Each then looks at the other's names, once: a listener
+//! announces itself at every door, and a sender connects to every listener. So the two meet in
+//! either order. Later there are no more look-ups: before each frame, a sender accepts the
+//! announcements at its door.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

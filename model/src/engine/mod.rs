@@ -1,25 +1,25 @@
-//! Runs cards: carries packets between them and to other processes, delivers interrupts, fires
+//! Runs devices: carries packets between them and to other processes, delivers interrupts, fires
 //! timers.
 //!
-//! One lock covers all cards of a process. Whoever enters with [`Engine::enter`] leaves only when
-//! every packet between local cards has been executed, so that work started by a doorbell inside
-//! one process is done when the store returns. A thread, started when first needed and with every
-//! signal blocked but those of memory faults, waits for packets from other processes and for
-//! timers.
+//! One lock covers all devices of a process. A thread enters with [`Engine::enter`] and leaves only
+//! when every packet between local devices has been executed. So work started by a doorbell inside
+//! one process is done when the store returns. The engine's own thread waits for packets from other
+//! processes and for timers. It is started when first needed, with every signal blocked except
+//! those of memory faults.
 //!
-//! Time under the lock is bounded. An entry carries at most [`ENTRY`] frames and a turn of the thread
-//! [`TURN`]; the thread goes on with what is left. Timers fire in the thread alone once it runs, some
-//! at a time, and take no more than half of its time. The lock is handed over to threads that have
-//! waited (`lock`). An entry takes in what other processes have sent, so that answers are seen even
-//! where the thread has to wait for a processor.
+//! Time under the lock is bounded. An entry carries at most [`ENTRY`] frames and a turn of the
+//! engine's thread [`TURN`]; the thread continues with the rest. Once the thread runs, timers fire
+//! only in it, some at a time, and take at most half of its time. The lock is handed over to
+//! threads that have waited (`lock`). An entry also takes in packets from other processes, so that
+//! answers are seen even while the engine's thread waits for a processor.
 //!
 //! While a thread is inside, no signal handler of the program runs in it and it is not cancelled
-//! (`shield`). A store that finds the lock taken waits a bounded time and is then made again by the
-//! processor, with signals delivered in between.
+//! (`shield`). A store that finds the lock taken waits a bounded time. Then the processor repeats
+//! it, with signals delivered in between.
 //!
-//! All processes of one machine that share a *domain* hold slices of the same cards: the same LIDs,
-//! GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process: `network` claims
-//! a prefix by binding the local socket of its name, which vanishes with the process.
+//! All processes of one machine that share a *domain* hold slices of the same devices: the same
+//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `network`
+//! claims a prefix by binding the local socket of its name, which vanishes with the process.
 
 mod config;
 mod deferred;

@@ -1,4 +1,4 @@
-//! Local sockets of messages, under names that vanish with the process.
+//! Local message sockets, under names that vanish with the process.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,11 +1,13 @@
-//! What each command accepts and what it refuses, as one table: a [`Row`] for every opcode.
+//! One table of what each command accepts and refuses: a [`Row`] for every opcode.
 //!
-//! A row is a function that makes what the command needs and gives a [`Case`]: the command, which is
-//! accepted, and for each field that is checked a value that is not, with the [`Refusal`] it meets.
-//! The tests below hold the table to be whole: every opcode of [`COMMANDS`] has a row, every refusal
-//! is met, and no bit of a command outside of the fields that its row lists is ever refused. So a
-//! command that is added, or a check, fails them until its row is here. [`mutants`] gives the commands
-//! of the table with fields changed at random.
+//! A row is a function that creates the objects the command needs and returns a [`Case`]. A case
+//! holds a command that is accepted. For each checked field it also holds a refused value and the
+//! [`Refusal`] that this value must return.
+//!
+//! The tests below check that the table is complete: every opcode of [`COMMANDS`] has a row, and
+//! every refusal occurs. No bit of a command outside the fields listed in its row may cause a
+//! refusal. So a new command or a new check fails these tests until its row is here. [`mutants`]
+//! gives the commands of the table with fields changed at random.
 
 mod census;
 mod dynamic;
