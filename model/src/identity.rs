@@ -1,4 +1,4 @@
-//! Who a card is: its names, its link, and how far its port has come.
+//! The identity of a device: its names, its link, and the state of its port.
 
 use crate::wire::Link;
 

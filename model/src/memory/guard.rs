@@ -1,4 +1,4 @@
-//! Instructions whose faults are recovered from.
+//! Guarded instructions: loads and stores whose faults the model recovers from.
 
 use super::Fault;
 

@@ -1,5 +1,5 @@
-//! Accesses the kernel makes for us, which end with an error where a load would fault. Not
-//! tested on processors other than x86-64.
+//! Accesses made by the kernel on the model's behalf: an error replaces the fault. Not tested on
+//! processors other than x86-64.
 
 use super::Fault;
 

@@ -1,4 +1,4 @@
-//! Bus memory: the one way the card reaches anything outside itself.
+//! Bus memory: the only way the device reaches anything outside itself.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "unguarded.rs")]
 mod guard;

@@ -1,4 +1,4 @@
-//! What a CQ that compresses holds back.
+//! CQEs that a compressing CQ holds back.
 
 use mlx5_sys::cqe::FORMAT_SHIFT;
 

@@ -1,9 +1,9 @@
-//! Objects: what firmware commands make, each with its context, pages and translation.
+//! Objects: created by firmware commands, each with its context, pages and translation.
 //!
-//! [`Objects`] holds every table. An object is entered and removed by `command/` alone; the queues
-//! and the transport look it up by number each time, so a number that is gone is simply not found.
-//! Contexts are kept as the bytes a command gave, with fields read by their `mlx5_ifc.h` names;
-//! what moves by itself is kept beside them and put in when a context is queried.
+//! [`Objects`] holds every table. Only `command/` adds and removes objects. The queues and the
+//! transport look an object up by number each time, so a destroyed object is simply not found. A
+//! context is kept as the bytes of the command, with fields read by their `mlx5_ifc.h` names.
+//! Fields that the device changes are kept beside it and filled in when the context is queried.
 
 mod compression;
 mod counter;

@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs take from.
+//! Shared receive queues.
 
 use mlx5_sys::ifc::{
     Field, rmpc, srqc, tag_matching_topology_context as topology, wq, xrc_srqc, xrqc,

@@ -1,4 +1,4 @@
-//! Flow tables: which packets go where.
+//! Flow tables: the rules that direct packets to queues.
 
 use std::collections::BTreeMap;
 

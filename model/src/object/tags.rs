@@ -1,4 +1,4 @@
-//! The list of tags of a shared receive queue that matches them.
+//! The tag list of a shared receive queue with tag matching.
 
 use crate::work::Data;
 

@@ -1,5 +1,5 @@
-//! What the environment says. Every variable the model reads is read here; the crate's
-//! documentation lists them.
+//! Environment variables. Every variable the model reads is read here; the crate's documentation
+//! lists them.
 
 use crate::card::{Identity, Link, PortState};
 

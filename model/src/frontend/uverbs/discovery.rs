@@ -1,4 +1,4 @@
-//! Whether the model stands in, and with which devices: decided once, when a program first looks
+//! The decision whether the model offers devices, and which: made once, when a program first looks
 //! for RDMA devices.
 
 use std::ffi::{CString, c_void};

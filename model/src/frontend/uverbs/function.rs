@@ -1,5 +1,5 @@
-//! One card as the kernel's driver holds it after probing: capabilities, event queues, register
-//! page, and who waits for which event.
+//! One device as the kernel's driver holds it after probing: capabilities, event queues, register
+//! page, and the recipients of its events.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::collections::HashMap;

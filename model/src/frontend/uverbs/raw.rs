@@ -1,5 +1,5 @@
-//! Queue pairs for frames of Ethernet: a send queue, a receive queue and what leads to them, each an
-//! object of the card's own; or nothing but a way to receive queues that were made by themselves.
+//! Raw packet queue pairs: a send queue, a receive queue and a TIR, each an object of the device;
+//! or a TIR alone, in front of receive queues that were created separately.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The cards of this process, from the first open of a device on.
+//! The devices of this process, from the first open of a device on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};

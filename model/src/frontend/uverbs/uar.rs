@@ -1,7 +1,8 @@
-//! UAR pages: allocation, what the program maps of them, and stores to them.
+//! UAR pages: allocation, the program's mappings of them, and stores to them.
 //!
 //! All pages of a process lie in one anonymous file. The model writes to a page through its own
-//! mapping; the program's is read-only where stores trap, and writable where they are polled for.
+//! mapping. The program's mapping is read-only where stores trap, and writable where the model
+//! polls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

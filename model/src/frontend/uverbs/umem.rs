@@ -1,5 +1,5 @@
-//! Memory of the program that a card may reach: checked as pinning would, counted against the limit
-//! of locked memory.
+//! Program memory that a device may reach: checked as pinning would check it, and counted against
+//! the limit of locked memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

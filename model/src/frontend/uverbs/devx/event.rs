@@ -1,9 +1,10 @@
-//! Events that a program subscribes to: of objects that it made by command, and of the device.
+//! DevX event subscriptions: to events of objects that the program created by command, and of the
+//! device.
 //!
-//! Each is told of to a file that the program reads, with the cookie of the subscription and, unless
-//! the file was opened without, the EQE as the card wrote it; or to an eventfd. Events that are in a
-//! file when their object goes stay there, as in the kernel. A file whose device is closed has none
-//! any more.
+//! Each event goes to a file that the program reads, or to an eventfd. The file gives the cookie of
+//! the subscription and the EQE as the device wrote it; a file opened for cookies alone gives no
+//! EQE. Events already in a file stay there when their object is destroyed, as in the kernel.
+//! Closing the device removes all events of its files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
