@@ -1,4 +1,4 @@
-//! What software does and a card suffers in silence, as records name it.
+//! Software errors that a real device ignores silently, as records name them.
 
 /// What software did that a card would suffer in silence. Tests hold drivers to zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

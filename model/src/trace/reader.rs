@@ -1,4 +1,4 @@
-//! Reading streams. Any bytes are read up to the first that make no sense.
+//! Reading streams. Any bytes are accepted up to the first invalid ones.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Records: what enters a card, what it reads meanwhile, and what it does.
+//! Records: the device's input, what it reads meanwhile, and its output.
 
 use std::borrow::Cow;
 

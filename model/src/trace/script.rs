@@ -1,4 +1,4 @@
-//! What a card that is replayed sees, and what it is expected to do.
+//! The script of a replay: the device's recorded reads, and its expected output.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

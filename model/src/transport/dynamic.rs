@@ -1,10 +1,10 @@
-//! Targets of dynamic connections: who is let in, and the responder each initiator gets.
+//! DCTs, the targets of dynamic connections: admission, and a responder for each initiator.
 //!
-//! A target has no packet sequence of its own. An initiator opens a connection, which must show the
-//! target's key; from then on a responder like that of a reliable connection serves it, until the
-//! initiator gives the connection up or opens another one. A request that is refused ends its
-//! connection, not the target. A wrong key opens nothing and ends nothing. Connections whose
-//! initiators were not heard of for [`EXPIRY`] end when others connect.
+//! A target has no packet sequence of its own. An initiator opens a connection, which must carry
+//! the target's key. From then on a responder like that of a reliable connection serves it, until
+//! the initiator closes the connection or opens another one. A refused request ends its connection,
+//! not the target. A wrong key opens nothing and ends nothing. A connection whose initiator has
+//! sent nothing for [`EXPIRY`] ends when another initiator connects.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,11 +1,11 @@
 //! The InfiniBand transport services.
 //!
-//! Everything here is driven from outside: [`Card::send_ready`] after a doorbell or a change of
-//! state, [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of them sends:
-//! they say which queue pairs have something to send, and [`Card::pump`] fills [`Card::outbox`]
-//! with as much as whoever carries the packets wants to take at a time. Completions wait until
-//! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
-//! before. The order is always pump, carry the outbox away, settle, until nothing is left.
+//! The caller drives everything here: [`Card::send_ready`] after a doorbell or a state change,
+//! [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of these sends packets.
+//! They only determine which queue pairs have packets to send; [`Card::pump`] then fills
+//! [`Card::outbox`] up to the caller's limit. Completions wait until [`Card::settle`]: a program
+//! that sees one may exit, so the acknowledge must have been carried away before. The order is
+//! always pump, carry the outbox away, settle, until nothing is left.
 
 mod dynamic;
 pub mod ethernet;

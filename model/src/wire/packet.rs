@@ -1,4 +1,5 @@
-//! Transport headers: BTH, DETH, XRCETH, that of dynamic connections, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+//! Transport headers: BTH, DETH, XRCETH, the dynamic connection's header, RETH, AtomicETH, AETH,
+//! AtomicAckETH, ImmDt and IETH.
 
 use std::ops::Range;
 

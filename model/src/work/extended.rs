@@ -1,10 +1,10 @@
-//! What follows the control segment of the operations that have an opcode modifier: atomics under
-//! masks, the card's own copies, and waiting for other queues.
+//! Segments of the operations that have an opcode modifier: masked atomics, DMA memcpy (MMO), and
+//! waiting for other queues.
 //!
 //! Layouts: atomics as UCX (`rc_mlx5.inl`, `uct_rc_mlx5_txqp_dptr_post`) and the libmlx5 of
 //! Mellanox OFED (`qp.c`, `ext_cmp_swp`, `ext_fetch_add`) post them; copies as rdma-core
-//! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and the
-//! same libmlx5 (`set_wait_en_seg`).
+//! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and
+//! the same libmlx5 (`set_wait_en_seg`).
 
 use super::{Data, Syndrome, TWO_GIB};
 

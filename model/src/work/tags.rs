@@ -1,7 +1,7 @@
-//! Matching of tags: what software asks of a list of them, and what a message meets there.
+//! Tag matching: software's requests to a tag list, and the match result of a message.
 //!
-//! Layouts: `mlx5dv.h` (`mlx5_wqe_tm_seg`, `mlx5_tm_cqe`) and `tm_types.h` (`ibv_tmh`, `ibv_rvh`) of
-//! rdma-core.
+//! Layouts: `mlx5dv.h` (`mlx5_wqe_tm_seg`, `mlx5_tm_cqe`) and `tm_types.h` (`ibv_tmh`, `ibv_rvh`)
+//! of rdma-core.
 
 use super::{Data, Domain, ReceiveWqe, Syndrome};
 

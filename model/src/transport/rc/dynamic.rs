@@ -1,15 +1,14 @@
-//! Dynamic connections, the initiator's side: one requester that is connected to one target at a
-//! time.
+//! Dynamic connections, the initiator's side: one requester, connected to one target at a time.
 //!
 //! A request for another target, or of another stream, waits until everything before it is
-//! answered. Then the old connection is given up with a packet that nobody answers, and the new one
-//! opened by a request of its own, which has a PSN and is acknowledged and repeated like any other.
-//! What is for the target follows at once: the first handshake is half a one. Within a connection
-//! all is as in a reliable connection.
+//! answered. Then the initiator closes the old connection with a packet that has no answer. It
+//! opens the new one with a connect request, which has a PSN and is acknowledged and repeated like
+//! any other request. Requests for the target follow at once, without waiting for the connect
+//! request's acknowledge. Within a connection everything works as in a reliable connection.
 //!
-//! Streams keep their errors to themselves: what fails on one leaves the others going, until so many
-//! have failed that the queue pair does. Cards work on several at the same time; here they take
-//! turns.
+//! Errors stay within their stream: the other streams continue, until so many streams have failed
+//! that the queue pair fails. Devices work on several streams at the same time; in the model the
+//! streams take turns.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! WQEs into request packets: segmentation, fences, window, repetition.
+//! Turning WQEs into request packets: segmentation, fences, window, repetition.
 
 use std::collections::VecDeque;
 

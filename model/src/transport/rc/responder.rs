@@ -1,4 +1,4 @@
-//! The peer's requests: sequence, checks, execution.
+//! Executing the peer's requests: sequence, checks, execution.
 
 use std::collections::VecDeque;
 
