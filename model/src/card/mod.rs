@@ -213,7 +213,7 @@ impl Card {
     fn is_too_long(&self, frame: &Frame) -> bool {
         let Some(log_mtu) = self.identity.log_mtu else { return false };
         let mtu = 1 << log_mtu;
-        // Decode the headers only where a level may be broken.
+        // Decode the headers only if the frame may be too long.
         frame.0.len() > mtu
             && Header::decode(self.identity.link, &frame.0)
                 .is_ok_and(|(_, payload)| payload.len() > mtu)
