@@ -411,8 +411,8 @@ impl State {
         }
     }
 
-    /// Claims prefixes for devices that run out of QP numbers. Registers as a listener if a
-    /// listens.
+    /// Claims prefixes for devices that run out of QP numbers. Registers this process as a listener
+    /// if one of its devices listens to all.
     fn provide_numbers(&mut self) -> io::Result<()> {
         for (index, card) in self.cards.iter_mut().enumerate() {
             let numbers = card.identity.qpn_prefixes.len() * NUMBERS;
