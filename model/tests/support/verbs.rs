@@ -40,7 +40,7 @@ pub struct Device {
 
 // SAFETY: libibverbs may be called from any thread.
 unsafe impl Send for Device {}
-// SAFETY: the same, and it locks what threads share.
+// SAFETY: libibverbs may be called from any thread, and it locks the state that threads share.
 unsafe impl Sync for Device {}
 
 impl Device {
@@ -345,7 +345,8 @@ impl Station {
     #[track_caller]
     pub fn receive(&self, id: u64, to: usize, length: usize) {
         assert!(to + length <= LENGTH);
-        // SAFETY: as in `try_post`.
+        // SAFETY: all zeros is a valid request, filled with what it needs; the library copies the
+        // request before it returns.
         let result = unsafe {
             let mut sge = ibv_sge {
                 addr: self.buffer as u64 + to as u64,
