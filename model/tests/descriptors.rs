@@ -1,5 +1,6 @@
-//! Descriptors: whatever closes one of a device closes the device, what takes its number is not the
-//! model's, and programs cannot close what connects the cards. Without descriptors packets wait.
+//! Descriptors: every way to close a device's descriptor closes the device, and the next file with
+//! its number is not the model's. Programs cannot close the sockets between devices. Without free
+//! descriptors packets wait.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Events that programs subscribe to by libmlx5: of queues that they made by command, and of the
-//! port, with what the kernel's interface says of reading them.
+//! Event subscriptions by libmlx5: to queues created by command, and to the port, with the kernel
+//! interface's rules for reading events.
 
 mod verbs;
 

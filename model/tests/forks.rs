@@ -1,4 +1,4 @@
-//! What is left of the cards in the child of a fork, and in a program that a child executes.
+//! The devices after a fork: in the child, and in a program that the child executes.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Requests to the command file that no library would make: lengths, handles and pointers of all
-//! kinds, for every method. Each is refused as the kernel would, or works; afterwards the device
-//! still does.
+//! kinds, for every method. Each request succeeds or is refused as the kernel would refuse it.
+//! Afterwards the device still works.
 
 mod support;
 

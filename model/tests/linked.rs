@@ -1,5 +1,5 @@
-//! The model linked into a program that nothing was preloaded into: libibverbs finds it, and every
-//! store to a register is seen in order.
+//! The model linked into a program without preloading: libibverbs finds it, and every store to a
+//! register is seen in order.
 
 mod verbs;
 

@@ -1,5 +1,5 @@
-//! Requests that are almost right: the life of completion queues and queue pairs, with some words
-//! changed, and stores of anything to the registers that they use.
+//! Requests that are almost valid: creation, use and destruction of completion queues and queue
+//! pairs, with some words changed, and stores of any value to their registers.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Registered memory stays the card's whatever the program does at its address: unmaps it, maps
-//! something in its place, moves it, drops its content. Regions on demand follow the program.
+//! Registered memory stays with the device whatever the program does at its address: unmaps it,
+//! maps over it, moves it, drops its content. ODP regions follow the program.
 
 mod support;
 

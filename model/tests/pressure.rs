@@ -1,6 +1,6 @@
-//! Programs under pressure: handlers that post in the middle of requests, threads that are cancelled,
-//! timers without number, floods, and peers that do not run. Whatever happens, a store returns, a
-//! signal ends the process, and a connection whose two sides live goes on.
+//! Programs under pressure: handlers that post during requests, threads that are cancelled, very
+//! many timers, floods, and peers that do not run. In every case a store returns, a signal ends the
+//! process, and a connection with two live sides continues.
 
 mod support;
 

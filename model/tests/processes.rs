@@ -1,5 +1,5 @@
 //! Several contexts, devices and processes at once, with many queue pairs; processes that die or
-//! stand still, and what that means to the others.
+//! stop, and the effect on the others.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Shared receive queues through libibverbs, with the model linked in: what is granted and refused,
-//! and the events that tell of them.
+//! Shared receive queues through libibverbs, with the model linked in: granted and refused sizes,
+//! and events.
 
 mod verbs;
 

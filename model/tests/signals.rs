@@ -1,4 +1,4 @@
-//! Programs with signals of their own: handlers, masks, faults that are real.
+//! Programs with their own signals: handlers, masks, real faults.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn no_core() {
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Installs a handler; gives what was there.
+/// Installs a handler, and returns the previous one.
 fn install(signal: c_int, handler: Handler, flags: c_int, mask: &[c_int]) -> libc::sigaction {
     // SAFETY: all zeros is a valid action; the handler has the type that SA_SIGINFO asks for.
     unsafe {

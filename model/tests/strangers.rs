@@ -1,5 +1,5 @@
-//! Another user of the machine who binds the names of sockets before the model does: it denies
-//! nothing, and costs nothing for each message.
+//! Another user of the machine who binds the names of sockets before the model does. This must
+//! neither block the model nor add a cost to each message.
 
 mod support;
 
@@ -26,17 +26,17 @@ fn role() {
     ]);
 }
 
-/// Makes this thread's network, and that of whom it starts, one that no other test uses.
+/// Moves this thread, and the processes it starts, to a network namespace that no other test uses.
 fn alone() {
     // SAFETY: no memory is passed.
     let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(alone, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Lets this process have as many descriptors as it may, and gives how many.
+/// Raises this process's limit of descriptors as far as allowed, to 70,000 at most, and returns it.
 fn descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is there.
+    // SAFETY: both calls access one structure, which outlives them.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
         limit.rlim_cur = limit.rlim_max.min(70_000);
@@ -66,7 +66,7 @@ fn bind(name: &str) -> OwnedFd {
     }
 }
 
-/// Listens with the credentials of another user, as whoever connects sees.
+/// Listens with the credentials of another user, which the connecting process sees.
 fn listen_as_a_stranger(fd: &OwnedFd) {
     const KEEP: libc::uid_t = libc::uid_t::MAX;
     // SAFETY: no memory is passed. The system call changes this thread alone.
@@ -77,25 +77,26 @@ fn listen_as_a_stranger(fd: &OwnedFd) {
     }
 }
 
-/// Takes what waits at a listener, and counts it.
+/// Accepts all waiting connections of a listener, and counts them.
 fn callers(fd: &OwnedFd) -> usize {
     let mut count = 0;
     loop {
-        // SAFETY: no address is asked for; what is accepted is closed at once.
+        // SAFETY: the address is null, so the call writes no address. The accepted descriptor is
+        // closed at once.
         let accepted = unsafe { libc::accept(fd.as_raw_fd(), null_mut(), null_mut()) };
         if accepted < 0 {
             assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::WouldBlock);
             return count;
         }
-        // SAFETY: just accepted, and nobody else's.
+        // SAFETY: the descriptor was just accepted and has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(accepted) });
         count += 1;
     }
 }
 
-/// The names of this user's sockets.
+/// Returns the name of a socket of this user that ends with `rest`.
 fn own(rest: &str) -> String {
-    // SAFETY: always succeeds.
+    // SAFETY: geteuid passes no memory and cannot fail.
     format!("mlx5-model/{}/{rest}", unsafe { libc::geteuid() })
 }
 
@@ -142,7 +143,7 @@ fn names_of_every_prefix_taken_by_another_user_deny_nothing() {
     as_root("everything");
 }
 
-/// A queue pair of datagrams, with buffers for so many.
+/// A datagram queue pair, with receive buffers for this many messages.
 struct Datagrams {
     station: Station,
     qp: *mut ibv_qp,
@@ -151,7 +152,7 @@ struct Datagrams {
 /// The group of these tests.
 const GROUP: u16 = 0xc005;
 const KEY: u32 = 0x1111;
-/// Bytes of a message, and of what is in front of it where it is received.
+/// Bytes of a message, and of the header before it in a receive buffer.
 const SIZE: usize = 64;
 const HEADER: usize = 40;
 /// Messages that are sent.

@@ -1,4 +1,4 @@
-//! What programs do, written down by `MLX5_MODEL_TRACE` and done again.
+//! Recordings of programs, written by `MLX5_MODEL_TRACE`, and their replay.
 
 mod support;
 

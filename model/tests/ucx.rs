@@ -1,6 +1,6 @@
-//! UCX, whose transports speak to the card past libibverbs: they make their objects by firmware
-//! command (connections, pools of receives, targets of dynamic connections, keys), write their own
-//! WQEs, and put jumps into the functions of the C library that map memory.
+//! UCX, whose transports use the device without libibverbs. They create their objects by firmware
+//! command (connections, receive pools, DCTs, keys) and write their own WQEs. They also patch jumps
+//! into the functions of the C library that map memory.
 
 mod support;
 

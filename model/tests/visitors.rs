@@ -1,5 +1,5 @@
-//! Other processes that ask about an open device: what is served them, and what of strangers' messages
-//! is refused. Here the process visits itself, by the socket that others use.
+//! Queries of an open device by other processes: the served ones, and the refused messages of
+//! strangers. Here the process queries itself, through the socket that others use.
 
 mod support;
 

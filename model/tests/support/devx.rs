@@ -1,4 +1,5 @@
-//! DevX past the library: a user context that gives firmware commands by ioctl, and what it stands on.
+//! DevX without the library: a user context that issues firmware commands by ioctl, and its
+//! objects.
 
 use libc::c_int;
 use mlx5_sys::ifc::{

@@ -1,4 +1,4 @@
-//! TCP ports for programs that are told theirs and do not say when they listen.
+//! TCP ports for programs that take a port as an argument and do not report when they listen.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Requests to the command file as no library makes them, and what they may be answered with.
+//! Requests to the command file that no library makes, and their allowed answers.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;

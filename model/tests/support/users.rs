@@ -1,4 +1,4 @@
-//! Other users of the machine, as children of a process that may become any user.
+//! Other users of the machine, as children of a process that may change to any user.
 
 use std::fs;
 use std::io::Read;
