@@ -262,7 +262,7 @@ fn member() -> i32 {
     0
 }
 
-/// Names of this user's sockets, whoever has them.
+/// Returns the names of this user's sockets, bound by any user.
 fn names(kind: &str) -> Vec<String> {
     let start = format!("@{}", own(&format!("infiniband/{kind}/")));
     let table = fs::read_to_string("/proc/thread-self/net/unix").expect("the kernel's table");
@@ -276,7 +276,7 @@ fn names(kind: &str) -> Vec<String> {
     names
 }
 
-/// Sends to a group of which another user's sockets seem to be members, too.
+/// Sends to a group that seems to include another user's sockets.
 fn listeners() -> i32 {
     alone();
     let strangers: Vec<OwnedFd> = (0..100)
@@ -287,7 +287,7 @@ fn listeners() -> i32 {
         .collect();
     strangers.iter().for_each(listen_as_a_stranger);
     let sender = Datagrams::new();
-    // One that is there before, one that comes while messages are under way.
+    // One that is bound before, and one that is bound while messages are under way.
     let mut early = Player::of("member");
     assert_eq!(early.hear(), "joined");
     for number in 0..MESSAGES {
@@ -301,11 +301,11 @@ fn listeners() -> i32 {
     }
     assert_eq!(late.hear(), "received");
     for stranger in &strangers {
-        // Once by each process at most, not for each message.
+        // At most once for each process, not for each message.
         let count = callers(stranger);
         assert!(count <= 3, "another user's socket was asked {count} times");
     }
-    // Those that are gone are not listed any more, and the rest is still reached.
+    // The closed ones are not listed any more, and the others are still reached.
     late.end_well();
     early.end_well();
     assert_eq!(names("all").len(), 100);

@@ -364,13 +364,13 @@ impl Station {
         assert_eq!(result, 0, "post_recv");
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     #[track_caller]
     pub fn poll(&self) -> Option<Done> {
         poll(self.cq)
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     #[track_caller]
     pub fn wait(&self) -> Done {
         let end = Instant::now() + PATIENCE;
@@ -383,7 +383,7 @@ impl Station {
         }
     }
 
-    /// The next completion, which is this one and a success.
+    /// Waits for the next completion, which must be a success of this request.
     #[track_caller]
     pub fn expect(&self, id: u64) {
         let done = self.wait();
@@ -393,14 +393,15 @@ impl Station {
     /// Writes bytes to the own buffer.
     pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= LENGTH);
-        // SAFETY: inside the buffer, as just checked, which no reference points into.
+        // SAFETY: the range is inside the buffer, as just checked, and no reference points into the
+        // buffer.
         unsafe { self.buffer.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// Reads a byte of the own buffer, which a card may be writing to.
     pub fn byte(&self, at: usize) -> u8 {
         assert!(at < LENGTH);
-        // SAFETY: inside the buffer.
+        // SAFETY: the byte is inside the buffer.
         unsafe { self.buffer.add(at).read_volatile() }
     }
 
@@ -409,11 +410,11 @@ impl Station {
         (at..at + length).map(|at| self.byte(at)).collect()
     }
 
-    /// Takes memory of the own buffer away, or gives it back, empty. Its addresses stay reserved, so
-    /// that nobody else's memory comes to lie there. A card notices only of a buffer on demand.
+    /// Unmaps memory of the own buffer, or maps it again, zeroed. Its addresses stay reserved, so
+    /// that no other mapping is placed there. A device notices only if the buffer is an ODP region.
     pub fn remap(&self, part: Range<usize>, there: bool) {
         assert!(part.end <= LENGTH);
-        // SAFETY: in place of pages of the buffer, which no reference points into.
+        // SAFETY: the call maps over pages of the buffer, which no reference points into.
         let at = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let protection =
@@ -424,10 +425,10 @@ impl Station {
         assert_ne!(at, libc::MAP_FAILED);
     }
 
-    /// Destroys it.
+    /// Destroys the station.
     pub fn destroy(self) {
-        // SAFETY: each object is destroyed once, before what it uses; stations that share it are
-        // destroyed before by the caller, or this call fails.
+        // SAFETY: each object is destroyed once, before the objects it uses. The caller destroys
+        // stations that share it before; otherwise this call fails.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             if self.shared {
@@ -443,7 +444,7 @@ impl Station {
 
 /// A reliable queue pair.
 fn create_qp(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> *mut ibv_qp {
-    // SAFETY: both objects live; all zeros are valid attributes, filled with what is asked for.
+    // SAFETY: both objects live. All zeros are valid attributes, filled with what is asked for.
     unsafe {
         let mut attributes: ibv_qp_init_attr = std::mem::zeroed();
         attributes.send_cq = cq;
@@ -457,10 +458,10 @@ fn create_qp(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> *mut ibv_qp {
     }
 }
 
-/// The next completion of a queue, if there is one.
+/// Returns the next completion of a queue, if there is one.
 #[track_caller]
 pub fn poll(cq: *mut ibv_cq) -> Option<Done> {
-    // SAFETY: all zeros is a valid completion, and there is room for the one asked for.
+    // SAFETY: all zeros is a valid completion, and the call writes one at most.
     unsafe {
         let mut completion: ibv_wc = std::mem::zeroed();
         let count = ibv_poll_cq(cq, 1, &mut completion);
@@ -479,7 +480,7 @@ pub fn connect(one: &Station, other: &Station) {
     other.connect(one.address(), Timing::PATIENT);
 }
 
-/// A message one way and a WRITE and a READ the other, with their bytes checked.
+/// Sends a message one way, and a WRITE and a READ the other way, and checks their bytes.
 #[track_caller]
 pub fn exchange(one: &Station, other: &Station) {
     let message: Vec<u8> = (0..3000u32).map(|n| ((n * 7) >> 3) as u8 ^ 0x5a).collect();
