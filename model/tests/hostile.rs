@@ -101,7 +101,7 @@ fn declared() -> i32 {
                 }
             }
         }
-        // A method of one object alone, by a handle that nobody has.
+        // A method of a single object, with an unused handle.
         if let [(id, Handle), ..] = method.required {
             for handle in [NOBODY, 0xffff_ffff, 1 << 32, u64::MAX, 1 << 63] {
                 let mut given = good.clone();

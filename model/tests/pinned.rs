@@ -74,7 +74,7 @@ impl Pair {
         self.near.expect(1);
     }
 
-    /// What the card finds in memory of the other side.
+    /// The bytes that the device finds in memory of the other side.
     #[track_caller]
     fn read(&self, from: (u64, u32), length: usize) -> Vec<u8> {
         let posted = self.near.try_post(ibv_wr_opcode::IBV_WR_RDMA_READ, 2, 0, length, from);

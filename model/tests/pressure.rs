@@ -626,9 +626,9 @@ impl Raw {
     }
 }
 
-/// Where the frames go that the listener wants.
+/// Destination of the frames for the listener.
 const WANTED: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Where the others go.
+/// Destination of the other frames.
 const UNWANTED: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Wants frames to [`WANTED`], and says when one has come.

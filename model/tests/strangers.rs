@@ -47,7 +47,8 @@ fn descriptors() -> usize {
 
 /// Binds a name of the abstract namespace.
 fn bind(name: &str) -> OwnedFd {
-    // SAFETY: all zeros is a valid address; the descriptor is new; the address has the length given.
+    // SAFETY: all zeros is a valid address. The descriptor is new, and the address has the length
+    // given.
     unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let fd = libc::socket(libc::AF_UNIX, kind, 0);

@@ -12,7 +12,7 @@ use support::{LIMIT, Model};
 const INFINIBAND: Model = Model { roce: false, mode: None };
 const ROCE: Model = Model { roce: true, mode: None };
 
-/// What `ucx_info -d` says of each transport of a device: its capabilities, by transport.
+/// The output of `ucx_info -d` for each transport of a device: its capabilities, by transport.
 fn transports(output: &Output) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let (mut transport, mut here) = (String::new(), false);

@@ -22,7 +22,7 @@ enum Pipe {
     Stderr,
 }
 
-/// What a program printed, and how it ended.
+/// A program's output and exit status.
 #[derive(Debug)]
 pub struct Output {
     pub name: String,
