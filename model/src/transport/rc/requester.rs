@@ -179,7 +179,7 @@ pub(super) struct Requester {
     pub(super) started: bool,
     /// Requests fetched and not completed, oldest first.
     pub(super) requests: VecDeque<Request>,
-    /// Index of the request whose packet goes next.
+    /// The request whose packet goes next (`cursor`), and which of its packets (`sent`).
     pub(super) cursor: usize,
     pub(super) sent: u32,
     /// PSN of the next request to fetch.
