@@ -1,5 +1,6 @@
-//! What a queue pair costs a program when there are many: processor time for each to create, connect,
-//! move to Error and destroy, and what idle ones in Error use. Prints the table of docs/model.md.
+//! The cost of a queue pair when there are many: processor time for each to create, connect, move
+//! to Error and destroy, and the time that idle ones in Error use. Prints the table of
+//! docs/model.md.
 
 use std::ptr::null_mut;
 use std::time::Duration;

@@ -4,30 +4,30 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A source of time that a card is given in place of the machine's clock.
+/// A source of time for a device, instead of the machine's clock.
 pub trait TimeSource: Debug + Send + Sync {
-    /// Returns the nanoseconds since the card was made.
+    /// Returns the nanoseconds since the device was created.
     fn now(&self) -> u64;
 }
 
-/// Where the card's time comes from.
+/// The source of the device's time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's monotonic clock, counted from this instant.
     Real(Instant),
-    /// A time that only moves when told: nanoseconds.
+    /// A time that moves only when told: nanoseconds.
     Manual(u64),
-    /// Another source: one that records the machine's clock, or repeats a record.
+    /// Another source: one that records the machine's clock, or repeats a recording.
     Source(Arc<dyn TimeSource>),
 }
 
 impl Clock {
-    /// The machine's clock, starting at zero now.
+    /// Returns the machine's clock, starting at zero now.
     pub fn real() -> Self {
         Self::Real(Instant::now())
     }
 
-    /// Nanoseconds since the card was made.
+    /// Returns the nanoseconds since the device was created.
     pub fn now(&self) -> u64 {
         match self {
             Self::Real(start) => start.elapsed().as_nanos() as u64,
@@ -36,7 +36,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward; a real one goes by itself.
+    /// Moves a manual clock forward. Other clocks advance by themselves.
     pub fn advance(&mut self, nanoseconds: u64) {
         if let Self::Manual(now) = self {
             *now += nanoseconds;
@@ -54,7 +54,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -1,19 +1,19 @@
-//! Who a card is: its names, its link, and how far its port has come.
+//! The identity of a device: its names, its link, and the state of its port.
 
 use crate::wire::Link;
 
-/// How far the link of a port has come (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
+/// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortState {
     /// Carries traffic.
     Active,
-    /// The subnet manager has configured it and not made it active yet.
+    /// The subnet manager has configured the port and not activated it yet.
     Armed,
-    /// The link is up, and no subnet manager has come by.
+    /// The link is up, and no subnet manager has configured the port.
     Init,
-    /// No link: the port looks for somebody at the other end.
+    /// No link: the port searches for a peer.
     Polling,
-    /// No link: switched off by whoever administers it.
+    /// No link: switched off by the administrator.
     Disabled,
 }
 
@@ -22,7 +22,7 @@ impl PortState {
     pub const ALL: [PortState; 5] =
         [Self::Active, Self::Armed, Self::Init, Self::Polling, Self::Disabled];
 
-    /// The state in PortInfo.
+    /// Returns the state in PortInfo.
     pub fn logical(self) -> u8 {
         match self {
             Self::Polling | Self::Disabled => 1,
@@ -32,7 +32,7 @@ impl PortState {
         }
     }
 
-    /// The physical state in PortInfo.
+    /// Returns the physical state in PortInfo.
     pub fn physical(self) -> u8 {
         match self {
             Self::Polling => 2,
@@ -41,16 +41,16 @@ impl PortState {
         }
     }
 
-    /// Whether a subnet manager has given the port its LID.
+    /// Returns whether a subnet manager has given the port its LID.
     pub fn is_configured(self) -> bool {
         matches!(self, Self::Armed | Self::Active)
     }
 }
 
-/// What a card is told when it is made.
+/// The settings that a device is created with.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// EUI-64 of the node; the port's follows from it.
+    /// EUI-64 of the node. The port's is derived from it.
     pub node_guid: u64,
     /// Link of the port.
     pub link: Link,
@@ -60,23 +60,23 @@ pub struct Identity {
     /// subnet prefix and port GUID; on Ethernet the entries are IPv6 link-local and mapped IPv4
     /// addresses of RoCEv2.
     pub gids: Vec<[u8; 16]>,
-    /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has
-    /// another prefix, so that a packet's destination QP also names the process. More prefixes
-    /// are claimed by the engine when these 256 numbers are used up.
+    /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has another
+    /// prefix, so a packet's destination QP also names the process. The engine claims more prefixes
+    /// when these 256 numbers are used up.
     pub qpn_prefixes: Vec<u16>,
-    /// Seed of the card's randomness.
+    /// Seed of the device's randomness.
     pub seed: u64,
-    /// Whether programs may have user contexts, in whose name they give commands.
+    /// Whether programs may have user contexts to issue commands in.
     pub user_contexts: bool,
-    /// How far the port has come when the card starts.
+    /// State of the port when the device starts.
     pub port: PortState,
-    /// log2 of the bytes of payload that a packet may have on this link, where it is not what is
-    /// [usual](Link::log_mtu): then longer packets are lost.
+    /// log2 of a packet's maximum payload in bytes, if it is not the link's
+    /// [default](Link::log_mtu). Longer packets are then lost.
     pub log_mtu: Option<u32>,
 }
 
 impl Identity {
-    /// log2 of the bytes of payload that a packet may have on the port's link.
+    /// Returns log2 of a packet's maximum payload in bytes on the port's link.
     pub fn log_mtu(&self) -> u32 {
         self.log_mtu.unwrap_or(self.link.log_mtu())
     }

@@ -1,14 +1,14 @@
 //! A software ConnectX.
 //!
-//! The model is the card's side of the mlx5 interface: firmware commands make objects, doorbells
-//! start work, WQEs are fetched from the queues' own memory, packets of the InfiniBand transport
-//! travel over a wire, and CQEs and EQEs are written back. It knows no driver; unmodified
-//! libibverbs and libmlx5 run on it through [`frontend::uverbs`].
+//! The model is the device's side of the mlx5 interface. Firmware commands create objects, and
+//! doorbells start work. The model fetches WQEs from the queues' own memory, sends packets of the
+//! InfiniBand transport, and writes back CQEs and EQEs. It does not depend on any driver.
+//! Unmodified libibverbs and libmlx5 run on it through [`frontend::uverbs`].
 //!
 //! # In a program
 //!
-//! Naming the crate is enough: the linker puts the model's `open`, `ioctl`, `mmap` and the like
-//! before those of the C library, and libibverbs finds `mlx5_0` where the machine has no card.
+//! Name the crate, and that is enough: the linker puts the model's `open`, `ioctl`, `mmap` and the
+//! like before those of the C library. libibverbs then finds `mlx5_0` if the machine has no device.
 //!
 //! ```
 //! use mlx5_model as _;
@@ -23,9 +23,8 @@
 //! }
 //! ```
 //!
-//! Any other program runs on it with `LD_PRELOAD=libmlx5_model.so MLX5_MODEL=always`. Where a
-//! program has the model linked in and it is preloaded as well, the one in the executable is in
-//! charge.
+//! Any other program runs on the model with `LD_PRELOAD=libmlx5_model.so MLX5_MODEL=always`. If a
+//! program has the model linked in and it is preloaded as well, the linked-in one is used.
 //!
 //! # Environment
 //!
@@ -35,25 +34,34 @@
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` (x86-64), `polled` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
-//! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware takes commands of programs | `allowed` |
-//! | `MLX5_MODEL_TRACE` | a file (`%p` is the process), or `unix:` and a socket that somebody listens on: where all that the cards do is written, see [`trace`] | none |
-//! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: with what the cards read, so that it can be done again; `story` | `replay` |
+//! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
+//! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
+//! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
 //! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |
 //!
-//! A value that is none of these is reported on stderr, and no device is found. Programs can tell
-//! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.
+//! Any other value is reported on stderr, and no device is found. Programs can recognize the model
+//! by its board id, `MLX5-MODEL` (`board_id` in sysfs and `ibv_devinfo`).
 //!
 //! # Inside
 //!
-//! Lowest first, so that each module uses those before it alone: [`stores`], [`clock`] and [`memory`];
-//! [`wire`], packets and frames; [`work`], WQEs, completions and events as values; [`identity`];
-//! [`object`], the contexts; [`trace`], recordings; [`card`], the state of one device; [`queue`],
-//! which fetches WQEs and writes CQEs; [`transport`], requester and responder of each service;
-//! [`command`], firmware commands; [`mod@replay`], recorded calls on fresh cards; [`engine`], which
-//! runs cards; [`frontend`], the way in for programs.
+//! The modules, lowest first; each uses only those before it:
+//!
+//! - [`stores`], [`clock`] and [`memory`].
+//! - [`wire`]: packets and frames.
+//! - [`work`]: WQEs, completions and events as values.
+//! - [`identity`].
+//! - [`object`]: the contexts.
+//! - [`trace`]: recordings.
+//! - [`card`]: the state of one device.
+//! - [`queue`]: fetches WQEs and writes CQEs.
+//! - [`transport`]: requester and responder of each service.
+//! - [`command`]: firmware commands.
+//! - [`mod@replay`]: replays recorded calls on fresh devices.
+//! - [`engine`]: runs devices.
+//! - [`frontend`]: the interface for programs.
 
 #![allow(
     rustdoc::private_intra_doc_links,

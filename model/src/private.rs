@@ -1,8 +1,8 @@
-//! Descriptors of the model's own: on a machine with a card the program would not have them, so it
-//! cannot close or replace them either.
+//! The model's own descriptors. On a machine with a real device the program would not have them, so
+//! the model keeps the program from closing or replacing them.
 //!
 //! A program that closes every descriptor it does not know, as daemons do, would otherwise close
-//! what connects the cards, and its next file would get the number.
+//! the sockets between devices, and its next file would get the number.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! A log of the stores that reached the registers, for tests of what software stores and in which
+//! A log of the stores that reached the registers, for tests of the driver's stores and their
 //! order. Only trapped pages see every store.
 
 use std::collections::VecDeque;

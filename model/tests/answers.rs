@@ -1,5 +1,4 @@
-//! Queries by libmlx5 that a program does not wait for, with what the kernel's interface says of
-//! reading their answers.
+//! Asynchronous queries by libmlx5, and the kernel interface's rules for reading their answers.
 
 mod verbs;
 

@@ -1,12 +1,12 @@
-//! Whether the model stands in: what the environment says, and which copy is in charge where a
-//! program has the model linked in and preloaded as well.
+//! The choice of the model: by the environment, and between two copies if a program has the model
+//! linked in and preloaded as well.
 
 use std::process::{Command, Output};
 
 use mlx5_model as _;
 use mlx5_sys::verbs::*;
 
-/// What a child of these tests is asked to do: print its devices.
+/// Makes a child of these tests print its devices.
 const MARK: &str = "MLX5_MODEL_TEST_LIST";
 
 fn child(environment: &[(&str, &str)]) -> Output {

@@ -1,4 +1,4 @@
-//! A card's clock and its port, as libibverbs and libmlx5 see them.
+//! A device's clock and its port, as libibverbs and libmlx5 see them.
 
 mod verbs;
 

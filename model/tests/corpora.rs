@@ -1,4 +1,4 @@
-//! Inputs that the fuzz targets of the card found, without the fuzzer.
+//! Inputs found by the model's fuzz targets, run without the fuzzer.
 
 #[path = "../../fuzz/harness/card.rs"]
 mod harness;

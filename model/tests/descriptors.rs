@@ -1,5 +1,6 @@
-//! Descriptors: whatever closes one of a device closes the device, what takes its number is not the
-//! model's, and programs cannot close what connects the cards. Without descriptors packets wait.
+//! Descriptors: every way to close a device's descriptor closes the device, and the next file with
+//! its number is not the model's. Programs cannot close the sockets between devices. Without free
+//! descriptors packets wait.
 
 mod support;
 
@@ -49,19 +50,21 @@ fn ways() -> Vec<Way> {
             assert_eq!(unsafe { libc::close(fd) }, 0);
         }),
         ("close_range", |fd| {
-            // SAFETY: as above.
+            // SAFETY: the descriptor is a test's, which does not use it any more.
             assert_eq!(unsafe { libc::close_range(fd as u32, fd as u32, 0) }, 0);
         }),
         ("close_range, the system call", |fd| {
-            // SAFETY: as above.
+            // SAFETY: the descriptor is a test's, which does not use it any more.
             assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, fd, fd, 0) }, 0);
         }),
         ("closefrom", |fd| {
-            // SAFETY: as above; nothing of this role has a higher number.
+            // SAFETY: the descriptor is a test's, which does not use it any more. This role has no
+            // higher one open.
             unsafe { closefrom(fd) };
         }),
         ("fclose", |fd| {
-            // SAFETY: as above; the stream is new.
+            // SAFETY: the descriptor is a test's, which does not use it any more. The stream is
+            // new.
             unsafe {
                 let stream = libc::fdopen(fd, c"r+".as_ptr());
                 assert!(!stream.is_null());
@@ -69,15 +72,16 @@ fn ways() -> Vec<Way> {
             }
         }),
         ("dup2", |fd| {
-            // SAFETY: as above.
+            // SAFETY: the descriptor is a test's, which does not use it any more.
             assert_eq!(unsafe { libc::dup2(0, fd) }, fd);
         }),
         ("dup3", |fd| {
-            // SAFETY: as above.
+            // SAFETY: the descriptor is a test's, which does not use it any more.
             assert_eq!(unsafe { libc::dup3(0, fd, libc::O_CLOEXEC) }, fd);
         }),
         ("freopen", |fd| {
-            // SAFETY: as above; the stream is new.
+            // SAFETY: the descriptor is a test's, which does not use it any more. The stream is
+            // new.
             unsafe {
                 let stream = libc::fdopen(fd, c"r+".as_ptr());
                 let stream = libc::freopen(c"/etc/passwd".as_ptr(), c"r".as_ptr(), stream);
@@ -88,7 +92,8 @@ fn ways() -> Vec<Way> {
     #[cfg(target_arch = "x86_64")]
     ways.push(("a system call of the program's own", |fd| {
         let mut result = libc::SYS_close;
-        // SAFETY: as above; the instruction changes these registers alone.
+        // SAFETY: the descriptor is a test's, which does not use it any more. The instruction
+        // changes only the registers listed.
         unsafe {
             std::arch::asm!("syscall", inout("rax") result, in("rdi") fd, out("rcx") _, out("r11") _);
         }
@@ -97,7 +102,7 @@ fn ways() -> Vec<Way> {
     ways
 }
 
-/// Closes devices, and looks what becomes of their numbers.
+/// Closes devices, and checks the reuse of their numbers.
 fn closed() -> i32 {
     for (way, close) in ways() {
         let device = Device::open(0);
@@ -156,7 +161,7 @@ fn daemon() -> i32 {
             assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
         },
         || {
-            // SAFETY: as above.
+            // SAFETY: this role has nothing open that it uses later.
             unsafe { closefrom(3) };
         },
         || {
@@ -171,7 +176,7 @@ fn daemon() -> i32 {
                 .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
                 .collect();
             // The device is replaced, what connects the cards is not.
-            // SAFETY: as above.
+            // SAFETY: this role has nothing open that it uses later.
             let replaced = |fd: &RawFd| *fd > 2 && unsafe { libc::dup2(0, *fd) } == *fd;
             let refused = open.iter().filter(|fd| **fd > 2 && !replaced(fd)).count();
             assert_eq!(errno(), Some(libc::EBUSY));
@@ -191,7 +196,7 @@ fn daemon() -> i32 {
     for close in all {
         close();
         // A flag is not set on the model's own either, and nothing is closed by it.
-        // SAFETY: as above.
+        // SAFETY: this role has nothing open that it uses later, and the call closes nothing.
         assert_eq!(unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) }, 0);
         meeting();
     }

@@ -1,9 +1,9 @@
-//! Firmware commands that programs give by DevX, past every library: changed at random, of two user
-//! contexts that each have objects, with traffic between them now and then.
+//! Random DevX commands, issued without any library: by two user contexts that each have objects,
+//! with traffic between them now and then.
 //!
-//! Whatever one gives, the other's objects are shown to the byte as before, its memory and all that
-//! was not registered is untouched, and the traffic flows. `MLX5_RANDOM_COMMANDS` says how many
-//! commands, `MLX5_RANDOM_SEED` from where.
+//! Whatever command one context issues, queries of the other's objects must return the same bytes
+//! as before. The other's memory and all unregistered memory must stay untouched, and the traffic
+//! must continue. `MLX5_RANDOM_COMMANDS` sets the number of commands, `MLX5_RANDOM_SEED` the seed.
 
 mod support;
 
@@ -24,13 +24,13 @@ fn role() {
     play(&[("mutants", mutants), ("refused", refused)]);
 }
 
-/// How many commands are given, unless the environment says otherwise.
+/// The number of commands, unless the environment sets it.
 const COMMANDS: u64 = 100_000;
-/// Commands of one user between two looks at what is not theirs.
+/// Commands of one user between two checks of everything that is not the user's.
 const BATCH: usize = 100;
 /// Batches between two exchanges of messages.
 const TRAFFIC: usize = 50;
-/// Objects besides those it began with that a user has at most.
+/// Most objects of a user besides the initial ones.
 const MOST: usize = 100;
 
 fn asked(name: &str, default: u64) -> u64 {
@@ -38,17 +38,17 @@ fn asked(name: &str, default: u64) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number"))
 }
 
-/// Where the users' memory lies: far from all other memory of the process. In front of each user's,
-/// and behind the last, are as many pages that nobody registers.
+/// Address of the users' memory, far from all other memory of the process. Before each user's
+/// memory, and after the last, are as many unregistered pages.
 const FAR: usize = 0x2000_0000_0000;
-/// What those pages are full of.
+/// The content of those pages.
 const UNTOUCHED: u8 = 0xa5;
 
-/// Maps the users' memory and what is around it; where each part begins.
+/// Maps the users' memory and the pages around it. Returns the start of each part.
 fn arena() -> [usize; 5] {
     let parts = std::array::from_fn(|part| FAR + part * PAGES * PAGE);
     let length = 5 * PAGES * PAGE;
-    // SAFETY: a new mapping where no other is.
+    // SAFETY: a new mapping at an address where there is no other.
     unsafe {
         let at = libc::mmap(
             FAR as *mut _,
@@ -66,14 +66,14 @@ fn arena() -> [usize; 5] {
     parts
 }
 
-/// The words of a part of the arena.
+/// Returns the words of a part of the arena.
 fn words(part: usize) -> Vec<u64> {
     let words = 0..PAGES * PAGE / size_of::<u64>();
     // SAFETY: the part is mapped and aligned to a page. The card may write to it, so each read is volatile.
     words.map(|at| unsafe { (part as *const u64).add(at).read_volatile() }).collect()
 }
 
-/// A number such as commands have.
+/// Returns a number of the kind that commands contain.
 fn value(random: &mut Random, numbers: &[u64]) -> u64 {
     match random.below(16) {
         0..=2 => random.below(8) as u64,
@@ -86,11 +86,11 @@ fn value(random: &mut Random, numbers: &[u64]) -> u64 {
     }
 }
 
-/// Changes some of a command.
+/// Changes some fields of a command.
 fn spoil(random: &mut Random, numbers: &[u64], command: &mut Vec<u8>) {
     for _ in 0..random.below(4) {
         let dword = random.below(command.len() / 4) * 4;
-        // The opcode seldom.
+        // Change the opcode only rarely.
         if dword == 0 && random.below(8) > 0 {
             continue;
         }
@@ -110,7 +110,7 @@ fn spoil(random: &mut Random, numbers: &[u64], command: &mut Vec<u8>) {
     }
 }
 
-/// Gives one command; what it came to, and the object that it made.
+/// Issues one command. Returns its result, and the object that it created.
 fn give(random: &mut Random, user: &User, extra: &[u64], numbers: &[u64]) -> (Answer, Option<u64>) {
     let room = if random.below(20) == 0 { 16 + random.below(REPLY) } else { REPLY };
     let own = |random: &mut Random| match random.below(8) {
@@ -152,7 +152,8 @@ fn give(random: &mut Random, user: &User, extra: &[u64], numbers: &[u64]) -> (An
     }
 }
 
-/// What an answer may be: done, refused by the card with a status and a syndrome, or by the kernel.
+/// The allowed results: success, refusal by the device with a status and a syndrome, or by the
+/// kernel.
 #[track_caller]
 fn check(answer: &Answer) -> c_int {
     match answer {
@@ -197,7 +198,7 @@ fn mutants() -> i32 {
             extra[turn].extend(made);
             while extra[turn].len() > MOST {
                 let at = random.below(extra[turn].len());
-                // What others stand on stays.
+                // Objects that other objects use stay.
                 if destroy(users[turn].file, extra[turn][at]).is_ok() {
                     extra[turn].swap_remove(at);
                 }
@@ -217,11 +218,11 @@ fn mutants() -> i32 {
         }
     }
     eprintln!("answers by errno: {tally:?}");
-    // Else most commands end at the first check, or none does.
+    // Otherwise most commands would end at the first check, or none would.
     for errno in [0, libc::EREMOTEIO, libc::EINVAL] {
         assert!(tally[&errno] > count as usize / 50, "{tally:?}");
     }
-    // Everything that was made can be destroyed, users before what they use.
+    // Every created object can be destroyed, users before the objects they use.
     for (user, extra) in users.iter().zip(&mut extra) {
         let standing = user.objects.iter().map(|(object, _)| object.handle);
         let mut left: Vec<u64> = standing.chain(extra.drain(..)).collect();
@@ -243,8 +244,8 @@ fn random_commands_touch_nothing_of_others() {
     Player::of("mutants").end_well();
 }
 
-/// What the card refuses comes with its status and syndrome, what the kernel does not let through with
-/// an errno of its own.
+/// A refusal by the device comes with its status and syndrome, a refusal by the kernel with its own
+/// errno.
 fn refused() -> i32 {
     /// `MLX5_CMD_STAT_BAD_PARAM_ERR`, `…_BAD_RES_ERR`
     const BAD_PARAMETER: u8 = 0x03;
@@ -260,13 +261,14 @@ fn refused() -> i32 {
     let errno = |answer: Answer| answer.map(|_| ()).map_err(|(errno, _)| errno);
     for (index, (command, _)) in one.creates.iter().enumerate() {
         let code = cmd_in::OPCODE.get(command);
-        // An op_mod that no command of these has.
+        // An op_mod that none of these commands has.
         let mut spoiled = command.clone();
         cmd_in::OP_MOD.set(&mut spoiled, 0x55);
         let (status, syndrome) = remote(create(one.file, &spoiled, REPLY));
         assert_eq!(status, BAD_PARAMETER, "opcode {code:#x}");
         assert_ne!(syndrome, 0);
-        // What names objects of one user is no command of another's: all but the PD.
+        // Another user's commands may not name these objects. Only the command for the PD names
+        // none.
         let answer = create(stranger.file, command, REPLY);
         if index == 0 {
             let (handle, _) = answer.expect("a PD");
@@ -274,12 +276,12 @@ fn refused() -> i32 {
         } else {
             assert_eq!(remote(answer).0, BAD_RESOURCE, "opcode {code:#x}");
         }
-        // Nor does the uid count that a program writes: the kernel writes its own.
+        // The uid in the program's command has no effect either: the kernel writes its own.
         let mut spoiled = command.clone();
         spoiled[2..4].copy_from_slice(&[0xff, 0xff]);
         let (handle, _) = create(one.file, &spoiled, REPLY).expect("an object");
         destroy(one.file, handle).expect("no object any more");
-        // A command that makes something is no question, nor is it about an object there is.
+        // A command that creates an object is not a query, and does not change an existing object.
         assert_eq!(errno(other(one.file, command, REPLY)), Err(libc::EINVAL));
         let handle = one.objects[index].0.handle;
         for method in [0x1002, 0x1003] {
@@ -293,7 +295,7 @@ fn refused() -> i32 {
         let Some((code, field)) = query else { continue };
         let command = Command::new(*code, 0x10).set(*field, object.number).0;
         on_object(one.file, 0x1003, object.handle, &command, REPLY).expect("shown");
-        // By another's handle, or of an object that the handle does not stand for.
+        // With another object's handle, or about an object that the handle does not stand for.
         let of = &stranger.objects;
         let same = of.iter().find(|(_, other)| other == query).expect("of this kind").0;
         assert_ne!(same.number, object.number);
@@ -311,7 +313,7 @@ fn refused() -> i32 {
         let code = cmd_in::OPCODE.get(command);
         assert_eq!(errno(answer), Err(libc::EINVAL), "opcode {code:#x}");
     }
-    // What others stand on stays.
+    // Objects that other objects use stay.
     for (object, _) in &one.objects[..2] {
         assert!(destroy(one.file, object.handle).is_err(), "{object:?}");
     }

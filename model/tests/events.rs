@@ -1,5 +1,5 @@
-//! Events that programs subscribe to by libmlx5: of queues that they made by command, and of the
-//! port, with what the kernel's interface says of reading them.
+//! Event subscriptions by libmlx5: to queues created by command, and to the port, with the kernel
+//! interface's rules for reading events.
 
 mod verbs;
 
@@ -271,7 +271,7 @@ impl Object {
     }
 }
 
-/// Where the queues below are in their memory.
+/// Positions of the queues below in their memory.
 const RECORDS: usize = 0x0;
 const CQES: usize = 0x1000;
 const BLOCKS: usize = 0x2000;
@@ -296,7 +296,8 @@ impl Queues {
         let context = device.context.as_ptr();
         let mut eqn = 0;
         let mut pd = mlx5dv_pd { pdn: 0, comp_mask: 0 };
-        // SAFETY: the context is open; memory that is never freed; the structures are there.
+        // SAFETY: the context is open. The memory is never freed, and the structures outlive the
+        // calls.
         let (umem, uar) = unsafe {
             assert_eq!(mlx5dv_devx_query_eqn(context, 0, &mut eqn), 0);
             let mut object: mlx5dv_obj = std::mem::zeroed();
@@ -409,7 +410,7 @@ impl Queues {
     }
 }
 
-/// What an event is about, by type.
+/// The source of an event, by type.
 fn event(bytes: &[u8]) -> (u8, u32) {
     let (kind, data) = (eqe::EVENT_TYPE.get(bytes) as u8, &bytes[eqe::EVENT_DATA.bytes()]);
     let number = match kind {

@@ -1,5 +1,5 @@
-//! What machines have before their first message: ports that carry nothing, nodes that cannot be
-//! opened, links with a small MTU. Programs that nobody here wrote have to see it, and to fail of it.
+//! Faults before the first message: ports that carry no traffic, device nodes that cannot be
+//! opened, links with a small MTU. Programs from outside this project must notice them, and fail.
 
 mod support;
 

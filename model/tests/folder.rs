@@ -1,5 +1,5 @@
-//! The folder that stands for sysfs: other users can neither change it, nor deny it, nor have files
-//! written through it; what temporary folders do to it by themselves is repaired.
+//! The folder that stands for sysfs: other users can neither change it, nor block it, nor have
+//! files written through it. Changes by the clean-up of temporary folders are repaired.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What is left of the cards in the child of a fork, and in a program that a child executes.
+//! The devices after a fork: in the child, and in a program that the child executes.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn role() {
 /// Two ends of a pipe, to read lines from and to write to.
 fn pipe() -> (BufReader<File>, File) {
     let mut ends = [0; 2];
-    // SAFETY: the array has room for the two descriptors, which belong to nobody else.
+    // SAFETY: the array holds the two descriptors, which have no other owner.
     unsafe {
         assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (BufReader::new(File::from_raw_fd(ends[0])), File::from_raw_fd(ends[1]))
@@ -162,7 +162,7 @@ fn a_child_does_not_keep_its_dead_parent_reachable() {
     station.write(1, 0, 64, peer);
     let done = station.wait();
     assert_eq!(done.status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR, "{done:?}");
-    // Free for others: nobody is listening.
+    // No process listens on the names, so they are free for others.
     let names = std::fs::read_to_string("/proc/net/unix").expect("the kernel's table");
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };

@@ -1,5 +1,6 @@
-//! Bytes that mean nothing: packets from strangers, WQEs, doorbells; and memory that goes away
-//! under a card. Completions say what a card would, nothing falls, and the others go on.
+//! Invalid input: packets from unknown senders, WQEs, doorbells; and memory that is unmapped while
+//! a device uses it. Completions report what a real device would, nothing crashes, and other queue
+//! pairs continue.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Requests to the command file that no library would make: lengths, handles and pointers of all
-//! kinds, for every method. Each is refused as the kernel would, or works; afterwards the device
-//! still does.
+//! kinds, for every method. Each request succeeds or is refused as the kernel would refuse it.
+//! Afterwards the device still works.
 
 mod support;
 
@@ -101,7 +101,7 @@ fn declared() -> i32 {
                 }
             }
         }
-        // A method of one object alone, by a handle that nobody has.
+        // A method of a single object, with an unused handle.
         if let [(id, Handle), ..] = method.required {
             for handle in [NOBODY, 0xffff_ffff, 1 << 32, u64::MAX, 1 << 63] {
                 let mut given = good.clone();

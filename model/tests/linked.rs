@@ -1,5 +1,5 @@
-//! The model linked into a program that nothing was preloaded into: libibverbs finds it, and every
-//! store to a register is seen in order.
+//! The model linked into a program without preloading: libibverbs finds it, and every store to a
+//! register is seen in order.
 
 mod verbs;
 
@@ -95,7 +95,7 @@ fn registration_fails_as_pinning_would() {
 fn objects_in_use_stay() {
     let device = Device::open(0);
     let qp = device.qp();
-    // SAFETY: the objects live; destroying is refused, but of the window, which nobody uses.
+    // SAFETY: the objects live. Every destruction is refused except the window's, which is unused.
     unsafe {
         assert_eq!(ibv_dealloc_pd(device.pd.as_ptr()), libc::EBUSY);
         assert_eq!(ibv_destroy_cq(device.cq.as_ptr()), libc::EBUSY);
@@ -256,7 +256,7 @@ fn events_wake_a_program_and_unread_ones_vanish_with_their_queue() {
         assert_eq!(cq, device.cq.as_ptr());
         ibv_ack_cq_events(cq, 1);
         assert!(device.poll_now().is_some() && device.poll_now().is_some());
-        // Another one, which nobody reads: destroying the queue would wait for it for ever.
+        // Another event, which is never read: destroying the queue would wait for it for ever.
         assert_eq!(ibv_req_notify_cq(device.cq.as_ptr(), 0), 0);
         other.receive(3, target, 64);
         one.send(4, source, 8, ibv_send_flags(0));

@@ -1,4 +1,4 @@
-//! Manual mode: registers are memory, and the card executes when it is told.
+//! Manual mode: registers are memory, and the device executes when the program calls `run`.
 
 mod verbs;
 

@@ -1,5 +1,5 @@
-//! Requests that are almost right: the life of completion queues and queue pairs, with some words
-//! changed, and stores of anything to the registers that they use.
+//! Requests that are almost valid: creation, use and destruction of completion queues and queue
+//! pairs, with some words changed, and stores of any value to their registers.
 
 mod support;
 
@@ -48,7 +48,7 @@ impl Bytes {
 /// memory, which would then be rightly lost.
 const FAR: usize = 0x2000_0000_0000;
 
-/// Where things are in those pages.
+/// Positions in those pages.
 const QUEUES: usize = 64 * PAGE;
 const CQ_RING: u64 = 0;
 const QP_RING: u64 = 16 * PAGE as u64;

@@ -1,4 +1,4 @@
-//! Network namespaces: each is a fabric of its own.
+//! Network namespaces: each is a separate fabric.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Registered memory stays the card's whatever the program does at its address: unmaps it, maps
-//! something in its place, moves it, drops its content. Regions on demand follow the program.
+//! Registered memory stays with the device whatever the program does at its address: unmaps it,
+//! maps over it, moves it, drops its content. ODP regions follow the program.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn map_at(at: *mut u8, length: usize) {
 }
 
 fn unmap(at: *mut u8, length: usize) {
-    // SAFETY: as in `map_at`.
+    // SAFETY: the tests unmap their own buffers, which no reference points into.
     assert_eq!(unsafe { libc::munmap(at.cast(), length) }, 0);
 }
 
@@ -74,7 +74,7 @@ impl Pair {
         self.near.expect(1);
     }
 
-    /// What the card finds in memory of the other side.
+    /// The bytes that the device finds in memory of the other side.
     #[track_caller]
     fn read(&self, from: (u64, u32), length: usize) -> Vec<u8> {
         let posted = self.near.try_post(ibv_wr_opcode::IBV_WR_RDMA_READ, 2, 0, length, from);

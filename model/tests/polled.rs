@@ -1,4 +1,4 @@
-//! Polled mode: a thread looks at the registers.
+//! Polled mode: a thread polls the registers.
 
 mod verbs;
 

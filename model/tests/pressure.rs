@@ -1,6 +1,6 @@
-//! Programs under pressure: handlers that post in the middle of requests, threads that are cancelled,
-//! timers without number, floods, and peers that do not run. Whatever happens, a store returns, a
-//! signal ends the process, and a connection whose two sides live goes on.
+//! Programs under pressure: handlers that post during requests, threads that are cancelled, very
+//! many timers, floods, and peers that do not run. In every case a store returns, a signal ends the
+//! process, and a connection with two live sides continues.
 
 mod support;
 
@@ -626,9 +626,9 @@ impl Raw {
     }
 }
 
-/// Where the frames go that the listener wants.
+/// Destination of the frames for the listener.
 const WANTED: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Where the others go.
+/// Destination of the other frames.
 const UNWANTED: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Wants frames to [`WANTED`], and says when one has come.

@@ -1,5 +1,5 @@
 //! Several contexts, devices and processes at once, with many queue pairs; processes that die or
-//! stand still, and what that means to the others.
+//! stop, and the effect on the others.
 
 mod support;
 
@@ -189,7 +189,7 @@ fn name(address: Address) -> String {
 
 /// Short, so that a peer's death is known soon, and long enough for a peer that lives.
 const SHORT: Timing = Timing { code: 15, retries: 2 };
-/// What a busy machine may add to any wait.
+/// The time that a busy machine may add to any wait.
 const BUSY: Duration = Duration::from_secs(20);
 
 /// Posts a WRITE to a peer that is gone, and holds the answer to what was configured.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::Model;
 use support::process::{Output, Process};
 
-/// Where Debian's python3-pyverbs puts them, the larger ones gzipped.
+/// The folder of the tests in Debian's python3-pyverbs, the larger ones gzipped.
 const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
 
 /// Their bindings are built for the distribution's interpreter alone.
@@ -54,7 +54,7 @@ const MODULES: &[&str] = &[
 /// They take seconds; a hang takes for ever.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What may be skipped and why: a `test: reason` a line.
+/// The tests that may be skipped, with reasons: one `test: reason` a line.
 const SKIPS: &str = include_str!("pyverbs_skips.txt");
 
 /// A copy of the tests that goes away with the value.
@@ -86,7 +86,7 @@ impl Unpacked {
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        // A copy left behind in the temporary folder harms nobody.
+        // A copy left behind in the temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,5 +1,5 @@
-//! Shared receive queues through libibverbs, with the model linked in: what is granted and refused,
-//! and the events that tell of them.
+//! Shared receive queues through libibverbs, with the model linked in: granted and refused sizes,
+//! and events.
 
 mod verbs;
 
@@ -179,7 +179,7 @@ fn queue_pairs_share_receives_and_events_tell_of_them() {
     ids.sort_unstable();
     assert_eq!(ids, [7, 9]);
 
-    // An event that nobody reads vanishes with its queue.
+    // An unread event vanishes with its queue.
     assert_eq!(srq.limit(5), 0);
     senders.into_iter().chain(sharing).for_each(Qp::destroy);
     deregister(source);

@@ -1,4 +1,4 @@
-//! Programs with signals of their own: handlers, masks, faults that are real.
+//! Programs with their own signals: handlers, masks, real faults.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn no_core() {
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Installs a handler; gives what was there.
+/// Installs a handler, and returns the previous one.
 fn install(signal: c_int, handler: Handler, flags: c_int, mask: &[c_int]) -> libc::sigaction {
     // SAFETY: all zeros is a valid action; the handler has the type that SA_SIGINFO asks for.
     unsafe {
@@ -88,7 +88,7 @@ fn install(signal: c_int, handler: Handler, flags: c_int, mask: &[c_int]) -> lib
 /// The page that the program's own handler makes accessible when it is touched.
 static GUARDED: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
-/// Code of the last signal that was sent by somebody.
+/// Code of the last signal that another process or thread sent.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
 /// A handler as collectors of garbage have: it mends what was touched. Anything else ends the
@@ -275,7 +275,7 @@ fn sent() -> i32 {
     }
     assert_eq!(CODE.load(Ordering::Relaxed), libc::SI_USER);
     exchange(&one, &other);
-    // SAFETY: one that is ignored has no effect if somebody sends it.
+    // SAFETY: the signal is ignored, so raising it has no effect.
     unsafe {
         libc::signal(libc::SIGSEGV, libc::SIG_IGN);
         libc::raise(libc::SIGSEGV);
@@ -381,7 +381,7 @@ fn a_handler_that_blocks_everything_can_post() {
 }
 
 fn small_signal_stack() -> i32 {
-    /// What `SIGSTKSZ` has been for ever, which programs allocate without asking.
+    /// The old fixed value of `SIGSTKSZ`, which programs allocate without asking.
     const USUAL: usize = 8192;
     let (one, other) = pair();
     // SAFETY: a new mapping with a page in front that nothing may touch, kept until the end; the

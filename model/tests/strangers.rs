@@ -1,5 +1,5 @@
-//! Another user of the machine who binds the names of sockets before the model does: it denies
-//! nothing, and costs nothing for each message.
+//! Another user of the machine who binds the names of sockets before the model does. This must
+//! neither block the model nor add a cost to each message.
 
 mod support;
 
@@ -26,17 +26,17 @@ fn role() {
     ]);
 }
 
-/// Makes this thread's network, and that of whom it starts, one that no other test uses.
+/// Moves this thread, and the processes it starts, to a network namespace that no other test uses.
 fn alone() {
     // SAFETY: no memory is passed.
     let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(alone, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Lets this process have as many descriptors as it may, and gives how many.
+/// Raises this process's limit of descriptors as far as allowed, to 70,000 at most, and returns it.
 fn descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is there.
+    // SAFETY: both calls access one structure, which outlives them.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
         limit.rlim_cur = limit.rlim_max.min(70_000);
@@ -47,7 +47,8 @@ fn descriptors() -> usize {
 
 /// Binds a name of the abstract namespace.
 fn bind(name: &str) -> OwnedFd {
-    // SAFETY: all zeros is a valid address; the descriptor is new; the address has the length given.
+    // SAFETY: all zeros is a valid address. The descriptor is new, and the address has the length
+    // given.
     unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let fd = libc::socket(libc::AF_UNIX, kind, 0);
@@ -66,7 +67,7 @@ fn bind(name: &str) -> OwnedFd {
     }
 }
 
-/// Listens with the credentials of another user, as whoever connects sees.
+/// Listens with the credentials of another user, which the connecting process sees.
 fn listen_as_a_stranger(fd: &OwnedFd) {
     const KEEP: libc::uid_t = libc::uid_t::MAX;
     // SAFETY: no memory is passed. The system call changes this thread alone.
@@ -77,25 +78,26 @@ fn listen_as_a_stranger(fd: &OwnedFd) {
     }
 }
 
-/// Takes what waits at a listener, and counts it.
+/// Accepts all waiting connections of a listener, and counts them.
 fn callers(fd: &OwnedFd) -> usize {
     let mut count = 0;
     loop {
-        // SAFETY: no address is asked for; what is accepted is closed at once.
+        // SAFETY: the address is null, so the call writes no address. The accepted descriptor is
+        // closed at once.
         let accepted = unsafe { libc::accept(fd.as_raw_fd(), null_mut(), null_mut()) };
         if accepted < 0 {
             assert_eq!(std::io::Error::last_os_error().kind(), ErrorKind::WouldBlock);
             return count;
         }
-        // SAFETY: just accepted, and nobody else's.
+        // SAFETY: the descriptor was just accepted and has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(accepted) });
         count += 1;
     }
 }
 
-/// The names of this user's sockets.
+/// Returns the name of a socket of this user that ends with `rest`.
 fn own(rest: &str) -> String {
-    // SAFETY: always succeeds.
+    // SAFETY: geteuid passes no memory and cannot fail.
     format!("mlx5-model/{}/{rest}", unsafe { libc::geteuid() })
 }
 
@@ -142,7 +144,7 @@ fn names_of_every_prefix_taken_by_another_user_deny_nothing() {
     as_root("everything");
 }
 
-/// A queue pair of datagrams, with buffers for so many.
+/// A datagram queue pair, with receive buffers for this many messages.
 struct Datagrams {
     station: Station,
     qp: *mut ibv_qp,
@@ -151,7 +153,7 @@ struct Datagrams {
 /// The group of these tests.
 const GROUP: u16 = 0xc005;
 const KEY: u32 = 0x1111;
-/// Bytes of a message, and of what is in front of it where it is received.
+/// Bytes of a message, and of the header before it in a receive buffer.
 const SIZE: usize = 64;
 const HEADER: usize = 40;
 /// Messages that are sent.
@@ -216,7 +218,9 @@ impl Datagrams {
     }
 
     fn send(&self, number: u64) {
-        // SAFETY: as in `new` and `join`.
+        // SAFETY: all zeros are valid attributes and a valid request, filled with what is asked
+        // for. The station's objects and buffer live as long as the station; the library copies the
+        // request.
         unsafe {
             let mut attributes: ibv_ah_attr = std::mem::zeroed();
             attributes.dlid = GROUP;
@@ -259,7 +263,7 @@ fn member() -> i32 {
     0
 }
 
-/// Names of this user's sockets, whoever has them.
+/// Returns the names of this user's sockets, bound by any user.
 fn names(kind: &str) -> Vec<String> {
     let start = format!("@{}", own(&format!("infiniband/{kind}/")));
     let table = fs::read_to_string("/proc/thread-self/net/unix").expect("the kernel's table");
@@ -273,7 +277,7 @@ fn names(kind: &str) -> Vec<String> {
     names
 }
 
-/// Sends to a group of which another user's sockets seem to be members, too.
+/// Sends to a group that seems to include another user's sockets.
 fn listeners() -> i32 {
     alone();
     let strangers: Vec<OwnedFd> = (0..100)
@@ -284,7 +288,7 @@ fn listeners() -> i32 {
         .collect();
     strangers.iter().for_each(listen_as_a_stranger);
     let sender = Datagrams::new();
-    // One that is there before, one that comes while messages are under way.
+    // One that is bound before, and one that is bound while messages are under way.
     let mut early = Player::of("member");
     assert_eq!(early.hear(), "joined");
     for number in 0..MESSAGES {
@@ -298,11 +302,11 @@ fn listeners() -> i32 {
     }
     assert_eq!(late.hear(), "received");
     for stranger in &strangers {
-        // Once by each process at most, not for each message.
+        // At most once for each process, not for each message.
         let count = callers(stranger);
         assert!(count <= 3, "another user's socket was asked {count} times");
     }
-    // Those that are gone are not listed any more, and the rest is still reached.
+    // The closed ones are not listed any more, and the others are still reached.
     late.end_well();
     early.end_well();
     assert_eq!(names("all").len(), 100);

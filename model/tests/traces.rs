@@ -1,4 +1,4 @@
-//! What programs do, written down by `MLX5_MODEL_TRACE` and done again.
+//! Recordings of programs, written by `MLX5_MODEL_TRACE`, and their replay.
 
 mod support;
 
@@ -33,7 +33,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// What the variable is for a recording of each process.
+    /// Value of the variable for a recording of each process.
     fn each(&self) -> String {
         self.0.join("%p.trace").to_str().expect("text").to_owned()
     }

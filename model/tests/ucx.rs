@@ -1,6 +1,6 @@
-//! UCX, whose transports speak to the card past libibverbs: they make their objects by firmware
-//! command (connections, pools of receives, targets of dynamic connections, keys), write their own
-//! WQEs, and put jumps into the functions of the C library that map memory.
+//! UCX, whose transports use the device without libibverbs. They create their objects by firmware
+//! command (connections, receive pools, DCTs, keys) and write their own WQEs. They also patch jumps
+//! into the functions of the C library that map memory.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{LIMIT, Model};
 const INFINIBAND: Model = Model { roce: false, mode: None };
 const ROCE: Model = Model { roce: true, mode: None };
 
-/// What `ucx_info -d` says of each transport of a device: its capabilities, by transport.
+/// The output of `ucx_info -d` for each transport of a device: its capabilities, by transport.
 fn transports(output: &Output) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let (mut transport, mut here) = (String::new(), false);

@@ -1,5 +1,5 @@
-//! Programs under valgrind, which runs one thread at a time and cannot step over a trapped store:
-//! polled mode is for them.
+//! Programs under valgrind. It runs one thread at a time and cannot step over a trapped store, so
+//! these programs use polled mode.
 
 mod support;
 

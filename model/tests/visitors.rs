@@ -1,5 +1,5 @@
-//! Other processes that ask about an open device: what is served them, and what of strangers' messages
-//! is refused. Here the process visits itself, by the socket that others use.
+//! Queries of an open device by other processes: the served ones, and the refused messages of
+//! strangers. Here the process queries itself, through the socket that others use.
 
 mod support;
 
@@ -14,7 +14,7 @@ use mlx5_sys::verbs::{
 };
 use support::random::Random;
 
-/// What a guest asks (`visitor/message.rs`).
+/// The kinds of requests from a guest (`visitor/message.rs`).
 const QUEUE_PAIRS: u32 = 0;
 const FILE: u32 = 1;
 const REQUEST: u32 = 2;
@@ -92,7 +92,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// An attribute: identifier, length, data; what it points to; whether it says to be an output.
+/// Encodes an attribute: identifier, length, data, the bytes it points to, and whether it is marked
+/// as an output.
 fn attribute(id: u16, length: u16, data: u64, input: &[u8], output: u32) -> Vec<u8> {
     let mut bytes = words(&[16]);
     for half in [id, length, 0, 0] {

@@ -1,4 +1,4 @@
-//! The card's boundary: everything that enters the card enters here, so that a tap sees it.
+//! The device's boundary: every input to the device enters here, so that a tap sees it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Completions and events that wait for the packets before them.
+//! Completions and events held back until earlier packets are sent.
 
 use crate::work::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Tagged, Taken};
 
@@ -11,9 +11,9 @@ pub struct Held {
     pub origin: Origin,
     /// Counter of the WQE.
     pub wqe: u16,
-    /// The XRC SRQ that it was taken from.
+    /// The XRC SRQ that the WQE was taken from.
     pub xrc_srq: Option<u32>,
-    /// How it ended.
+    /// Result.
     pub result: Result<(), Syndrome>,
     /// Bytes moved.
     pub length: u32,
@@ -27,14 +27,14 @@ pub struct Held {
     pub source: (u16, u8),
     /// A datagram's sender, and whether it came with a GRH.
     pub sender: Option<(u32, bool)>,
-    /// Of a frame of Ethernet: what is said of its headers.
+    /// Ethernet: fields of the frame's headers.
     pub ethernet: Option<Seen>,
-    /// Of a queue that matches tags: what is said of them.
+    /// Tag-matching SRQ: the tag event.
     pub tagged: Option<Tagged>,
 }
 
 impl Held {
-    /// A completion that says no more than how a WQE ended.
+    /// Creates a completion that reports only the result of a WQE.
     pub fn new(qp: u32, origin: Origin, wqe: u16, result: Result<(), Syndrome>) -> Self {
         Self {
             qp,
@@ -53,19 +53,19 @@ impl Held {
         }
     }
 
-    /// A completion of a queue that matches tags.
+    /// Creates a completion of a tag-matching SRQ.
     pub fn tagged(qp: u32, tagged: Tagged) -> Self {
         let held = Self::new(qp, Origin::Responder(Opcode::Send), 0, Ok(()));
         Self { xrc_srq: Some(tagged.srq), tagged: Some(tagged), ..held }
     }
 
-    /// A receive's completion.
+    /// Creates a completion of a receive.
     pub fn received(qp: u32, kind: Opcode, taken: Taken, result: Result<(), Syndrome>) -> Self {
         let held = Self::new(qp, Origin::Responder(kind), taken.index, result);
         Self { xrc_srq: taken.xrc_srq, ..held }
     }
 
-    /// What the queue is told.
+    /// Returns the completion to write to the queue.
     pub fn completion(&self) -> Completion<'_> {
         Completion {
             qp: self.qp,
@@ -85,7 +85,7 @@ impl Held {
     }
 }
 
-/// What software will see.
+/// A result to show to software.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// A CQE.

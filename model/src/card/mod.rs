@@ -1,8 +1,8 @@
-//! The card: objects, port, clock, and what waits to leave it.
+//! The device: objects, port, clock, and the queues of its output.
 //!
-//! This is the state of a device and its boundary. What a card does stands above: `queue/` fetches
-//! WQEs and writes CQEs, `transport/` moves messages, `command/` makes objects, each in methods of
-//! its own on [`Card`].
+//! This module holds the state of a device and its boundary. Higher modules add its behaviour as
+//! methods on [`Card`]: `queue/` fetches WQEs and writes CQEs, `transport/` moves messages, and
+//! `command/` creates objects.
 
 mod boundary;
 mod held;
@@ -31,47 +31,47 @@ pub use crate::wire::Link;
 
 /// One software ConnectX.
 pub struct Card {
-    /// Who it is.
+    /// Identity.
     pub identity: Identity,
-    /// Everything made by command.
+    /// All objects created by command.
     pub objects: Objects,
     /// The bus.
     pub memory: Arc<dyn Memory>,
-    /// Memory of its own.
+    /// Device memory (MEMIC).
     pub memic: Memic,
     /// Time.
     pub clock: Clock,
     /// Randomness.
     pub random: Random,
-    /// What the transport keeps for the port.
+    /// The transport's state of the port.
     pub port: Port,
-    /// What went through the port.
+    /// Traffic counters of the port.
     pub traffic: Traffic,
-    /// How far the port has come: see [`Card::set_port`].
+    /// State of the port: see [`Card::set_port`].
     pub port_state: PortState,
     /// Whether a subnet manager has ever given the port its LID.
     pub configured: bool,
-    /// Service levels, a bit each, whose way through the fabric is broken: see
+    /// Service levels, one bit each, whose path through the fabric is broken: see
     /// [`Card::set_service_level`].
     broken_levels: u16,
-    /// Packets that leave the port, oldest first; whoever runs the card carries them away.
+    /// Packets that leave the port, oldest first. The device's caller takes them away.
     pub outbox: VecDeque<Frame>,
-    /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
+    /// MSI-X vectors raised, oldest first. The device's caller delivers them.
     pub interrupts: VecDeque<u32>,
-    /// What software did that a card would suffer in silence.
+    /// Software errors that a real device ignores silently.
     pub complaints: Complaints,
-    /// Doorbells and copies that arrived in part.
+    /// Doorbells and BlueFlame copies that have arrived only in part.
     pub(crate) registers: Registers,
-    /// CQs that hold CQEs back, to compress them.
+    /// CQs that hold CQEs back to compress them.
     pub(crate) compressing: Vec<u32>,
-    /// CQs whose moderation keeps an event back.
+    /// CQs whose moderation delays an event.
     pub(crate) moderating: Vec<u32>,
-    /// Who is told of all that it does.
+    /// The tap that records all that the device does.
     pub(crate) tapping: Option<Tapping>,
 }
 
 impl Card {
-    /// A card with no objects.
+    /// Creates a device without objects.
     pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
         let random = Random::seeded(identity.seed);
         let port_state = identity.port;
@@ -97,7 +97,7 @@ impl Card {
         }
     }
 
-    /// Another prefix of QP numbers is the card's.
+    /// Adds a prefix of QP numbers to the device's.
     pub fn add_prefix(&mut self, prefix: u16) {
         self.enter(
             || Call::Prefix(prefix),
@@ -110,13 +110,13 @@ impl Card {
         );
     }
 
-    /// The card has memory of its own, nothing of which is taken.
+    /// Gives the device its own memory, all of it free.
     pub fn set_memic(&mut self, memic: Memic) {
         let bus = memic.bus(Memic::WINDOW).unwrap_or_default();
         self.enter(|| Call::Memic(bus), |card| card.memic = memic, |()| false);
     }
 
-    /// The oldest packet that waits to leave the port.
+    /// Takes the oldest packet that waits to leave the port.
     pub fn take_frame(&mut self) -> Option<Frame> {
         if self.outbox.is_empty() {
             return None;
@@ -133,7 +133,7 @@ impl Card {
         )
     }
 
-    /// The oldest MSI-X vector that was raised and not delivered.
+    /// Takes the oldest MSI-X vector that was raised and not delivered.
     pub fn take_interrupt(&mut self) -> Option<u32> {
         if self.interrupts.is_empty() {
             return None;
@@ -149,8 +149,7 @@ impl Card {
         )
     }
 
-    /// The way to another process has no room, or has some again: see
-    /// [`Port::set_congested`].
+    /// Sets whether the connection to another process is full: see [`Port::set_congested`].
     pub fn set_congested(&mut self, way: u32, full: bool) {
         self.enter(
             || Call::Congested { way, full },
@@ -159,8 +158,7 @@ impl Card {
         );
     }
 
-    /// Packets to or from another process are still under way, or not any more: see
-    /// [`Port::set_slow`].
+    /// Sets whether packets to or from another process are still under way: see [`Port::set_slow`].
     pub fn set_slow(&mut self, way: u16, slow: bool) {
         if self.port.is_slow(way) != slow {
             self.enter(
@@ -171,16 +169,16 @@ impl Card {
         }
     }
 
-    /// Tells whoever wants to know what the card does.
+    /// Reports an action of the device to the tap, if there is one.
     pub(crate) fn observe<'a>(&self, what: impl FnOnce() -> Observed<'a>) {
         if let Some(tapping) = &self.tapping {
             tapping.tap.observe(what());
         }
     }
 
-    /// The way that packets of a service level take through the fabric breaks, or is mended: meanwhile
-    /// they are lost. Nobody is told, and other levels take other ways. Of an Ethernet, whose packets
-    /// have none, nothing is lost.
+    /// Breaks or restores the path of a service level's packets through the fabric. While it is
+    /// broken, these packets are lost. No error is reported, and other levels take other paths. On
+    /// Ethernet nothing is lost, because packets have no service level.
     pub fn set_service_level(&mut self, level: u8, up: bool) {
         let bit = 1 << (level & 0xf);
         self.enter(
@@ -193,7 +191,7 @@ impl Card {
         );
     }
 
-    /// Whether a packet gets from the port to the fabric's other side, or from there to the port.
+    /// Returns whether a packet can cross the fabric, from the port or to it.
     pub fn passes(&self, frame: &Frame) -> bool {
         let broken = || {
             let level = Route::service_level(self.identity.link, &frame.0);
@@ -202,12 +200,12 @@ impl Card {
         self.port_up() && (self.broken_levels == 0 || !broken()) && !self.is_too_long(frame)
     }
 
-    /// Whether the port carries traffic.
+    /// Returns whether the port carries traffic.
     pub fn port_up(&self) -> bool {
         self.port_state == PortState::Active
     }
 
-    /// log2 of the bytes of payload that a packet may have.
+    /// Returns log2 of a packet's maximum payload in bytes.
     pub fn log_mtu(&self) -> u32 {
         self.identity.log_mtu()
     }
@@ -215,7 +213,7 @@ impl Card {
     fn is_too_long(&self, frame: &Frame) -> bool {
         let Some(log_mtu) = self.identity.log_mtu else { return false };
         let mtu = 1 << log_mtu;
-        // Headers are read only where it could be.
+        // Decode the headers only if the frame may be too long.
         frame.0.len() > mtu
             && Header::decode(self.identity.link, &frame.0)
                 .is_ok_and(|(_, payload)| payload.len() > mtu)

@@ -1,34 +1,34 @@
-//! What the transport keeps for the whole port: who has something to send, timers, and what waits
-//! to be reported.
+//! The transport's state for the whole port: queue pairs with packets to send, timers, and
+//! completions and events to report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::{Card, Outcome};
 use crate::work::CqFailure;
 
-/// When the card looks at the doorbell records of receive queues whose queue pairs are in Error:
-/// posting a receive stores to no register, and software may wait for it to be flushed.
+/// Times at which the device polls the doorbell records of receive queues whose queue pairs are in
+/// Error. Software posts a receive without a register store, and may wait for it to be flushed.
 ///
-/// The first look comes soon after something has happened: a queue pair failed, a look found a
-/// receive, software stored to a register or gave a command. Each look that finds nothing doubles
-/// the time to the next one, up to a limit. Both times grow with the number of queues, so that
-/// looking takes a fixed small part of a processor however many there are.
+/// The first poll comes soon after an event: a queue pair failed, a poll found a receive, software
+/// stored to a register or gave a command. Each poll that finds nothing doubles the time to the
+/// next one, up to a limit. Both times grow with the number of queues, so that polling takes a
+/// small fixed share of a processor for any number of queues.
 mod look {
-    /// Nanoseconds to the first look: at least, and for each queue.
+    /// Nanoseconds to the first poll: the minimum, and the share of each queue.
     pub const FIRST: (u64, u64) = (500_000, 10_000);
-    /// Nanoseconds between looks at most.
+    /// Longest time between polls, in nanoseconds: the minimum, and the share of each queue.
     pub const LAST: (u64, u64) = (256_000_000, 1_000_000);
 
-    /// Of one of these with so many queues.
+    /// Returns one of the two times above for this number of queues.
     pub fn interval((least, each): (u64, u64), queues: usize) -> u64 {
         least.max(each * queues as u64)
     }
 }
 
-/// Timers that fire before other work has its turn.
+/// Timers that fire before other work is done.
 pub(crate) const TURN: usize = 32;
 
-/// State of the port.
+/// The transport's state of the port.
 #[derive(Debug, Default)]
 pub struct Port {
     ready: VecDeque<u32>,
@@ -37,7 +37,7 @@ pub struct Port {
     slow: HashSet<u16>,
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
-    /// When each queue pair's timer is due.
+    /// The time at which each queue pair's timer is due.
     due: HashMap<u32, u64>,
     failed: BTreeSet<u32>,
     /// Queue pairs that wait for completions, by CQ.
@@ -46,17 +46,17 @@ pub struct Port {
     aftermath: VecDeque<Aftermath>,
 }
 
-/// What a CQE, or the lack of room for one, means for queue pairs.
+/// A change of a CQ that affects queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aftermath {
-    /// A CQ has one more completion, for which queue pairs may wait.
+    /// A CQ has one more completion. Queue pairs may wait for it.
     Completed(u32),
     /// A CQ failed, and its queue pairs fail with it.
     Failed(u32, CqFailure),
 }
 
 impl Port {
-    /// A queue pair has something to send.
+    /// Marks a queue pair as having packets to send.
     pub(crate) fn ready(&mut self, qp: u32) {
         self.ready.push_back(qp);
     }
@@ -65,7 +65,7 @@ impl Port {
         self.ready.pop_front()
     }
 
-    /// A queue pair has something to send, but the way is congested.
+    /// Marks a queue pair as having packets to send on a congested connection.
     pub(crate) fn park(&mut self, qp: u32) {
         self.parked.insert(qp);
     }
@@ -74,8 +74,8 @@ impl Port {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
 
-    /// Whether the way to another process has no room, by the prefix of its QP numbers. Queue pairs
-    /// with peers there send nothing until it has.
+    /// Sets whether the connection to another process, named by the prefix of its QP numbers, is
+    /// full. Queue pairs with peers there send nothing while it is.
     pub fn set_congested(&mut self, way: impl Into<u32>, congested: bool) {
         let way = way.into();
         if congested {
@@ -85,8 +85,8 @@ impl Port {
         }
     }
 
-    /// Whether packets to or from the process with this prefix of QP numbers are still under way,
-    /// though it runs. Time-outs of queue pairs with peers there do not count meanwhile.
+    /// Sets whether packets to or from the process with this prefix of QP numbers are still under
+    /// way although it runs. Meanwhile time-outs of queue pairs with peers there do not count.
     pub fn set_slow(&mut self, way: u16, slow: bool) {
         if slow {
             self.slow.insert(way);
@@ -95,32 +95,32 @@ impl Port {
         }
     }
 
-    /// Whether that was said of it last.
+    /// Returns whether [`Port::set_slow`] last marked the process as slow.
     pub fn is_slow(&self, way: u16) -> bool {
         self.slow.contains(&way)
     }
 
-    /// Whether a queue pair's peer is slow.
+    /// Returns whether a queue pair's peer is slow.
     pub(crate) fn is_peer_slow(&self, remote: u32) -> bool {
         !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
     }
 
-    /// A queue pair waits for completions of a CQ.
+    /// Registers a queue pair as waiting for completions of a CQ.
     pub(crate) fn wait_for(&mut self, cq: u32, qp: u32) {
         self.waiting.entry(cq).or_default().insert(qp);
     }
 
-    /// Who waits for completions of a CQ; they wait no longer.
+    /// Takes the queue pairs that wait for completions of a CQ. They wait no longer.
     pub(crate) fn waiting_for(&mut self, cq: u32) -> BTreeSet<u32> {
         self.waiting.remove(&cq).unwrap_or_default()
     }
 
-    /// Notes what is to be done about queue pairs when a CQ has been written.
+    /// Adds a change of a CQ, to be handled for its queue pairs.
     pub(crate) fn note(&mut self, aftermath: Aftermath) {
         self.aftermath.push_back(aftermath);
     }
 
-    /// Takes the oldest of what is to be done.
+    /// Takes the oldest change.
     pub(crate) fn next_aftermath(&mut self) -> Option<Aftermath> {
         self.aftermath.pop_front()
     }
@@ -138,7 +138,7 @@ impl Port {
         self.held.len()
     }
 
-    /// Sets the timer of a queue pair, which has one.
+    /// Sets a queue pair's timer, replacing its earlier one.
     pub(crate) fn set_timer(&mut self, qp: u32, at: u64) {
         if let Some(old) = self.due.insert(qp, at) {
             self.timers.remove(&(old, qp));
@@ -146,7 +146,7 @@ impl Port {
         self.timers.insert((at, qp));
     }
 
-    /// The queue pairs whose timers fire in the next turn.
+    /// Returns the queue pairs whose timers fire in the next turn.
     pub(crate) fn next_due(&self, now: u64) -> impl Iterator<Item = u32> {
         let due = self.timers.iter().take_while(move |(at, _)| *at <= now);
         due.take(TURN).map(|(_, qp)| *qp)
@@ -166,19 +166,19 @@ impl Port {
         timer.into_iter().chain(watch).min()
     }
 
-    /// A queue pair with a receive queue of its own went to Error.
+    /// Starts polling the receive queue of a queue pair that went to Error.
     pub(crate) fn watch(&mut self, qp: u32, now: u64) {
         self.failed.insert(qp);
         let first = look::interval(look::FIRST, self.failed.len());
         self.watch = Some((now + first, first));
     }
 
-    /// Whether there are queue pairs in Error to whose receive queues software may post.
+    /// Returns whether any queue pair in Error may still get posted receives.
     pub(crate) fn is_watching(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// Software did something: the next look comes soon.
+    /// Moves the next poll to soon, after an action of software.
     pub(crate) fn look_soon(&mut self, now: u64) {
         let first = look::interval(look::FIRST, self.failed.len());
         self.watch = self.watch.map(|(at, _)| (at.min(now + first), first));
@@ -199,7 +199,7 @@ impl Port {
         self.watch.is_some_and(|(at, _)| at <= now)
     }
 
-    /// A look is done, which has found receives or has not.
+    /// Schedules the next poll, after one that has found receives or none.
     pub(crate) fn watch_again(&mut self, now: u64, found: bool) {
         let queues = self.failed.len();
         self.watch = self.watch.filter(|_| queues > 0).map(|(_, before)| {
@@ -210,8 +210,8 @@ impl Port {
         });
     }
 
-    /// A queue pair was reset or is gone. Takes the same time however many others there are: those
-    /// that are ready have been served before software gives a command.
+    /// Removes a queue pair that was reset or destroyed. The time does not depend on the number of
+    /// other queue pairs: those that are ready have been served before software gives a command.
     pub(crate) fn forget(&mut self, qp: u32) {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
@@ -223,7 +223,8 @@ impl Port {
 }
 
 impl Card {
-    /// Software stored to a register or gave a command: it may have posted receives as well.
+    /// Notes that software stored to a register or gave a command: it may have posted receives as
+    /// well.
     pub(crate) fn software_came_by(&mut self) {
         if self.port.is_watching() {
             let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! Stores to registers that have arrived in part.
+//! Register stores that have arrived only in part.
 
 use std::collections::HashMap;
 

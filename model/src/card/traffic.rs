@@ -1,47 +1,48 @@
-//! What went through the port, counted as a virtual port's counters do: packets of the transport and
-//! other frames of Ethernet, each by what they are sent to.
+//! Traffic counters of the port, as a virtual port has them: transport packets and other Ethernet
+//! frames, each by kind of destination.
 
 use super::Card;
 use crate::wire::{Frame, Header, Link, MULTICAST, ethernet};
 
-/// Packets and their bytes, headers and all.
+/// A number of packets and their bytes, including headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packets.
     pub packets: u64,
-    /// Bytes as they are on the wire, from LRH or IP to ICRC; of other frames of Ethernet, their own.
+    /// Bytes: of transport packets from LRH or IP to ICRC, of other Ethernet frames the whole
+    /// frame.
     pub octets: u64,
 }
 
-/// What kind of packet it is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Of the transport, to a queue pair.
+    /// A transport packet to a queue pair.
     Unicast,
-    /// Of the transport, to a group.
+    /// A transport packet to a multicast group.
     Multicast,
-    /// A frame to everybody.
+    /// An Ethernet frame to the broadcast address.
     EthernetBroadcast,
-    /// A frame to one address.
+    /// An Ethernet frame to one address.
     EthernetUnicast,
-    /// A frame to a group of addresses.
+    /// An Ethernet frame to a group of addresses.
     EthernetMulticast,
 }
 
-/// Counts by [`Sort`], of one direction.
+/// Counts of one direction, indexed by [`Sort`].
 pub type Counts = [Count; 5];
 
-/// What went through the port.
+/// Traffic counters of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// What arrived and was for this card.
+    /// Packets received for this device.
     pub received: Counts,
-    /// What left.
+    /// Packets sent.
     pub sent: Counts,
 }
 
 impl Sort {
-    /// Of a packet on a link, with its bytes that count.
+    /// Returns the kind of a packet on a link, and its counted bytes.
     pub fn of(link: Link, frame: &Frame) -> Option<(Self, usize)> {
         if let Some(bytes) = ethernet::contents(link, frame) {
             let sort = match bytes.get(..6)? {
@@ -58,14 +59,14 @@ impl Sort {
 }
 
 impl Card {
-    /// A packet leaves.
+    /// Counts a packet that leaves.
     pub fn count_sent(&mut self, frame: &Frame) {
         if let Some((sort, bytes)) = Sort::of(self.identity.link, frame) {
             add(&mut self.traffic.sent, sort, bytes);
         }
     }
 
-    /// A packet has arrived for somebody here.
+    /// Counts an arrived packet that has a receiver here.
     pub(crate) fn count_received(&mut self, frame: &Frame) {
         if let Some((sort, bytes)) = Sort::of(self.identity.link, frame) {
             add(&mut self.traffic.received, sort, bytes);

@@ -1,4 +1,4 @@
-//! Buffers in commands: where they start and the pages they lie on.
+//! Buffers in commands: start offset and pages.
 
 use super::Refusal;
 use crate::object::Pages;

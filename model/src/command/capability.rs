@@ -1,7 +1,7 @@
-//! What the card says it can do: QUERY_HCA_CAP and QUERY_ADAPTER.
+//! Capabilities of the device: QUERY_HCA_CAP and QUERY_ADAPTER.
 //!
-//! A ConnectX of the fifth generation, less what the model does not do: no capability is claimed
-//! that no code stands behind.
+//! The device is a fifth-generation ConnectX without the parts that the model lacks. Every
+//! capability that it reports is implemented.
 
 use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,

@@ -1,7 +1,8 @@
-//! Commands on targets of dynamic connections.
+//! Commands on DCTs, the targets of dynamic connections.
 //!
-//! A target is a queue pair without queues that is ready to receive from the start: its number is
-//! one of theirs, since packets name it, and its context is put together from what the command says.
+//! A DCT is a queue pair without queues that is ready to receive from the start. It takes its
+//! number from the queue pairs' numbers, because packets name it. Its context is built from the
+//! command's fields.
 
 use mlx5_sys::ifc::{
     Field, ads, arm_dct_in, create_dct_in, create_dct_out, dctc, destroy_dct_in, drain_dct_in, qpc,

@@ -1,4 +1,4 @@
-//! Commands on the card's own memory, and the keys that stand for no memory.
+//! Commands on device memory, and the null keys, which stand for no memory.
 
 use mlx5_sys::ifc::{
     alloc_memic_in, alloc_memic_out, dealloc_memic_in, mkc, query_special_contexts_out,

@@ -1,11 +1,14 @@
-//! Firmware commands: the only way objects come to be.
+//! Firmware commands: the only way to create objects.
 //!
-//! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table, checks what all commands share (lengths, uid,
-//! op_mod), and hands over to the module of the object: `capability` and `port` for the
-//! function itself, `resource` for objects that are only numbers, `mkey`, `eq`, `cq`,
-//! `srq`, `dct`, `qp` and, for its state, `transition`; `ethernet` and `steering` for queues of
-//! Ethernet and what leads packets to them. What is refused is refused with a [`Refusal`], which
-//! is a status and a syndrome; a refused command has changed nothing.
+//! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table and checks what all
+//! commands share (lengths, uid, op_mod). Then it calls the module of the object:
+//!
+//! - `capability` and `port`: the function itself.
+//! - `resource`: objects that are only numbers.
+//! - `mkey`, `eq`, `cq`, `srq`, `dct`, `qp`, and `transition` for a queue pair's state.
+//! - `ethernet` and `steering`: Ethernet queues, and the objects that direct packets to them.
+//!
+//! A refused command returns a [`Refusal`], which is a status and a syndrome, and changes nothing.
 
 mod buffer;
 pub mod capability;

@@ -1,4 +1,4 @@
-//! Commands that attach queue pairs to multicast groups, and detach them.
+//! Commands that attach queue pairs to multicast groups and detach them.
 
 use mlx5_sys::ifc::attach_to_mcg_in;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Commands on PSVs: where signatures are kept while data passes.
+//! Commands on PSVs, which hold signatures while data passes.
 
 use mlx5_sys::ifc::{create_psv_in, create_psv_out, destroy_psv_in};
 

@@ -1,4 +1,4 @@
-//! Commands that make, show and free queue pairs. Their states are in [`super::transition`].
+//! Commands that create, query and destroy queue pairs. [`super::transition`] changes their states.
 
 use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out};
 

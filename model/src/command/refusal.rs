@@ -1,4 +1,4 @@
-//! Why a command is refused: status and syndrome.
+//! The reason for refusing a command: status and syndrome.
 
 /// Status byte of a reply (`device.h`, `MLX5_CMD_STAT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Commands on objects that are nothing but a number: user contexts, UAR pages, protection
-//! domains, XRC domains, transport domains.
+//! Commands on objects that are only numbers: user contexts, UAR pages, protection domains, XRC
+//! domains, transport domains.
 
 use mlx5_sys::ifc::{
     alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, cqc, create_uctx_out,

@@ -1,4 +1,4 @@
-//! The fields that transitions take, by the groups they take them in, each with its checks.
+//! The context fields that transitions take, in groups, each with its checks.
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 

@@ -1,4 +1,4 @@
-//! A card for tests, with commands that it accepts and that tests then spoil.
+//! A device for tests, with valid commands that tests then make invalid.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Commands that move a queue pair from state to state.
 //!
-//! Each transition has fields it always takes from the command's context, and optional ones, taken
-//! where `opt_param_mask` has their bit; which are which depends on the service (PRM, "QP state
-//! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every field that is taken is checked
-//! before the first is changed. The service is not among them: software that moves queue pairs by
-//! command does not always say it again (UCX does not), and cards do not mind.
+//! Each transition takes some fields of the command's context always. It takes optional fields
+//! where `opt_param_mask` has their bit. The service determines which are which (PRM, "QP state
+//! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every taken field is checked before
+//! the first one is changed. The service itself is not among the fields: software that moves queue
+//! pairs by command does not always repeat it (UCX does not), and devices accept that.
 
 use mlx5_sys::ifc::{qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
 

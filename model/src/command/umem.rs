@@ -1,5 +1,5 @@
-//! Commands on memory of a user, and the buffers and doorbell records that other commands place in
-//! it by its number.
+//! Commands on umems: user memory that other commands name by number, for buffers and doorbell
+//! records.
 
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, umem};
 

@@ -1,5 +1,5 @@
-//! What the card says of its virtual port, of which it has one: state, context, counters; and by
-//! which version of the interface it speaks.
+//! Queries of the device's only virtual port: state, context, counters, and the version of the
+//! command interface.
 
 use mlx5_sys::ifc::{
     Field, nic_vport_context, query_issi_out, query_nic_vport_context_in,

@@ -1,4 +1,4 @@
-//! Commands on shared receive queues that match tags (XRQ).
+//! Commands on XRQs, the shared receive queues with tag matching.
 
 use mlx5_sys::ifc::{
     Field, arm_xrq_in, create_xrq_in, create_xrq_out, destroy_xrq_in, query_xrq_in, query_xrq_out,

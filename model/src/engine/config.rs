@@ -1,4 +1,4 @@
-//! Who the cards of a machine are.
+//! The identities of a machine's devices.
 
 use crate::card::{Identity, Link, PortState};
 

@@ -1,8 +1,9 @@
-//! Stores that a signal handler made, until somebody who enters executes them.
+//! Stores made by signal handlers, kept until the next entry into the engine executes them.
 //!
-//! A handler may have interrupted the allocator, whose locks its thread then holds, and a card
-//! allocates. So stores of handlers are not executed in place: they are put here, without a lock and
-//! without memory, and whoever enters next executes them first, in their order.
+//! A handler may have interrupted the allocator, whose locks its thread then holds, and executing a
+//! store allocates. So a handler's store is not executed in place. It is recorded here without a
+//! lock and without allocating. The next thread that enters executes the recorded stores first, in
+//! their order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,10 @@
 //! The engine's lock: a mutex whose owner hands it over to threads that have waited long.
 //!
-//! The lock of the standard library lets a thread that has just left take it again before a sleeping
-//! thread wakes up. A thread that enters all the time would then keep every other thread out for
-//! seconds. Here a thread that has waited for [`PATIENCE`] counts as overdue, and newcomers leave a
-//! free lock to overdue threads, for [`PATIENCE`] at most: an overdue thread that the scheduler does
-//! not run must not stop all others either.
+//! With the standard library's mutex, a thread that has just unlocked can lock again before a
+//! sleeping thread wakes up. A thread that enters continually would then keep every other thread
+//! out for seconds. Here a thread that has waited for [`PATIENCE`] is overdue, and new threads
+//! leave a free lock to overdue threads. They do so for [`PATIENCE`] at most, because an overdue
+//! thread that the scheduler does not run must not stop all others.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;

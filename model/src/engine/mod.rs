@@ -1,25 +1,25 @@
-//! Runs cards: carries packets between them and to other processes, delivers interrupts, fires
+//! Runs devices: carries packets between them and to other processes, delivers interrupts, fires
 //! timers.
 //!
-//! One lock covers all cards of a process. Whoever enters with [`Engine::enter`] leaves only when
-//! every packet between local cards has been executed, so that work started by a doorbell inside
-//! one process is done when the store returns. A thread, started when first needed and with every
-//! signal blocked but those of memory faults, waits for packets from other processes and for
-//! timers.
+//! One lock covers all devices of a process. A thread enters with [`Engine::enter`] and leaves only
+//! when every packet between local devices has been executed. So work started by a doorbell inside
+//! one process is done when the store returns. The engine's own thread waits for packets from other
+//! processes and for timers. It is started when first needed, with every signal blocked except
+//! those of memory faults.
 //!
-//! Time under the lock is bounded. An entry carries at most [`ENTRY`] frames and a turn of the thread
-//! [`TURN`]; the thread goes on with what is left. Timers fire in the thread alone once it runs, some
-//! at a time, and take no more than half of its time. The lock is handed over to threads that have
-//! waited (`lock`). An entry takes in what other processes have sent, so that answers are seen even
-//! where the thread has to wait for a processor.
+//! Time under the lock is bounded. An entry carries at most [`ENTRY`] frames and a turn of the
+//! engine's thread [`TURN`]; the thread continues with the rest. Once the thread runs, timers fire
+//! only in it, some at a time, and take at most half of its time. The lock is handed over to
+//! threads that have waited (`lock`). An entry also takes in packets from other processes, so that
+//! answers are seen even while the engine's thread waits for a processor.
 //!
 //! While a thread is inside, no signal handler of the program runs in it and it is not cancelled
-//! (`shield`). A store that finds the lock taken waits a bounded time and is then made again by the
-//! processor, with signals delivered in between.
+//! (`shield`). A store that finds the lock taken waits a bounded time. Then the processor repeats
+//! it, with signals delivered in between.
 //!
-//! All processes of one machine that share a *domain* hold slices of the same cards: the same LIDs,
-//! GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process: `network` claims
-//! a prefix by binding the local socket of its name, which vanishes with the process.
+//! All processes of one machine that share a *domain* hold slices of the same devices: the same
+//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `network`
+//! claims a prefix by binding the local socket of its name, which vanishes with the process.
 
 mod config;
 mod deferred;
@@ -52,40 +52,40 @@ use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
 use network::{Network, Waits};
 
-/// Delivers an MSI-X vector: the card's index, the card, the vector.
+/// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
 
 /// QP numbers in a prefix.
 const NUMBERS: usize = 256;
-/// Prefixes of QP numbers that have a meaning of their own: 0 and 1, and that of multicast.
+/// Prefixes of QP numbers with a special meaning: QP numbers 0 and 1, and multicast.
 const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
 /// Another prefix is claimed when fewer numbers than this are free.
 const SPARE: usize = 64;
-/// Frames that one entry of a program carries before the thread goes on.
+/// Frames that one entry of a program carries; the thread carries the rest.
 const ENTRY: usize = 1 << 16;
-/// Frames that the thread carries before it leaves the lock to others.
+/// Frames that the thread carries before it releases the lock to others.
 const TURN: usize = 1 << 10;
 /// Longest time a store waits for the lock before signals are delivered.
 const STORE: Duration = Duration::from_millis(10);
-/// Nanoseconds between looks of programs' entries at what other processes have sent.
+/// Nanoseconds between the times at which entries take in packets from other processes.
 const INTAKE: u64 = 1_000_000;
 
-/// The cards of this process and what connects them.
+/// The devices of this process and the connections between them.
 pub struct Engine {
     state: Lock<State>,
-    /// Itself, for its thread.
+    /// The engine itself, for its thread.
     own: Weak<Self>,
-    /// In the child of a fork: the cards are memories of the parent's, without wire and thread.
+    /// Set in the child of a fork: the devices are copies of the parent's, without wire and thread.
     detached: AtomicBool,
     /// Stores of signal handlers.
     deferred: Deferred,
-    /// What wakes the thread.
+    /// The descriptors that wake the thread.
     waits: Option<Arc<Waits>>,
     /// Whether the thread runs.
     runs: AtomicBool,
 }
 
-/// What the lock covers.
+/// The state under the lock.
 struct State {
     cards: Vec<Card>,
     interrupt: Interrupt,
@@ -94,19 +94,19 @@ struct State {
     network: Option<Network>,
     /// Whether the thread runs.
     started: bool,
-    /// Whether the last to enter has left work to the thread.
+    /// Whether the last entry has left work to the thread.
     unfinished: bool,
-    /// What the timer counts from.
+    /// Start of the engine's time.
     epoch: Instant,
     /// Nanoseconds of the engine's time before which no further timers fire.
     rest: u64,
-    /// When programs' entries look again at what other processes have sent, in the same time.
+    /// Engine time from which entries take in packets from other processes again.
     intake: u64,
 }
 
-/// Access to the state of a thread that no signal interrupts and nobody cancels.
+/// Access to the state, with signals and cancellation of the thread blocked.
 struct Entered<'a> {
-    // Dropped in this order: what a signal handler needs is free when it runs.
+    // Dropped in this order: the lock is free when a signal handler runs.
     state: Guard<'a, State>,
     _shield: Shield,
 }
@@ -126,21 +126,22 @@ impl DerefMut for Entered<'_> {
 }
 
 impl Engine {
-    /// Takes over cards that reach each other and nobody else, and run only while somebody is
-    /// inside [`Engine::enter`]: there is no thread, and a timer that is due fires at the next
-    /// entry. Cards without QP number prefixes are given some.
+    /// Creates an engine for devices that reach only each other. They run only while a thread is
+    /// inside [`Engine::enter`]: there is no engine thread, and a due timer fires at the next
+    /// entry. Devices without QP number prefixes are given some.
     pub fn new(cards: Vec<Card>, interrupt: Interrupt) -> Arc<Self> {
         let engine = Self::with(cards, interrupt, None);
         let _ = engine.lock().provide_numbers();
         engine
     }
 
-    /// Takes over cards that also reach those of every other process on this machine, and in this
-    /// network namespace, that names the same domain. Prefixes of QP numbers are claimed for each
-    /// card.
+    /// Creates an engine for devices that also reach those of other processes. These are the
+    /// processes on this machine and in this network namespace that name the same domain. The
+    /// engine claims prefixes of QP numbers for each device.
     ///
     /// # Errors
-    /// Whatever making and binding a local socket says; `AddrInUse` if no prefix is free.
+    /// - Any error of creating and binding a local socket.
+    /// - `AddrInUse` if no prefix is free.
     pub fn connected(
         domain: &str,
         cards: Vec<Card>,
@@ -176,16 +177,16 @@ impl Engine {
         })
     }
 
-    /// Does something with a card, then carries away what it caused, until nothing is left to do
-    /// in this process: packets between local cards are delivered, those for other processes are
-    /// sent, interrupts are raised, the thread's next wake-up is set. After [`ENTRY`] frames the rest
-    /// is left to the thread.
+    /// Calls `work` with a device, then executes its consequences until nothing is left to do in
+    /// this process: packets between local devices are delivered, those for other processes are
+    /// sent, interrupts are raised, the thread's next wake-up is set. After [`ENTRY`] frames the
+    /// rest is left to the thread.
     ///
-    /// Signals and cancellation wait until it returns. Never to be called from inside itself or from
-    /// an interrupt.
+    /// Signals and cancellation wait until it returns. Must not be called inside `work` or from an
+    /// interrupt.
     ///
     /// # Panics
-    /// If there is no such card.
+    /// If there is no such device.
     pub fn enter<R>(&self, card: usize, work: impl FnOnce(&mut Card) -> R) -> R {
         let mut entered = self.lock();
         let (result, turn) = self.work(&mut entered, card, work);
@@ -196,9 +197,10 @@ impl Engine {
         result
     }
 
-    /// The same for a store or load that faulted, whose handler blocks signals and cancellation
-    /// itself. `None` if another thread did not leave the lock for [`STORE`]: then the handler
-    /// returns, pending signals are delivered, and the processor tries again.
+    /// Enters like [`Engine::enter`] for a store or load that faulted; the fault handler blocks
+    /// signals and cancellation itself. Returns `None` if another thread kept the lock for
+    /// [`STORE`]. Then the handler returns, pending signals are delivered, and the processor tries
+    /// again.
     pub(crate) fn enter_from_fault<R>(
         &self,
         card: usize,
@@ -213,8 +215,8 @@ impl Engine {
         Some(result)
     }
 
-    /// Leaves a store of a signal handler to whoever enters next, which is the thread at the latest.
-    /// Takes no lock and no memory. `None` if that is not possible now.
+    /// Records a store of a signal handler for the next entry, which is the thread's at the latest.
+    /// Neither locks nor allocates. Returns `None` if that is not possible now.
     pub(crate) fn defer(
         &self,
         card: usize,
@@ -230,9 +232,10 @@ impl Engine {
         Some(())
     }
 
-    /// Executes the stores of signal handlers. The caller has the lock.
+    /// Executes the stores of signal handlers. The caller holds the lock.
     fn catch_up(&self, state: &mut State) {
-        // SAFETY: `state` is lent by the lock's guard, so no other thread is in this function.
+        // SAFETY: `state` is borrowed from the lock's guard, so no other thread is in this
+        // function.
         while let Some(store) = unsafe { self.deferred.take() } {
             if let Some(card) = state.cards.get_mut(store.card) {
                 store.execute(card);
@@ -240,7 +243,8 @@ impl Engine {
         }
     }
 
-    /// What an entry does under the lock; also whether others should have a turn afterwards.
+    /// Does an entry's work under the lock. Also returns whether the thread should yield
+    /// afterwards.
     fn work<R>(
         &self,
         state: &mut State,
@@ -274,13 +278,13 @@ impl Engine {
         (result, state.network.as_mut().is_some_and(Network::owes_a_turn))
     }
 
-    /// How many cards there are.
+    /// Returns the number of devices.
     pub fn cards(&self) -> usize {
         self.lock().cards.len()
     }
 
-    /// Whether this is the child of the process that made it: nothing reaches other processes any
-    /// more and no timer fires. Whoever opens a device now needs a new engine.
+    /// Returns whether this is a forked child's copy of the engine. Then no packet reaches other
+    /// processes and no timer fires. A device opened now needs a new engine.
     pub fn is_detached(&self) -> bool {
         self.detached.load(Ordering::Relaxed)
     }
@@ -300,7 +304,7 @@ impl Drop for Engine {
 }
 
 impl State {
-    /// Takes in what other processes have sent, if that was not done just now.
+    /// Takes in packets from other processes, unless that was done just now.
     fn take_in(&mut self) {
         let Some(network) = &mut self.network else { return };
         let now = self.epoch.elapsed().as_nanos() as u64;
@@ -310,8 +314,8 @@ impl State {
         }
     }
 
-    /// Fires the timers that are due: some of them where the thread comes again for the others, all
-    /// of them otherwise. Returns whether there were any.
+    /// Fires due timers: only some of them if the thread comes again for the others, otherwise all.
+    /// Returns whether any was due.
     fn fire(&mut self) -> bool {
         let mut any = false;
         if self.started && self.now() < self.rest {
@@ -339,8 +343,8 @@ impl State {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Whether packets to or from the process with this prefix are still under way: then a missing
-    /// answer says nothing.
+    /// Returns whether packets to or from the process with this prefix are still under way. Then a
+    /// missing answer does not mean that a packet was lost.
     fn is_slow(&mut self, prefix: u16) -> bool {
         if self.cards.iter().any(|card| card.identity.qpn_prefixes.contains(&prefix)) {
             return self.unfinished;
@@ -348,8 +352,8 @@ impl State {
         self.network.as_mut().is_some_and(|network| network.is_slow(prefix))
     }
 
-    /// Runs the cards until nothing is left to do, or so many frames have been carried. Completions
-    /// become visible only after the packets that were made before them have been handed on.
+    /// Runs the devices until nothing is left to do, or `frames` frames have been carried.
+    /// Completions become visible only after the packets created before them have been handed on.
     fn run(&mut self, mut frames: usize) {
         loop {
             let mut busy = false;
@@ -373,7 +377,7 @@ impl State {
                 self.cards[index].receive(&frame);
                 busy = true;
             }
-            // Only now is nothing left that a CQE could be compressed with.
+            // Only now is it certain that no further CQE can join a compressed block.
             let busy =
                 busy || self.cards.iter_mut().fold(false, |any, card| card.release_cqes() | any);
             self.unfinished = busy && frames == 0;
@@ -383,8 +387,8 @@ impl State {
         }
     }
 
-    /// Hands a frame to the local card that has the destination's number, or to the network; one
-    /// that is for whoever listens to all of both.
+    /// Passes a frame to the local device that has the destination's number, or to the network. A
+    /// frame for all listeners goes to both.
     fn carry(&mut self, from: usize, frame: Frame) {
         if !self.cards[from].passes(&frame) {
             return;
@@ -407,8 +411,8 @@ impl State {
         }
     }
 
-    /// Claims prefixes for cards that run out of QP numbers, and the name of those who listen to
-    /// what goes to all.
+    /// Claims prefixes for devices that run out of QP numbers. Registers this process as a listener
+    /// if one of its devices listens to all.
     fn provide_numbers(&mut self) -> io::Result<()> {
         for (index, card) in self.cards.iter_mut().enumerate() {
             let numbers = card.identity.qpn_prefixes.len() * NUMBERS;
@@ -427,16 +431,16 @@ impl State {
         }
     }
 
-    /// Lets whoever follows what the cards do see it.
+    /// Flushes the recording, so that its readers see it.
     fn flush_trace(&self) {
-        // One tap has all cards.
+        // All devices share one tap.
         if let Some(tapping) = self.cards.first().and_then(|card| card.tapping.as_ref()) {
             tapping.tap.flush();
         }
     }
 
-    /// Sets the timer to when the thread has something to do: at once where work was left, or at the
-    /// earliest deadline of the cards that run on the machine's clock.
+    /// Sets the timer to the thread's next work: at once if work was left, otherwise the earliest
+    /// deadline of the devices that run on the machine's clock.
     fn arm(&mut self) {
         let now = self.now();
         let Some(network) = &mut self.network else { return };
@@ -460,7 +464,7 @@ impl State {
     }
 }
 
-/// Prefixes of cards that no other process can reach: unique in this process.
+/// Returns a prefix for devices that no other process can reach, unique in this process.
 fn next_prefix() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     loop {

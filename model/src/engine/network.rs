@@ -1,21 +1,22 @@
 //! Packets to and from other processes of the machine.
 //!
-//! Each QP number prefix has a listening socket named after user, domain and prefix. Whoever has a
-//! packet for it connects, once, and sends; connections go one way. What does not fit waits in a
-//! backlog, and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what
-//! was on its way, as on any network; the transport repeats or gives up. Without a descriptor for a
-//! connection, packets wait until there is one.
+//! Each QP number prefix has a listening socket named after user, domain and prefix. A process with
+//! a packet for a prefix connects to it, once, and sends. Connections go one way. Frames that do
+//! not fit wait in a backlog, and the queue pairs that send there are stopped meanwhile. If a peer
+//! is gone, its frames on the way are lost, as on any network; the transport repeats them or gives
+//! up. If no descriptor is free for a connection, packets wait until there is one.
 //!
-//! Another user can bind any name, and nothing more: credentials are checked at both ends. Where
-//! another user has bound the names of prefixes, a process adds a random end to the name of its
-//! prefix, and senders look for it (see [`Network::claim`]).
+//! Another user can bind any name, but can do nothing else: both ends check credentials. If another
+//! user has bound the names of prefixes, a process adds a random end to the name of its prefix, and
+//! senders search for it (see [`Network::claim`]).
 //!
-//! A peer that runs and has not read its packets yet, or whose packets wait here, is slow: the
-//! transport counts no time-out against it. A peer that was stopped is not slow but silent, and so is
-//! one that reads nothing for [`STALL`].
+//! A peer is slow if it runs and has not read its packets yet, or if its packets wait here. The
+//! transport counts no time-out against a slow peer. A peer that was stopped is not slow but
+//! silent, and so is one that reads nothing for [`STALL`].
 //!
-//! What goes to whoever listens, on an Ethernet or to a multicast group, goes to each process that
-//! has said so (`hall`). A listener whose backlog is full loses frames, and nobody waits.
+//! A frame to all listeners, on an Ethernet or to a multicast group, goes to each process that has
+//! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
+//! waits for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -31,46 +32,46 @@ use crate::card::Card;
 use crate::clock::Random;
 use crate::wire::Frame;
 
-/// Frames that may wait for one peer; more are lost.
+/// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
 /// Batches taken from one connection before the others have their turn.
 const TURN: usize = 8;
-/// Connections that an entry of a program takes packets from.
+/// Connections from which a program's entry takes packets.
 const INTAKE: usize = 16;
-/// A peer that runs but takes nothing for so long is not slow any more.
+/// Time without reading after which a running peer is no longer slow but silent.
 const STALL: Duration = Duration::from_secs(10);
-/// When what failed for want of a descriptor is tried again.
+/// Time after which an operation that failed for lack of a descriptor is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// How long a name that another user has bound is not tried again, and the names of a peer that is
-/// not there are not looked through again.
+/// Time for which a name bound by another user, or the names of an absent peer, are not tried
+/// again.
 const REFUSED_FOR: Duration = Duration::from_millis(50);
-/// Names in a row that are in use before another user is suspected.
+/// Consecutive names in use after which another user is suspected.
 const IN_USE: u32 = 256;
-/// Prefixes tried whose names another user has bound.
+/// Prefixes to try after another user has bound their names.
 const SQUATTED: u32 = 4096;
 
-/// What the thread waits on. It outlives the network, so that the thread can be told of its end.
+/// The descriptors the thread waits on. They outlive the network, so that it can stop the thread.
 pub(super) struct Waits {
     pub(super) epoll: Fd,
-    /// Written to once: the end.
+    /// Eventfd, written once: stops the thread.
     stop: Fd,
-    /// Written to for stores of signal handlers.
+    /// Eventfd, written for stores of signal handlers.
     bell: Fd,
-    /// Whether the thread goes before those of the program wherever it wakes up.
+    /// Whether the thread runs before the program's threads wherever it wakes up.
     pub(super) raised: AtomicBool,
 }
 
-/// What a descriptor in the epoll set is.
+/// The meaning of a descriptor in the epoll set.
 enum Source {
     Listener {
         fd: Fd,
         to: Recipient,
     },
-    /// Where processes that begin to listen tell so.
+    /// The socket at which new listeners announce themselves.
     Door {
         fd: Fd,
     },
-    /// A process that is about to tell so.
+    /// A connection from a process that is about to announce itself.
     Caller {
         fd: Fd,
     },
@@ -84,35 +85,35 @@ enum Source {
     },
 }
 
-/// Whose the frames of a connection are.
+/// The recipient of a connection's frames.
 #[derive(Clone, Copy)]
 enum Recipient {
-    /// One card's, by index.
+    /// One device, by index.
     Card(usize),
-    /// Every card's.
+    /// All devices.
     All,
 }
 
-/// The way to a process.
+/// The destination of frames: a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Way {
     /// By the prefix of a queue pair's number.
     Prefix(u16),
-    /// By the number that this process has given it as one that listens to what goes to all.
+    /// By the number that this process has assigned to a listener.
     Listener(u16),
 }
 
-/// The way to one other process.
+/// The connection to one other process.
 struct Peer {
-    /// None as long as there is no descriptor to connect with.
+    /// The socket. `None` until a descriptor is free to connect with.
     fd: Option<Fd>,
     token: u64,
     backlog: VecDeque<Frame>,
     /// Whether the last frame did not fit.
     full: bool,
-    /// The process; 0 where it has no number in this one's namespace.
+    /// The process; 0 if it has no number in this process's PID namespace.
     process: libc::pid_t,
-    /// What was under way when it was last looked at, and since when that has not changed.
+    /// The packets under way at the last look, and the time since which they have not changed.
     waiting: Option<(Underway, Instant)>,
 }
 
@@ -132,39 +133,39 @@ impl Peer {
     }
 }
 
-/// Packets that a peer has not read, and that were not read from it.
+/// Packets not yet read: by a peer from this process, and by this process from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Underway {
     /// Frames in the backlog.
     backlog: usize,
-    /// Bytes of the kernel that the peer has not read, with the kernel's own.
+    /// Bytes in the kernel that the peer has not read, including the kernel's overhead.
     unread: usize,
-    /// Bytes from the process that wait here.
+    /// Bytes from the peer that wait here.
     unheard: usize,
 }
 
-/// Sockets of this process.
+/// The sockets of this process.
 pub(super) struct Network {
     domain: String,
     random: Random,
     pub(super) waits: Arc<Waits>,
     timer: Fd,
-    /// Fires when what failed for want of a descriptor is to be tried again.
+    /// Timer for trying again operations that failed for lack of a descriptor.
     retry: Fd,
-    /// Listeners whose connections cannot be accepted now.
+    /// Tokens of listeners whose connections cannot be accepted now.
     starved: Vec<u64>,
-    /// Ways that led nowhere or to another user, and when that was found.
+    /// Destinations that were absent or another user's, with the time of that result.
     refused: HashMap<Way, (Instant, ErrorKind)>,
-    /// When the timer will fire, in nanoseconds of the engine's time.
+    /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
     sources: HashMap<u64, Source>,
     next: u64,
     peers: HashMap<Way, Peer>,
-    /// Peers whose backlog has something new.
+    /// Destinations with new frames in their backlog.
     fresh: Vec<Way>,
-    /// Who listens to what goes to all.
+    /// The registry of listeners.
     hall: Hall,
-    /// Whether anything was sent since that was last asked.
+    /// Whether any frame was sent since the last query.
     sent: bool,
     batch: Batch,
 }
@@ -183,16 +184,16 @@ impl Waits {
 
 impl Network {
     pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
-        // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+        // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
         let epoll = unsafe { socket::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
         let timer = || {
             let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-            // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+            // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
             unsafe { socket::own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }
         };
         let event = || {
             let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-            // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+            // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
             unsafe { socket::own(libc::eventfd(0, flags)) }
         };
         let (timer, stop, bell, retry) = (timer()?, event()?, event()?, timer()?);
@@ -200,8 +201,8 @@ impl Network {
         watch(&epoll, libc::EPOLL_CTL_ADD, &retry, RETRY, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &bell, BELL, libc::EPOLLIN)?;
-        // Prefixes that were just used by a process that is gone should not come back at once: its
-        // peers may still be repeating packets to them.
+        // Do not reuse at once the prefixes of a process that has just ended: its peers may still
+        // be repeating packets to them.
         let entropy = u64::from(std::process::id()) << 32 ^ start_time();
         Ok(Self {
             domain: domain.to_owned(),
@@ -222,7 +223,7 @@ impl Network {
         })
     }
 
-    /// What names of this fabric begin with, and go on with.
+    /// Returns a name in this fabric: the common start, then `rest`.
     fn name(&self, rest: &str) -> String {
         format!("{}{}/{rest}", socket::user_names(), self.domain)
     }
@@ -241,11 +242,11 @@ impl Network {
         Ok(token)
     }
 
-    /// Claims a prefix of QP numbers for a card.
+    /// Claims a prefix of QP numbers for a device.
     ///
-    /// The name of a prefix can be known before, so another user may have bound it, even all of
-    /// them. Then this process claims a prefix whose name another user has: no other process of this
-    /// user can have that name, and the name is bound with a random end instead.
+    /// The name of a prefix is predictable, so another user may have bound it, even the names of
+    /// all prefixes. Then this process claims a prefix whose name another user has bound. No other
+    /// process of this user can have that name. The prefix gets a name with a random end instead.
     pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
         let start = self.random.draw() as u16;
         let mut in_use = 0;
@@ -272,7 +273,7 @@ impl Network {
         Ok(number)
     }
 
-    /// A prefix whose name another user has, with a name that nobody else knew before.
+    /// Claims a prefix whose name another user has bound, under a name with a random end.
     fn claim_squatted(&mut self) -> io::Result<Option<(u16, Fd)>> {
         for _ in 0..SQUATTED {
             let number = self.random.draw() as u16;
@@ -282,8 +283,8 @@ impl Network {
             let plain = self.name(&format!("{number:04x}"));
             match socket::connect(&plain).map_err(|error| error.kind()) {
                 Err(ErrorKind::PermissionDenied) => {}
-                // Free by now, or bound by somebody who does not listen, as no process of this user
-                // does.
+                // The name is free by now, or its owner does not listen. Every process of this user
+                // does listen.
                 Err(ErrorKind::ConnectionRefused) => {
                     if let Ok(fd) = socket::listen(&plain) {
                         return Ok(Some((number, fd)));
@@ -292,7 +293,8 @@ impl Network {
                 _ => continue,
             }
             let fd = socket::listen(&format!("{plain}.{}", socket::unguessable()?))?;
-            // Of processes of this user that do so at the same time all see it, and try others.
+            // If several processes of this user do this at the same time, each sees the others, and
+            // all try other prefixes.
             let own = socket::names(&format!("{plain}."))?;
             let trusted = |end: &&String| socket::connect(&format!("{plain}.{end}")).is_ok();
             if own.iter().filter(trusted).count() <= 1 {
@@ -302,7 +304,7 @@ impl Network {
         Ok(None)
     }
 
-    /// Makes this process one of those that what goes to all is sent to, and tells the others.
+    /// Makes this process a listener, and announces it to the other processes.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         if self.hall.listener.is_some() {
             return Ok(());
@@ -327,12 +329,12 @@ impl Network {
         Ok(())
     }
 
-    /// Puts a frame on the way to the process with this prefix; [`Network::flush`] sends it.
+    /// Queues a frame for the process with this prefix; [`Network::flush`] sends it.
     pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
         self.put(Way::Prefix(prefix), frame);
     }
 
-    /// Puts a frame on the way to every other process that listens.
+    /// Queues a frame for every other listener.
     pub(super) fn send_to_all(&mut self, frame: &Frame) {
         if let Err(error) = self.open_door() {
             tracing::warn!(%error, "cannot be told who listens, and looks again");
@@ -346,12 +348,12 @@ impl Network {
         }
     }
 
-    /// Makes this process one of those that are told who listens.
+    /// Opens this process's door, where new listeners announce themselves.
     fn open_door(&mut self) -> io::Result<()> {
         if self.hall.door.is_some() {
             return Ok(());
         }
-        // Who has not told when the names were looked at has found this one.
+        // A listener that had not announced itself when the names were read has found this door.
         self.hall.suspect();
         let name = self.name(&format!("from/{}", socket::unguessable()?));
         let fd = socket::listen(&name)?;
@@ -361,10 +363,10 @@ impl Network {
         Ok(())
     }
 
-    /// Lets in who is at the door, and hears what they tell: whoever has begun to listen has told
-    /// before its call returned.
+    /// Accepts connections at the door and reads their announcements. A new listener has announced
+    /// itself before its call returns.
     fn hear_callers(&mut self) {
-        /// So many at most for one frame.
+        /// Most connections for one frame.
         const MOST: usize = 64;
         let Some(door) = self.hall.door_token else { return };
         for _ in 0..MOST {
@@ -376,7 +378,7 @@ impl Network {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // Another user at the door may have kept others away.
+                // Another user at the door may have kept listeners away.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.suspect(),
                 Err(error) if socket::is_shortage(&error) => {
                     self.starve(door, &error);
@@ -391,7 +393,7 @@ impl Network {
         }
     }
 
-    /// Hears one who is at the door, and lets it go.
+    /// Reads one announcement at the door, and closes the connection.
     fn hear(&mut self, token: u64) {
         let Some(Source::Caller { fd }) = self.sources.get(&token) else { return };
         match self.batch.receive(fd) {
@@ -408,7 +410,7 @@ impl Network {
         }
     }
 
-    /// Looks who listens by the names that there are.
+    /// Searches the bound names for listeners.
     fn look(&mut self) {
         let start = self.name("all/");
         let names = match socket::names(&start) {
@@ -422,16 +424,16 @@ impl Network {
         names.into_iter().for_each(|name| self.meet(name));
     }
 
-    /// A process says, or its name does, that it listens to what goes to all.
+    /// Adds a listener, found by its announcement or by its name.
     fn meet(&mut self, name: String) {
         if !name.starts_with(&self.name("all/")) || self.hall.knows(&name) {
             return;
         }
         match socket::connect(&name) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.refuse(name),
-            // It is gone again.
+            // The listener is gone again.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-            // What else fails is tried again with the first frame.
+            // After other errors, the first frame tries the connection again.
             Err(_) => drop(self.hall.enter(name)),
             Ok(fd) => {
                 let Some(number) = self.hall.enter(name) else { return };
@@ -466,7 +468,7 @@ impl Network {
         }
     }
 
-    /// Whether a connection that failed may succeed later, without anything lost. It is tried again.
+    /// Returns whether a failed connection may succeed later with no frame lost. It is tried again.
     fn is_passing(&mut self, error: &io::Error) -> bool {
         let short = socket::is_shortage(error);
         if short {
@@ -496,7 +498,7 @@ impl Network {
             Err(error) if known.is_some() || socket::is_shortage(&error) => return Err(error),
             Err(error) => error,
         };
-        // Where another user has the name, the peer has one with a random end.
+        // If another user has bound the name, the peer has one with a random end.
         for end in socket::names(&format!("{name}."))? {
             match socket::connect(&format!("{name}.{end}")) {
                 Err(error) if socket::is_shortage(&error) => return Err(error),
@@ -509,7 +511,7 @@ impl Network {
         Err(error)
     }
 
-    /// A peer is gone, or not there.
+    /// Drops a peer that is gone or absent.
     fn forget(&mut self, way: Way) {
         if let Some(peer) = self.peers.remove(&way) {
             self.sources.remove(&peer.token);
@@ -519,7 +521,7 @@ impl Network {
         }
     }
 
-    /// Has what failed for want of a descriptor tried again soon, by the thread.
+    /// Has the thread try again soon what failed for lack of a descriptor.
     fn retry_later(&self) {
         let value = libc::timespec {
             tv_sec: RETRY_AFTER.as_secs() as libc::time_t,
@@ -527,14 +529,14 @@ impl Network {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the call reads `setting`, and null asks for no old one.
+        // SAFETY: the call reads `setting`. The null pointer means that it writes no old setting.
         unsafe {
             libc::timerfd_settime(self.retry.as_raw_fd(), 0, &setting, std::ptr::null_mut());
         }
     }
 
-    /// Stops waiting for connections that cannot be accepted: the listener would be ready, and
-    /// accepting would fail, all the time. What is sent by them waits in the kernel.
+    /// Stops polling a listener whose connections cannot be accepted: it would always be ready, and
+    /// each accept would fail. Its peers' packets wait in the kernel.
     fn starve(&mut self, token: u64, error: &io::Error) {
         socket::complain_of_shortage(error);
         if !self.starved.contains(&token) {
@@ -548,7 +550,7 @@ impl Network {
         self.retry_later();
     }
 
-    /// Tries again what failed for want of a descriptor.
+    /// Tries again what failed for lack of a descriptor.
     fn try_again(&mut self, cards: &mut [Card]) {
         for token in std::mem::take(&mut self.starved) {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
@@ -563,7 +565,7 @@ impl Network {
         parked.into_iter().for_each(|way| self.drain(way, cards));
     }
 
-    /// Sends what was put on its way since.
+    /// Sends the frames queued since the last flush.
     pub(super) fn flush(&mut self, cards: &mut [Card]) {
         while let Some(way) = self.fresh.pop() {
             self.sent = true;
@@ -571,14 +573,14 @@ impl Network {
         }
     }
 
-    /// Whether whoever has sent should let others run. The peer's thread has often been woken on
-    /// this very processor, where a program that polls for the answer would make it wait until the
-    /// scheduler's next tick; where threads may be raised, it does not.
+    /// Returns whether the sending thread should yield. The peer's thread has often been woken on
+    /// the same processor. A program that polls for the answer would keep it waiting until the
+    /// scheduler's next tick. Where threads may be raised, this does not happen.
     pub(super) fn owes_a_turn(&mut self) -> bool {
         std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
     }
 
-    /// Sends as much to a peer as there is room for.
+    /// Sends a peer's frames until its socket is full.
     fn drain(&mut self, way: Way, cards: &mut [Card]) {
         if self.peers.get(&way).is_some_and(|peer| peer.fd.is_none()) {
             match self.reach(way) {
@@ -632,7 +634,7 @@ impl Network {
         }
     }
 
-    /// A descriptor of the epoll set is ready; frames go to `deliver`.
+    /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
     pub(super) fn ready(
         &mut self,
         token: u64,
@@ -642,7 +644,7 @@ impl Network {
         if token == TIMER || token == BELL {
             let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
-            // SAFETY: `count` has room for the eight bytes that the call may write.
+            // SAFETY: `count` has the eight bytes that the call may write.
             unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
             if token == TIMER {
                 self.armed = None;
@@ -651,7 +653,7 @@ impl Network {
         }
         if token == RETRY {
             let mut count = [0u8; 8];
-            // SAFETY: `count` has room for the eight bytes that the call may write.
+            // SAFETY: `count` has the eight bytes that the call may write.
             unsafe { libc::read(self.retry.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
             self.try_again(cards);
             return;
@@ -709,11 +711,11 @@ impl Network {
         }
     }
 
-    /// Takes some of what other processes have sent, without waiting: what the thread does, done by
-    /// an entry that comes first. Timers are left to the thread.
+    /// Takes some packets from other processes without waiting: the thread's work, done by an entry
+    /// that comes first. Timers are left to the thread.
     pub(super) fn take_in(&mut self, cards: &mut [Card]) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
-        // SAFETY: `events` has room for the INTAKE events that the call may write.
+        // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
             libc::epoll_wait(self.waits.epoll.as_raw_fd(), events.as_mut_ptr(), INTAKE as i32, 0)
         };
@@ -725,8 +727,8 @@ impl Network {
         }
     }
 
-    /// Whether the process with this prefix runs and has packets of this one to read, or its packets
-    /// wait here to be read.
+    /// Returns whether the process with this prefix runs and has not read this process's packets,
+    /// or has packets waiting here.
     pub(super) fn is_slow(&mut self, prefix: u16) -> bool {
         let Some(peer) = self.peers.get_mut(&Way::Prefix(prefix)) else { return false };
         let from_it = self.sources.values().filter_map(|source| match source {
@@ -750,7 +752,7 @@ impl Network {
         since.elapsed() < STALL && !socket::is_stopped(peer.process)
     }
 
-    /// The connections for which packets wait.
+    /// Returns the connections for which packets wait.
     pub(super) fn congested(&self) -> Vec<RawFd> {
         let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
         waiting.filter_map(|peer| Some(peer.fd.as_ref()?.as_raw_fd())).collect()
@@ -762,8 +764,8 @@ impl Network {
         ways.into_iter().for_each(|way| self.drain(way, cards));
     }
 
-    /// Sets the timer, if it would not fire by then anyway: the thread looks again whenever it
-    /// does, and most deadlines are moved before they come.
+    /// Sets the timer, unless it fires by then anyway. The thread checks again whenever the timer
+    /// fires, and most deadlines are moved before they come.
     pub(super) fn arm(&mut self, now: u64, wait: u64) {
         let at = now + wait;
         if self.armed.is_some_and(|armed| armed <= at) {
@@ -784,26 +786,26 @@ impl Network {
         }
     }
 
-    /// Tells the thread that there will be nothing more to wait for.
+    /// Tells the thread to stop.
     pub(super) fn stop(&self) {
         add_one(&self.waits.stop);
     }
 
-    /// In the child of a fork: closes this process's copies of the parent's descriptors. The
+    /// Closes this process's copies of the parent's descriptors, in the child of a fork. The
     /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
     pub(super) fn abandon(self) {
         for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
             crate::private::release(fd.as_raw_fd());
-            // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners never
-            // close the descriptors. The engine, which has a share of it, does not use them: it is
-            // detached.
+            // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners
+            // never close the descriptors. The engine also holds a share of `waits`, but it is
+            // detached and does not use the descriptors.
             unsafe { libc::close(fd.as_raw_fd()) };
         }
         std::mem::forget(self.waits);
     }
 }
 
-/// Stops the queue pairs that send to a peer, or lets them go on. Nobody waits for a listener.
+/// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
 fn congest(cards: &mut [Card], way: Way, congested: bool) {
     if let Way::Prefix(prefix) = way {
         cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), congested));
@@ -825,13 +827,13 @@ fn watch(
     events: libc::c_int,
 ) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
-    // SAFETY: the call reads `event`, which lives through it.
+    // SAFETY: the call reads `event`, which outlives the call.
     let result =
         unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Nanoseconds of the day the process started its network in: entropy, not time.
+/// Returns the wall-clock nanoseconds at the network's start: entropy, not time.
 fn start_time() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Protection from what could stop a thread half-way in the model.
+//! Protection from signals and cancellation that would stop a thread inside the model.
 
 use std::marker::PhantomData;
 

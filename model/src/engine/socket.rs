@@ -1,4 +1,4 @@
-//! Local sockets of messages, under names that vanish with the process.
+//! Local message sockets, under names that vanish with the process.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,9 +10,9 @@ use crate::wire::Frame;
 /// A descriptor that the program cannot close.
 pub(super) type Fd = Private<OwnedFd>;
 
-/// Descriptors are moved up to here and above, so that programs get the numbers they expect.
+/// Descriptors are moved to this number or above, so that programs get the numbers they expect.
 const HIGH: RawFd = 512;
-/// Room asked for in each direction.
+/// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
 /// Frames moved by one system call.
 pub(super) const BATCH: usize = 32;
@@ -23,17 +23,17 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// What names of this user's sockets begin with. Another user may bind such a name as well, so
-/// whoever connects or is connected to looks at the credentials.
+/// Returns the common start of the names of this user's sockets. Another user may bind such a name
+/// as well, so both ends of a connection check the credentials.
 pub(crate) fn user_names() -> String {
     // SAFETY: geteuid passes no memory and cannot fail.
     format!("mlx5-model/{}/", unsafe { libc::geteuid() })
 }
 
-/// What nobody can guess, to end a name with.
+/// Returns an unguessable end for a name.
 pub(crate) fn unguessable() -> io::Result<String> {
     let mut random = [0; 8];
-    // SAFETY: the buffer has room for the bytes asked for.
+    // SAFETY: `random` has the bytes that the call may write.
     let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
     if got != random.len() as isize {
         return Err(io::Error::last_os_error());
@@ -41,18 +41,19 @@ pub(crate) fn unguessable() -> io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(random)))
 }
 
-/// Names of sockets of this thread's network namespace that begin like this, without that beginning.
+/// Returns the names of sockets in this thread's network namespace that start with `start`, without
+/// it.
 pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
     let look = || -> io::Result<BTreeSet<String>> {
-        // Each line ends with the name, whose first byte, zero, is shown as "@"; connections that
-        // were accepted have the name of their listener. Names are any bytes.
+        // Each line ends with the name, whose first byte, zero, is shown as "@". Accepted
+        // connections have the name of their listener. Names may contain any bytes.
         let list = std::fs::read("/proc/thread-self/net/unix")?;
         let list = String::from_utf8_lossy(&list);
         let start = format!(" @{start}");
         let rest = list.lines().filter_map(|line| Some(line.split_once(&start)?.1.to_owned()));
         Ok(rest.collect())
     };
-    // The kernel makes the list piece by piece, and may skip a name when another one goes.
+    // The kernel builds the list piece by piece, and may skip a name when another one is removed.
     let mut all = look()?;
     for _ in 0..3 {
         let again = look()?;
@@ -64,13 +65,13 @@ pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// Whether a call failed for want of descriptors or memory, of which there may be more later.
+/// Returns whether a call failed for lack of descriptors or memory, which may be available later.
 pub(super) fn is_shortage(error: &io::Error) -> bool {
     let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     error.raw_os_error().is_some_and(|errno| short.contains(&errno))
 }
 
-/// Says once on standard error that packets wait for descriptors.
+/// Reports once on standard error that packets wait for descriptors.
 pub(super) fn complain_of_shortage(error: &io::Error) {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
@@ -81,35 +82,35 @@ pub(super) fn complain_of_shortage(error: &io::Error) {
     });
 }
 
-/// Takes ownership of a descriptor that a system call has just made, and moves it out of the way. A
-/// negative `result` is the call's failure.
+/// Takes ownership of a descriptor that a system call has just created, and moves it to [`HIGH`] or
+/// above. A negative `result` means that the call failed.
 ///
 /// # Safety
-/// A `result` that is not negative is an open descriptor that nothing else owns.
+/// A `result` that is not negative is an open descriptor without another owner.
 pub(super) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
     let fd = check(result)?;
-    // SAFETY: the caller guarantees that the descriptor is open and that nothing else owns it.
+    // SAFETY: the caller guarantees that the descriptor is open and has no other owner.
     let low = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: F_DUPFD_CLOEXEC passes no memory.
     let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
     if high < 0 {
-        // The limit of open files is too low to move it.
+        // The limit of open files is too low to move the descriptor.
         return Ok(Private::new(low));
     }
-    // SAFETY: the call has just made the descriptor, so nothing else owns it.
+    // SAFETY: `fcntl` has just created the descriptor, so it has no other owner.
     Ok(Private::new(unsafe { OwnedFd::from_raw_fd(high) }))
 }
 
 fn socket() -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: `socket` passes no memory, and makes the descriptor that `own` gets.
+    // SAFETY: `socket` passes no memory. It returns a new descriptor, which `own` takes.
     unsafe { own(libc::socket(libc::AF_UNIX, kind, 0)) }
 }
 
 fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     let mut address =
         libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
-    // A first byte of zero: a name of the network namespace, not of the file system.
+    // The first byte stays zero: the name is in the network namespace, not in the file system.
     let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
     for (to, from) in room.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -118,7 +119,7 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     Ok((address, length as libc::socklen_t))
 }
 
-/// Binds a name and listens; `AddrInUse` if another process has it.
+/// Binds a name and listens; fails with `AddrInUse` if another process has the name.
 pub(super) fn listen(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
@@ -140,23 +141,24 @@ pub(super) fn connect(name: &str) -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// Accepts a connection; `WouldBlock` if none waits.
+/// Accepts a connection; fails with `WouldBlock` if none waits.
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: null asks for no address, so nothing is written. `accept4` makes the descriptor that
-    // `own` gets.
+    // SAFETY: the address is null, so the call writes no address. `accept4` returns a new
+    // descriptor, which `own` takes.
     let fd = unsafe { own(libc::accept4(listener.as_raw_fd(), address, length, flags)) }?;
     trusted(&fd)?;
     Ok(fd)
 }
 
-/// The process at the other end of a connection; 0 where it has no number in this one's namespace.
+/// Returns the process at the other end of a connection; 0 if it has no number in this PID
+/// namespace.
 pub(super) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
     Ok(peer(fd)?.pid)
 }
 
-/// Who is at the other end of a connection.
+/// Returns the credentials of the other end of a connection.
 fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -173,18 +175,18 @@ fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
     Ok(peer)
 }
 
-/// Bytes that were sent by a connection and that its peer has not read, with the kernel's own.
+/// Returns the bytes sent that the peer has not read, including the kernel's overhead.
 pub(super) fn unsent(fd: &OwnedFd) -> usize {
-    // `SIOCOUTQ` (`linux/sockios.h`) is another name of it.
+    // `SIOCOUTQ` (`linux/sockios.h`) has the same value.
     count(fd, libc::TIOCOUTQ)
 }
 
-/// Bytes that wait on a connection to be read.
+/// Returns the bytes that wait to be read on a connection.
 pub(super) fn unread(fd: &OwnedFd) -> usize {
     count(fd, libc::FIONREAD)
 }
 
-/// What a request of counting answers; 0 where it is refused.
+/// Returns the byte count that an ioctl reports; 0 if it fails.
 fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: both requests write one int.
@@ -192,7 +194,8 @@ fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
     if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
 }
 
-/// Whether a process was stopped by a signal or a debugger. One that cannot be looked at was not.
+/// Returns whether a process was stopped by a signal or a debugger; `false` if it cannot be
+/// inspected.
 pub(super) fn is_stopped(process: libc::pid_t) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
         return false;
@@ -202,7 +205,7 @@ pub(super) fn is_stopped(process: libc::pid_t) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// Only processes of the same user, or of root, are other slices of these cards.
+/// Accepts only peers of the same user, or of root, as other slices of these devices.
 fn trusted(fd: &OwnedFd) -> io::Result<()> {
     let peer = peer(fd)?;
     // SAFETY: geteuid passes no memory and cannot fail.
@@ -214,7 +217,7 @@ fn trusted(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Asks for room. Less is only slower, so a refusal does not matter.
+/// Requests larger buffers. Smaller ones are only slower, so a refusal does not matter.
 fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
     for option in [force, plain] {
         // SAFETY: the value is an int, which the call reads.
@@ -233,10 +236,10 @@ fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
     }
 }
 
-/// Sends frames, one message each; how many went. `WouldBlock` if there is no room for the first.
+/// Sends frames, one message each, and returns their number. `WouldBlock` if not even one fits.
 pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
     let mut parts = [NO_PART; BATCH];
-    // SAFETY: null pointers and zero lengths are values of the fields.
+    // SAFETY: all zeros is a valid value: null pointers and zero lengths.
     let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
     let mut count = 0;
     for (frame, (part, message)) in frames.zip(parts.iter_mut().zip(&mut messages)) {
@@ -247,27 +250,27 @@ pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
         count += 1;
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: each of the `count` messages points to one part of `parts`, which points to a frame that
-    // is borrowed for longer than the call. The call reads the frames.
+    // SAFETY: each of the `count` messages points to one part of `parts`, which points to a frame
+    // that is borrowed for longer than the call. The call only reads the frames.
     let sent = unsafe {
         libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
     };
     Ok(check(sent)? as usize)
 }
 
-/// Waits until one of these can be written to, at most so many milliseconds.
+/// Waits until one of the descriptors is writable, at most `milliseconds`.
 pub(super) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
     let mut polled: Vec<libc::pollfd> =
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
-    // Whatever it says, the caller tries again or gives up.
-    // SAFETY: `polled` has as many entries as its length says, and lives through the call.
+    // Ignore the result: the caller tries again or gives up.
+    // SAFETY: `polled` has as many entries as the call is told, and outlives the call.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
 }
 
-/// A part of a message that is none.
+/// An empty part of a message.
 const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Room for a batch of frames.
+/// Buffers for a batch of frames.
 pub(super) struct Batch(Vec<Frame>);
 
 impl Batch {
@@ -275,11 +278,11 @@ impl Batch {
         Self((0..BATCH).map(|_| Frame(Vec::with_capacity(LONGEST))).collect())
     }
 
-    /// Receives what waits, up to a batch. None is the end of the connection; `WouldBlock` means
-    /// that nothing waits.
+    /// Receives waiting frames, up to a batch. No frames means the end of the connection;
+    /// `WouldBlock` means that no frame waits.
     pub(super) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
         let mut parts = [NO_PART; BATCH];
-        // SAFETY: null pointers and zero lengths are values of the fields.
+        // SAFETY: all zeros is a valid value: null pointers and zero lengths.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         for (frame, (part, message)) in self.0.iter_mut().zip(parts.iter_mut().zip(&mut messages)) {
             frame.0.clear();
@@ -289,8 +292,8 @@ impl Batch {
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: each of the BATCH messages points to one part of `parts`, which points to the spare
-        // capacity of a frame of its own and has its length.
+        // SAFETY: each of the BATCH messages points to one part of `parts`. That part points to the
+        // spare capacity of its own frame and has its length.
         let got = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -302,13 +305,13 @@ impl Batch {
         };
         let mut got = check(got)? as usize;
         for (index, (frame, message)) in self.0.iter_mut().zip(&messages[..got]).enumerate() {
-            // No frame is empty: an empty message is the end.
+            // Frames are never empty, so an empty message is the end of the connection.
             if message.msg_len == 0 {
                 got = index;
                 break;
             }
-            // SAFETY: without MSG_TRUNC, `msg_len` is what the kernel has written, no more than the
-            // spare capacity of the frame, which is empty.
+            // SAFETY: without MSG_TRUNC, `msg_len` is the number of bytes that the kernel has
+            // written. It is at most the spare capacity of the frame, which was empty.
             unsafe { frame.0.set_len(message.msg_len as usize) };
         }
         Ok(&self.0[..got])

@@ -1,4 +1,4 @@
-//! Engines that reach each other through sockets: in one process, and across two.
+//! Tests of engines that exchange packets through sockets, in one process and across two.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;

@@ -1,2 +1,2 @@
-//! The ways software reaches a card.
+//! The interfaces through which software reaches a device.
 pub mod uverbs;

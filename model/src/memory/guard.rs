@@ -1,11 +1,11 @@
-//! Instructions whose faults are recovered from.
+//! Guarded instructions: loads and stores whose faults the model recovers from.
 
 use super::Fault;
 
 pub const AVAILABLE: bool = true;
 
-// Each function faults at one known instruction at most and leaves at a label right behind it,
-// where registers already say how far it came.
+// Each function faults at one known instruction at most. It then resumes at a label right after
+// that instruction, where the registers show how far it came.
 core::arch::global_asm!(
     ".pushsection .text.mlx5_model_guard, \"ax\", @progbits",
     // (rdi to, rsi from, rdx length) -> rax bytes left
@@ -85,15 +85,16 @@ pub fn recover(rip: u64) -> Option<u64> {
     pairs.into_iter().find(|(access, _)| *access as u64 == rip).map(|(_, resume)| resume as u64)
 }
 
-/// Copies bytes; `address` is where the foreign side of the copy starts, for the fault.
+/// Copies bytes. `address` is the start of the foreign side of the copy, for the fault.
 ///
 /// # Safety
-/// - SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
+/// - SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
 /// - One side is memory of the caller, valid for `length` bytes.
-/// - The other side is memory that no Rust reference covers, or an address that nothing answers.
+/// - The other side is memory that no Rust reference covers, or an address at which no memory
+///   answers.
 pub unsafe fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<(), Fault> {
-    // SAFETY: the caller guarantees both sides. Where the foreign one does not answer, the signal
-    // handler resumes behind the copy, with the bytes that are left.
+    // SAFETY: the caller guarantees both sides. If no memory answers at the foreign one, the signal
+    // handler resumes after the copy, with the number of bytes left.
     match unsafe { mlx5_model_guard_copy(to, from, length as u64) } {
         0 => Ok(()),
         left => Err(Fault(address + (length as u64).saturating_sub(left))),
@@ -103,22 +104,23 @@ pub unsafe fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<()
 /// Loads eight bytes at an address aligned to eight.
 ///
 /// # Safety
-/// SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
+/// SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
 pub unsafe fn load(address: u64) -> Result<u64, Fault> {
-    // SAFETY: an aligned load changes no memory. Where nothing answers, the handler that the caller
-    // guarantees resumes behind it.
+    // SAFETY: an aligned load changes no memory. If no memory answers, the handler that the caller
+    // guarantees resumes after the load.
     let answer = unsafe { mlx5_model_guard_load(address) };
     if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
 }
 
-/// Stores `new` at an address aligned to eight if `old` is there, in one access. Returns what was.
+/// Stores `new` at an address aligned to eight if `old` is there, in one access. Returns the value
+/// found.
 ///
 /// # Safety
-/// - SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
-/// - No Rust reference covers the eight bytes, or nothing answers at the address.
+/// - SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
+/// - No Rust reference covers the eight bytes, or no memory answers at the address.
 pub unsafe fn compare_exchange(address: u64, old: u64, new: u64) -> Result<u64, Fault> {
-    // SAFETY: the caller guarantees that the bytes may be changed. Where nothing answers, the handler
-    // that the caller guarantees resumes behind the access.
+    // SAFETY: the caller guarantees that the bytes may be changed. If no memory answers, the
+    // handler that the caller guarantees resumes after the access.
     let answer = unsafe { mlx5_model_guard_exchange(address, old, new) };
     if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
 }

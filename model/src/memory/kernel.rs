@@ -1,5 +1,5 @@
-//! Accesses the kernel makes for us, which end with an error where a load would fault. Not
-//! tested on processors other than x86-64.
+//! Accesses made by the kernel on the model's behalf: an error replaces the fault. Not tested on
+//! processors other than x86-64.
 
 use super::Fault;
 
@@ -15,8 +15,9 @@ type Call = unsafe extern "C" fn(
 /// Copies `length` bytes between `local` and `address` by `call`.
 ///
 /// # Safety
-/// - `local` is valid for `length` bytes, for reads or writes as `call` asks.
-/// - Where `call` writes to `address`, no Rust reference covers those bytes, or nothing answers there.
+/// - `local` is valid for `length` bytes, for reads or writes as `call` requires.
+/// - If `call` writes to `address`, no Rust reference covers those bytes, or no memory answers
+///   there.
 unsafe fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Result<(), Fault> {
     let mut done = 0;
     while done < length {
@@ -26,7 +27,8 @@ unsafe fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Resul
             iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
             iov_len: length - done,
         };
-        // SAFETY: the caller guarantees both ranges. The kernel refuses addresses that nothing answers.
+        // SAFETY: the caller guarantees both ranges. The kernel refuses addresses at which no
+        // memory answers.
         let n = unsafe { call(std::process::id() as libc::pid_t, &near, 1, &far, 1, 0) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => done += n,
@@ -42,7 +44,7 @@ pub fn read(address: u64, to: &mut [u8]) -> Result<(), Fault> {
 }
 
 /// # Safety
-/// No Rust reference covers the bytes at `address`, or nothing answers there.
+/// No Rust reference covers the bytes at `address`, or no memory answers there.
 pub unsafe fn write(address: u64, from: &[u8]) -> Result<(), Fault> {
     // SAFETY: `from` is a slice, which is only read. The caller guarantees the bytes at `address`.
     unsafe { call(libc::process_vm_writev, from.as_ptr().cast_mut(), address, from.len()) }

@@ -1,4 +1,4 @@
-//! Bus memory: the one way the card reaches anything outside itself.
+//! Bus memory: the only way the device reaches anything outside itself.
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "unguarded.rs")]
 mod guard;
@@ -6,16 +6,16 @@ mod kernel;
 #[cfg(test)]
 pub(crate) mod test;
 
-/// An access to a bus address that nothing answers.
+/// An access to a bus address at which no memory answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory answers at bus address {0:#x}")]
 pub struct Fault(pub u64);
 
 /// Memory as a device on the bus sees it.
 ///
-/// Addresses are whatever the page lists given by commands hold: addresses of this process for the
-/// verbs front end, guest physical addresses for the PCI one. Nothing is trusted: an address that
-/// no memory answers is a [`Fault`], never a crash.
+/// Commands give the addresses in page lists: addresses of this process for the verbs front end,
+/// guest physical addresses for the PCI one. No address is trusted: an access to one that no memory
+/// answers returns a [`Fault`] and never crashes.
 pub trait Memory: Send + Sync {
     /// Reads bytes, in increasing order of address. Four or eight bytes that are aligned to their
     /// length are read in one access, so that a doorbell record is never seen half changed.
@@ -24,51 +24,52 @@ pub trait Memory: Send + Sync {
     /// Writes bytes, the last one after all others.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault>;
 
-    /// Replaces eight bytes, aligned to eight, in one access that nothing interrupts, and returns
-    /// what was there. Bytes are in memory order. `change` may be asked more than once.
+    /// Replaces eight bytes, aligned to eight, in one access that nothing interrupts. Returns
+    /// the old bytes. Bytes are in memory order. `change` may be called more than once.
     fn update(
         &self,
         address: u64,
         change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
     ) -> Result<[u8; 8], Fault>;
 
-    /// Writes bytes and orders every write before it ahead of the last byte written: what makes a
-    /// CQE or EQE visible only when it is whole.
+    /// Writes bytes, and orders every earlier write before the last byte. So a CQE or EQE becomes
+    /// visible only when it is whole.
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault>;
 }
 
 /// Memory of this process: a bus address is an address of the process.
 ///
-/// Accesses are made by a few instructions whose faults are expected: the process's SIGSEGV and
-/// SIGBUS handler asks [`recover`] first, and resumes where it says. A thread that works on the
-/// card must not block these two signals, and a handler that itself works on the card must be
-/// installed with SA_NODEFER.
+/// A few instructions make the accesses, and their faults are expected: the process's SIGSEGV and
+/// SIGBUS handler calls [`recover`] first, and resumes at the address that it returns. A thread
+/// that runs the device must not block these two signals. A handler that itself runs the device
+/// must be installed with SA_NODEFER.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessMemory {
     guarded: bool,
 }
 
 impl ProcessMemory {
-    /// Memory of this process, where a signal handler that asks [`recover`] is (`guarded`) or is
-    /// not installed. Without it, and on processors other than x86-64, every access is made by the
-    /// kernel: slower, and [`Memory::update`] is not atomic against this process's own threads.
+    /// Creates access to this process's memory. `guarded` says that a signal handler that calls
+    /// [`recover`] is installed. Without it, and on processors other than x86-64, the kernel makes
+    /// every access: slower, and [`Memory::update`] is not atomic against this process's own
+    /// threads.
     ///
     /// # Safety
-    /// The methods of the result are safe and access any address that they are given. So, as long as
-    /// it or a copy of it is used:
-    /// - The addresses come from the program whose memory this is: it has given them to a card, or
-    ///   passed them to a system call, so that they are read or written.
+    /// The methods of the result are safe and access any address that they are given. So, as long
+    /// as it or a copy of it is used:
+    /// - The addresses come from the program whose memory this is: it has given them to a device,
+    ///   or passed them to a system call, so that they are read or written.
     /// - No Rust reference covers bytes while they are written, and no exclusive one while they are
     ///   read.
-    /// - With `guarded`, handlers of SIGSEGV and SIGBUS that ask [`recover`] stay installed.
+    /// - With `guarded`, handlers of SIGSEGV and SIGBUS that call [`recover`] stay installed.
     pub unsafe fn new(guarded: bool) -> Self {
         Self { guarded: guarded && guard::AVAILABLE }
     }
 }
 
-/// Where to resume a thread that faulted at instruction `rip` while it accessed memory for a card;
-/// `None` if the instruction is not one of ours. Nothing else needs to change in the context.
-/// Async-signal-safe.
+/// Returns the address to resume at, for a thread that faulted at instruction `rip` while it
+/// accessed memory for a device. Returns `None` if the instruction is not one of the model's. No
+/// other part of the context needs a change. Async-signal-safe.
 pub fn recover(rip: u64) -> Option<u64> {
     guard::recover(rip)
 }
@@ -161,7 +162,7 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Refuses ranges that leave the lower half of the address space, which alone a process owns.
+/// Refuses ranges outside the lower half of the address space, the only half that a process owns.
 fn check(address: u64, length: usize) -> Result<(), Fault> {
     match address.checked_add(length as u64) {
         Some(end) if end < 1 << 63 => Ok(()),
@@ -175,8 +176,8 @@ mod tests {
 
     use super::*;
 
-    /// A handler as front ends install it: resumes our instructions, and leaves anything else to
-    /// the default action.
+    /// A handler as front ends install it: resumes after the model's instructions, and leaves other
+    /// faults to the default action.
     fn install() {
         static ONCE: Once = Once::new();
         extern "C" fn handler(
@@ -211,7 +212,7 @@ mod tests {
         });
     }
 
-    /// Two pages, of which the second answers nothing.
+    /// Two pages; no memory answers at the second.
     struct Hole(u64);
 
     impl Hole {
@@ -242,8 +243,8 @@ mod tests {
 
     fn both() -> [ProcessMemory; 2] {
         install();
-        // SAFETY: the handlers are installed. The tests name pages of `Hole`, which none refers to,
-        // and addresses that nothing answers.
+        // SAFETY: the handlers are installed. The tests name pages of `Hole`, which no reference
+        // covers, and addresses at which no memory answers.
         unsafe { [ProcessMemory::new(true), ProcessMemory::new(false)] }
     }
 

@@ -1,4 +1,4 @@
-//! No guarded instructions on this processor: the kernel makes every access.
+//! The fallback for processors without guarded instructions: the kernel makes every access.
 
 use super::Fault;
 

@@ -1,30 +1,30 @@
-//! What a CQ that compresses holds back.
+//! CQEs that a compressing CQ holds back.
 
 use mlx5_sys::cqe::FORMAT_SHIFT;
 
 use super::Pages;
 use crate::memory::{Fault, Memory};
 
-/// A CQE before it has its place: bytes 64 to 127 are the CQE of 64 bytes, those before it exist
-/// only where CQEs have 128.
+/// A CQE before it has its slot: bytes 64 to 127 are the CQE of 64 bytes. The bytes before exist
+/// only in CQEs of 128 bytes.
 pub(crate) type Entry = [u8; 128];
 
 /// Offset of the CQE of 64 bytes in an [`Entry`].
 pub(crate) const CQE: usize = 64;
 
-/// What a responder's mini CQE has of the packet (`device.h`, `MLX5_CQE_FORMAT_*`).
+/// The packet's field in a responder's mini-CQE (`device.h`, `MLX5_CQE_FORMAT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MiniFormat {
     /// The RSS hash.
     Hash,
     /// The checksum.
     Checksum,
-    /// The checksum, and the index of stride or WQE.
+    /// The checksum, and the index of the stride or WQE.
     ChecksumStride,
 }
 
 impl MiniFormat {
-    /// What the CQ context calls so; `None` for the value that is reserved.
+    /// Decodes the CQ context's value; `None` for the reserved one.
     pub fn from_context(value: u32) -> Option<Self> {
         match value {
             0 => Some(Self::Hash),
@@ -35,18 +35,19 @@ impl MiniFormat {
     }
 }
 
-/// How mini CQEs lie in the ring.
+/// The layout of mini-CQEs in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// A title says how many follow.
+    /// A title CQE gives the number of mini-CQEs that follow.
     Basic,
-    /// Each slot says how many are in it.
+    /// Each slot gives the number of mini-CQEs in it.
     Enhanced,
 }
 
 impl Layout {
-    /// Writes a CQE, or a slot of mini CQEs: the byte by which software sees that it is there last,
-    /// after all others. That is the last byte, and in the enhanced layout the one before it.
+    /// Writes a CQE or a slot of mini-CQEs. The byte by which software recognizes a written slot is
+    /// written after all others. That is the last byte, and in the enhanced layout the one before
+    /// it.
     pub(crate) fn store(
         self,
         pages: &Pages,
@@ -64,38 +65,38 @@ impl Layout {
     }
 }
 
-/// What a compressing CQ holds back.
+/// The CQEs that a compressing CQ holds back.
 #[derive(Clone, Debug)]
 pub struct Compression {
     format: MiniFormat,
     layout: Layout,
-    /// In the enhanced layout: the CQE before, which mini CQEs may be like.
+    /// Enhanced layout: the previous CQE, which mini-CQEs may resemble.
     pub(crate) before: Option<Entry>,
-    /// CQEs that are alike, the title first.
+    /// Similar CQEs, the title CQE first.
     pub(crate) held: Vec<Entry>,
-    /// Whether solicited arms wait for one of them.
+    /// Whether a CQ armed for solicited completions waits for one of them.
     pub(crate) urgent: bool,
 }
 
 impl Compression {
-    /// Holds nothing back yet.
+    /// Creates an empty state.
     pub fn new(format: MiniFormat, layout: Layout) -> Self {
         Self { format, layout, before: None, held: Vec::new(), urgent: false }
     }
 
-    /// How mini CQEs lie in the ring.
+    /// Returns the layout of mini-CQEs in the ring.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// In the enhanced layout: a CQE was written that the next may be like.
+    /// Enhanced layout: notes a written CQE, which the next one may resemble.
     pub(crate) fn wrote(&mut self, entry: &Entry) {
         if self.layout == Layout::Enhanced {
             self.before = is_compressible(entry).then_some(*entry);
         }
     }
 
-    /// Whether a CQE says nothing that would be lost beside those that are held back.
+    /// Returns whether a CQE can be compressed together with those held back, without loss.
     pub(crate) fn goes_with(&self, entry: &Entry, most: usize) -> bool {
         let (Some(title), Some(last)) = (self.held.first(), self.held.last()) else {
             return false;
@@ -103,7 +104,8 @@ impl Compression {
         self.held.len() < most && self.follows(entry, title, last)
     }
 
-    /// Whether a CQE can be a mini CQE that comes after `last`, with the rest as `title` has it.
+    /// Returns whether a CQE can become a mini-CQE after `last`, with all other fields as in
+    /// `title`.
     pub(crate) fn follows(&self, entry: &Entry, title: &Entry, last: &Entry) -> bool {
         let counter = |entry: &Entry| u16::from_be_bytes([entry[CQE + 60], entry[CQE + 61]]);
         let counts = is_requester(entry)
@@ -112,7 +114,8 @@ impl Compression {
         counts && self.common(entry) == self.common(title)
     }
 
-    /// A CQE without what mini CQEs say of each, and without the time, which is the title's.
+    /// Returns a CQE without the fields that mini-CQEs have, and without the time, which is the
+    /// title's.
     fn common(&self, entry: &Entry) -> [u8; 64] {
         let mut cqe = [0; 64];
         cqe.copy_from_slice(&entry[CQE..]);
@@ -149,12 +152,12 @@ impl Compression {
     }
 }
 
-/// Whether a CQE is of a send queue.
+/// Returns whether a CQE is of a send queue.
 fn is_requester(entry: &Entry) -> bool {
     entry[CQE + 63] >> 4 == 0
 }
 
-/// Whether it is a success (opcodes 0 to 4) without data in it.
+/// Returns whether it is a success (opcodes 0 to 4) without inline data.
 pub(crate) fn is_compressible(entry: &Entry) -> bool {
     entry[CQE + 63] >> 4 <= 4 && entry[CQE + 63] >> FORMAT_SHIFT & 3 == 0
 }

@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{Field, cqc};
 
 use super::{Compression, Pages};
 
-/// What a CQ is armed for.
+/// The condition that a CQ is armed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// The next completion.
@@ -13,19 +13,19 @@ pub enum Arm {
     Solicited,
 }
 
-/// Completions that an armed CQ has not told of yet.
+/// Completions that an armed CQ has not reported by an event yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold {
-    /// How many.
+    /// Their number.
     pub(crate) completions: u32,
-    /// When they are told of at the latest.
+    /// Latest time for the event.
     pub(crate) deadline: u64,
 }
 
 /// A completion queue.
 #[derive(Clone, Debug)]
 pub struct Cq {
-    /// User context that made it.
+    /// User context that created it.
     pub uid: u16,
     /// The CQ context as commands have set it.
     pub context: Box<[u8; cqc::SIZE]>,
@@ -39,46 +39,46 @@ pub struct Cq {
     pub producer: u32,
     /// Counter (24 bits) of the first CQE not yet taken: the doorbell record as last read.
     pub consumer: u32,
-    /// What it is armed for.
+    /// The condition it is armed for.
     pub armed: Option<Arm>,
-    /// Sequence number of the arm that gave the last event: arming again with it is a repetition.
+    /// Sequence number of the arm that fired the last event. Arming again with it is a repetition.
     pub fired: Option<u8>,
     /// The last arm: sequence number in bits 29:28, command in 24, consumer counter below.
     pub arm_word: u32,
-    /// Producer counter at the last event: completions before it have been told.
+    /// Producer counter at the last event: completions before it have been reported.
     pub notified: u32,
-    /// Counter behind the last solicited or failed completion.
+    /// Counter after the last solicited or failed completion.
     pub solicited: u32,
-    /// Whether it failed: nothing is written any more.
+    /// Whether it failed: no more CQEs are written.
     pub failed: bool,
-    /// Where CQEs are compressed: what is held back.
+    /// The CQEs held back, if the CQ compresses.
     pub compression: Option<Compression>,
-    /// Completions that moderation keeps from being told of yet.
+    /// Completions whose event moderation delays.
     pub untold: Option<Untold>,
 }
 
 impl Cq {
-    /// A field of the context.
+    /// Returns a field of the context.
     pub fn get(&self, field: Field) -> u32 {
         field.get(&self.context[..]) as u32
     }
 
-    /// Whether every CQE takes the place of the one before.
+    /// Returns whether every CQE overwrites the one before.
     pub fn is_collapsed(&self) -> bool {
         self.get(cqc::CC) == 1
     }
 
-    /// Laps of the ring, modulo 256: what byte 62 of a CQE says in the enhanced layout.
+    /// Returns the laps of the ring, modulo 256: byte 62 of a CQE in the enhanced layout.
     pub fn iteration(&self) -> u8 {
         (self.producer >> self.entries.ilog2()) as u8
     }
 
-    /// Address of the doorbell record.
+    /// Returns the address of the doorbell record.
     pub fn record(&self) -> u64 {
         cqc::DBR_ADDR.get(&self.context[..])
     }
 
-    /// The context with what moves by itself.
+    /// Returns the context with its current state.
     pub fn query(&self) -> [u8; cqc::SIZE] {
         let mut context = *self.context;
         cqc::STATUS.set(&mut context, if self.failed { 0x9 } else { 0 });

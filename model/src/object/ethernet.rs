@@ -1,4 +1,4 @@
-//! Queues of Ethernet, and what leads packets to and from them.
+//! Ethernet queues, and the objects that direct packets to and from them.
 
 use mlx5_sys::ifc::{Field, rqc, sqc, tirc, tisc};
 

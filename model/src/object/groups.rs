@@ -1,4 +1,4 @@
-//! Multicast groups: which queue pairs take what is sent to which group.
+//! Multicast groups: the queue pairs attached to each group.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Memory on the card itself (MEMIC), which software reaches through a window of the register BAR.
+//! Device memory (MEMIC), which software reaches through a window of the register BAR.
 
 use std::collections::BTreeMap;
 

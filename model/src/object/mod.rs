@@ -1,9 +1,9 @@
-//! Objects: what firmware commands make, each with its context, pages and translation.
+//! Objects: created by firmware commands, each with its context, pages and translation.
 //!
-//! [`Objects`] holds every table. An object is entered and removed by `command/` alone; the queues
-//! and the transport look it up by number each time, so a number that is gone is simply not found.
-//! Contexts are kept as the bytes a command gave, with fields read by their `mlx5_ifc.h` names;
-//! what moves by itself is kept beside them and put in when a context is queried.
+//! [`Objects`] holds every table. Only `command/` adds and removes objects. The queues and the
+//! transport look an object up by number each time, so a destroyed object is simply not found. A
+//! context is kept as the bytes of the command, with fields read by their `mlx5_ifc.h` names.
+//! Fields that the device changes are kept beside it and filled in when the context is queried.
 
 mod compression;
 mod counter;
@@ -49,34 +49,34 @@ pub use umem::{Hold, Umem};
 pub use crate::wire::Service;
 pub use crate::work::Klm;
 
-/// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
+/// An object that is only a number with an owner: UAR, PD, XRCD, transport domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// User context that made it; 0 is the driver itself.
+    /// User context that created it; 0 is the driver itself.
     pub uid: u16,
 }
 
-/// A place where a signature is kept while data passes.
+/// A PSV, which holds a signature while data passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Psv {
-    /// User context that made it.
+    /// User context that created it.
     pub uid: u16,
     /// Protection domain.
     pub pd: u32,
 }
 
-/// Every object of one card, by number.
+/// Every object of one device, by number.
 pub struct Objects {
-    /// Queue pairs by 24-bit number, and queues of Ethernet, each as half of one. Entered and taken
-    /// out by [`Objects::enter_qp`] and [`Objects::remove_qp`].
+    /// Queue pairs by 24-bit number, and Ethernet queues, each as half of one. Added and removed by
+    /// [`Objects::enter_qp`] and [`Objects::remove_qp`].
     pub qps: HashMap<u32, Qp>,
-    /// How many queue pairs use each object.
+    /// Number of queue pairs that use each object.
     users: HashMap<Used, u32>,
-    /// Where the search for the next free QP number starts.
+    /// Start of the search for the next free QP number.
     pub next_qpn: u32,
     /// Completion queues by 24-bit number.
     pub cqs: Table<Cq>,
-    /// Shared receive queues by 24-bit number, whatever they were made as.
+    /// Shared receive queues of all kinds by 24-bit number.
     pub srqs: Table<Srq>,
     /// Event queues by 8-bit number.
     pub eqs: Table<Eq>,
@@ -88,21 +88,21 @@ pub struct Objects {
     pub xrcds: Table<Owned>,
     /// Transport domains.
     pub transport_domains: Table<Owned>,
-    /// Counters of queues, by 8-bit number; 0 stands for none.
+    /// Counter sets of queues, by 8-bit number; 0 stands for none.
     pub counters: Table<Counters>,
-    /// Places for signatures.
+    /// PSVs.
     pub psvs: Table<Psv>,
     /// Transport interfaces, receive.
     pub tirs: Table<Tir>,
     /// Transport interfaces, send.
     pub tises: Table<Tis>,
-    /// Receive queues among which packets are spread.
+    /// Tables of receive queues for RSS (RQT).
     pub rqts: Table<Rqt>,
     /// Flow tables.
     pub steering: Steering,
     /// UAR pages.
     pub uars: Table<Owned>,
-    /// Memory that commands name.
+    /// Umems: memory that commands name by number.
     pub umems: Table<Umem>,
     /// User contexts, by the `uid` that commands carry.
     pub uctxs: Table<()>,
@@ -113,7 +113,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Enters a queue pair.
+    /// Adds a queue pair.
     pub fn enter_qp(&mut self, qp: Qp) {
         for used in qp.uses() {
             *self.users.entry(used).or_default() += 1;
@@ -122,7 +122,7 @@ impl Objects {
         self.qps.insert(qp.number, qp);
     }
 
-    /// Takes a queue pair out.
+    /// Removes a queue pair.
     pub fn remove_qp(&mut self, number: u32) -> Option<Qp> {
         let qp = self.qps.remove(&number)?;
         for used in qp.uses() {
@@ -136,19 +136,19 @@ impl Objects {
         Some(qp)
     }
 
-    /// Whether any queue pair uses an object. Takes the same time however many there are.
+    /// Returns whether any queue pair uses an object. The time does not depend on their number.
     pub fn is_used(&self, used: Used) -> bool {
         let counted = self.users.contains_key(&used);
         debug_assert_eq!(counted, self.qps.values().any(|qp| qp.uses().any(|one| one == used)));
         counted
     }
 
-    /// A queue pair that is one: no queue of Ethernet, and no target of dynamic connections.
+    /// Returns a real queue pair: not an Ethernet queue, and not a DCT.
     pub fn queue_pair(&self, number: u32) -> Option<&Qp> {
         self.qps.get(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
     }
 
-    /// The same, to be changed.
+    /// Returns a real queue pair for changes: not an Ethernet queue, and not a DCT.
     pub fn queue_pair_mut(&mut self, number: u32) -> Option<&mut Qp> {
         self.qps.get_mut(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
     }
@@ -156,8 +156,9 @@ impl Objects {
 
 impl Default for Objects {
     fn default() -> Self {
-        // Numbers start apart from zero and from each other, so that one taken for another is not
-        // found. Key 0x100 ends short receive lists, so no key may have index 1.
+        // Numbers of different kinds start apart from zero and from each other, so that one
+        // mistaken for another is not found. Key 0x100 ends short receive lists, so no key may have
+        // index 1.
         Self {
             qps: HashMap::new(),
             users: HashMap::new(),

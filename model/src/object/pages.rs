@@ -1,4 +1,4 @@
-//! A buffer as the card knows it: a list of pages and where in them it starts.
+//! A buffer as the device knows it: a list of pages and an offset in the first.
 
 use super::umem::Hold;
 use crate::memory::{Fault, Memory};

@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs take from.
+//! Shared receive queues.
 
 use mlx5_sys::ifc::{
     Field, rmpc, srqc, tag_matching_topology_context as topology, wq, xrc_srqc, xrqc,
@@ -6,20 +6,20 @@ use mlx5_sys::ifc::{
 
 use super::{Pages, TagList};
 
-/// Receive WQEs, in a linked list or a ring. In a list each names its successor, so that software may
-/// give them back in the order in which they complete; the first to be taken is always number 0. In
-/// a ring they have room for that name, too, which nobody reads.
+/// Receive WQEs, in a linked list or a ring. In a list each WQE names its successor, so that
+/// software may return WQEs in the order of completion; the first WQE taken is always number 0. In
+/// a ring this field exists but is not read.
 #[derive(Clone, Debug, Default)]
 pub struct SrqQueue {
-    /// The WQEs themselves.
+    /// The pages of the WQEs.
     pub pages: Pages,
-    /// WQEs that there are, a power of two, at most 65,536.
+    /// Number of WQEs, a power of two, at most 65,536.
     pub wqes: u32,
     /// Bytes from one WQE to the next.
     pub stride: u32,
     /// Whether it is a ring.
     pub cyclic: bool,
-    /// Index of the next WQE of a list to take, as the last one taken named it: not yet checked.
+    /// Index of the next WQE of a list, from the link in the last one taken: not yet checked.
     pub head: u16,
     /// Counter (not masked) of WQEs taken.
     pub taken: u16,
@@ -28,13 +28,13 @@ pub struct SrqQueue {
 }
 
 impl SrqQueue {
-    /// WQEs that are posted and not taken, as far as is known.
+    /// Returns the number of WQEs posted and not taken, by the doorbell record as last read.
     pub fn posted(&self) -> u16 {
         self.producer.wrapping_sub(self.taken)
     }
 
-    /// The place of the next WQE to take, and what its completion calls it: in a ring the counter,
-    /// in a list the place. `None` where a list leads out of the queue.
+    /// Returns the position of the next WQE and the index for its CQE: in a ring the counter, in a
+    /// list the position. `None` if the list leads out of the queue.
     pub fn next(&self) -> Option<(u16, u16)> {
         if self.cyclic {
             return Some(((u32::from(self.taken) & (self.wqes - 1)) as u16, self.taken));
@@ -43,54 +43,55 @@ impl SrqQueue {
     }
 }
 
-/// What a shared receive queue was made as. All kinds have one space of numbers, since software keeps
-/// them in one table.
+/// The context that a shared receive queue was created with. All kinds share one number space,
+/// since software keeps them in one table.
 #[derive(Clone, Debug)]
 pub enum SrqContext {
-    /// A receive memory pool: completions go where its queue pairs say.
+    /// A receive memory pool: completions go to the CQs of its queue pairs.
     Rmp(Box<[u8; rmpc::SIZE]>),
-    /// An XRC SRQ: completions go where it says itself.
+    /// An XRC SRQ: completions go to its own CQ.
     Xrc(Box<[u8; xrc_srqc::SIZE]>),
-    /// One that matches tags: completions go where it says itself.
+    /// An XRQ, with tag matching: completions go to its own CQ.
     Xrq(Box<[u8; xrqc::SIZE]>),
-    /// One as there were before receive memory pools: completions go where its queue pairs say.
+    /// An SRQ of older devices, without a memory pool: completions go to the CQs of its queue
+    /// pairs.
     Legacy(Box<[u8; srqc::SIZE]>),
 }
 
-/// What only an XRC SRQ has.
+/// The additional fields of an XRC SRQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Xrc {
     /// XRC domain.
     pub domain: u32,
     /// Completion queue of its receives.
     pub cq: u32,
-    /// What CQEs call it.
+    /// User index in CQEs.
     pub user_index: u32,
 }
 
 /// A shared receive queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
-    /// User context that made it.
+    /// User context that created it.
     pub uid: u16,
     /// The context as commands have set it.
     pub context: SrqContext,
-    /// Protection domain of the memory that its WQEs name.
+    /// Protection domain of the memory in its WQEs.
     pub pd: u32,
     /// Address of the doorbell record: one counter of four bytes.
     pub record: u64,
     /// The WQEs.
     pub queue: SrqQueue,
-    /// An event is due when fewer WQEs than this are posted; 0 where none is.
+    /// An event is raised when fewer WQEs than this are posted; 0 for no event.
     pub limit: u16,
-    /// Whether it failed: nothing is taken any more.
+    /// Whether it failed: no more WQEs are taken.
     pub failed: bool,
-    /// The tags that it matches, if it does.
+    /// Its tag list, with tag matching.
     pub tags: Option<Box<TagList>>,
 }
 
 impl Srq {
-    /// What it has as an XRC SRQ; `None` where it is none.
+    /// Returns the additional fields of an XRC SRQ; `None` for other kinds.
     pub fn xrc(&self) -> Option<Xrc> {
         let SrqContext::Xrc(context) = &self.context else { return None };
         let get = |field: Field| field.get(&context[..]) as u32;
@@ -101,7 +102,7 @@ impl Srq {
         })
     }
 
-    /// CQ and user index of its completions, where it has its own.
+    /// Returns the CQ and user index of its completions, if it has its own.
     pub fn completes(&self) -> Option<(u32, u32)> {
         let SrqContext::Xrq(context) = &self.context else {
             return self.xrc().map(|xrc| (xrc.cq, xrc.user_index));
@@ -110,7 +111,7 @@ impl Srq {
         Some((get(xrqc::CQN), get(xrqc::USER_INDEX)))
     }
 
-    /// The context of a queue that matches tags with what moves by itself; `None` where it is none.
+    /// Returns the context of an XRQ with its current state; `None` for other kinds.
     pub fn query_xrq(&self) -> Option<[u8; xrqc::SIZE]> {
         /// `mlx5_ifc.h`, `MLX5_XRQC_STATE_*`
         const GOOD: u64 = 0;
@@ -134,7 +135,7 @@ impl Srq {
         Some(context)
     }
 
-    /// The context of an XRC SRQ with what moves by itself; `None` where it is none.
+    /// Returns the context of an XRC SRQ with its current state; `None` for other kinds.
     pub fn query_xrc(&self) -> Option<[u8; xrc_srqc::SIZE]> {
         /// `mlx5_ifc.h`, `MLX5_XRC_SRQC_STATE_*`
         const GOOD: u64 = 0;
@@ -147,7 +148,7 @@ impl Srq {
         Some(context)
     }
 
-    /// The context of a receive memory pool with what moves by itself; `None` where it is none.
+    /// Returns the context of a receive memory pool with its current state; `None` for other kinds.
     pub fn query_rmp(&self) -> Option<[u8; rmpc::SIZE]> {
         /// `mlx5_ifc.h`, `MLX5_RMPC_STATE_*`
         const READY: u64 = 1;
@@ -162,7 +163,7 @@ impl Srq {
         Some(context)
     }
 
-    /// The context of a queue of old with what moves by itself; `None` where it is none.
+    /// Returns the context of an older device's SRQ with its current state; `None` for other kinds.
     pub fn query_legacy(&self) -> Option<[u8; srqc::SIZE]> {
         /// `mlx5_ifc.h`, `MLX5_SRQC_STATE_*`
         const GOOD: u64 = 0;

@@ -1,4 +1,4 @@
-//! Flow tables: which packets go where.
+//! Flow tables: the rules that direct packets to queues.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,43 @@ use mlx5_sys::ifc::fte_match_param;
 
 use super::Table;
 
-/// Bytes that a packet's headers are compared as.
+/// Bytes of a packet's headers for comparison.
 pub const MATCH: usize = fte_match_param::SIZE;
 
-/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): what a port receives, and what sniffers see of what is
-/// received and of what is sent.
+/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): received packets of the port, and the sniffers'
+/// copies of received and sent packets.
 pub const NIC_RX: u8 = 0;
-/// See [`NIC_RX`].
+/// Type of the sniffers' tables for received packets: see [`NIC_RX`].
 pub const SNIFFER_RX: u8 = 5;
-/// See [`NIC_RX`].
+/// Type of the sniffers' tables for sent packets: see [`NIC_RX`].
 pub const SNIFFER_TX: u8 = 6;
 
-/// Where a packet goes that an entry matches.
+/// The destination of packets that match an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// On to another table.
+    /// Another table.
     Table(u32),
-    /// To a TIR.
+    /// A TIR.
     Tir(u32),
 }
 
 /// An entry of a table.
 #[derive(Clone, Debug)]
 pub struct FlowEntry {
-    /// What the headers have to be, where the group's criteria have ones.
+    /// Header values to match, in the bits set in the group's criteria.
     pub value: Box<[u8; MATCH]>,
-    /// What CQEs call the flow.
+    /// The flow's tag in CQEs.
     pub tag: u32,
-    /// Where matching packets go; nowhere if they are dropped.
+    /// Destinations of matching packets; empty if they are dropped.
     pub destinations: Vec<Destination>,
 }
 
-/// Entries of a table that look at the same bits.
+/// Entries of a table that compare the same bits.
 #[derive(Clone, Debug)]
 pub struct FlowGroup {
     /// First index of its entries, and last.
     pub range: (u32, u32),
-    /// The bits that are looked at.
+    /// The bits to compare.
     pub criteria: Box<[u8; MATCH]>,
     /// Its entries, by index.
     pub entries: BTreeMap<u32, FlowEntry>,
@@ -51,15 +51,15 @@ pub struct FlowGroup {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct FlowTable {
-    /// User context that made it.
+    /// User context that created it.
     pub uid: u16,
     /// Its type (`mlx5_ifc.h`, `table_type`).
     pub kind: u8,
     /// Its level: packets go to greater levels only.
     pub level: u8,
-    /// Entries that it may have.
+    /// Maximum number of entries.
     pub size: u32,
-    /// The table where packets go that no entry matches.
+    /// The table for packets that match no entry.
     pub miss: Option<u32>,
     /// Groups by number.
     pub groups: BTreeMap<u32, FlowGroup>,
@@ -67,12 +67,12 @@ pub struct FlowTable {
     pub next_group: u32,
 }
 
-/// Every table of a card.
+/// Every table of a device.
 #[derive(Debug)]
 pub struct Steering {
     /// Tables by number.
     pub tables: Table<FlowTable>,
-    /// Where packets start, by type of table.
+    /// The first table for packets, by type of table.
     pub roots: BTreeMap<u8, u32>,
 }
 
@@ -83,8 +83,8 @@ impl Default for Steering {
 }
 
 impl Steering {
-    /// What becomes of a packet with these headers that starts at the root of a type: TIRs, and
-    /// what the flow is called. Of a table's entries, the first that matches counts.
+    /// Returns the TIRs and flow tags for a packet with these headers that starts at a type's root.
+    /// In each table the first matching entry counts.
     pub fn classify(&self, kind: u8, headers: &[u8; MATCH]) -> Vec<(u32, u32)> {
         let mut tirs = Vec::new();
         let mut ways: Vec<(u32, u32)> =
@@ -103,7 +103,7 @@ impl Steering {
                     for destination in &entry.destinations {
                         match destination {
                             Destination::Tir(tir) => tirs.push((*tir, tag)),
-                            // Levels rise, so this ends.
+                            // Levels only rise, so this loop ends.
                             Destination::Table(table) => ways.push((*table, tag)),
                         }
                     }
@@ -114,18 +114,18 @@ impl Steering {
         tirs
     }
 
-    /// Whether any entry leads to a TIR.
+    /// Returns whether any entry leads to a TIR.
     pub fn uses_tir(&self, tir: u32) -> bool {
         self.entries().any(|entry| entry.destinations.contains(&Destination::Tir(tir)))
     }
 
-    /// Whether packets reach a table by an entry, or as what follows a miss.
+    /// Returns whether packets reach a table, by an entry or after a miss.
     pub fn uses_table(&self, number: u32) -> bool {
         self.tables.iter().any(|(_, table)| table.miss == Some(number))
             || self.entries().any(|entry| entry.destinations.contains(&Destination::Table(number)))
     }
 
-    /// Whether there is no entry at all.
+    /// Returns whether there is no entry at all.
     pub fn is_empty(&self) -> bool {
         self.entries().next().is_none()
     }

@@ -1,38 +1,38 @@
-//! The list of tags of a shared receive queue that matches them.
+//! The tag list of a shared receive queue with tag matching.
 
 use crate::work::Data;
 
-/// A receive for a message with a tag.
+/// A receive for a tagged message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagEntry {
-    /// Its index, by which software knows it.
+    /// Its index, by which software identifies it.
     pub index: u16,
-    /// The tag, and the bits of it that are compared.
+    /// The tag to compare.
     pub tag: u64,
-    /// As above.
+    /// The bits of the tag that are compared.
     pub mask: u64,
-    /// Where the message goes.
+    /// Memory for the message.
     pub data: Vec<Data>,
-    /// Whether messages are compared with it: not before software knew of all messages that came
-    /// for no tag.
+    /// Whether messages are compared with it. Not before software has counted all unexpected
+    /// messages.
     active: bool,
 }
 
-/// Tags in the order in which they were appended, which is that in which they are compared.
+/// Tag entries, in the order in which they were appended and are compared.
 #[derive(Clone, Debug, Default)]
 pub struct TagList {
     entries: Vec<TagEntry>,
     most: usize,
-    /// Index of the next entry, as the last one appended said.
+    /// Index of the next entry, from the link in the last one appended.
     next: u16,
-    /// Messages that came for no tag, modulo 2^16: by software's count and by the card's.
+    /// Unexpected messages by software's count, modulo 2^16.
     pub software: u16,
-    /// As above.
+    /// Unexpected messages by the device's count, modulo 2^16.
     pub hardware: u16,
 }
 
 impl TagList {
-    /// An empty list of at most so many.
+    /// Creates an empty list of at most `most` entries.
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }

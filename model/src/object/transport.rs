@@ -1,4 +1,4 @@
-//! The place of a queue pair for what its transport keeps.
+//! The transport's state of a queue pair.
 
 use std::any::Any;
 use std::fmt::Debug;

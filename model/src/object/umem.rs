@@ -1,4 +1,4 @@
-//! Memory of a user, which commands name by number instead of listing its pages.
+//! User memory that commands name by number instead of listing its pages.
 
 use std::sync::Arc;
 

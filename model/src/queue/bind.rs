@@ -1,4 +1,4 @@
-//! Changing memory keys as UMRs ask: memory windows are bound and invalidated.
+//! Changes of memory keys by UMR: binding and invalidating memory windows.
 
 use mlx5_sys::ifc::mkc;
 

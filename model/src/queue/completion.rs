@@ -1,4 +1,4 @@
-//! Writing CQEs and the events that follow.
+//! Writing CQEs, and the events that follow.
 
 use mlx5_sys::ifc::qpc;
 

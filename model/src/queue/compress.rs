@@ -1,19 +1,19 @@
-//! Compressed CQEs: what comes together and is alike becomes one title and short mini CQEs.
+//! Compressed CQEs: consecutive similar CQEs become one title CQE and short mini-CQEs.
 //!
-//! A card holds CQEs of a compressing CQ back until one comes that is different, until there are as
-//! many as it puts into a block, or until a moment has passed. Here the moment is the end of what the
-//! card was entered for, so a list of requests that one doorbell told of becomes one block, and no
-//! CQE waits for a timer. A CQE that is alone is written as it is.
+//! A device holds CQEs of a compressing CQ back until a different CQE comes, until it has as many
+//! as it puts into a block, or until a short time has passed. In the model this time ends when the
+//! entry into the device ends. So all requests of one doorbell become one block, and no CQE waits
+//! for a timer. A single CQE is written as it is.
 //!
-//! In the basic layout, a block takes as many slots of the ring as it has mini CQEs: the title in the first, eight mini
-//! CQEs in the second, eight more in the ninth, the seventeenth and so on. The slots between them are
-//! not written.
+//! In the basic layout, a block takes as many slots of the ring as it has mini-CQEs: the title CQE
+//! in the first, eight mini-CQEs in the second, eight more in the ninth, the seventeenth and so on.
+//! The slots between them are not written.
 //!
-//! In the enhanced layout there are no titles: up to seven mini CQEs in one slot stand for so many CQEs
-//! that are like the one before, which is whole or stands for itself in such a slot. They take as many
-//! slots as they are, of which the card writes the first. Who owns a slot is said by its byte 62, in
-//! which the card counts the laps of the ring. (UCX, `ib_mlx5.inl`; Linux, mlx5e's
-//! `mlx5e_decompress_enhanced_cqe`.)
+//! In the enhanced layout there are no title CQEs. One slot holds up to seven mini-CQEs, each for a
+//! CQE that resembles the one before. That one is a whole CQE or itself a mini-CQE in such a slot.
+//! The mini-CQEs take as many slots as they represent CQEs, and the device writes only the first.
+//! Byte 62 of a slot tells its owner: the device counts the laps of the ring in it. (UCX,
+//! `ib_mlx5.inl`; Linux, mlx5e's `mlx5e_decompress_enhanced_cqe`.)
 
 use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
 use mlx5_sys::ifc::cqc;

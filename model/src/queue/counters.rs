@@ -1,4 +1,4 @@
-//! What is counted of queues, in the sets that they name.
+//! Counting of queues' errors and requests, in the counter sets that the queues name.
 
 use mlx5_sys::ifc::{Field, qpc, query_q_counter_out as counter};
 

@@ -1,4 +1,5 @@
-//! Completion queues at work: CQEs find their place and owner bit, arms fire, overruns fail.
+//! Completion queues at work: placing CQEs with their owner bit, firing armed CQs, failing on
+//! overrun.
 
 use mlx5_sys::ifc::cqc;
 

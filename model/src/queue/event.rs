@@ -1,4 +1,4 @@
-//! Event queues: EQEs, what makes them, and the interrupts that announce them.
+//! Event queues: EQEs, their causes, and the interrupts that announce them.
 
 use mlx5_sys::ifc::{cqc, eqc};
 

@@ -1,4 +1,4 @@
-//! Memory behind keys over other keys: lists of pieces, and strided patterns.
+//! Memory behind indirect keys: lists of entries (KLM, KSM) and strided patterns.
 
 use std::ops::Range;
 

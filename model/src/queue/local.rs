@@ -1,4 +1,5 @@
-//! What the card does by itself for a request: copies of memory, and counting a CQ's completions.
+//! WQEs that the device executes without a peer: DMA memcpy (MMO), and waiting for a CQ's
+//! completions.
 
 use super::{Data, Domain, Syndrome};
 use crate::card::Card;

@@ -1,8 +1,8 @@
-//! Moderation: fewer events than completions.
+//! CQ moderation: fewer events than completions.
 //!
-//! A CQ with a period and a count raises the event that it is armed for when so many completions have
-//! come, or when the period has passed since the first of them. With one of them zero there is no
-//! moderation: an event for a single completion that nothing follows would never come, or at once.
+//! An armed CQ with a period and a count raises its event after that many completions, or when the
+//! period has passed since the first of them. If either is zero there is no moderation: the event
+//! for a single completion that no other follows would never come, or would come at once.
 
 use mlx5_sys::ifc::cqc;
 

@@ -1,4 +1,4 @@
-//! Taking from shared receive queues, and what they tell of themselves.
+//! Shared receive queues: taking WQEs, and reporting events.
 
 use mlx5_sys::ifc::qpc;
 

@@ -1,4 +1,4 @@
-//! Matching of tags: what a message meets at a list of them, and changes of the list.
+//! Tag matching: matching messages against a tag list, and changing the list.
 
 use super::{
     Data, Domain, HEADER, Met, ReceiveWqe, Rendezvous, Syndrome, TagEvent, TagRequest, Tagged,

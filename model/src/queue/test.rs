@@ -1,4 +1,4 @@
-//! A queue pair and its CQ, for tests of what is written there.
+//! A queue pair and its CQ, for tests of written CQEs.
 
 use mlx5_sys::ifc::{cqc, create_cq_in, create_cq_out, create_qp_out};
 

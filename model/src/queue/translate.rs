@@ -1,4 +1,4 @@
-//! Memory through keys: every access is checked against the key, its PD, bounds and rights.
+//! Memory access through keys: every access is checked against the key, its PD, bounds and rights.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Numbers and runs of bytes in records: little-endian, without padding.
+//! Numbers and byte strings in records: little-endian, without padding.
 
 use std::borrow::Cow;
 

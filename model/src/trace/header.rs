@@ -1,4 +1,4 @@
-//! The beginning of a stream: whose it is, and what a fresh card has to be told.
+//! The header of a stream: its process and devices, and the initial state of a fresh device.
 
 use super::bytes::{Put, Take};
 use super::{BUILD, ReadError, VERSION};

@@ -1,4 +1,4 @@
-//! Memory whose accesses a tap sees, or answers.
+//! Memory whose accesses a tap records or answers.
 
 use std::sync::Arc;
 

@@ -1,23 +1,23 @@
-//! What software does and a card suffers in silence, as records name it.
+//! Software errors that a real device ignores silently, as records name them.
 
-/// What software did that a card would suffer in silence. Tests hold drivers to zeros.
+/// Counts of software errors that a real device ignores silently. Tests require zeros of drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Complaints {
     /// Doorbells for a queue that does not exist or does not use that UAR page.
     pub stray_doorbells: u64,
-    /// BlueFlame copies whose bytes are not those of the WQE in the ring.
+    /// BlueFlame copies that differ from the WQE in the ring.
     pub blueflame_mismatches: u64,
-    /// Stores that are no access any register knows: wrong length, alignment or place.
+    /// Stores that match no register: wrong length, alignment or place.
     pub unknown_stores: u64,
-    /// Doorbells that name another WQE than the one their doorbell record says is new.
+    /// Doorbells that name another WQE than the one that their doorbell record gives as new.
     pub wrong_doorbells: u64,
-    /// Doorbell records that claim more WQEs than the ring holds.
+    /// Doorbell records that give more WQEs than the ring holds.
     pub overfull_queues: u64,
     /// Accesses to queues, doorbell records and rings that no memory answered.
     pub unmapped_queues: u64,
 }
 
-/// Something that a card suffers in silence: the members of [`Complaints`].
+/// A software error that a real device ignores silently: one of the members of [`Complaints`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Mistake {
@@ -39,7 +39,7 @@ impl Mistake {
         Mistake::UnmappedQueue,
     ];
 
-    /// What happened between two counts.
+    /// Returns the differences between two counts.
     pub(crate) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
         let counts = |of: Complaints| {
             [
@@ -58,7 +58,7 @@ impl Mistake {
             .collect()
     }
 
-    /// What it is, in words.
+    /// Describes the error in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

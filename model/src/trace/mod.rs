@@ -1,17 +1,17 @@
-//! What a process does with its cards, as a stream of records: to be shown, and to be done again.
+//! Recordings: a process's use of its devices, as a stream of records to show or to replay.
 //!
-//! Everything that enters a card enters through a few methods (a *call*: a command, a store to a
-//! register, a packet, the passing of time), and what it reads meanwhile is memory and a clock. So a
-//! recording is a list of calls, each with what the card read, wrote and did in its course, in the
-//! one order that the engine's lock gives them. A [`Tap`] writes it, [`Reader`] reads it, and
-//! [`replay`](fn@crate::replay::replay) makes the same calls on a fresh card, whose memory and clock answer as they
-//! did then, and compares everything that leaves it.
+//! All input to a device comes through a few methods. Each use of one is a *call*: a command, a
+//! store to a register, a packet, the passing of time. During a call the device reads only memory
+//! and a clock. So a recording is a list of calls, each with what the device read, wrote and did in
+//! its course, in the one order given by the engine's lock. A [`Tap`] writes it, and a [`Reader`]
+//! reads it. [`replay`](fn@crate::replay::replay) makes the same calls on a fresh device, whose
+//! memory and clock answer from the recording, and compares the device's output.
 //!
 //! Without a tap each call costs one test of an empty option.
 //!
-//! A stream begins with a [`Header`], which has a checksum; records have none, so that a recording
-//! that was altered is told by what becomes of it when it is replayed. A process that is killed
-//! leaves a stream that ends early; whatever it holds until then can be read.
+//! A stream begins with a [`Header`], which has a checksum. Records have none, so an altered
+//! recording is detected only by its replay. If a process is killed, its stream ends early;
+//! everything before the end can be read.
 
 mod bytes;
 mod header;

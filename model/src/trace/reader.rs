@@ -1,4 +1,4 @@
-//! Reading streams. Any bytes are read up to the first that make no sense.
+//! Reading streams. Any bytes are accepted up to the first invalid ones.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -7,34 +7,34 @@ use super::header::FIXED;
 use super::record::{HEAD, LONGEST};
 use super::{BUILD, Call, Header, Observed, Record, VERSION};
 
-/// Why no more can be read.
+/// The reason why no more can be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The file or pipe.
+    /// Reading the file or pipe failed.
     #[error("the recording cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It does not begin as recordings do.
+    /// The stream does not start like a recording.
     #[error("this is no recording of the model: it begins with something else")]
     NoTrace,
-    /// Another version of the format.
+    /// The stream has another version of the format.
     #[error(
         "the recording has version {0} of the format, and this is {VERSION}: use the mlx5 command \
          of the build that wrote it, or record again"
     )]
     Version(u32),
-    /// The header's checksum, or what it says, is wrong.
+    /// The header's checksum or content is wrong.
     #[error("the recording's header is damaged: its checksum is wrong; record again")]
     Header,
-    /// It ends in the middle: its program was killed, or the file was cut.
+    /// The stream ends inside a record: its program was killed, or the file was cut.
     #[error(
         "the recording ends in the middle of record {0}: its program was killed, or it was cut"
     )]
     Cut(u64),
-    /// A record that is none.
+    /// A record is invalid.
     #[error("record {0} of the recording is damaged")]
     Damaged(u64),
-    /// It cannot be replayed.
+    /// The stream cannot be replayed.
     #[error(
         "the recording tells the story alone, without what the card read: record with `mlx5 trace \
          --record`, or with MLX5_MODEL_TRACE_DETAIL=replay"
@@ -47,30 +47,30 @@ pub enum ReadError {
 pub struct Reader<R> {
     from: R,
     header: Header,
-    /// Records that were read.
+    /// Number of records read.
     count: u64,
     content: Vec<u8>,
 }
 
-/// A call with all that happened in its course.
+/// A call with its course.
 #[derive(Clone, Debug)]
 pub struct Performed {
-    /// Which card of the process, from 0.
+    /// Index of the device in the process, from 0.
     pub card: u8,
-    /// When, in nanoseconds since the stream began.
+    /// Time, in nanoseconds since the stream began.
     pub time: u64,
     /// The number of its first record in the stream.
     pub record: u64,
-    /// What entered the card.
+    /// The input of the device.
     pub call: Call<'static>,
-    /// What happened.
+    /// The records of its course.
     pub course: Vec<Record<'static>>,
     /// The reply to a command.
     pub reply: Option<Vec<u8>>,
 }
 
 impl Performed {
-    /// What happened, in order: what entered the card before what it did about it.
+    /// Returns the events in order: the input of the device before its actions.
     pub fn events(self) -> impl Iterator<Item = Event> {
         let Performed { card, time, call, course, reply, .. } = self;
         let what = match (call, reply) {
@@ -93,7 +93,7 @@ impl<R: Read> Reader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// Any [`ReadError`] but [`ReadError::Damaged`].
+    /// Any [`ReadError`] except [`ReadError::Damaged`].
     pub fn new(mut from: R) -> Result<Reader<R>, ReadError> {
         let mut fixed = [0; FIXED];
         match from.read_exact(&mut fixed) {
@@ -112,17 +112,17 @@ impl<R: Read> Reader<R> {
         Err(ReadError::Cut(0))
     }
 
-    /// What the stream begins with.
+    /// Returns the header of the stream.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Whether it was written by a model of another build than this one.
+    /// Returns whether another build of the model wrote the stream.
     pub fn is_foreign(&self) -> bool {
         self.header.build != BUILD
     }
 
-    /// The next record; `None` at the end. An interrupted system call is tried again.
+    /// Returns the next record; `None` at the end. An interrupted system call is tried again.
     ///
     /// # Errors
     /// [`ReadError::Io`], [`ReadError::Cut`], [`ReadError::Damaged`].
@@ -144,11 +144,12 @@ impl<R: Read> Reader<R> {
         Record::read(head[0], &self.content).map(Some).ok_or(ReadError::Damaged(number))
     }
 
-    /// The next call with its course; `None` at the end.
+    /// Returns the next call with its course; `None` at the end.
     ///
     /// # Errors
-    /// As [`Reader::next_record`], and [`ReadError::Damaged`] where records do not follow each other
-    /// as they must.
+    /// - The errors of [`Reader::next_record`]: [`ReadError::Io`], [`ReadError::Cut`],
+    ///   [`ReadError::Damaged`].
+    /// - [`ReadError::Damaged`] also if the records are in an invalid order.
     pub fn next_call(&mut self) -> Result<Option<Performed>, ReadError> {
         let record = self.count;
         let (card, time, call) = match self.next_record()? {
@@ -179,30 +180,30 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The story: what entered the cards and what they did.
+    /// Returns the events: the input of the devices and their actions.
     pub fn events(self) -> Events<R> {
         Events { reader: self, waiting: VecDeque::new(), ended: false }
     }
 }
 
-/// Appends so many bytes, fewer only at the end of the stream; says whether all were there. What is
-/// announced and not there takes no memory.
+/// Appends `length` bytes, fewer only at the end of the stream. Returns whether all were there.
+/// Allocates only for bytes that exist, not for an announced length.
 fn fill(from: &mut impl Read, to: &mut Vec<u8>, length: usize) -> io::Result<bool> {
     Ok(from.take(length as u64).read_to_end(to)? == length)
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Which card of the process, from 0.
+    /// Index of the device in the process, from 0.
     pub card: u8,
-    /// When, in nanoseconds since the stream began.
+    /// Time, in nanoseconds since the stream began.
     pub time: u64,
-    /// What.
+    /// The event's content.
     pub what: What,
 }
 
-/// What happened.
+/// The content of an event.
 #[derive(Clone, Debug)]
 pub enum What {
     /// A command was executed.
@@ -212,14 +213,14 @@ pub enum What {
         /// Its reply.
         output: Vec<u8>,
     },
-    /// Something else entered the card.
+    /// Other input of the device.
     Entered(Call<'static>),
-    /// The card did something.
+    /// An action of the device.
     Observed(Observed<'static>),
 }
 
-/// The events of a stream, in order: what entered a card before what it did about it. An error is the
-/// last that comes.
+/// The events of a stream, in order: the input of a device before its actions. After an error no
+/// more events follow.
 #[derive(Debug)]
 pub struct Events<R> {
     reader: Reader<R>,
@@ -228,7 +229,7 @@ pub struct Events<R> {
 }
 
 impl<R: Read> Events<R> {
-    /// What the stream begins with.
+    /// Returns the header of the stream.
     pub fn header(&self) -> &Header {
         self.reader.header()
     }

@@ -1,4 +1,4 @@
-//! Records: what enters a card, what it reads meanwhile, and what it does.
+//! Records: the device's input, what it reads meanwhile, and its output.
 
 use std::borrow::Cow;
 
@@ -6,62 +6,61 @@ use super::bytes::{Put, Take};
 use super::mistake::Mistake;
 use crate::wire::Service;
 
-/// Bytes before a record's content: its kind, and how many follow.
+/// Bytes before a record's content: its kind, and the content's length.
 pub(super) const HEAD: usize = 5;
 /// Longest content of a record. The longest that is written is a command with a list of pages.
 pub(super) const LONGEST: usize = 1 << 28;
 /// Times are below this, in nanoseconds: 36 years.
 const END_OF_TIME: u64 = 1 << 60;
 
-/// One record of a stream. Bytes are borrowed while they are written, and owned when they are read.
+/// One record of a stream. Bytes are borrowed for writing, and owned after reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Something enters a card; what follows happens in its course, up to [`Record::End`] or
-    /// [`Record::Reply`].
+    /// A call starts. The records up to [`Record::End`] or [`Record::Reply`] are its course.
     Call {
-        /// Which card of the process, from 0.
+        /// Index of the device in the process, from 0.
         card: u8,
-        /// When, in nanoseconds since the stream began.
+        /// Time, in nanoseconds since the stream began.
         time: u64,
-        /// What.
+        /// The call.
         call: Call<'a>,
     },
-    /// A command is done: the end of its call.
+    /// The reply to a command: the end of its call.
     Reply(Cow<'a, [u8]>),
     /// The end of any other call.
     End,
-    /// The card read memory, or found that nothing answers.
+    /// The device read memory, or no memory answered.
     Read {
         /// Bus address.
         address: u64,
         /// Bytes asked for.
         length: u32,
-        /// What was there, or the address at which nothing answered.
+        /// The bytes read, or the address at which no memory answered.
         found: Result<Cow<'a, [u8]>, u64>,
     },
-    /// The card wrote memory.
+    /// The device wrote memory.
     Write {
         /// Bus address.
         address: u64,
-        /// The address at which nothing answered, if so.
+        /// The address at which no memory answered, if any.
         fault: Option<u64>,
-        /// What it wrote.
+        /// The bytes written.
         bytes: Cow<'a, [u8]>,
     },
-    /// The card replaced eight bytes in one access.
+    /// The device replaced eight bytes in one access.
     Update {
         /// Bus address.
         address: u64,
-        /// What was there and what is there now, or the address at which nothing answered.
+        /// The old and the new bytes, or the address at which no memory answered.
         values: Result<([u8; 8], [u8; 8]), u64>,
     },
-    /// The card looked at its clock: nanoseconds.
+    /// The device read its clock: nanoseconds.
     Time(u64),
-    /// The card did something.
+    /// An action of the device.
     Observed(Observed<'a>),
 }
 
-/// What enters a card.
+/// Input of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// A firmware command.
@@ -72,16 +71,16 @@ pub enum Call<'a> {
         uar: u32,
         /// Offset in the page.
         offset: u16,
-        /// What was stored.
+        /// The bytes stored.
         bytes: Cow<'a, [u8]>,
     },
     /// Every doorbell of a UAR page may have been rung: polled and manual mode.
     RingAll(u32),
     /// A packet arrived.
     Receive(Cow<'a, [u8]>),
-    /// Timers that are due fire.
+    /// Due timers fire.
     Expire,
-    /// Queues that have something to send put packets into the outbox.
+    /// Queues with packets to send put them into the outbox.
     Pump,
     /// Completions that waited for packets to leave are written.
     Settle,
@@ -91,39 +90,39 @@ pub enum Call<'a> {
     TakeFrame,
     /// The oldest interrupt is raised: [`Observed::Interrupt`].
     TakeInterrupt,
-    /// The card got a prefix of QP numbers.
+    /// The device got a prefix of QP numbers.
     Prefix(u16),
-    /// The card got memory of its own, which the bus reaches here.
+    /// The device got its own memory, at this bus address.
     Memic(u64),
-    /// The port's cable was plugged in, or pulled.
+    /// The port's cable was plugged in (`true`) or pulled.
     Port(bool),
-    /// The way of a service level through the fabric broke, or was mended.
+    /// The path of a service level through the fabric broke or was restored.
     ServiceLevel {
-        /// Which.
+        /// The service level.
         level: u8,
-        /// Whether it works.
+        /// Whether the path works.
         up: bool,
     },
-    /// The way to another process has no room, or has some again.
+    /// The connection to another process is full, or no longer.
     Congested {
-        /// Which way.
+        /// The connection.
         way: u32,
-        /// Whether there is no room.
+        /// Whether it is full.
         full: bool,
     },
-    /// Packets to or from a process that runs are still under way, or not any more.
+    /// Packets to or from a running process are still under way, or no longer.
     Slow {
         /// The prefix of its QP numbers.
         way: u16,
-        /// Whether they are.
+        /// Whether they are under way.
         slow: bool,
     },
 }
 
-/// What a card did.
+/// An action of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
-    /// It fetched a send WQE.
+    /// The device fetched a send WQE.
     SendWqe {
         /// Queue pair.
         qp: u32,
@@ -131,12 +130,12 @@ pub enum Observed<'a> {
         index: u16,
         /// The queue pair's transport.
         service: Service,
-        /// The WQE, in one piece. Of one whose control segment makes no sense, that segment.
+        /// The whole WQE. Only the control segment if that is invalid.
         bytes: Cow<'a, [u8]>,
     },
-    /// It took a receive WQE.
+    /// The device took a receive WQE.
     ReceiveWqe {
-        /// Queue pair that it is for.
+        /// Queue pair that uses it.
         qp: u32,
         /// The queue it came from.
         queue: Queue,
@@ -145,40 +144,41 @@ pub enum Observed<'a> {
         /// The scatter list, up to the end of the WQE's stride.
         bytes: Cow<'a, [u8]>,
     },
-    /// It wrote a CQE.
+    /// The device wrote a CQE.
     Cqe {
         /// The CQ.
         cq: u32,
-        /// How many were written before, modulo 2^24.
+        /// The number of CQEs written before, modulo 2^24.
         index: u32,
-        /// Whether it is one of a compressed block; its bytes are those that it would have whole.
+        /// Whether it is part of a compressed block. Its bytes are then those of the uncompressed
+        /// CQE.
         compressed: bool,
-        /// Its 64 bytes; where the CQ has CQEs of 128, those.
+        /// Its 64 bytes, or 128 if the CQ has CQEs of 128 bytes.
         bytes: Cow<'a, [u8]>,
     },
-    /// It wrote an EQE.
+    /// The device wrote an EQE.
     Eqe {
         /// The EQ.
         eq: u32,
-        /// How many were written before, modulo 2^24.
+        /// The number of EQEs written before, modulo 2^24.
         index: u32,
         /// Its 64 bytes.
         bytes: Cow<'a, [u8]>,
     },
     /// A packet left.
     Sent(Cow<'a, [u8]>),
-    /// It raised an MSI-X vector.
+    /// The device raised an MSI-X vector.
     Interrupt(u32),
-    /// Software did something that a card suffers in silence.
+    /// A software error that a real device ignores silently.
     Mistake {
-        /// What.
+        /// The kind of error.
         mistake: Mistake,
-        /// How often in the course of the call.
+        /// Its count in the course of the call.
         count: u64,
     },
 }
 
-/// Where a receive WQE came from.
+/// The queue of a receive WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The queue pair's own receive queue.
@@ -231,7 +231,8 @@ mod kind {
 }
 
 impl Record<'_> {
-    /// Appends the record to a stream. One that is too long for any reader is left out, and `false`.
+    /// Appends the record to a stream. Leaves out one that is too long for readers, and returns
+    /// `false`.
     pub(super) fn write(&self, stream: &mut Vec<u8>) -> bool {
         let start = stream.len();
         stream.extend([0; HEAD]);
@@ -290,7 +291,7 @@ impl Record<'_> {
         }
     }
 
-    /// Takes a record's content apart; `None` where it is none of its kind.
+    /// Decodes a record's content; `None` if it is invalid for its kind.
     pub(super) fn read(kind: u8, content: &[u8]) -> Option<Record<'static>> {
         let mut take = Take(content);
         let record = Self::take(kind, &mut take)?;
@@ -410,7 +411,7 @@ impl Call<'_> {
         })
     }
 
-    /// Whether it is made again and again whether or not there is something to do.
+    /// Returns whether the call is made repeatedly, even when it has nothing to do.
     pub(super) fn is_routine(&self) -> bool {
         matches!(self, Call::Expire | Call::Pump | Call::Settle | Call::Release)
     }

@@ -1,4 +1,4 @@
-//! What a card that is replayed sees, and what it is expected to do.
+//! The script of a replay: the device's recorded reads, and its expected output.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -6,74 +6,74 @@ use std::collections::VecDeque;
 use super::{Call, Observed, Performed, Record};
 use crate::memory::Fault;
 
-/// Differences that are kept; the others are counted.
+/// Differences to keep; further ones are only counted.
 const KEPT: usize = 16;
 
-/// What replaying a stream showed.
+/// The result of replaying a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Calls that were made.
+    /// Calls made.
     pub calls: u64,
-    /// Commands among them, whose replies were compared.
+    /// Commands among the calls, whose replies were compared.
     pub commands: u64,
-    /// CQEs that were compared.
+    /// CQEs compared.
     pub cqes: u64,
-    /// EQEs that were compared.
+    /// EQEs compared.
     pub eqes: u64,
-    /// Packets sent that were compared.
+    /// Sent packets compared.
     pub packets: u64,
-    /// Writes and changes of memory that were compared, with those of CQEs and EQEs.
+    /// Memory writes and updates compared, including those of CQEs and EQEs.
     pub writes: u64,
-    /// How many times the card did something else than it had.
+    /// Number of times that the replay differed from the recording.
     pub different: u64,
-    /// The first of those.
+    /// The first differences.
     pub differences: Vec<Difference>,
-    /// The first that concerns a CQE.
+    /// The first difference in a CQE.
     pub completion: Option<Difference>,
-    /// Whether the stream ends in the middle: what was there was replayed.
+    /// Whether the stream ends early: everything before the end was replayed.
     pub cut: bool,
 }
 
 impl Verdict {
-    /// Whether the card did what it had, all of it.
+    /// Returns whether the replay did exactly what was recorded.
     pub fn is_equal(&self) -> bool {
         self.different == 0
     }
 }
 
-/// The card did something else than it had.
+/// A difference between replay and recording.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Which card of the process.
+    /// Index of the device in the process.
     pub card: u8,
-    /// When the call was, in nanoseconds since the stream began.
+    /// Time of the call, in nanoseconds since the stream began.
     pub time: u64,
     /// The number of the call's first record in the stream.
     pub record: u64,
-    /// In the course of which call.
+    /// The call.
     pub call: Call<'static>,
-    /// What it had done; nothing if it did not do anything of the kind.
+    /// The recorded action; `None` if the recording has none of the kind.
     pub recorded: Option<Record<'static>>,
-    /// What it did now; nothing if it did not do that.
+    /// The replayed action; `None` if the replay did not do it.
     pub replayed: Option<Record<'static>>,
 }
 
-/// What a card that is replayed is to see and do in the course of a call.
+/// The recorded reads and the expected actions of a replayed device in a call.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// Memory that it read, in order.
+    /// Memory reads, in order.
     reads: VecDeque<Record<'static>>,
     times: VecDeque<u64>,
-    /// What it wrote and did, in order.
+    /// Writes and actions, in order.
     expected: VecDeque<Record<'static>>,
     now: u64,
-    /// The call that is made.
+    /// The current call.
     place: Option<(u8, u64, u64, Call<'static>)>,
     verdict: Verdict,
 }
 
 impl Script {
-    /// Takes what the calls made so far have shown.
+    /// Takes the result of the calls made so far.
     pub(crate) fn take_verdict(&mut self) -> Verdict {
         std::mem::take(&mut self.verdict)
     }

@@ -1,4 +1,4 @@
-//! Where a stream goes: a file, or a socket that somebody listens on.
+//! The output of a stream: a file, or a listening socket.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,4 +1,4 @@
-//! What cards report to, and what their memory and clock ask, while they are recorded or replayed.
+//! Taps: they record what devices, their memory and their clock do, or answer from a recording.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Recordings of two cards in memory: replayed, damaged, and told apart.
+//! Tests of recordings of two devices in memory: replayed, damaged, and distinguished.
 
 use std::sync::{Arc, Mutex};
 

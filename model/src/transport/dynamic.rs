@@ -1,10 +1,10 @@
-//! Targets of dynamic connections: who is let in, and the responder each initiator gets.
+//! DCTs, the targets of dynamic connections: admission, and a responder for each initiator.
 //!
-//! A target has no packet sequence of its own. An initiator opens a connection, which must show the
-//! target's key; from then on a responder like that of a reliable connection serves it, until the
-//! initiator gives the connection up or opens another one. A request that is refused ends its
-//! connection, not the target. A wrong key opens nothing and ends nothing. Connections whose
-//! initiators were not heard of for [`EXPIRY`] end when others connect.
+//! A target has no packet sequence of its own. An initiator opens a connection, which must carry
+//! the target's key. From then on a responder like that of a reliable connection serves it, until
+//! the initiator closes the connection or opens another one. A refused request ends its connection,
+//! not the target. A wrong key opens nothing and ends nothing. A connection whose initiator has
+//! sent nothing for [`EXPIRY`] ends when another initiator connects.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,25 +17,25 @@ use crate::object::{Drain, State, Target};
 use crate::queue::TargetEvent;
 use crate::wire::{DcEth, Header, Opcode, Route};
 
-/// Connections that a target has at most.
+/// Most connections of a target.
 const CONNECTIONS: usize = 1 << 16;
-/// Nanoseconds after its last packet until a connection's initiator counts as gone: many times what
-/// an initiator that has nothing to send stays connected ([`rc::IDLE`]).
+/// Nanoseconds after its last packet until a connection's initiator counts as gone: many times the
+/// time that an idle initiator stays connected ([`rc::IDLE`]).
 const EXPIRY: u64 = 30 * rc::IDLE;
-/// Nanoseconds between searches for such connections: each looks at all of them.
+/// Nanoseconds between searches for such connections. A search visits every connection.
 const SWEEP: u64 = rc::IDLE;
 
-/// An initiator as its target knows it.
+/// An initiator's identity at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Peer {
-    /// Where its port is: the LID, or on Ethernet the GID.
+    /// Address of its port: the LID, or on Ethernet the GID.
     port: [u8; 16],
     /// Number of its queue pair.
     number: u32,
 }
 
 impl Peer {
-    /// The queue pair of this number from which packets come by this way.
+    /// Returns the identity of the queue pair of this number whose packets come by this route.
     fn of(route: &Route, number: u32) -> Self {
         let port = match route {
             Route::InfiniBand { source, .. } => u128::from(*source).to_be_bytes(),
@@ -45,32 +45,32 @@ impl Peer {
     }
 }
 
-/// A connection that an initiator has opened.
+/// A connection opened by an initiator.
 #[derive(Debug)]
 struct Connection {
-    /// What the initiator calls it.
+    /// The initiator's number for it.
     pub(super) id: u32,
     /// Its responder.
     rc: Rc,
-    /// Whether it is among those that have something to send.
+    /// Whether it is in the list of connections with packets to send.
     listed: bool,
-    /// When its initiator's last packet came, by the card's clock.
+    /// Time of its initiator's last packet, by the device's clock.
     used: u64,
 }
 
-/// Connections of a target.
+/// The connections of a target.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// By initiator, which has one at most.
+    /// Connections by initiator; each has one at most.
     open: HashMap<Peer, Connection>,
-    /// Those that have something to send.
+    /// Connections with packets to send.
     ready: VecDeque<Peer>,
-    /// When connections whose initiators are gone were last looked for.
+    /// Time of the last search for connections whose initiators are gone.
     swept: u64,
 }
 
 impl Card {
-    /// A packet for a target.
+    /// Handles a packet for a target.
     pub(super) fn receive_for_target(&mut self, number: u32, header: &Header, payload: &[u8]) {
         let Some(dynamic) = header.dynamic else { return };
         if header.opcode.is_response() {
@@ -93,7 +93,7 @@ impl Card {
                 (Opcode::Disconnect, true) => connections.close(card, &peer),
                 (_, true) => {}
                 (Opcode::Connect, false) => connections.open(card, target, &own, header, peer),
-                // Whatever it belongs to has gone.
+                // The connection that it belongs to is gone.
                 (_, false) => return,
             }
             let Some(open) = connections.open.get_mut(&peer) else { return };
@@ -103,7 +103,8 @@ impl Card {
         });
     }
 
-    /// Sends what a target owes, some packets of each connection. Says whether there may be more.
+    /// Sends a target's replies, some packets of each connection. Returns whether there may be
+    /// more.
     pub(super) fn pump_target(&mut self, number: u32) -> bool {
         let more = self.target(number, |card, _, connections, _| {
             let mut more = false;
@@ -128,7 +129,7 @@ impl Card {
         more.unwrap_or(false)
     }
 
-    /// No connection is let in any more; what has begun may end.
+    /// Stops accepting connections to a target. Open ones may end.
     pub fn drain_target(&mut self, number: u32) {
         self.target(number, |_, target, _, _| {
             if target.drain == Drain::Active {
@@ -137,7 +138,7 @@ impl Card {
         });
     }
 
-    /// Works on a target with the rest of the card at hand.
+    /// Calls `work` with a target and the rest of the device.
     fn target<R>(
         &mut self,
         number: u32,
@@ -161,7 +162,7 @@ impl Card {
         Some(result)
     }
 
-    /// A target is about to go.
+    /// Ends all connections of a target that is about to be destroyed.
     pub fn abandon_target(&mut self, number: u32) {
         self.target(number, |card, _, connections, _| {
             let mut peers: Vec<Peer> = connections.open.keys().copied().collect();
@@ -173,13 +174,14 @@ impl Card {
 }
 
 impl Connections {
-    /// What their initiators call them.
+    /// Returns the initiators' numbers for their connections.
     #[cfg(test)]
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.open.values().map(|open| open.id)
     }
 
-    /// Lets an initiator in, which ends another connection of its, or tells it that its key is wrong.
+    /// Opens a connection, ending the initiator's earlier one, or tells the initiator that its key
+    /// is wrong.
     fn open(
         &mut self,
         card: &mut Card,
@@ -217,7 +219,7 @@ impl Connections {
         self.open.insert(peer, open);
     }
 
-    /// Ends connections whose initiators are gone.
+    /// Closes connections whose initiators are gone.
     fn sweep(&mut self, card: &mut Card) {
         let now = card.clock.now();
         if now < self.swept.saturating_add(SWEEP) {
@@ -231,7 +233,7 @@ impl Connections {
         peers.iter().for_each(|peer| self.close(card, peer));
     }
 
-    /// Ends a connection. What it has taken a receive for and not brought to its end is reported.
+    /// Closes a connection. Reports each receive that it has taken and not completed.
     fn close(&mut self, card: &mut Card, peer: &Peer) {
         if let Some(mut open) = self.open.remove(peer) {
             open.rc.close(card);
@@ -239,7 +241,7 @@ impl Connections {
         }
     }
 
-    /// Enters a connection among those that have something to send, if it has.
+    /// Adds a connection to the list if it has packets to send.
     fn list(&mut self, peer: Peer) {
         let Some(open) = self.open.get_mut(&peer) else { return };
         if open.rc.queued && !open.listed {

@@ -1,4 +1,4 @@
-//! What a send queue does without a peer: copies, and keeping step with other queues.
+//! Send WQEs without a peer: copies, and synchronization with other queues.
 
 use mlx5_sys::ifc::qpc;
 

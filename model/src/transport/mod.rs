@@ -1,11 +1,11 @@
 //! The InfiniBand transport services.
 //!
-//! Everything here is driven from outside: [`Card::send_ready`] after a doorbell or a change of
-//! state, [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of them sends:
-//! they say which queue pairs have something to send, and [`Card::pump`] fills [`Card::outbox`]
-//! with as much as whoever carries the packets wants to take at a time. Completions wait until
-//! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
-//! before. The order is always pump, carry the outbox away, settle, until nothing is left.
+//! The caller drives everything here: [`Card::send_ready`] after a doorbell or a state change,
+//! [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of these sends packets.
+//! They only determine which queue pairs have packets to send; [`Card::pump`] then fills
+//! [`Card::outbox`] up to the caller's limit. Completions wait until [`Card::settle`]: a program
+//! that sees one may exit, so the acknowledge must have been carried away before. The order is
+//! always pump, carry the outbox away, settle, until nothing is left.
 
 mod dynamic;
 pub mod ethernet;
@@ -37,14 +37,15 @@ use ethernet::Ethernet;
 use rc::Rc;
 use unreliable::Unreliable;
 
-/// Packets put into the outbox before it has to be carried away.
+/// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
-/// Turns that queue pairs take in one call of [`Card::pump`]: WQEs that send nothing fill no outbox.
+/// Turns of queue pairs in one call of [`Card::pump`]: WQEs that send no packet do not fill the
+/// outbox.
 const TURNS: usize = 1024;
 
 impl Card {
-    /// A send queue may have work: it is fetched and executed as far as window and fences allow
-    /// when the card is pumped next. On a queue pair in Error it is flushed.
+    /// Marks a send queue as having work. The next pump fetches and executes it as far as window
+    /// and fences allow. If the queue pair is in Error, its send queue is flushed.
     pub fn send_ready(&mut self, qp: u32) {
         match self.objects.qps.get(&qp).map(|qp| (qp.service, qp.state)) {
             Some((service, State::Rts)) if service.is_reliable() => {
@@ -64,8 +65,8 @@ impl Card {
         }
     }
 
-    /// A packet has arrived at the port. What is damaged, not for this card, or not from the peer
-    /// of the queue pair it names is dropped.
+    /// Handles a packet that has arrived at the port. A packet that is damaged, not for this
+    /// device, or not from the peer of the named queue pair is dropped.
     pub fn receive(&mut self, frame: &Frame) {
         self.enter(|| Call::Receive((&frame.0).into()), |card| card.arrived(frame), |()| false);
     }
@@ -99,7 +100,7 @@ impl Card {
         }
         self.count_received(frame);
         let Some(qp) = self.objects.qps.get(&header.destination) else { return };
-        // A send queue that stopped on an error leaves the receive queue going.
+        // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
         if qp.service != header.service || !receives {
             return;
@@ -116,7 +117,7 @@ impl Card {
                     state.receive(card, &header, payload, &frame.0);
                 });
             }
-            // No packet of the transport is for it.
+            // The transport has no packets for it.
             Service::Ethernet => {}
         }
     }
@@ -132,18 +133,18 @@ impl Card {
         }
     }
 
-    /// Whether a GID is one of the port's; an empty entry of the table is none.
+    /// Returns whether a GID is one of the port's. An empty entry of the table is none.
     fn has_gid(&self, gid: &[u8; 16]) -> bool {
         *gid != [0; 16] && self.identity.gids.contains(gid)
     }
 
-    /// Fires timers that are due: some, where there are many. Whoever runs the card calls again
-    /// until none is.
+    /// Fires due timers, only some of them if there are many. The caller repeats the call until
+    /// none is due.
     pub fn expire(&mut self) {
         self.enter(|| Call::Expire, Self::fire, |()| false);
     }
 
-    /// Prefixes of the peers whose answers are due now, for as many timers as the next
+    /// Returns the prefixes of the peers whose answers are due, for as many timers as the next
     /// [`Card::expire`] fires.
     pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
         let late = self.port.next_due(now).filter_map(|qp| {
@@ -179,14 +180,14 @@ impl Card {
         }
     }
 
-    /// When the next timer is due, in nanoseconds of the card's clock.
+    /// Returns the time of the next timer, in nanoseconds of the device's clock.
     pub fn deadline(&self) -> Option<u64> {
         self.port.deadline().into_iter().chain(self.moderation_deadline()).min()
     }
 
-    /// A queue pair changed state by command, or a command changed its context. To Error:
-    /// everything posted is flushed. To Reset: transport state is forgotten. To Rtr, Rts: PSNs,
-    /// timers and limits are taken from the context.
+    /// Handles a queue pair's state change by command, or a command's change of its context. To
+    /// Error: everything posted is flushed. To Reset: transport state is dropped. To Rtr, Rts:
+    /// PSNs, timers and limits are taken from the context.
     pub fn state_changed(&mut self, qp: u32) {
         let Some(object) = self.objects.qps.get(&qp) else { return };
         let (service, state) = (object.service, object.state);
@@ -227,9 +228,8 @@ impl Card {
         }
     }
 
-    /// Moves a queue pair to Error because of something that happened on it, and flushes it.
-    /// Requests that fail report their cause in their own completion; events that go with other
-    /// causes are for whoever calls.
+    /// Moves a queue pair to Error after an error on it, and flushes it. Failed requests report
+    /// their cause in their own completion. For other causes, the caller reports the event.
     pub fn fail(&mut self, qp: u32) {
         let Some(object) = self.objects.qps.get(&qp) else { return };
         let parameters = Parameters::of(object, &self.identity);
@@ -246,7 +246,7 @@ impl Card {
         };
     }
 
-    /// Flushes what was posted to a queue pair that is already in Error.
+    /// Flushes the posted WQEs of a queue pair that is already in Error.
     fn flush(&mut self, qp: u32) {
         match self.objects.qps.get(&qp).map(|qp| qp.service) {
             Some(Service::Rc | Service::Xrc | Service::Dc) => {
@@ -260,8 +260,7 @@ impl Card {
         };
     }
 
-    /// Flushes what was posted to the receive queue of a queue pair in Error since. Says whether
-    /// there was anything.
+    /// Flushes receives posted since a queue pair went to Error. Returns whether there were any.
     fn flush_posted(&mut self, qp: u32) -> bool {
         let object = self.objects.qps.get(&qp).filter(|qp| qp.state == State::Error);
         let Some(object) = object.filter(|qp| qp.rq.wqes > 0) else {
@@ -278,7 +277,7 @@ impl Card {
         self.port.held_len() != before
     }
 
-    /// A queue pair went to Error: what is posted to its receive queue later is looked for.
+    /// Starts polling for receives that are posted to a queue pair after it went to Error.
     fn watch(&mut self, qp: u32) {
         if self.objects.qps.get(&qp).is_some_and(|qp| qp.rq.wqes > 0) {
             let now = self.clock.now();
@@ -286,8 +285,8 @@ impl Card {
         }
     }
 
-    /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
-    /// whether there was anything; whoever runs the card carries the outbox away and calls again.
+    /// Fills the outbox, to a limit, from the queue pairs with packets to send. Returns whether
+    /// there was any work; then the caller takes the outbox away and calls again.
     pub fn pump(&mut self) -> bool {
         self.enter(|| Call::Pump, Self::fill_outbox, |any| !any)
     }
@@ -335,7 +334,7 @@ impl Card {
         any
     }
 
-    /// Writes the completions and events held back until the packets before them have left. Says
+    /// Writes the completions and events held back until the packets before them have left. Returns
     /// whether there were any.
     pub fn settle(&mut self) -> bool {
         self.enter(|| Call::Settle, Self::report_held, |any| !any)
@@ -353,14 +352,14 @@ impl Card {
         any
     }
 
-    /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. An overrun
-    /// puts the CQ and its queue pairs in error, with an async event, as a card does.
+    /// Writes the CQE of a completion to the queue's CQ, and the event that the CQ is armed for. On
+    /// an overrun, the CQ and its queue pairs fail with an async event, as on a real device.
     pub fn complete(&mut self, completion: &Completion<'_>) {
         self.write_completion(completion);
         self.follow_up();
     }
 
-    /// Writes all CQEs that are held back. Returns whether there was one: events may follow.
+    /// Writes all CQEs that are held back. Returns whether there were any: events may follow.
     pub fn release_cqes(&mut self) -> bool {
         self.enter(
             || Call::Release,
@@ -373,8 +372,8 @@ impl Card {
         )
     }
 
-    /// Does what the CQEs written since the last call mean for queue pairs: those that wait for a
-    /// completion go on, those of a CQ that failed fail.
+    /// Applies the CQEs written since the last call to queue pairs: those that wait for a
+    /// completion continue, and those of a failed CQ fail.
     pub(crate) fn follow_up(&mut self) {
         while let Some(aftermath) = self.port.next_aftermath() {
             match aftermath {
@@ -403,10 +402,10 @@ impl Card {
         }
     }
 
-    /// A store reached a register: `offset` bytes into UAR page `uar`, in the order the bus saw
-    /// them. A BlueFlame copy arrives as one store of its full length or as several; the first
-    /// eight bytes at a BlueFlame register's half are the doorbell. Eight bytes may arrive as two
-    /// stores of four, the upper ones first.
+    /// Executes a store to a register, `offset` bytes into UAR page `uar`, in the order the bus saw
+    /// the stores. A BlueFlame copy arrives as one store of its full length or as several. The
+    /// first eight bytes at either half of a BlueFlame register are the doorbell. Eight bytes may
+    /// arrive as two stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
         self.enter(
             // Pages have 4 KiB.
@@ -421,9 +420,9 @@ impl Card {
         );
     }
 
-    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung,
-    /// and at the arm words of its CQs: for front ends that see that something was stored, but not
-    /// each store.
+    /// Checks every queue pair whose doorbells are on UAR page `uar`, as if each had been rung, and
+    /// the arm words of its CQs. For front ends that notice that a store happened, but not each
+    /// store.
     pub fn ring_all(&mut self, uar: u32) {
         self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
     }
@@ -438,7 +437,7 @@ impl Card {
         self.look_at_arms(uar);
     }
 
-    /// Works on the transport state of a queue of Ethernet with the rest of the card at hand.
+    /// Calls `work` with the transport state of an Ethernet queue and the rest of the device.
     fn raw<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Ethernet) -> R) -> Option<R> {
         let mut state =
             std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.ethernet);
@@ -449,8 +448,8 @@ impl Card {
         Some(result)
     }
 
-    /// Works on the transport state of a queue pair of an unreliable service with the rest of the
-    /// card at hand.
+    /// Calls `work` with the transport state of an unreliable queue pair and the rest of the
+    /// device.
     fn unreliable<R>(
         &mut self,
         qp: u32,
@@ -465,12 +464,11 @@ impl Card {
         Some(result)
     }
 
-    /// Works on the transport state of a reliable connection with the rest of the card at hand.
+    /// Calls `work` with the transport state of a reliable connection and the rest of the device.
     fn connection<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Rc) -> R) -> Option<R> {
         let mut rc = std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.rc);
         let result = work(self, &mut rc);
-        // A timer that is set too early finds nothing to do; moving it with every packet would
-        // cost more.
+        // A timer that fires too early finds no work. Moving it with every packet would cost more.
         if let Some(wanted) = rc.deadline() {
             if rc.timer.is_none_or(|set| wanted < set) {
                 self.port.set_timer(qp, wanted);
@@ -484,17 +482,18 @@ impl Card {
     }
 }
 
-/// Whether two partition keys are of one partition, with a full member among them.
+/// Returns whether two partition keys are of one partition, and at least one is a full member's.
 fn partition_matches(one: u16, other: u16) -> bool {
     (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
 }
 
-/// Partition keys of an InfiniBand port, from the start of its table on: the default partition's, and
-/// those of one that it is a full member of and of one whose limited members do not hear each other.
+/// Partition keys at the start of an InfiniBand port's table: the default partition's, that of a
+/// full membership, and that of a limited membership, whose limited members do not reach each
+/// other.
 const PARTITIONS: [u16; 3] = [0xffff, 0x8001, 0x0002];
 
-/// The partition key at an index of the port's table, if there is one. On Ethernet there is the default
-/// partition alone.
+/// Returns the partition key at an index of the port's table, if there is one. Ethernet has only
+/// the default partition.
 pub fn p_key(link: Link, index: u32) -> Option<u16> {
     let known = match link {
         Link::InfiniBand => &PARTITIONS[..],

@@ -1,4 +1,4 @@
-//! What the transport takes from a queue pair's context.
+//! Fields of a queue pair's context that the transport uses.
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 

@@ -1,4 +1,4 @@
-//! What the transport keeps of a queue pair.
+//! The transport's state of a queue pair.
 
 use std::any::Any;
 

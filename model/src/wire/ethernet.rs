@@ -1,7 +1,7 @@
-//! Frames of Ethernet that are no packets of the transport: where their headers lie, and checksums.
+//! Ethernet frames that are not packets of the transport: positions of their headers, and
+//! checksums.
 //!
-//! What is read here may have been made by anybody: nothing is indexed that was not seen to be
-//! there.
+//! Any sender may have built these frames. So the code indexes only after a length check.
 
 use super::{Frame, Link};
 

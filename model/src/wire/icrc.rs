@@ -1,8 +1,8 @@
 //! The invariant CRC at the end of every packet.
 //!
-//! A CRC-32 over everything from the first header on, with the fields that may change on the way
-//! read as ones (IBA 1.3, 7.8.1; annex A17 for RoCEv2): the virtual lane of a local packet, the
-//! whole LRH of a packet with a GRH (on Ethernet eight bytes of ones stand for it), traffic class,
+//! It is a CRC-32 over everything from the first header on. The fields that may change on the way
+//! are read as ones (IBA 1.3, 7.8.1; annex A17 for RoCEv2): the virtual lane of a local packet, the
+//! whole LRH of a packet with a GRH (on Ethernet eight bytes of ones replace it), traffic class,
 //! flow label, hop limit, IP and UDP checksums, and the BTH's byte 4.
 
 use crc32fast::Hasher;

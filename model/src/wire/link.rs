@@ -1,4 +1,4 @@
-//! What a port is attached to.
+//! The kind of link that a port is attached to.
 
 /// What the port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! A wire that misbehaves on purpose, always in the same way for the same seed.
+//! A wire that injects faults, always the same ones for the same seed.
 
 use std::collections::VecDeque;
 

@@ -1,10 +1,14 @@
-//! Packets and what carries them.
+//! Packets and their transfer.
 //!
-//! [`opcode`] names the packets of the transport and says which headers each has, [`route`] is how
-//! a packet is addressed on its link, [`packet`] encodes and decodes all headers together, [`icrc`]
-//! guards them, [`ethernet`] is what is not of the transport; a [`Frame`] is one packet as it is on the wire. The engine carries frames between
-//! the cards of one process, and over local sockets to other processes. [`lossy`] is a wire that
-//! loses, repeats, reorders and corrupts, from a seed.
+//! - [`opcode`] names the packets of the transport and lists the headers of each.
+//! - [`route`] is a packet's address on its link.
+//! - [`packet`] encodes and decodes all headers together.
+//! - [`icrc`] protects them.
+//! - [`ethernet`] handles frames that are not of the transport.
+//! - [`lossy`] is a wire that loses, repeats, reorders and corrupts, from a seed.
+//!
+//! A [`Frame`] is one packet as it is on the wire. The engine carries frames between the devices of
+//! one process, and over local sockets to other processes.
 
 pub mod ethernet;
 pub mod icrc;

@@ -1,4 +1,5 @@
-//! Transport headers: BTH, DETH, XRCETH, that of dynamic connections, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+//! Transport headers: BTH, DETH, XRCETH, the dynamic connection's header, RETH, AtomicETH, AETH,
+//! AtomicAckETH, ImmDt and IETH.
 
 use std::ops::Range;
 
@@ -15,22 +16,22 @@ const AETH: usize = 4;
 const ATOMIC_ACK_ETH: usize = 8;
 const IMMEDIATE: usize = 4;
 
-/// Why bytes are no packet.
+/// The reason why bytes are not a valid packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The headers do not fit.
     #[error("shorter than its headers")]
     Short,
-    /// A length field disagrees with the bytes there are.
+    /// A length field disagrees with the number of bytes.
     #[error("a length field disagrees with the packet's length")]
     Length,
-    /// No route header this port understands.
+    /// The port does not understand the route header.
     #[error("no known route header")]
     Route,
-    /// A transport version, or a reserved opcode or syndrome.
+    /// An invalid transport version, or a reserved opcode or syndrome.
     #[error("no known transport header")]
     Transport,
-    /// Damaged on the way.
+    /// The ICRC is wrong: the packet was damaged on the way.
     #[error("the ICRC does not match")]
     Icrc,
 }
@@ -38,21 +39,21 @@ pub enum Malformed {
 /// Datagram extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// What the destination's Q_Key must be.
+    /// The Q_Key that the destination must have.
     pub q_key: u32,
     /// Source queue pair, 24 bits.
     pub source: u32,
 }
 
-/// Extended transport header of dynamic connections, in every packet of theirs. That there is one is
-/// public, its layout is not: this one is the model's own.
+/// Extended transport header of dynamic connections, in all of their packets. It is public that
+/// this header exists, but not its layout: this layout is the model's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcEth {
-    /// The key that opens the target; 0 in what a target sends.
+    /// The key that opens the target; 0 in packets from a target.
     pub key: u64,
-    /// The queue pair or target that sends, 24 bits.
+    /// The sending queue pair or target, 24 bits.
     pub source: u32,
-    /// Number of the connection, which the initiator has given it.
+    /// Number of the connection, assigned by the initiator.
     pub connection: u32,
 }
 
@@ -74,9 +75,9 @@ pub struct AtomicEth {
     pub address: u64,
     /// R_Key.
     pub key: u32,
-    /// What to swap in or to add.
+    /// The value to swap in or to add.
     pub swap_or_add: u64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: u64,
 }
 
@@ -86,9 +87,9 @@ pub struct AtomicEth {
 pub enum NakCode {
     /// A packet is missing.
     Sequence = 0,
-    /// The request is not valid on this queue pair.
+    /// The request is invalid on this queue pair.
     InvalidRequest = 1,
-    /// The key does not grant it.
+    /// The key does not grant the access.
     RemoteAccess = 2,
     /// The responder itself failed.
     RemoteOperation = 3,
@@ -97,9 +98,9 @@ pub enum NakCode {
 /// Syndrome of an AETH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// Done, with a credit code; 31 where credits are not counted.
+    /// Success, with a credit code; 31 if credits are not counted.
     Ack(u8),
-    /// No receive is posted: wait as long as this timer code says.
+    /// No receive is posted: wait for the time of this timer code.
     Rnr(u8),
     /// Refused.
     Nak(NakCode),
@@ -143,7 +144,7 @@ impl Aeth {
     }
 }
 
-/// Every header of a packet. Those the opcode does not have are neither written nor read.
+/// Every header of a packet. Headers that the opcode does not have are neither written nor read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Addresses.
@@ -154,36 +155,36 @@ pub struct Header {
     pub opcode: Opcode,
     /// Solicited event.
     pub solicited: bool,
-    /// Migration state: set once migrated, which is the rule without an alternate path.
+    /// Migration state: set once migrated, and always set without an alternate path.
     pub migrated: bool,
     /// Partition key.
     pub p_key: u16,
     /// Destination queue pair, 24 bits.
     pub destination: u32,
-    /// Whether an acknowledge is asked for.
+    /// Whether the packet requests an acknowledge.
     pub ack_request: bool,
     /// Packet sequence number, 24 bits.
     pub psn: u32,
     /// Sender and key of a datagram.
     pub datagram: Option<Deth>,
-    /// Number, 24 bits, of the SRQ that a request of an extended reliable connection is for.
+    /// SRQ number, 24 bits, of a request on an extended reliable connection.
     pub xrc_srq: Option<u32>,
-    /// Which dynamic connection it belongs to.
+    /// The dynamic connection that it belongs to.
     pub dynamic: Option<DcEth>,
-    /// Remote memory. An atomic under masks has one too, with the bytes that it changes.
+    /// Remote memory. A masked atomic has one too, with the bytes that it changes.
     pub reth: Option<Reth>,
     /// Atomic operation.
     pub atomic: Option<AtomicEth>,
     /// Acknowledge.
     pub aeth: Option<Aeth>,
-    /// What an atomic operation found.
+    /// The original value that an atomic operation found.
     pub original: Option<u64>,
     /// Immediate data or key to invalidate.
     pub immediate: Option<[u8; 4]>,
 }
 
 impl Header {
-    /// A header of a reliable connection, with no extension.
+    /// Creates the header of a reliable connection, without extension headers.
     pub fn new(route: Route, opcode: Opcode, p_key: u16, destination: u32, psn: u32) -> Self {
         Self {
             route,
@@ -206,10 +207,10 @@ impl Header {
         }
     }
 
-    /// Makes the packet with `length` bytes of payload, at most 4096, which `fill` writes.
+    /// Builds the packet with `length` bytes of payload, at most 4096, which `fill` writes.
     ///
     /// # Errors
-    /// What `fill` says.
+    /// The error of `fill`.
     pub fn frame<E>(
         &self,
         length: usize,
@@ -268,12 +269,12 @@ impl Header {
         let payload = to.len();
         to.resize(payload + length + pad, 0);
         fill(&mut to[payload..payload + length])?;
-        // The headers are all there, so the packet has an ICRC.
+        // All headers are complete, so the packet has an ICRC.
         to.extend_from_slice(&icrc(self.link(), &to).unwrap_or_default());
         Ok(Frame(to))
     }
 
-    /// Makes the packet without payload.
+    /// Builds the packet without payload.
     pub fn bare(&self) -> Frame {
         let Ok(frame) = self.frame(0, |_| Ok::<_, std::convert::Infallible>(()));
         frame
@@ -286,7 +287,7 @@ impl Header {
         }
     }
 
-    /// Reads the headers of a packet and says where its payload is. The ICRC is checked.
+    /// Decodes the headers of a packet, and returns the range of its payload. Checks the ICRC.
     pub fn decode(link: Link, bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
         let route = Route::decode(link, bytes)?;
         let covered = bytes.len().checked_sub(ICRC).ok_or(Malformed::Short)?;
@@ -348,7 +349,8 @@ impl Header {
         Ok((header, rest.at..end))
     }
 
-    /// Destination queue pair of a packet, unchecked: what whoever carries it needs to know.
+    /// Returns a packet's route and destination queue pair, unchecked, for the code that carries
+    /// it.
     pub fn destination(link: Link, bytes: &[u8]) -> Option<(Route, u32)> {
         let route = Route::decode(link, bytes).ok()?;
         let mut rest = Reader { bytes, at: route.len() + 4 };
@@ -356,8 +358,8 @@ impl Header {
     }
 }
 
-/// Whether an XRCETH follows: in every request of an extended reliable connection (IBA 1.3, annex
-/// A14).
+/// Returns whether an XRCETH follows. Every request of an extended reliable connection has one (IBA
+/// 1.3, annex A14).
 fn has_xrc(service: Service, opcode: Opcode) -> bool {
     service == Service::Xrc && !opcode.is_response()
 }
@@ -511,7 +513,7 @@ mod tests {
             let Ok(mut frame) = header.frame(64, |_| Ok::<_, ()>(())) else { unreachable!() };
             let at = at.index(frame.0.len());
             frame.0[at] ^= 1u8 << bit;
-            // What routers may change is not covered; everything else must not pass.
+            // The ICRC does not cover what routers may change. Any other change must be detected.
             if let Ok((decoded, range)) = Header::decode(header.link(), &frame.0) {
                 let plain = |mut header: Header| {
                     let global = match &mut header.route {

@@ -1,4 +1,4 @@
-//! How a packet is addressed: LRH and GRH on InfiniBand, IP and UDP on Ethernet.
+//! The addressing of a packet: LRH and GRH on InfiniBand, IP and UDP on Ethernet.
 
 use super::Link;
 use super::packet::Malformed;

@@ -2,7 +2,7 @@
 
 use super::{Seen, Syndrome, Tagged};
 
-/// Which queue a completion belongs to.
+/// The queue that a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The send queue; `opcode` is the WQE's.
@@ -14,7 +14,7 @@ pub enum Origin {
     Responder(Opcode),
 }
 
-/// What a receive completion reports.
+/// The operation that a receive completion reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// RDMA WRITE with immediate.
@@ -27,7 +27,7 @@ pub enum Opcode {
     SendInvalidate,
 }
 
-/// One completion, as the transport knows it.
+/// One completion, as the transport reports it.
 #[derive(Clone, Debug)]
 pub struct Completion<'a> {
     /// Queue pair.
@@ -36,9 +36,9 @@ pub struct Completion<'a> {
     pub origin: Origin,
     /// Counter of the WQE.
     pub wqe: u16,
-    /// The XRC SRQ that it was taken from.
+    /// The XRC SRQ that the WQE was taken from.
     pub xrc_srq: Option<u32>,
-    /// How it ended.
+    /// Result.
     pub result: Result<(), Syndrome>,
     /// Bytes moved.
     pub length: u32,
@@ -48,12 +48,12 @@ pub struct Completion<'a> {
     pub solicited: bool,
     /// Payload, where the queue scatters small payloads into the CQE.
     pub inline: Option<&'a [u8]>,
-    /// The peer's LID and service level, where the packet said.
+    /// The peer's LID and service level, if the packet has them.
     pub source: (u16, u8),
-    /// Of a datagram: its sender's queue pair, and whether it came with a GRH.
+    /// Datagram: its sender's queue pair, and whether it came with a GRH.
     pub sender: Option<(u32, bool)>,
-    /// Of a frame of Ethernet: what is said of its headers.
+    /// Ethernet: fields of the frame's headers.
     pub ethernet: Option<Seen>,
-    /// Of a queue that matches tags: what is said of them.
+    /// Tag-matching SRQ: the tag event.
     pub tagged: Option<Tagged>,
 }

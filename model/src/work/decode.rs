@@ -1,5 +1,5 @@
-//! From the bytes of a WQE to what it asks for. Written from the segment layouts of the PRM, apart
-//! from any encoder.
+//! Decoding a WQE into a request. Written from the segment layouts of the PRM, independently of any
+//! encoder.
 
 use super::{
     Address, Atomic, Data, EthernetSegment, Extended, Fence, Remote, SendWqe, Signal, Syndrome,

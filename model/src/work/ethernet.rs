@@ -1,4 +1,4 @@
-//! What WQEs and CQEs of Ethernet have of their own.
+//! The Ethernet parts of WQEs and CQEs.
 
 use crate::wire::ethernet::{HEADER, Headers, Network, Transport, folded};
 

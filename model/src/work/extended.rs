@@ -1,61 +1,61 @@
-//! What follows the control segment of the operations that have an opcode modifier: atomics under
-//! masks, the card's own copies, and waiting for other queues.
+//! Segments of the operations that have an opcode modifier: masked atomics, DMA memcpy (MMO), and
+//! waiting for other queues.
 //!
 //! Layouts: atomics as UCX (`rc_mlx5.inl`, `uct_rc_mlx5_txqp_dptr_post`) and the libmlx5 of
 //! Mellanox OFED (`qp.c`, `ext_cmp_swp`, `ext_fetch_add`) post them; copies as rdma-core
-//! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and the
-//! same libmlx5 (`set_wait_en_seg`).
+//! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and
+//! the same libmlx5 (`set_wait_en_seg`).
 
 use super::{Data, Syndrome, TWO_GIB};
 
 /// log2 of the bytes of the largest atomic.
 pub const LOG_MAX_ATOMIC: u32 = 5;
-/// log2 of the bytes that an atomic under masks may change: 4 to 32.
+/// log2 of the bytes that a masked atomic may change: 4 to 32.
 const SIZES: std::ops::RangeInclusive<u8> = 2..=LOG_MAX_ATOMIC as u8;
-/// Bytes of the largest.
+/// Bytes of the largest atomic.
 pub const LARGEST: usize = 1 << *SIZES.end();
 
-/// The operands of an atomic under masks: numbers of `size` bytes each, most significant byte first.
+/// The operands of a masked atomic: numbers of `size` bytes each, most significant byte first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masked {
-    /// Bytes that it changes: 4, 8, 16 or 32.
+    /// Bytes that the atomic changes: 4, 8, 16 or 32.
     pub size: usize,
-    /// Of a compare and swap: what to swap in, what to compare with, and which bits of each count.
-    /// Of a fetch and add: what to add, and the last bit of each field.
+    /// Compare and swap: the swap value, the compare value, and the mask of each. Fetch and add:
+    /// the value to add, and the last bit of each field.
     pub operands: Vec<u8>,
 }
 
-/// What the card does by itself when the request's turn comes.
+/// An operation that the device executes without a peer, when the request's turn comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// Copies memory.
     Copy {
-        /// From where.
+        /// Source.
         from: Data,
-        /// Where to; as long.
+        /// Destination, of the same length.
         to: Data,
-        /// Where the card keeps notes.
+        /// Memory for the device's notes.
         notes: Data,
     },
-    /// Waits until a CQ has had so many completions.
+    /// Waits until a CQ has had `count` completions.
     Wait {
         /// The CQ.
         cq: u32,
-        /// Its completions since it was made, modulo 2^32.
+        /// The CQ's completions since its creation, modulo 2^32.
         count: u32,
     },
-    /// Lets a send queue that is held back run up to a counter.
+    /// Lets a held-back send queue run up to a counter.
     Enable {
         /// The queue pair.
         qp: u32,
         /// Its producer counter, in blocks.
         upto: u16,
     },
-    /// Changes the list of tags of the queue pair's shared receive queue.
+    /// Changes the tag list of the queue pair's shared receive queue.
     Tags(super::TagRequest),
 }
 
-/// Which bytes of a WQE are the operands of an atomic under masks, and the rest.
+/// Splits a WQE's bytes into the operands of a masked atomic and the rest.
 pub(super) fn masked(modifier: u8, swap: bool, bytes: &[u8]) -> Result<(Masked, &[u8]), Syndrome> {
     let log = (modifier & 7) + 2;
     if modifier & !7 != 8 || !SIZES.contains(&log) {
@@ -63,7 +63,7 @@ pub(super) fn masked(modifier: u8, swap: bool, bytes: &[u8]) -> Result<(Masked, 
     }
     let size = 1usize << log;
     let used = if swap { 4 * size } else { 2 * size };
-    // The operands of the smallest do not fill a segment.
+    // The operands of the smallest size do not fill a segment.
     let room = used.next_multiple_of(16);
     let (operands, rest) = bytes.split_at_checked(room).ok_or(Syndrome::LocalQpOperation)?;
     Ok((Masked { size, operands: operands[..used].to_vec() }, rest))
@@ -82,10 +82,10 @@ fn pointer(bytes: &[u8]) -> Data {
     Data::Pointer { length, key: word(bytes, 4), address }
 }
 
-/// A copy by the card.
+/// Decodes a DMA memcpy (MMO).
 pub(super) fn copy(modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
     const DMA: u8 = 1;
-    /// Bytes of the memory for notes that `mlx5dv` users register.
+    /// Bytes of the notes memory that `mlx5dv` users register.
     const NOTES: u32 = 64;
     if modifier != DMA || bytes.len() != 48 {
         return Err(Syndrome::LocalQpOperation);
@@ -104,7 +104,7 @@ pub(super) fn copy(modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
     Ok(Local::Copy { from, to, notes })
 }
 
-/// Waiting for a CQ, or letting another send queue run.
+/// Decodes WAIT (`wait`) or SEND_ENABLE.
 pub(super) fn queues(wait: bool, modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
     if modifier != 0 || bytes.len() != 16 || word(bytes, 12) >> 24 != 0 {
         return Err(Syndrome::LocalQpOperation);
@@ -117,7 +117,7 @@ pub(super) fn queues(wait: bool, modifier: u8, bytes: &[u8]) -> Result<Local, Sy
 }
 
 impl Masked {
-    /// What a compare and swap leaves of what it found, both in memory order.
+    /// Returns the result of a compare and swap on `found`, both in memory order.
     pub fn swapped(&self, found: &[u8]) -> [u8; LARGEST] {
         let operand = |which: usize, at: usize| self.operands[which * self.size + at];
         let value = ordered(found);
@@ -133,8 +133,8 @@ impl Masked {
         padded(&ordered(&new[..self.size])[..self.size])
     }
 
-    /// What a fetch and add leaves of what it found, both in memory order: a set bit of the
-    /// boundaries is the last of its field, from which nothing is carried.
+    /// Returns the result of a fetch and add on `found`, both in memory order. A set bit of the
+    /// boundaries is the last of its field; no carry leaves it.
     pub fn added(&self, found: &[u8]) -> [u8; LARGEST] {
         let value = ordered(found);
         let mut new = [0; LARGEST];
@@ -157,9 +157,9 @@ fn padded(bytes: &[u8]) -> [u8; LARGEST] {
     all
 }
 
-/// From memory order to a number's, most significant byte first, or back: what a processor has numbers
-/// of, four and eight bytes, is in the host's order, as UCX's atomics of both sizes have it. Of wider
-/// numbers nothing is published; here they are most significant byte first.
+/// Converts memory order to a number's order, most significant byte first, or back. Four and eight
+/// bytes, which processors have numbers of, are in the host's order, as in UCX's atomics of both
+/// sizes. For wider numbers no order is published; here they are most significant byte first.
 fn ordered(bytes: &[u8]) -> [u8; LARGEST] {
     let mut all = padded(bytes);
     if bytes.len() <= 8 {
@@ -168,8 +168,9 @@ fn ordered(bytes: &[u8]) -> [u8; LARGEST] {
     all
 }
 
-/// What a requester gets of what was found, which is in memory order: the host's order is of eight bytes
-/// alone (`atomic_req_8B_endianness_mode`), so four come most significant byte first.
+/// Converts a found value from memory order to the requester's order. The host's order applies only
+/// to eight bytes (`atomic_req_8B_endianness_mode`), so four bytes come most significant byte
+/// first.
 pub fn answered(found: &mut [u8]) {
     if found.len() == 4 {
         found.reverse();
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(added(u64::MAX, 3, 0), 2);
         // Two fields of 32 bits, of which the lower one wraps.
         assert_eq!(added(0x0000_0001_ffff_ffff, 0x0000_0001_0000_0002, 1 << 31), 0x2_0000_0001);
-        // Every bit a field: no carry at all.
+        // Every bit is a field, so nothing is carried.
         assert_eq!(added(0b1010, 0b0110, u64::MAX.into()), 0b1100);
         let new = atomic(4, &[1, 0]).added(&0x00ff_ffffu32.to_ne_bytes());
         assert_eq!(new[..4], 0x0100_0000u32.to_ne_bytes());

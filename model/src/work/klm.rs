@@ -1,4 +1,4 @@
-//! Entries of keys that lead to other keys.
+//! Entries (KLM, KSM) of keys that lead to other keys.
 
 /// A piece of memory behind another key (`mlx5dv.h`, `mlx5_wqe_umr_klm_seg`), or part of a strided
 /// pattern: its header, or one of the entries that follow that (`mlx5_wqe_umr_repeat_block_seg`,

@@ -1,7 +1,7 @@
-//! What software asks for and is told, as values: WQEs with their decoder, completions and events.
+//! Requests and reports as values: WQEs with their decoder, completions and events.
 //!
-//! Nothing here looks at a card. `queue/` fetches and writes these values, `transport/` executes
-//! them, and objects keep some of them.
+//! This module does not access a device. `queue/` fetches and writes these values, `transport/`
+//! executes them, and objects keep some of them.
 
 mod access;
 mod completion;

@@ -1,67 +1,69 @@
-//! Matching of tags: what software asks of a list of them, and what a message meets there.
+//! Tag matching: software's requests to a tag list, and the match result of a message.
 //!
-//! Layouts: `mlx5dv.h` (`mlx5_wqe_tm_seg`, `mlx5_tm_cqe`) and `tm_types.h` (`ibv_tmh`, `ibv_rvh`) of
-//! rdma-core.
+//! Layouts: `mlx5dv.h` (`mlx5_wqe_tm_seg`, `mlx5_tm_cqe`) and `tm_types.h` (`ibv_tmh`, `ibv_rvh`)
+//! of rdma-core.
 
 use super::{Data, Domain, ReceiveWqe, Syndrome};
 
-/// Bytes of the header that a message with a tag begins with, and of the one that may follow it.
+/// Bytes of the tag header (`ibv_tmh`) that starts a message, and of the rendezvous header after
+/// it.
 pub const HEADER: usize = 16;
 pub(crate) const RENDEZVOUS: usize = 16;
 
-/// What such a message is (`enum ibv_tmh_op`).
+/// Operations of a tag header (`enum ibv_tmh_op`).
 pub(crate) mod kind {
     pub const RENDEZVOUS: u8 = 1;
     pub const FINISHED: u8 = 2;
     pub const EAGER: u8 = 3;
 }
 
-/// What a CQE about tags reports (rdma-core `providers/mlx5/cq.c`, `MLX5_CQE_APP_OP_TM_*`).
+/// The event that a tag-matching CQE reports (rdma-core `providers/mlx5/cq.c`,
+/// `MLX5_CQE_APP_OP_TM_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TagEvent {
-    /// An entry was taken by a message that is still coming.
+    /// A message took an entry, and its data is still arriving.
     Consumed = 1,
-    /// That message has come.
+    /// The message that took an entry has arrived completely.
     Expected = 2,
-    /// A message for no tag was received as any other.
+    /// A message whose tag matches no entry was received as an ordinary message.
     Unexpected = 3,
-    /// A message without a tag was.
+    /// A message without a tag was received as an ordinary message.
     NoTag = 4,
     /// An entry was appended.
     Append = 5,
-    /// An entry was taken out, or not found.
+    /// An entry was removed, or not found.
     Remove = 6,
-    /// Software's count was heard.
+    /// Software's count of unexpected messages was accepted.
     Noop = 7,
-    /// An entry was taken by a message, which is here as a whole.
+    /// A message took an entry and has arrived completely.
     ConsumedMessage = 10,
-    /// A message that took an entry will not come.
+    /// A message took an entry, but the rest of it will not arrive.
     Canceled = 12,
 }
 
 impl TagEvent {
-    /// Whether an entry was taken for it.
+    /// Returns whether an entry was taken.
     pub fn is_matched(self) -> bool {
         matches!(self, Self::Consumed | Self::Expected | Self::ConsumedMessage | Self::Canceled)
     }
 
-    /// Whether its CQE says that no packet brought it (`MLX5_CQE_NO_PACKET`).
+    /// Returns whether no packet caused the CQE (`MLX5_CQE_NO_PACKET`).
     pub fn is_bare(self) -> bool {
         matches!(self, Self::Consumed | Self::Append | Self::Remove | Self::Noop)
     }
 }
 
-/// What a completion says of tags.
+/// The tag-matching part of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     /// The shared receive queue.
     pub srq: u32,
-    /// What happened.
+    /// The event.
     pub event: TagEvent,
     /// Index of the entry.
     pub index: u16,
-    /// The first bytes of the CQE: the message's header, or how an operation went.
+    /// The first bytes of the CQE: the message's header, or the result of an operation.
     pub start: [u8; HEADER],
 }
 
@@ -71,25 +73,25 @@ impl Tagged {
         /// `MLX5_CQE_APP_TAG_MATCHING`
         const TAG_MATCHING: u8 = 1;
         cqe[..HEADER].copy_from_slice(&self.start);
-        // Nothing is said of the way that a message took (`mlx5_tm_cqe` and a tag's header lie over
-        // those fields).
+        // The path of the message is not reported: in `mlx5_tm_cqe`, these fields overlap with a
+        // tag's header.
         cqe[HEADER..32].fill(0);
         (cqe[40], cqe[41]) = (TAG_MATCHING, self.event as u8);
         cqe[42..44].copy_from_slice(&self.index.to_be_bytes());
     }
 }
 
-/// What software asks of a list.
+/// A request to change a tag list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagRequest {
     pub(crate) what: What,
-    /// Messages for no tag that software knows of.
+    /// Unexpected messages that software has counted.
     pub(crate) known: Option<u16>,
-    /// Whether a CQE is wanted.
+    /// Whether the request asks for a CQE.
     pub(crate) report: bool,
 }
 
-/// What becomes of the list.
+/// The change of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Nothing,
@@ -97,7 +99,7 @@ pub(crate) enum What {
     Remove(u16),
 }
 
-/// Decodes what follows the control segment.
+/// Decodes the segment after the control segment.
 pub(super) fn decode(
     bytes: &[u8],
     data: impl FnOnce(&[u8]) -> Result<Vec<Data>, Syndrome>,
@@ -123,32 +125,32 @@ pub(super) fn decode(
     Ok(TagRequest { what, known, report: flags & REPORT != 0 })
 }
 
-/// What a message meets at a queue that matches tags.
+/// The match result of a message at a tag-matching SRQ.
 #[derive(Clone, Debug)]
 pub enum Met {
-    /// A receive: an entry's, or any.
+    /// A receive: of a matching entry, or an ordinary one.
     Receive(ReceiveWqe, Tagged),
-    /// An entry, for a message that its receiver is to fetch.
+    /// A matching entry, for a rendezvous message that the receiver fetches.
     Rendezvous(Rendezvous),
     /// No receive is posted.
     Nothing,
 }
 
-/// A message that its receiver fetches.
+/// A rendezvous message, which the receiver fetches.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    /// Which entry it is for, and the header it came with.
+    /// The matched entry, and the message's header.
     pub tagged: Tagged,
-    /// Where it goes, and what those keys are checked against.
+    /// Local memory for the data.
     pub data: Vec<Data>,
-    /// As above.
+    /// PD and queue pair for checking the keys of that memory.
     pub domain: Domain,
-    /// Where it lies: address, key, bytes.
+    /// Remote memory of the data: address, key, bytes.
     pub from: (u64, u32, u32),
 }
 
 impl Rendezvous {
-    /// What tells the sender that it was fetched.
+    /// Returns the message that tells the sender that its data was fetched.
     pub fn answer(&self) -> Vec<u8> {
         let mut header = self.tagged.start;
         header[0] = kind::FINISHED;

@@ -1,8 +1,9 @@
-//! UMR: memory keys changed by a send queue, which is how memory windows are bound and invalidated.
+//! UMR: a send queue changes memory keys, which is how memory windows are bound and invalidated.
 //!
-//! The WQE has a control segment that says which fields of the key's context change, those fields in
-//! the context's own layout, and a list of the keys that it leads to: in the WQE itself, or behind
-//! a pointer (PRM, "UMR WQE"; `mlx5dv.h`, `mlx5_wqe_umr_ctrl_seg`, `mlx5_wqe_mkey_context_seg`).
+//! The WQE has a control segment that says which fields of the key's context change, those fields
+//! in the context's own layout, and a list of the keys that it leads to. The list is in the WQE
+//! itself or behind a pointer (PRM, "UMR WQE"; `mlx5dv.h`, `mlx5_wqe_umr_ctrl_seg`,
+//! `mlx5_wqe_mkey_context_seg`).
 
 use mlx5_sys::ifc::{Field, mkc};
 

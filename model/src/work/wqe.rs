@@ -1,6 +1,6 @@
 //! Decoded WQEs.
 
-/// How a request is ordered after those before it (`fm_ce_se` bits 7:5).
+/// The order of a request after those before it (`fm_ce_se` bits 7:5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
     /// No more than the queue's own order.
@@ -13,23 +13,24 @@ pub enum Fence {
     Strong,
 }
 
-/// When a request that succeeded writes a CQE (`fm_ce_se` bits 3:2).
+/// The condition for writing a CQE after success (`fm_ce_se` bits 3:2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Only if it failed.
+    /// No CQE after success, only after an error.
     OnError,
     /// Always.
     Always,
 }
 
-/// The address vector of a datagram or a request to a target, as its segment says it. What it means depends on the link.
+/// The address vector of a datagram or of a request to a DCT, as its segment encodes it. Its
+/// meaning depends on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Q_Key, of a datagram.
     pub q_key: u32,
-    /// Key of the target, of a dynamic connection: it begins where the Q_Key is.
+    /// Key of the target (DCT), of a dynamic connection: its field overlaps the Q_Key.
     pub access_key: u64,
-    /// Stream of the initiator, of a dynamic connection: the control segment has it.
+    /// Stream of the initiator, of a dynamic connection, from the control segment.
     pub stream: u16,
     /// Destination queue pair or target, 24 bits.
     pub destination: u32,
@@ -37,11 +38,11 @@ pub struct Address {
     pub rate_level: u8,
     /// Destination LID; Ethernet: UDP source port.
     pub lid: u16,
-    /// What an extended address vector adds.
+    /// The fields of an extended address vector.
     pub extended: Option<Extended>,
 }
 
-/// The part of an address vector that is not in each.
+/// The part of an address vector that only extended ones have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     /// Ethernet: destination address.
@@ -50,7 +51,7 @@ pub struct Extended {
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// InfiniBand: whether there is a GRH, which the rest is of.
+    /// InfiniBand: whether there is a GRH. The fields below belong to it.
     pub global: bool,
     /// Index of the source in the GID table.
     pub source_index: u8,
@@ -72,13 +73,13 @@ pub struct Remote {
 /// The atomic segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// What to swap in, or to add.
+    /// The value to swap in or to add.
     pub swap_or_add: u64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: u64,
 }
 
-/// A piece of local memory, or the bytes themselves.
+/// A range of local memory, or inline bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Memory behind a local key.
@@ -95,7 +96,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// Bytes described.
+    /// Returns the number of bytes described.
     pub fn len(&self) -> u64 {
         match self {
             Self::Pointer { length, .. } => u64::from(*length),
@@ -103,7 +104,7 @@ impl Data {
         }
     }
 
-    /// Whether it describes nothing.
+    /// Returns whether it describes no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,7 +113,7 @@ impl Data {
 /// A send request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWqe {
-    /// Counter (not masked) of its first block: what its CQE names.
+    /// Counter (not masked) of its first block, which its CQE reports.
     pub index: u16,
     /// Blocks of 64 bytes it takes.
     pub blocks: u16,
@@ -120,15 +121,15 @@ pub struct SendWqe {
     pub opcode: u8,
     /// Opcode modifier.
     pub modifier: u8,
-    /// Order.
+    /// Order after earlier requests.
     pub fence: Fence,
-    /// Completion.
+    /// Condition for a CQE.
     pub signal: Signal,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
     /// Immediate data, or key to invalidate, as it goes on the wire.
     pub immediate: [u8; 4],
-    /// Where it goes, for datagrams and dynamic connections.
+    /// Destination, for datagrams and dynamic connections.
     pub address: Option<Address>,
     /// Number of the peer's SRQ, for extended reliable connections.
     pub xrc_srq: Option<u32>,
@@ -136,20 +137,20 @@ pub struct SendWqe {
     pub remote: Option<Remote>,
     /// Atomic operands.
     pub atomic: Option<Atomic>,
-    /// Operands of an atomic under masks.
+    /// Operands of a masked atomic.
     pub masked: Option<Box<super::Masked>>,
-    /// What the card does by itself.
+    /// Operation that the device executes without a peer.
     pub local: Option<Box<super::Local>>,
-    /// What only frames of Ethernet have.
+    /// Ethernet segment, of an Ethernet queue.
     pub ethernet: Option<Box<super::EthernetSegment>>,
-    /// How a memory key is to be changed.
+    /// Change of a memory key.
     pub umr: Option<Box<super::Umr>>,
     /// Local memory to gather from or scatter to.
     pub data: Vec<Data>,
 }
 
 impl SendWqe {
-    /// A request of which no more is known than where it lies and its opcode.
+    /// Returns a request with its position and opcode only.
     pub fn bare(index: u16, opcode: u8, signal: Signal) -> Self {
         Self {
             index,
@@ -172,13 +173,13 @@ impl SendWqe {
         }
     }
 
-    /// Bytes of payload.
+    /// Returns the number of payload bytes.
     pub fn length(&self) -> u64 {
         self.data.iter().map(Data::len).sum()
     }
 }
 
-/// What the keys of an access are checked against.
+/// The protection domain and queue pair that an access's keys are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// The protection domain.
@@ -190,28 +191,28 @@ pub struct Domain {
 /// A receive request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWqe {
-    /// What its CQE names: counter (not masked), or in an SRQ its index.
+    /// Index that its CQE reports: counter (not masked), or the SRQ's WQE index.
     pub index: u16,
-    /// What the keys of that memory are checked against: of the SRQ, where it came from one.
+    /// PD and queue pair for checking the keys of that memory. For a WQE of an SRQ, the SRQ's.
     pub domain: Domain,
-    /// The XRC SRQ it came from, which is where its completion goes.
+    /// The XRC SRQ that the WQE came from, which gets its completion.
     pub xrc_srq: Option<u32>,
     /// Memory to scatter to.
     pub data: Vec<Data>,
 }
 
 impl ReceiveWqe {
-    /// What its completion names.
+    /// Returns the identification that its completion reports.
     pub fn taken(&self) -> Taken {
         Taken { index: self.index, xrc_srq: self.xrc_srq }
     }
 }
 
-/// Which receive was taken.
+/// The identification of a taken receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// As [`ReceiveWqe::index`].
+    /// The index that the CQE reports: [`ReceiveWqe::index`].
     pub index: u16,
-    /// As [`ReceiveWqe::xrc_srq`].
+    /// The XRC SRQ that the WQE came from: [`ReceiveWqe::xrc_srq`].
     pub xrc_srq: Option<u32>,
 }

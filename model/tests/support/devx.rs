@@ -1,4 +1,5 @@
-//! DevX past the library: a user context that gives firmware commands by ioctl, and what it stands on.
+//! DevX without the library: a user context that issues firmware commands by ioctl, and its
+//! objects.
 
 use libc::c_int;
 use mlx5_sys::ifc::{
@@ -20,9 +21,9 @@ pub const REPLY: usize = 0x210;
 /// An object made by command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What the kernel calls it.
+    /// The kernel's handle.
     pub handle: u64,
-    /// What the card calls it.
+    /// The device's number.
     pub number: u64,
 }
 
@@ -67,7 +68,7 @@ fn given(result: Result<u64, c_int>, reply: Vec<u8>) -> Result<(u64, Vec<u8>), (
     }
 }
 
-/// What a command comes to: handle and reply, or errno and reply.
+/// The result of a command: handle and reply, or errno and reply.
 pub type Answer = Result<(u64, Vec<u8>), (c_int, Vec<u8>)>;
 
 /// `DEVX_OBJ_CREATE`

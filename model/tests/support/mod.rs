@@ -1,11 +1,16 @@
-//! Programs that nobody here wrote, run on the model by LD_PRELOAD of its shared library, and
-//! processes of the tests' own with the model linked in.
+//! Programs from outside this project, run on the model by LD_PRELOAD of its shared library, and
+//! the tests' own processes with the model linked in.
 //!
-//! [`process`] starts a program and never leaves it behind, [`port`] finds a TCP port for a pair of
-//! them and tells when the server listens on it; this file knows where the library is and which
-//! Debian package a program comes from. [`role`] starts the test's own executable as another
-//! process, [`users`] other users of the machine, [`verbs`] is what such a process holds, [`target`] a role that many tests need;
-//! [`request`] speaks to the command file past the library, and [`random`] repeats itself.
+//! This file knows the place of the library, and the Debian package of each program. Its modules:
+//!
+//! - [`process`] starts a program and always ends it.
+//! - [`port`] finds a TCP port for a client and a server, and tells when the server listens.
+//! - [`role`] starts the test's own executable as another process.
+//! - [`users`] are other users of the machine.
+//! - [`verbs`] are the objects of such a process.
+//! - [`target`] is a role that many tests need.
+//! - [`request`] uses the command file without the library.
+//! - [`random`] gives repeatable random numbers.
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 

@@ -1,4 +1,4 @@
-//! TCP ports for programs that are told theirs and do not say when they listen.
+//! TCP ports for programs that take a port as an argument and do not report when they listen.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use super::process::Process;
 const FIRST: u32 = 18_600;
 const COUNT: u32 = 14_000;
 
-/// A port that nobody listens on, different at each call.
+/// Returns a port without a listener, different at each call.
 pub fn free() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Test binaries that run at the same time start at different places.

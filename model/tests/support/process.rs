@@ -1,4 +1,4 @@
-//! A child process with its output collected, killed when it takes too long or is forgotten.
+//! A child process with its output collected. It is killed on a time-out, or when it is dropped.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,7 +22,7 @@ enum Pipe {
     Stderr,
 }
 
-/// What a program printed, and how it ended.
+/// A program's output and exit status.
 #[derive(Debug)]
 pub struct Output {
     pub name: String,

@@ -1,4 +1,4 @@
-//! A sequence of numbers from a seed, so that what failed once fails again.
+//! A sequence of numbers from a seed, so that a failure can be repeated.
 
 pub struct Random(u64);
 

@@ -1,4 +1,4 @@
-//! Requests to the command file as no library makes them, and what they may be answered with.
+//! Requests to the command file that no library makes, and their allowed answers.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -86,7 +86,7 @@ fn answer(file: c_int, object: u16, method: u16, given: &[Attribute]) -> Result<
     }
 }
 
-/// What an attribute takes.
+/// The kind of value that an attribute takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Input of so many bytes, at least and at most.
@@ -95,7 +95,7 @@ pub enum Kind {
     Out(u16),
     /// A handle or a descriptor.
     Handle,
-    /// Where the handle of something new goes.
+    /// Output for the handle of a new object.
     New,
 }
 use Kind::{Handle, In, New, Out};
@@ -345,7 +345,7 @@ impl Scratch {
         [0, 0x10, hole, hole - 4, 0xffff_8000_0000_0000, u64::MAX - 3]
     }
 
-    /// Attributes that are all right but for handles, which nobody has.
+    /// Attributes that are all valid except for handles, which are unused.
     pub fn attributes(&self, method: &Method) -> Vec<Attribute> {
         let all = method.required.iter().chain(method.optional);
         all.map(|(id, kind)| match *kind {
@@ -414,7 +414,7 @@ impl Scene {
     }
 }
 
-/// What the kernel may give for a request that it does not like.
+/// The errors that the kernel may return for an invalid request.
 pub const ERRNOS: [c_int; 15] = [
     libc::EINVAL,
     libc::EFAULT,

@@ -14,10 +14,10 @@ use super::verbs::PATIENCE;
 
 /// Tells a process which role it plays.
 const ROLE: &str = "MLX5_MODEL_TEST_ROLE";
-/// What lines of a role begin with, to be told from those of the test harness.
+/// Start of a role's lines, which distinguishes them from the test harness's.
 const MARK: &str = "role: ";
 
-/// What a process does in its role; gives its exit code.
+/// The work of a process in its role; returns its exit code.
 pub type Role = fn() -> i32;
 
 /// Plays the role that this process was started for, if it was started for one. Never returns

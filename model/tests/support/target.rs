@@ -1,4 +1,4 @@
-//! The peer of most tests between processes: a role that holds stations and does as it is told.
+//! The peer of most tests between processes: a role that holds stations and executes commands.
 
 use super::role::{Player, hear, say};
 use super::verbs::{Address, Device, LENGTH, Station, Timing};

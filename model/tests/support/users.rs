@@ -1,4 +1,4 @@
-//! Other users of the machine, as children of a process that may become any user.
+//! Other users of the machine, as children of a process that may change to any user.
 
 use std::fs;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::role::Player;
 
-/// Users of whom nobody else has files. In a user namespace of a usual size they exist.
+/// User ids that own no files otherwise. In a user namespace of a usual size they exist.
 pub const ATTACKER: u32 = 22_222;
 pub const VICTIM: u32 = 22_223;
 
@@ -47,7 +47,7 @@ impl As {
     /// A child that becomes the user and waits.
     pub fn user(user: u32, work: impl FnOnce()) -> Self {
         let mut ends = [0; 2];
-        // SAFETY: there is room for two descriptors, which are nobody else's.
+        // SAFETY: the array holds the two descriptors, which have no other owner.
         let (mut wait, go) = unsafe {
             assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
             (fs::File::from_raw_fd(ends[0]), fs::File::from_raw_fd(ends[1]))

@@ -1,5 +1,5 @@
-//! What a verbs program holds, through libibverbs alone: a device, and stations on it, each a queue
-//! pair with a completion queue and a registered buffer.
+//! The objects of a verbs program, through libibverbs alone: a device, and stations on it. Each
+//! station is a queue pair with a completion queue and a registered buffer.
 
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use libc::c_int;
 use mlx5_sys::verbs::*;
 
-/// Far more than anything takes on a busy machine: only a hang reaches it.
+/// Time-out for a hang: far longer than any operation on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a station's buffer.
 pub const LENGTH: usize = 64 << 10;
-/// What peers may do with a station's buffer: everything.
+/// Access rights of peers to a station's buffer: all.
 pub const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
-/// Requests a send queue holds, and receives a receive queue.
+/// WQEs of a send queue, and of a receive queue.
 pub const DEPTH: u32 = 64;
 
-/// These tests are of the model: a card that the machine may have is left alone.
+/// These tests are of the model: a real device in the machine is not used.
 extern "C" fn always() {
-    // SAFETY: both are C strings; run before `main`, when there is no other thread that could be
-    // looking at the environment.
+    // SAFETY: both are C strings. This runs before `main`, when no other thread can read the
+    // environment.
     unsafe { libc::setenv(c"MLX5_MODEL".as_ptr(), c"always".as_ptr(), 1) };
 }
 
@@ -32,7 +32,7 @@ extern "C" fn always() {
 #[unsafe(link_section = ".init_array")]
 static ALWAYS: extern "C" fn() = always;
 
-/// An open device. Closed by hand or with the process: objects do not keep it alive.
+/// An open device. Closed by the test or with the process: objects do not keep it open.
 #[derive(Clone, Copy)]
 pub struct Device {
     pub context: *mut ibv_context,
@@ -40,15 +40,15 @@ pub struct Device {
 
 // SAFETY: libibverbs may be called from any thread.
 unsafe impl Send for Device {}
-// SAFETY: the same, and it locks what threads share.
+// SAFETY: libibverbs may be called from any thread, and it locks the state that threads share.
 unsafe impl Sync for Device {}
 
 impl Device {
     /// Opens the device of this index in the library's list.
     pub fn open(index: usize) -> Self {
         let mut count = 0;
-        // SAFETY: the count is there; the list is used before it is freed, and only where it has
-        // devices.
+        // SAFETY: `count` outlives the call. The list is used before it is freed, and only if it
+        // has devices.
         unsafe {
             let list = ibv_get_device_list(&mut count);
             assert!(index < count as usize, "device {index} of {count}");
@@ -59,17 +59,17 @@ impl Device {
         }
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn count() -> usize {
         let mut count = 0;
-        // SAFETY: the count is there, and nothing of the list is used.
+        // SAFETY: `count` outlives the call, and no entry of the list is used.
         unsafe { ibv_free_device_list(ibv_get_device_list(&mut count)) };
         count as usize
     }
 
     /// LID of its port.
     pub fn lid(self) -> u16 {
-        // SAFETY: all zeros is a valid value, and the structure is there.
+        // SAFETY: all zeros is a valid value, and the structure outlives the call.
         unsafe {
             let mut port: ibv_port_attr = std::mem::zeroed();
             assert_eq!(___ibv_query_port(self.context, 1, &mut port), 0);
@@ -84,7 +84,7 @@ impl Device {
     }
 }
 
-/// What a peer has to know of a station.
+/// A station's address for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     pub qpn: u32,
@@ -114,7 +114,7 @@ impl std::str::FromStr for Address {
     }
 }
 
-/// How long a requester waits for its peer.
+/// The time that a requester waits for its peer.
 #[derive(Clone, Copy)]
 pub struct Timing {
     /// `timeout`: 4.096 µs · 2^code before a request is repeated.
@@ -124,7 +124,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// For peers that live: a process that waits long for a processor is not taken for gone.
+    /// For live peers: a process that waits long for a processor must not count as gone.
     pub const PATIENT: Self = Self { code: 18, retries: 7 };
 
     /// Time until the peer is given up, at least: each try waits for the time-out. The
@@ -134,7 +134,7 @@ impl Timing {
     }
 }
 
-/// What a completion says, as far as tests look at it.
+/// The fields of a completion that tests check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub id: u64,
@@ -150,7 +150,7 @@ pub struct Station {
     pub qp: *mut ibv_qp,
     pub mr: *mut ibv_mr,
     pub buffer: *mut u8,
-    /// Whether everything but the queue pair belongs to another station.
+    /// Whether all objects except the queue pair belong to another station.
     shared: bool,
 }
 
@@ -164,18 +164,18 @@ fn made<T>(object: *mut T) -> *mut T {
 }
 
 impl Station {
-    /// A station with everything of its own.
+    /// Creates a station with its own objects.
     pub fn new(device: Device) -> Self {
         Self::with_completions(device, 4 * DEPTH)
     }
 
-    /// The same, whose completion queue has room for so many.
+    /// Creates a station whose completion queue has this many entries.
     pub fn with_completions(device: Device, room: u32) -> Self {
         Self::made(device, room, 0)
     }
 
-    /// A station whose buffer is registered on demand: what the process unmaps, the card cannot
-    /// reach.
+    /// Creates a station whose buffer is an ODP region: the device cannot reach what the process
+    /// unmaps.
     pub fn on_demand(device: Device) -> Self {
         Self::made(device, 4 * DEPTH, ibv_access_flags::IBV_ACCESS_ON_DEMAND.0)
     }
@@ -202,13 +202,13 @@ impl Station {
         }
     }
 
-    /// Another queue pair, of this depth, with everything else of this station.
+    /// Creates another queue pair, of this depth, that shares all other objects of this station.
     pub fn another(&self, depth: u32) -> Self {
         let qp = create_qp(self.pd, self.cq, depth);
         Self { qp, shared: true, ..*self }
     }
 
-    /// What the peer has to know.
+    /// Returns the station's address for its peer.
     pub fn address(&self) -> Address {
         // SAFETY: both objects live as long as the station.
         let (qpn, rkey) = unsafe { ((*self.qp).qp_num, (*self.mr).rkey) };
@@ -227,7 +227,7 @@ impl Station {
         assert_eq!(result, 0, "to state {state}: {}", std::io::Error::from_raw_os_error(result));
     }
 
-    /// From any state to RTS, towards a peer that does the same.
+    /// Moves the queue pair from any state to RTS, connected to a peer that does the same.
     pub fn connect(&self, peer: Address, timing: Timing) {
         use ibv_qp_attr_mask as mask;
         self.modify(ibv_qp_state::IBV_QPS_RESET, 0, |_| {});
@@ -265,9 +265,9 @@ impl Station {
         });
     }
 
-    /// State of the queue pair as the card has it.
+    /// Returns the device's state of the queue pair.
     pub fn state(&self) -> ibv_qp_state::Type {
-        // SAFETY: all zeros are valid structures, and both are there.
+        // SAFETY: all zeros are valid structures, and both outlive the call.
         unsafe {
             let mut attributes: ibv_qp_attr = std::mem::zeroed();
             let mut init: ibv_qp_init_attr = std::mem::zeroed();
@@ -277,8 +277,9 @@ impl Station {
         }
     }
 
-    /// Posts a signaled request over `length` bytes from `from` of the own buffer; `to` is where in
-    /// the peer's it goes, for those that name a place. Gives what `ibv_post_send` gives.
+    /// Posts a signaled request over `length` bytes from `from` of the own buffer. `to` is the
+    /// place in the peer's memory, for requests that name one. Returns the result of
+    /// `ibv_post_send`.
     pub fn try_post(
         &self,
         opcode: ibv_wr_opcode::Type,
@@ -345,7 +346,8 @@ impl Station {
     #[track_caller]
     pub fn receive(&self, id: u64, to: usize, length: usize) {
         assert!(to + length <= LENGTH);
-        // SAFETY: as in `try_post`.
+        // SAFETY: all zeros is a valid request, filled with what it needs; the library copies the
+        // request before it returns.
         let result = unsafe {
             let mut sge = ibv_sge {
                 addr: self.buffer as u64 + to as u64,
@@ -362,13 +364,13 @@ impl Station {
         assert_eq!(result, 0, "post_recv");
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     #[track_caller]
     pub fn poll(&self) -> Option<Done> {
         poll(self.cq)
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     #[track_caller]
     pub fn wait(&self) -> Done {
         let end = Instant::now() + PATIENCE;
@@ -381,7 +383,7 @@ impl Station {
         }
     }
 
-    /// The next completion, which is this one and a success.
+    /// Waits for the next completion, which must be a success of this request.
     #[track_caller]
     pub fn expect(&self, id: u64) {
         let done = self.wait();
@@ -391,14 +393,15 @@ impl Station {
     /// Writes bytes to the own buffer.
     pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= LENGTH);
-        // SAFETY: inside the buffer, as just checked, which no reference points into.
+        // SAFETY: the range is inside the buffer, as just checked, and no reference points into the
+        // buffer.
         unsafe { self.buffer.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// Reads a byte of the own buffer, which a card may be writing to.
     pub fn byte(&self, at: usize) -> u8 {
         assert!(at < LENGTH);
-        // SAFETY: inside the buffer.
+        // SAFETY: the byte is inside the buffer.
         unsafe { self.buffer.add(at).read_volatile() }
     }
 
@@ -407,11 +410,11 @@ impl Station {
         (at..at + length).map(|at| self.byte(at)).collect()
     }
 
-    /// Takes memory of the own buffer away, or gives it back, empty. Its addresses stay reserved, so
-    /// that nobody else's memory comes to lie there. A card notices only of a buffer on demand.
+    /// Unmaps memory of the own buffer, or maps it again, zeroed. Its addresses stay reserved, so
+    /// that no other mapping is placed there. A device notices only if the buffer is an ODP region.
     pub fn remap(&self, part: Range<usize>, there: bool) {
         assert!(part.end <= LENGTH);
-        // SAFETY: in place of pages of the buffer, which no reference points into.
+        // SAFETY: the call maps over pages of the buffer, which no reference points into.
         let at = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let protection =
@@ -422,10 +425,10 @@ impl Station {
         assert_ne!(at, libc::MAP_FAILED);
     }
 
-    /// Destroys it.
+    /// Destroys the station.
     pub fn destroy(self) {
-        // SAFETY: each object is destroyed once, before what it uses; stations that share it are
-        // destroyed before by the caller, or this call fails.
+        // SAFETY: each object is destroyed once, before the objects it uses. The caller destroys
+        // stations that share it before; otherwise this call fails.
         unsafe {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             if self.shared {
@@ -441,7 +444,7 @@ impl Station {
 
 /// A reliable queue pair.
 fn create_qp(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> *mut ibv_qp {
-    // SAFETY: both objects live; all zeros are valid attributes, filled with what is asked for.
+    // SAFETY: both objects live. All zeros are valid attributes, filled with what is asked for.
     unsafe {
         let mut attributes: ibv_qp_init_attr = std::mem::zeroed();
         attributes.send_cq = cq;
@@ -455,10 +458,10 @@ fn create_qp(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> *mut ibv_qp {
     }
 }
 
-/// The next completion of a queue, if there is one.
+/// Returns the next completion of a queue, if there is one.
 #[track_caller]
 pub fn poll(cq: *mut ibv_cq) -> Option<Done> {
-    // SAFETY: all zeros is a valid completion, and there is room for the one asked for.
+    // SAFETY: all zeros is a valid completion, and the call writes one at most.
     unsafe {
         let mut completion: ibv_wc = std::mem::zeroed();
         let count = ibv_poll_cq(cq, 1, &mut completion);
@@ -477,7 +480,7 @@ pub fn connect(one: &Station, other: &Station) {
     other.connect(one.address(), Timing::PATIENT);
 }
 
-/// A message one way and a WRITE and a READ the other, with their bytes checked.
+/// Sends a message one way, and a WRITE and a READ the other way, and checks their bytes.
 #[track_caller]
 pub fn exchange(one: &Station, other: &Station) {
     let message: Vec<u8> = (0..3000u32).map(|n| ((n * 7) >> 3) as u8 ^ 0x5a).collect();

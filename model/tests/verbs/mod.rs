@@ -1,5 +1,5 @@
-//! Just enough of libibverbs, called directly, to bring a queue pair to RTS and pass messages: the
-//! tests' own, so that the model is judged without the driver.
+//! Just enough of libibverbs, called directly, to bring a queue pair to RTS and pass messages. It
+//! belongs to the tests, so that they check the model without the driver.
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 

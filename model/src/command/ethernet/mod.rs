@@ -1,6 +1,6 @@
-//! Commands on queues of Ethernet: the queues themselves (`queue`), the interface that a send queue
-//! sends by (`tis`), and what leads packets to receive queues: TIRs (`tir`), and the tables of
-//! receive queues among which they spread them (`rqt`).
+//! Commands on Ethernet queues: the queues themselves (`queue`), the interface that a send queue
+//! sends through (`tis`), the TIRs that direct packets to receive queues (`tir`), and the tables of
+//! receive queues over which TIRs spread packets (`rqt`).
 
 mod queue;
 mod rqt;

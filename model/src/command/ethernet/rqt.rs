@@ -1,4 +1,4 @@
-//! Commands on tables of receive queues among which packets are spread (RQT).
+//! Commands on RQTs, the tables of receive queues over which TIRs spread packets.
 
 use mlx5_sys::ifc::{
     Field, create_rqt_in, create_rqt_out, destroy_rqt_in, modify_rqt_in, query_rqt_in,

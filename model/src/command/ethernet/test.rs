@@ -1,4 +1,5 @@
-//! Objects of Ethernet are shown as they were made, and changed where they can be.
+//! Tests: a query returns an Ethernet object as it was created, and its modifiable fields can
+//! change.
 
 use mlx5_sys::ifc::{
     Field, create_rq_out, create_rqt_out, create_tir_out, create_tis_in, create_tis_out,

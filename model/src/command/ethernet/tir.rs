@@ -1,4 +1,4 @@
-//! Commands on what leads packets to receive queues (TIR).
+//! Commands on TIRs, which direct packets to receive queues.
 
 use mlx5_sys::ifc::{
     Field, create_tir_in, create_tir_out, destroy_tir_in, modify_tir_bitmask, modify_tir_in,

@@ -1,4 +1,4 @@
-//! Commands on what a send queue sends by (TIS).
+//! Commands on TISs, the interfaces that send queues send through.
 
 use mlx5_sys::ifc::{
     Field, create_tis_in, create_tis_out, destroy_tis_in, modify_tis_bitmask, modify_tis_in,

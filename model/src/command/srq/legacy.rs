@@ -1,7 +1,7 @@
-//! Shared receive queues as cards had them before there were receive memory pools.
+//! Shared receive queues in the form used before receive memory pools.
 //!
-//! Their contexts cannot name a umem, so user contexts cannot make any: a page list would be bus
-//! addresses of a program's choice.
+//! Their contexts cannot name a umem, so a user context cannot create one: its page list would
+//! contain bus addresses that the program chose.
 
 use mlx5_sys::ifc::{
     Field, arm_rq_in, create_srq_in, create_srq_out, destroy_srq_in, query_srq_in, query_srq_out,

@@ -1,7 +1,9 @@
-//! Commands on shared receive queues: receive memory pools (`rmp`), which is what the kernel's driver
-//! makes of every basic one, XRC SRQs (`xrc`), and those of cards of old (`legacy`). What they have in
-//! common is here: a queue of WQEs that a context describes, which lies on pages that the command
-//! lists, or in a umem.
+//! Commands on shared receive queues.
+//!
+//! There are three kinds: receive memory pools (`rmp`), which the kernel's driver uses for every
+//! basic SRQ; XRC SRQs (`xrc`); and those of older devices (`legacy`). This module holds their
+//! common part: a queue of WQEs, described by a context, on pages that the command lists or in a
+//! umem.
 
 pub mod legacy;
 pub mod rmp;

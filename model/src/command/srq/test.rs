@@ -1,4 +1,4 @@
-//! Shared receive queues are shown with what they count.
+//! Tests: a query of a shared receive queue returns its counters.
 
 use mlx5_sys::ifc::{
     Field, arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_srq_in, create_srq_out,

@@ -1,4 +1,4 @@
-//! Every object of a card as text, to be compared.
+//! Text of every object of a device, for comparisons.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Commands on targets of dynamic connections.
+//! Commands on DCTs, the targets of dynamic connections.
 
 use mlx5_sys::ifc::{
     Field, arm_dct_in, create_dct_in, create_dct_out, create_rmp_out, create_xrc_srq_out, dctc,

@@ -1,4 +1,4 @@
-//! Commands on queues of Ethernet and what leads packets to them.
+//! Commands on Ethernet queues and the objects that direct packets to them.
 
 use mlx5_sys::ifc::{
     Field, create_rq_in, create_rq_out, create_rqt_in, create_rqt_out, create_sq_in, create_sq_out,

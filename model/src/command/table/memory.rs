@@ -1,4 +1,4 @@
-//! Commands on memory: what users register, keys, and the card's own.
+//! Commands on memory: umems, memory keys, and device memory.
 
 use mlx5_sys::ifc::{
     Field, alloc_memic_in, alloc_memic_out, create_mkey_in, create_psv_in, create_psv_out,

@@ -1,11 +1,13 @@
-//! What each command accepts and what it refuses, as one table: a [`Row`] for every opcode.
+//! One table of what each command accepts and refuses: a [`Row`] for every opcode.
 //!
-//! A row is a function that makes what the command needs and gives a [`Case`]: the command, which is
-//! accepted, and for each field that is checked a value that is not, with the [`Refusal`] it meets.
-//! The tests below hold the table to be whole: every opcode of [`COMMANDS`] has a row, every refusal
-//! is met, and no bit of a command outside of the fields that its row lists is ever refused. So a
-//! command that is added, or a check, fails them until its row is here. [`mutants`] gives the commands
-//! of the table with fields changed at random.
+//! A row is a function that creates the objects the command needs and returns a [`Case`]. A case
+//! holds a command that is accepted. For each checked field it also holds a refused value and the
+//! [`Refusal`] that this value must return.
+//!
+//! The tests below check that the table is complete: every opcode of [`COMMANDS`] has a row, and
+//! every refusal occurs. No bit of a command outside the fields listed in its row may cause a
+//! refusal. So a new command or a new check fails these tests until its row is here. [`mutants`]
+//! gives the commands of the table with fields changed at random.
 
 mod census;
 mod dynamic;
@@ -48,36 +50,36 @@ fn table() -> impl Iterator<Item = &'static Row> {
 
 /// A command of the table.
 struct Row {
-    /// The link of the card that it is given to.
+    /// The link of the device that executes it.
     link: Link,
-    /// Who gives it: the driver, a user context, or both.
+    /// The issuers of the command: the driver (`false`), a user context (`true`), or both.
     givers: &'static [bool],
-    /// Makes what it needs on the card.
+    /// Creates what the command needs on the device.
     case: fn(&mut Rig) -> Case,
 }
 
 impl Row {
-    /// A command that the driver and user contexts give.
+    /// Creates a row for a command that the driver and user contexts issue.
     const fn new(case: fn(&mut Rig) -> Case) -> Self {
         Self { link: Link::InfiniBand, givers: &[false, true], case }
     }
 
-    /// A command that the driver alone gives.
+    /// Creates a row for a command that only the driver issues.
     const fn drivers(case: fn(&mut Rig) -> Case) -> Self {
         Self { givers: &[false], ..Self::new(case) }
     }
 
-    /// A command that user contexts alone give.
+    /// Creates a row for a command that only user contexts issue.
     const fn users(case: fn(&mut Rig) -> Case) -> Self {
         Self { givers: &[true], ..Self::new(case) }
     }
 
-    /// The same on Ethernet.
+    /// Moves the row to a device on Ethernet.
     const fn roce(self) -> Self {
         Self { link: Link::Roce, ..self }
     }
 
-    /// A card for it, in the hands of the driver or of a user.
+    /// Creates a device for the row, controlled by the driver or by a user.
     fn rig(&self, user: bool) -> Rig {
         let mut rig = Rig::on(self.link);
         rig.stranger = rig.uctx();
@@ -88,43 +90,43 @@ impl Row {
     }
 }
 
-/// A command that is accepted, and what is refused of it.
+/// A command that is accepted, and changes of it that are refused.
 struct Case {
     accepted: Command,
-    /// What another user context is told that gives it as it is; `None` where that is accepted, too.
+    /// The refusal if another user context issues it unchanged; `None` if that is accepted, too.
     stranger: Option<Refusal>,
-    /// Fields, each with a value with which the command is refused.
+    /// Fields, each with a value for which the command is refused.
     fields: Vec<(Field, u64, Refusal)>,
-    /// Fields that say what kind of command it is; with other values it is another row's.
+    /// Fields that select the kind of command; other values belong to other rows.
     kinds: Vec<Field>,
-    /// Fields with the number of an object of the driver's own, which users may not name.
+    /// Fields with the number of an object of the driver, which users may not name.
     foreign: Vec<(Field, u64)>,
     /// Other commands of the same opcode that are refused.
     others: Vec<(Command, Refusal)>,
-    /// What the command is refused with on a card of the other link, where it is.
+    /// The refusal on a device of the other link, if it is refused there.
     elsewhere: Option<Refusal>,
-    /// What the driver itself is told, where only users give the command.
+    /// The refusal for the driver, if only users may issue the command.
     driver: Option<Refusal>,
-    /// What can be done after which the command is refused, and with what.
+    /// An action after which the command is refused, and the refusal.
     after: Option<(Spoil, Refusal)>,
-    /// Objects that others stand on.
+    /// Objects that other objects use.
     held: Vec<Held>,
 }
 
-/// An object that others stand on: the command is refused for it until they are gone.
+/// An object that other objects use: the command is refused for it until they are destroyed.
 struct Held {
     field: Field,
     number: u64,
     refusal: Refusal,
-    /// The commands that destroy what stands on it.
+    /// The commands that destroy the objects that use it.
     releases: Vec<Command>,
 }
 
-/// Brings a card to where it refuses a command that it has accepted.
+/// An action after which a device refuses a command that it has accepted.
 type Spoil = fn(&mut Rig, &Command);
 
 impl Case {
-    /// A command that names an object, of which other user contexts are told that it is not theirs.
+    /// Creates a case for a command on an object. For other user contexts the object is not theirs.
     fn new(accepted: Command) -> Self {
         let (fields, foreign, others) = (Vec::new(), Vec::new(), Vec::new());
         let stranger = Some(Refusal::Owner);
@@ -133,64 +135,64 @@ impl Case {
         Self { accepted, stranger, fields, kinds, foreign, others, elsewhere, driver, after, held }
     }
 
-    /// A command that every user context may give as it is.
+    /// Creates a case for a command that every user context may issue unchanged.
     fn anyones(accepted: Command) -> Self {
         Self { stranger: None, ..Self::new(accepted) }
     }
 
-    /// A command for which user contexts are told this.
+    /// Creates a case for a command that user contexts get this refusal for.
     fn drivers(accepted: Command, refusal: Refusal) -> Self {
         Self { stranger: Some(refusal), ..Self::new(accepted) }
     }
 
-    /// With this value of a field, it is refused.
+    /// Adds a field's value for which it is refused.
     fn refuses(mut self, field: Field, value: impl Into<u64>, refusal: Refusal) -> Self {
         self.fields.push((field, value.into(), refusal));
         self
     }
 
-    /// A field that says what kind of command it is.
+    /// Adds a field that selects the kind of command.
     fn kind(mut self, field: Field) -> Self {
         self.kinds.push(field);
         self
     }
 
-    /// A field that names an object, and the number of one that is the driver's.
+    /// Adds a field that names an object, and the number of an object of the driver.
     fn foreign(mut self, field: Field, number: u32) -> Self {
         self.foreign.push((field, number.into()));
         self
     }
 
-    /// Another command of this opcode that is refused.
+    /// Adds another command of this opcode that is refused.
     fn otherwise(mut self, command: Command, refusal: Refusal) -> Self {
         self.others.push((command, refusal));
         self
     }
 
-    /// On a card of the other link it is refused.
+    /// Sets the refusal on a device of the other link.
     fn elsewhere(mut self, refusal: Refusal) -> Self {
         self.elsewhere = Some(refusal);
         self
     }
 
-    /// Given by the driver, it is refused.
+    /// Sets the refusal for the driver.
     fn of_driver(mut self, refusal: Refusal) -> Self {
         self.driver = Some(refusal);
         self
     }
 
-    /// After something else is done, it is refused.
+    /// Sets an action after which it is refused.
     fn after(mut self, spoil: Spoil, refusal: Refusal) -> Self {
         self.after = Some((spoil, refusal));
         self
     }
 
-    /// Given twice, it is refused.
+    /// Sets the refusal of the second of two equal commands.
     fn twice(self, refusal: Refusal) -> Self {
         self.after(|_, _| {}, refusal)
     }
 
-    /// With an object that others stand on it is refused, until the last of them is destroyed.
+    /// Adds an object in use: the command is refused until the last of its users is destroyed.
     fn held(
         self,
         field: Field,
@@ -212,13 +214,13 @@ impl Case {
         opcode::name(self.opcode()).expect("a command's name")
     }
 
-    /// The command as [`COMMANDS`] has it.
+    /// Returns the command's entry in [`COMMANDS`].
     fn command(&self) -> &'static super::Command {
         let own = |command: &&super::Command| command.opcode == self.opcode();
         COMMANDS.iter().find(own).expect("a command of the table")
     }
 
-    /// Everything that is refused to whoever gives the command, with what was changed in words.
+    /// Returns all commands that are refused for every issuer, each with a text of its change.
     fn refused(&self, rig: &Rig) -> Vec<(Command, usize, Refusal, String)> {
         let command = self.command();
         let mut refused = Vec::new();
@@ -253,8 +255,8 @@ impl Case {
         refused
     }
 
-    /// Whether a bit of the command, counted from the first byte's highest, lies in a field that is
-    /// listed, or is one that all commands have.
+    /// Returns whether a bit of the command is in a listed field or in one that all commands have.
+    /// Bits are counted from the highest bit of the first byte.
     fn lists(&self, bit: usize) -> bool {
         /// Opcode, uid and op_mod.
         const HEADER: usize = 8;
@@ -267,10 +269,10 @@ impl Case {
     }
 }
 
-/// Bytes for a reply: more than any command asks for.
+/// Bytes for a reply: more than any command needs.
 const ROOM: usize = 0x1010;
 
-/// The number of no user context.
+/// A number of no user context.
 const NOBODY: u64 = 77;
 
 #[test]
@@ -282,12 +284,12 @@ fn every_command_is_in_the_table() {
     assert!(missing.is_empty(), "model/src/command/table has no row for {missing:?}");
 }
 
-/// Every row, in the hands of each who gives it.
+/// Returns every row with each of its issuers.
 fn given() -> impl Iterator<Item = (&'static Row, bool)> {
     table().flat_map(|row| row.givers.iter().map(move |user| (row, *user)))
 }
 
-/// What of a row is not so.
+/// Returns the statements of a row that are false.
 fn wrong(row: &Row, user: bool) -> Vec<String> {
     let mut rig = row.rig(user);
     let case = (row.case)(&mut rig);
@@ -322,7 +324,7 @@ fn wrong(row: &Row, user: bool) -> Vec<String> {
         spoil(&mut rig, &case.accepted);
         expect(rig.run(&case.accepted), Some(refusal), "afterwards");
     }
-    // Each that stands on an object is the last of them once.
+    // Each user of the object is the last one once.
     for (at, held) in case.held.iter().enumerate() {
         for last in 0..held.releases.len() {
             let mut rig = row.rig(user);
@@ -372,7 +374,7 @@ fn every_refusal_is_met() {
     assert!(unmet.is_empty(), "no row of model/src/command/table meets {unmet:?}");
 }
 
-/// Changes bits of a command of which its row lists no field.
+/// Changes bits of a command outside the fields listed in its row.
 fn change(case: &Case, mut value: impl FnMut(usize) -> bool) -> Command {
     let mut given = case.accepted.clone();
     for bit in 0..given.0.len() * 8 {
@@ -384,10 +386,10 @@ fn change(case: &Case, mut value: impl FnMut(usize) -> bool) -> Command {
     given
 }
 
-/// How often the bits that no row lists are drawn.
+/// The number of times that the unlisted bits are drawn.
 const ROUNDS: usize = 8;
 
-/// What is refused though no field of the row's is changed: the bits that do it alone, if any do, as
+/// Returns a refusal without a change of a listed field: the single bits that cause it, if any, as
 /// dword and bit.
 fn unlisted(row: &Row, user: bool, round: usize, random: &mut Random) -> Option<String> {
     let mut rig = row.rig(user);

@@ -1,9 +1,9 @@
-//! Commands of the table with fields changed at random, given by two user contexts on one card.
+//! Commands of the table with fields changed at random, given by two user contexts on one device.
 //!
-//! Whatever a user gives, the card lives on, the objects of the other user and of the driver stay as
-//! they were to the byte, and what was refused has changed nothing at all.
+//! The device must survive every command of a user. Objects of the other user and of the driver
+//! must stay the same to the byte, and a refused command must change nothing.
 //!
-//! `MLX5_RANDOM_COMMANDS` says how many, `MLX5_RANDOM_SEED` from where.
+//! `MLX5_RANDOM_COMMANDS` sets the number of commands, `MLX5_RANDOM_SEED` the seed.
 
 use std::env;
 

@@ -1,4 +1,4 @@
-//! Commands on shared receive queues, and those that match tags.
+//! Commands on shared receive queues, with and without tag matching.
 
 use mlx5_sys::ifc::{
     Field, arm_rq_in, arm_xrc_srq_in, arm_xrq_in, create_rmp_in, create_rmp_out, create_srq_in,

@@ -1,4 +1,4 @@
-//! Where work queues inside of other contexts lie: what of that is checked.
+//! Checks of the work queue fields inside other contexts.
 
 use mlx5_sys::ifc::{Field, wq};
 

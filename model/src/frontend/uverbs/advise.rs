@@ -1,4 +1,4 @@
-//! Advice on memory that is there on demand: that it will be needed soon.
+//! Advice on on-demand paging (ODP) regions: prefetch.
 
 use super::errno::{Errno, Result};
 use super::file::CommandFile;

@@ -1,4 +1,4 @@
-//! Address handles. The card has no object of this kind: an address travels in each WQE.
+//! Address handles. The device has no such object: each WQE carries the address.
 
 use super::abi::{CreateAh, CreateAhDriverReply};
 use super::errno::{Errno, Result};

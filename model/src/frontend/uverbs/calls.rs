@@ -1,4 +1,5 @@
-//! Interposed functions that take a descriptor: the model's are served here, all others pass.
+//! Interposed functions that take a descriptor. Calls on the model's descriptors are served here;
+//! all others go to libc.
 
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 

@@ -1,8 +1,9 @@
-//! A card's clock as programs see it: the register that counts, and the page by which the kernel tells
-//! how counts become time of day.
+//! A device's clock as programs see it: the counter register, and the page by which the kernel
+//! tells how to convert counts to time of day.
 //!
-//! The page is read without a system call, so it has a word that is odd while it is written, and another
-//! one afterwards. It is kept up to date as the kernel's is, which now and then reads both clocks anew.
+//! Programs read the page without a system call. So it has a sequence word, which is odd during an
+//! update and has a new value afterwards. The model updates the page as the kernel does, by reading
+//! both clocks anew now and then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};

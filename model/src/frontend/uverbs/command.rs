@@ -1,4 +1,4 @@
-//! Firmware commands as the kernel's driver gives them.
+//! Firmware commands as the kernel's driver issues them.
 
 use mlx5_sys::ifc::opcode;
 use mlx5_sys::ifc::{Field, cmd_hca_cap, cmd_in, cmd_out, query_hca_cap_in, query_hca_cap_out};

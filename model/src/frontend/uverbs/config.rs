@@ -1,69 +1,69 @@
-//! What the environment says. Every variable the model reads is read here; the crate's
-//! documentation lists them.
+//! Environment variables. Every variable the model reads is read here; the crate's documentation
+//! lists them.
 
 use crate::card::{Identity, Link, PortState};
 
-/// When the model stands in.
+/// When the model offers devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Where the kernel offers no mlx5 device.
+    /// If the kernel offers no mlx5 device.
     Auto,
-    /// Whatever the kernel offers.
+    /// Always, whatever the kernel offers.
     Always,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// How the card notices stores to its registers.
+/// How the device notices stores to its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every store traps: it is seen in order, and what it starts is executed inside it.
     Trapped,
-    /// The registers are plain memory at which a thread looks: stores that follow one another
-    /// quickly may be seen as one, as behind a write-combining buffer.
+    /// The registers are plain memory that a thread polls. Stores in quick succession may be seen
+    /// as one, as behind a write-combining buffer.
     Polled,
     /// The registers are plain memory, and nothing happens until [`crate::run`] is called.
     Manual,
 }
 
-/// The way to a device that a program opens, `/dev/infiniband/uverbs0`.
+/// The state of the device node that a program opens, `/dev/infiniband/uverbs0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// For everyone.
+    /// Every user may open it.
     Open,
-    /// Not there, as in a container that shows the device but was not given its node.
+    /// It is missing, as in a container that shows the device but was not given its node.
     Missing,
-    /// For nobody but who may pass over permissions.
+    /// Only users who may override permissions may open it.
     Forbidden,
 }
 
-/// What register pages the kernel gives programs.
+/// The kinds of register pages that the kernel gives programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
-    /// Of every kind.
+    /// All kinds.
     All,
-    /// No write-combining ones: there is no BlueFlame.
+    /// No write-combining ones, so there is no BlueFlame.
     NonCached,
 }
 
-/// Everything the environment says.
+/// The whole configuration from the environment.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub when: When,
     pub link: Link,
     pub mode: Mode,
     pub devices: usize,
-    /// Whether firmware lets programs give commands.
+    /// Whether firmware accepts commands from programs.
     pub user_contexts: bool,
-    /// Where all that the cards do is written, and whether so that it can be replayed.
+    /// Output of the recording, and whether it can be replayed.
     pub trace: Option<(String, bool)>,
-    /// How far ports have come.
+    /// State of the ports.
     pub port: PortState,
-    /// log2 of the links' MTU, where it is not what is usual.
+    /// log2 of the links' MTU, if it is not the default.
     pub log_mtu: Option<u32>,
-    /// Whether devices can be opened.
+    /// Whether device nodes can be opened.
     pub node: Node,
-    /// What register pages programs get.
+    /// The kinds of register pages that programs get.
     pub pages: Pages,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Config {
 const DEVICES: usize = 16;
 
 impl Config {
-    /// Reads the environment. The error names the variable, what it holds and what it may hold.
+    /// Reads the environment. The error names the variable, its value and the allowed values.
     pub fn from_environment() -> Result<Self, String> {
         Self::from(&|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -80,7 +80,7 @@ impl Config {
         })
     }
 
-    /// A card as the environment wants it.
+    /// Returns the identity with the environment's settings.
     pub fn applied_to(&self, identity: Identity) -> Identity {
         Identity {
             user_contexts: self.user_contexts,

@@ -1,5 +1,6 @@
-//! Targets of dynamic connections: to verbs a queue pair of the driver's own type, to the card an
-//! object of its own, made when the queue pair becomes ready to receive.
+//! DCTs, the targets of dynamic connections. For verbs a DCT is a queue pair of the driver's own
+//! type. For the device it is an object of its own, created when the queue pair becomes ready to
+//! receive.
 
 use mlx5_sys::ifc::{
     Field, cmd_hca_cap, create_dct_in, create_dct_out, dctc, destroy_dct_in, destroy_dct_out,

@@ -1,12 +1,12 @@
-//! File descriptors of the model: which are its own, and what they stand for.
+//! The table of the model's file descriptors and the objects they refer to.
 //!
-//! A descriptor is looked up without a lock, so that interposed calls on foreign descriptors cost
-//! one load and may be made anywhere, even from a signal handler or in a forked child. What a
-//! descriptor stands for lives until the last copy of it is closed.
+//! A descriptor is looked up without a lock. So interposed calls on foreign descriptors cost one
+//! load and may be made anywhere, even from a signal handler or in a forked child. The object
+//! behind a descriptor is kept until the last copy of the descriptor is closed.
 //!
-//! Not every way to close a descriptor comes by here: `freopen`, and system calls that a program
-//! makes itself. So a descriptor is the model's only as long as the file behind it is the one that
-//! was entered. Where it is another one, the model does what closing does, late.
+//! Some closes are not seen here: those of `freopen`, and of system calls that a program makes
+//! itself. So a descriptor is the model's only as long as the file behind it is the one that was
+//! entered. If it is a different file, the model does late what it does on close.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The device itself: context, capabilities.
+//! The opened device: context and capabilities.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Whether the model stands in, and with which devices: decided once, when a program first looks
+//! The decision whether the model offers devices, and which: made once, when a program first looks
 //! for RDMA devices.
 
 use std::ffi::{CString, c_void};
@@ -10,18 +10,18 @@ use super::identity::Device;
 use super::sysfs::{self, Tree};
 use crate::engine::identities;
 
-/// What was decided.
+/// The decision.
 #[derive(Debug)]
 pub(super) enum Discovery {
-    /// The kernel's devices are used, or none.
+    /// The program sees only the kernel's devices, if any.
     Off,
-    /// The model cannot be offered; why has been written to stderr.
+    /// The model cannot be offered; the reason has been written to stderr.
     Refused,
     /// The model is offered.
     On(Offer),
 }
 
-/// What the model offers.
+/// The model's devices and configuration.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub config: Config,
@@ -29,32 +29,32 @@ pub(super) struct Offer {
     pub tree: Tree,
 }
 
-/// Set where another copy of the model, linked into the executable, is in charge.
+/// Set if another copy of the model, linked into the executable, is used instead.
 static YIELDED: AtomicBool = AtomicBool::new(false);
 
-/// Tells a copy of the model that was loaded behind this one to stay out of the way.
+/// Disables a copy of the model that was loaded after the caller's copy.
 ///
-/// A program that has the model linked in may be run with the model preloaded as well. The one in
-/// the executable is met first by every call; it finds the other one through this symbol.
+/// A program that has the model linked in may be run with the model preloaded as well. Every call
+/// reaches the copy in the executable first. That copy finds the other one through this symbol.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlx5_model_yield() {
     YIELDED.store(true, Ordering::Release);
 }
 
-/// Whether this copy has been told to stay out.
+/// Returns whether this copy has been disabled.
 pub(super) fn yielded() -> bool {
     YIELDED.load(Ordering::Acquire)
 }
 
-/// What was decided, deciding at the first call.
+/// Returns the decision, making it at the first call.
 pub(super) fn discovery() -> &'static Discovery {
-    // Not a OnceLock: a thread may be deciding while another one forks, and the child must not
-    // wait for it. Two threads that decide at once come to the same end.
+    // Not a OnceLock: a thread may be deciding while another one forks, and the child must not wait
+    // for it. Two threads that decide at once reach the same decision.
     static DECIDED: AtomicPtr<Discovery> = AtomicPtr::new(std::ptr::null_mut());
     if yielded() {
         return &Discovery::Off;
     }
-    // SAFETY: null, or from a box that is leaked below.
+    // SAFETY: the pointer is null, or it comes from a box that is leaked below.
     if let Some(decided) = unsafe { DECIDED.load(Ordering::Acquire).as_ref() } {
         return decided;
     }
@@ -70,12 +70,12 @@ pub(super) fn discovery() -> &'static Discovery {
             if let Some(reason) = complaint {
                 eprintln!("mlx5-model: no device is offered: {reason}");
             }
-            // SAFETY: from a box that was stored just now, and is never freed.
+            // SAFETY: the pointer comes from a box that was stored just now and is never freed.
             unsafe { &*ours }
         }
         Err(first) => {
-            // SAFETY: ours was not stored, so no other thread has seen it. The first one was stored, and
-            // is never freed.
+            // SAFETY: `ours` was not stored, so no other thread has seen it. The other thread's box
+            // was stored, and is never freed.
             unsafe {
                 drop(Box::from_raw(ours));
                 &*first
@@ -101,7 +101,7 @@ fn decide() -> Result<Discovery, String> {
     Ok(Discovery::On(Offer { config, devices, tree }))
 }
 
-/// Silences the copy that was loaded behind this one, if there is one.
+/// Disables the copy that was loaded after this one, if there is one.
 fn silence_next() {
     // SAFETY: the call reads the name, a C string.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"mlx5_model_yield".as_ptr()) };
@@ -113,17 +113,17 @@ fn silence_next() {
     }
 }
 
-/// Where a path is to be looked for.
+/// The place to look a path up.
 pub(super) enum Redirect {
-    /// Where it says.
+    /// At the path itself.
     No,
-    /// In the tree.
+    /// At this path in the tree.
     To(CString),
     /// Nowhere: the call fails with this errno.
     Refused(i32),
 }
 
-/// Where a path is to be looked for. Costs a comparison of a few bytes for foreign paths.
+/// Returns the place to look a path up. Costs a comparison of a few bytes for foreign paths.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -131,7 +131,7 @@ pub(super) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
     if path.is_null() {
         return Redirect::No;
     }
-    // SAFETY: not null, so the caller guarantees a C string.
+    // SAFETY: `path` is not null, so the caller guarantees a C string.
     let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
     if !sysfs::concerns(path) {
         return Redirect::No;

@@ -1,6 +1,6 @@
-//! Device memory: the card's own, a window of which the program maps.
+//! Device memory: memory of the device, in a window that the program maps.
 //!
-//! The window of each card is an anonymous file. The card reaches it through a mapping of the
+//! The window of each device is an anonymous file. The device reaches it through a mapping of the
 //! model's, the program through mappings of the pages that it was given.
 
 use libc::{c_int, c_void, off_t, size_t};

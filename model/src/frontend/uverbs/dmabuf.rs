@@ -1,8 +1,8 @@
-//! Regions over a dma-buf: memory that a descriptor stands for, without an address of the program's.
+//! Regions over a dma-buf: memory behind a descriptor, without an address in the program.
 //!
-//! The model maps the descriptor and lets the card reach it there. Everything that can be mapped
-//! shared will do, such as a memfd, so that the path is there to test on machines whose kernel has
-//! no exporter of dma-bufs.
+//! The model maps the descriptor, and the device reaches the memory through that mapping. The model
+//! accepts everything that can be mapped shared, such as a memfd. So this path can be tested on
+//! machines whose kernel has no exporter of dma-bufs.
 
 use libc::c_int;
 

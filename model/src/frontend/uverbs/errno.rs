@@ -1,4 +1,4 @@
-//! Errors as the kernel gives them.
+//! Error numbers of the kernel's interface.
 
 /// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

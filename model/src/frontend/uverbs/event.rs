@@ -1,9 +1,9 @@
-//! Completion channels and asynchronous event files: socket pairs, of which the program holds one
-//! end, so that read, poll and epoll work by themselves.
+//! Completion channels and asynchronous event files. Each is a socket pair of which the program
+//! holds one end, so read, poll and epoll work without further code.
 //!
-//! The kernel forgets events that were not read when their object is destroyed, and tells how many
-//! were; libibverbs waits for exactly so many acknowledgements. So the model keeps, in order, whose
-//! events are still unread, and takes those of a destroyed object back out of the socket.
+//! When an object is destroyed, the kernel discards its unread events and reports how many were
+//! read. libibverbs waits for exactly that many acknowledgements. So the model keeps a list of the
+//! unread events' objects, in order, and takes a destroyed object's events back out of the socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

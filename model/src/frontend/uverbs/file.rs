@@ -18,24 +18,24 @@ use super::{
 
 /// A command file.
 pub(super) struct CommandFile {
-    /// The process's cards.
+    /// The process's devices.
     pub running: &'static Running,
-    /// How stores to its register pages are noticed.
+    /// How the model notices stores to its register pages.
     pub mode: Mode,
     device: usize,
     state: Mutex<State>,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Default)]
 pub(super) struct State {
     context: Option<device::Context>,
     objects: BTreeMap<u32, Object>,
-    /// No handle below it is free.
+    /// Lower bound of the free handles.
     lowest: u32,
-    /// Files of events that were opened by this one.
+    /// Event files opened through this file.
     pub event_files: Vec<Weak<EventFile>>,
-    /// Files of answers that were.
+    /// Answer files opened through this file.
     pub answer_files: Vec<Weak<AnswerFile>>,
 }
 
@@ -61,9 +61,9 @@ pub(super) enum Object {
 
 /// A kind of object: how to find it in the table.
 pub(super) trait Kind: Sized {
-    /// The object, if it is of this kind.
+    /// Returns the object, if it is of this kind.
     fn of(object: &Object) -> Option<&Self>;
-    /// The object, to be changed, if it is of this kind.
+    /// Returns the object for changes, if it is of this kind.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
 }
 
@@ -100,33 +100,33 @@ kinds! {
 }
 
 impl CommandFile {
-    /// A file of a device, without a context yet.
+    /// Creates a file of a device, without a context yet.
     pub fn new(running: &'static Running, device: usize) -> Self {
         trap::unblock();
         Self { running, mode: settings::mode(), device, state: Mutex::default() }
     }
 
-    /// Number of its device.
+    /// Returns the number of its device.
     pub fn device(&self) -> usize {
         self.device
     }
 
-    /// What tells it from the others that are open.
+    /// Returns a number that distinguishes it from the other open files.
     pub fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The card.
+    /// Returns the device.
     pub fn function(&self) -> &'static Function {
         &self.running.functions[self.device]
     }
 
-    /// Its context and objects. Held while a request is served.
+    /// Locks its context and objects, for as long as a request is served.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// The last descriptor is closed: everything goes, users before what they use.
+    /// Destroys everything after the last descriptor was closed, users before the objects they use.
     pub fn release(&self) {
         let mut state = self.state();
         let rank = |object: &Object| match object {
@@ -189,7 +189,7 @@ impl CommandFile {
 }
 
 impl State {
-    /// The context.
+    /// Returns the context.
     pub fn context(&self) -> Result<&device::Context> {
         self.context.as_ref().ok_or(Errno::EINVAL)
     }
@@ -203,14 +203,14 @@ impl State {
         Ok(())
     }
 
-    /// Where asynchronous events go unless an object says otherwise.
+    /// Sets the default destination of asynchronous events.
     pub fn set_events(&mut self, queue: &Arc<EventQueue>) -> Result<()> {
         let context = self.context.as_mut().ok_or(Errno::EINVAL)?;
         context.events.get_or_insert_with(|| queue.clone());
         Ok(())
     }
 
-    /// Enters an object under the lowest free handle.
+    /// Adds an object under the lowest free handle, and returns the handle.
     pub fn enter(&mut self, object: Object) -> u32 {
         let mut handle = self.lowest;
         for (taken, _) in self.objects.range(handle..) {
@@ -224,22 +224,22 @@ impl State {
         handle
     }
 
-    /// An object by handle.
+    /// Returns an object by handle.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T> {
         self.objects.get(&handle).and_then(T::of).ok_or(Errno::ENOENT)
     }
 
-    /// Whether a handle is of any object.
+    /// Returns whether a handle is in use.
     pub fn has(&self, handle: u32) -> bool {
         self.objects.contains_key(&handle)
     }
 
-    /// An object by handle, to be changed.
+    /// Returns an object by handle, for changes.
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T> {
         self.objects.get_mut(&handle).and_then(T::of_mut).ok_or(Errno::ENOENT)
     }
 
-    /// Destroys an object: if `destroy` succeeds, the handle is gone.
+    /// Destroys an object: if `destroy` succeeds, the handle is free.
     pub fn remove<T: Kind, R>(
         &mut self,
         handle: u32,
@@ -251,22 +251,22 @@ impl State {
         Ok(result)
     }
 
-    /// Whether any object satisfies the question: for objects that are used by others.
+    /// Returns whether any object satisfies the question: for objects that other objects use.
     pub fn any<T: Kind>(&self, question: impl Fn(&T) -> bool) -> bool {
         self.objects.values().filter_map(T::of).any(question)
     }
 
-    /// What is asked of each object of a kind.
+    /// Returns the answers of all objects of a kind.
     pub fn collect<T: Kind, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
         self.objects.values().filter_map(T::of).map(question).collect()
     }
 
-    /// The first answer that an object has to the question.
+    /// Returns the first answer of any object of a kind.
     pub fn find<T: Kind, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
         self.objects.values().filter_map(T::of).find_map(question)
     }
 
-    /// The register page of an offset of `mmap`, if it is one of this file's.
+    /// Returns the register page at an offset of `mmap`, if it is one of this file's.
     pub fn page(&self, index: u64) -> Option<&'static uar::Page> {
         self.objects
             .values()
@@ -275,7 +275,7 @@ impl State {
             .map(|uar| uar.page)
     }
 
-    /// The register page behind a UAR number, if it is one of this file's.
+    /// Returns the register page behind a UAR number, if it is one of this file's.
     pub fn page_of(&self, number: u32) -> Option<&'static uar::Page> {
         self.objects
             .values()
@@ -285,7 +285,7 @@ impl State {
     }
 }
 
-/// What an object is called in event queues: what the program calls it, and a number that no other
+/// Creates an object's identity in event queues: the program's handle, and a number that no other
 /// object of the process ever has.
 pub(super) fn source(user_handle: u64) -> Source {
     static NEXT: AtomicU64 = AtomicU64::new(1);

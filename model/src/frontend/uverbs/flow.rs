@@ -1,5 +1,6 @@
-//! Flows: which frames a queue pair of Ethernet receives. Each becomes entries of flow tables of the
-//! card, one table for everything that the port receives and one for each kind of sniffer.
+//! Flows: the rules for frames that an Ethernet queue pair receives. Each flow becomes entries in
+//! the device's flow tables: one table for everything the port receives, and one for each kind of
+//! sniffer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Flows in the card's own terms: a matcher has the headers' fields that count, and flows of it have
-//! their values, and lead to a queue pair of Ethernet or to a TIR that a program made by command.
+//! Flows in the device's own format. A matcher says which header fields count. Its flows hold the
+//! fields' values and lead to an Ethernet queue pair or to a TIR that a program created by command.
 
 use mlx5_sys::ifc::opcode;
 

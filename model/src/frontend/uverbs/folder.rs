@@ -1,12 +1,12 @@
-//! The folder tree that stands for sysfs: where it lies, and that nobody but its user can change it.
+//! The folder tree that stands for sysfs: its place, and its protection against other users.
 //!
-//! Each user has one private folder (mode 0700) for all its processes. Every file is created in it
-//! with `O_EXCL` and without following links, and a folder of another owner or mode is never used.
-//! So other users of the machine can neither replace the tree nor choose what is written to. If
+//! Each user has one private folder (mode 0700) for all its processes. The model creates every file
+//! in it with `O_EXCL`, does not follow links, and never uses a folder of another owner or mode. So
+//! other users of the machine can neither replace the tree nor choose where the model writes. If
 //! another user has taken the folder's usual name, a folder with a random name replaces it.
 //!
 //! A tree is written as a draft and renamed when it is complete. The writer holds a lock on its
-//! draft, so a later start can tell a draft whose writer was killed, and removes it.
+//! draft, so a later start recognizes a draft whose writer was killed, and removes it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

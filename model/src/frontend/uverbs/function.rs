@@ -1,5 +1,5 @@
-//! One card as the kernel's driver holds it after probing: capabilities, event queues, register
-//! page, and who waits for which event.
+//! One device as the kernel's driver holds it after probing: capabilities, event queues, register
+//! page, and the recipients of its events.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::collections::HashMap;
@@ -25,11 +25,11 @@ use crate::card::Card;
 use crate::engine::Engine;
 use crate::object::Memic;
 
-/// Entries of each event queue.
+/// Entries in each event queue.
 const EQES: usize = 1 << 12;
 /// Bytes of an EQE.
 const EQE: usize = 64;
-/// Page of an event queue's buffer.
+/// Bytes of a page of an event queue's buffer.
 const PAGE: usize = 4096;
 
 /// Event types an asynchronous event queue listens for (`device.h`, `MLX5_EVENT_TYPE_*`).
@@ -71,11 +71,11 @@ pub(super) mod event {
     pub const GENERAL: u8 = 0x22;
 }
 
-/// One card.
+/// One device.
 pub(super) struct Function {
-    /// Number of the card in its engine.
+    /// Index of the device in its engine.
     pub index: usize,
-    /// Who it is.
+    /// Identity.
     pub device: &'static Device,
     /// Current capabilities.
     pub caps: Caps,
@@ -83,11 +83,11 @@ pub(super) struct Function {
     pub events: Offered,
     /// Numbers of the completion event queues, by vector.
     pub eqns: Vec<u32>,
-    /// A protection domain of the driver's own, for queue pairs of which nobody else has one.
+    /// The driver's own protection domain, for queue pairs without another one.
     pub pdn: u32,
     engine: Arc<Engine>,
     interrupts: Arc<Vec<Interrupts>>,
-    /// Its clock, as programs see it.
+    /// The device's clock, as programs see it.
     pub clock: Arc<Clock>,
     domains: Mutex<Domains>,
     window: Window,
@@ -95,8 +95,8 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Brings a card up as the kernel's driver does: capabilities, a register page of its own, one
-    /// asynchronous event queue and one for completions for each processor.
+    /// Starts a device as the kernel's driver does: capabilities, a register page of its own, one
+    /// asynchronous event queue, and one completion event queue for each processor.
     pub fn probe(
         engine: &Arc<Engine>,
         index: usize,
@@ -158,7 +158,7 @@ impl Function {
         })
     }
 
-    /// Enters the card.
+    /// Enters the device.
     pub fn enter<R>(&self, work: impl FnOnce(&mut Card) -> R) -> R {
         self.engine.enter(self.index, |card| {
             let result = work(card);
@@ -167,53 +167,53 @@ impl Function {
         })
     }
 
-    /// What runs the card.
+    /// Returns the engine that runs the device.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Executes a command and gives its reply.
+    /// Executes a command and returns its reply.
     pub fn run(&self, command: Command) -> Result<Vec<u8>> {
         self.enter(|card| command.run(card))
     }
 
-    /// Its device memory.
+    /// Returns its device memory.
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// XRC domains behind files.
+    /// Returns the XRC domains behind files.
     pub fn domains(&self) -> &Mutex<Domains> {
         &self.domains
     }
 
-    /// Flows of queue pairs of Ethernet.
+    /// Returns the flows of Ethernet queue pairs.
     pub fn flows(&self) -> &Mutex<Flows> {
         &self.flows
     }
 
-    /// Who waits for events of this card.
+    /// Returns the recipients of this device's events.
     pub fn listeners(&self) -> &Mutex<Listeners> {
         &self.interrupts[self.index].listeners
     }
 }
 
-/// Who waits for the events of a card.
+/// The recipients of a device's events.
 #[derive(Default)]
 pub(super) struct Listeners {
-    /// CQs by number: where completion events and where asynchronous events go.
+    /// CQs by number, with the destinations of completion events and asynchronous events.
     pub cqs: HashMap<u32, CqListener>,
     /// Queue pairs by number.
     pub qps: HashMap<u32, (Arc<EventQueue>, Source)>,
     /// Shared receive queues by number.
     pub srqs: HashMap<u32, (Arc<EventQueue>, Source)>,
-    /// Files that hear of the port.
+    /// Files that receive port events.
     pub ports: Vec<Arc<EventQueue>>,
-    /// What programs have subscribed to.
+    /// DevX event subscriptions.
     pub subscriptions: Subscriptions,
 }
 
-/// Where the events of a CQ go.
+/// The destinations of a CQ's events.
 pub(super) struct CqListener {
     /// The completion channel, if it has one.
     pub channel: Option<(Arc<EventQueue>, Source)>,
@@ -221,7 +221,7 @@ pub(super) struct CqListener {
     pub events: Option<(Arc<EventQueue>, Source)>,
 }
 
-/// What a card's interrupts lead to.
+/// The handlers of a device's interrupts.
 #[derive(Default)]
 pub(super) struct Interrupts {
     queues: Mutex<Vec<EventRing>>,
@@ -229,7 +229,8 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Serves an interrupt: takes every EQE of the vector's queue, tells who waits, arms again.
+    /// Serves an interrupt: takes every EQE of the vector's queue, passes its event on, and arms
+    /// the queue again.
     pub fn serve(&self, card: &mut Card, vector: u32) {
         let mut queues = lock(&self.queues);
         let Some(queue) = queues.get_mut(vector as usize) else { return };
@@ -245,7 +246,7 @@ impl Interrupts {
 impl Listeners {
     fn tell(&self, eqe: &[u8; EQE]) {
         let word = |at: usize| u32::from_be_bytes([eqe[at], eqe[at + 1], eqe[at + 2], eqe[at + 3]]);
-        // What `enum ib_event_type` calls an event of a queue pair.
+        // Reports an event (`enum ib_event_type`) of a queue pair.
         let of_qp = |event: u32| {
             if let Some((queue, source)) = self.qps.get(&(word(0x38) & 0xff_ffff)) {
                 queue.post_async(*source, event);
@@ -300,7 +301,7 @@ impl Listeners {
     }
 }
 
-/// An event queue of the card, in memory of this process.
+/// An event queue of the device, in memory of this process.
 struct EventRing {
     ring: Ring,
     eqn: u32,
@@ -309,7 +310,7 @@ struct EventRing {
 }
 
 impl EventRing {
-    /// The next EQE, if the card has written it: its owner bit is the parity of the turn.
+    /// Returns the next EQE, if the device has written it: its owner bit is the parity of the lap.
     fn next(&mut self) -> Option<[u8; EQE]> {
         let at = (self.consumer as usize & (EQES - 1)) * EQE;
         let turn = (self.consumer >> EQES.ilog2() & 1) as u8;
@@ -326,19 +327,19 @@ impl EventRing {
         Some(eqe)
     }
 
-    /// Tells the card how far the queue was read, and asks for an interrupt at the next event.
+    /// Writes the consumer index to the device, and arms the queue for its next event.
     fn update(&self, card: &mut Card) {
         let word = self.eqn << 24 | self.consumer & 0xff_ffff;
         card.store(self.uar, 0x40, &word.to_be_bytes());
     }
 }
 
-/// Page-aligned memory that the card writes to and this process reads. Never freed: a card may
-/// write to it as long as the process lives.
+/// Page-aligned memory that the device writes and this process reads. It is never freed, because a
+/// device may write to it until the process ends.
 struct Ring(NonNull<u8>);
 
-// SAFETY: this process reaches the memory by the ring alone, and by volatile loads. It is not bound to a
-// thread.
+// SAFETY: this process accesses the memory only through the ring, and only by volatile loads. The
+// memory is not bound to a thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -347,7 +348,7 @@ impl Ring {
             Ok(layout) => layout,
             Err(_) => unreachable!("the size is a constant multiple of the page"),
         };
-        // SAFETY: the layout has EQES * EQE bytes, which are not none.
+        // SAFETY: the layout has EQES * EQE bytes, which is not zero.
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
@@ -365,15 +366,15 @@ impl Ring {
 
     fn load(&self, at: usize) -> u8 {
         assert!(at < EQES * EQE);
-        // SAFETY: inside the allocation, by the check above. The card may write at any time: so the load
-        // is volatile, and no reference covers the memory.
+        // SAFETY: the address is inside the allocation, by the check above. The device may write at
+        // any time, so the load is volatile and no reference covers the memory.
         unsafe { self.0.as_ptr().add(at).read_volatile() }
     }
 }
 
-/// The vector's event queue, as `CREATE_CQ` wants it.
+/// Event queues by completion vector, for `CREATE_CQ`.
 impl Function {
-    /// Number of the event queue behind a completion vector.
+    /// Returns the number of the event queue behind a completion vector.
     pub fn eqn(&self, vector: u32) -> Result<u32> {
         self.eqns.get(vector as usize).copied().ok_or(Errno::EINVAL)
     }

@@ -1,7 +1,7 @@
-//! What the cards of this machine are called, in sysfs and by verbs.
+//! The names and addresses of this machine's devices, in sysfs and in verbs.
 //!
-//! Every process of the machine sees the same cards, as it would with hardware, so everything here
-//! follows from the number of the device and its identity alone.
+//! Every process of the machine sees the same devices, as with hardware. So everything here follows
+//! from the device's number and its identity alone.
 
 use crate::card::{Identity, Link, PortState};
 use crate::transport::p_key;

@@ -1,6 +1,7 @@
-//! The instruction behind a trapped store: where it stores, which bytes, and how to step over it.
+//! Decoder for the instruction behind a trapped store: its address, its bytes, and how to step over
+//! it.
 //!
-//! A store to a register page faults; the fault tells the page, not the bytes. They are in the
+//! A store to a register page faults. The fault gives the page, but not the bytes. They are in the
 //! instruction's source operand: a general register, an immediate, a vector register (which the
 //! signal frame keeps in an XSAVE area), or memory for the string moves and MOVDIR64B.
 

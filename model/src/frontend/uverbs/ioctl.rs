@@ -1,5 +1,5 @@
-//! The ioctl form of requests: a header and attributes, checked against what the method declares
-//! before it runs.
+//! The ioctl form of requests: a header and attributes. They are checked against the method's
+//! declaration before the method runs.
 
 use libc::c_int;
 

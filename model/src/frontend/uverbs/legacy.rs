@@ -1,5 +1,5 @@
-//! The older form of requests, wrapped in an ioctl: a command number, one structure in, one out,
-//! and the same for the driver.
+//! The older form of requests, wrapped in an ioctl: a command number, one structure in and one out,
+//! and the driver's two structures.
 
 use super::errno::{Errno, Result};
 use super::file::CommandFile;

@@ -1,4 +1,4 @@
-//! Every method of the ioctl interface that is served, with its attributes.
+//! The table of all supported ioctl methods and their attributes.
 
 use super::errno::Result;
 use super::file::CommandFile;

@@ -1,12 +1,13 @@
-//! The kernel's verbs interface, in the process.
+//! The kernel's verbs interface, implemented inside the process.
 //!
 //! Unmodified libibverbs and libmlx5 look for devices in sysfs, open `/dev/infiniband/uverbs0`,
-//! speak ioctls to it and map register pages from it. Here is what answers. `paths`, `calls`
-//! and `signals` are the functions of the C library that are looked at first; `discovery`
-//! decides whether the model stands in, `sysfs` is what programs find; `ioctl` and `legacy`
-//! take requests apart, and one file per kind of object turns them into firmware commands, as
-//! `ib_uverbs` and `mlx5_ib` do. `trap` and `poll` bring stores to registers to the card;
-//! `event` brings what the card has to say back.
+//! issue ioctls on it and map register pages from it. This module serves all of that:
+//!
+//! - `paths`, `calls` and `signals` are interposed functions of the C library.
+//! - `discovery` decides whether the model offers devices; `sysfs` is the tree that programs read.
+//! - `ioctl` and `legacy` decode requests. One file per kind of object turns them into firmware
+//!   commands, as `ib_uverbs` and `mlx5_ib` do.
+//! - `trap` and `poll` bring register stores to the device; `event` brings events to the program.
 //!
 //! Locks are taken in this order: a file's state, the engine, event rings, listeners, an event
 //! queue.

@@ -27,22 +27,22 @@ pub(super) struct Mr {
     length: u64,
     iova: u64,
     access: u32,
-    /// Handle of the device memory it is over.
+    /// Handle of its device memory, if it has one.
     pub dm: Option<u32>,
-    /// Who answers to the card for its key.
+    /// User context that owns its key.
     uid: u16,
     held: Held,
 }
 
-/// What keeps a region's memory where it is.
+/// The reason why a region's memory stays in place.
 enum Held {
-    /// It was pinned.
+    /// The memory is pinned.
     Pinned(Umem),
-    /// Nothing does: the card finds what the process has there at the moment.
+    /// ODP: it does not stay. The device accesses what the process has there at the moment.
     OnDemand,
-    /// A mapping of the model's own.
+    /// The memory is a mapping of the model's own.
     DmaBuf { _mapping: Mapping },
-    /// It is the card's own.
+    /// The memory is the device's own.
     Device,
 }
 
@@ -56,14 +56,14 @@ mod access {
     pub const ZERO_BASED: u32 = 1 << 5;
     pub const ON_DEMAND: u32 = 1 << 6;
     pub const RELAXED_ORDERING: u32 = 1 << 20;
-    /// Those a device knows, and those it may ignore.
+    /// Flags that a device knows, and flags that it may ignore.
     pub const KNOWN: u32 = 0xff | 0x3ff << 20;
 }
 
 /// Most entries of a page list before larger pages are used.
 const ENTRIES: u64 = 1 << 16;
 
-/// What a region is asked for with.
+/// The parameters of a new region.
 #[derive(Clone, Copy)]
 struct Asked {
     pd: u32,
@@ -72,12 +72,12 @@ struct Asked {
     length: u64,
     iova: u64,
     access: u32,
-    /// The key it is to have; `None` for a new one.
+    /// The key to use; `None` for a new one.
     key: Option<u32>,
 }
 
 impl Asked {
-    /// Whether all of the process's memory is asked for, whatever will be there.
+    /// Whether it is an implicit ODP region, over all of the process's memory.
     fn is_implicit(&self) -> bool {
         self.start == 0 && self.length == u64::MAX && self.access & access::ON_DEMAND != 0
     }
@@ -110,7 +110,8 @@ pub(super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
     request.reply(&user::bytes(&RegMrReply { mr_handle, lkey: key, rkey: key }))
 }
 
-/// Whether these rights can be given: nobody at a distance may write what cannot be written here.
+/// Checks the access rights: all must be known, and remote writes and atomics need local write
+/// access.
 fn check(flags: u32) -> Result<()> {
     let remote = flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
     if flags & !access::KNOWN != 0 || (remote && flags & access::LOCAL_WRITE == 0) {
@@ -119,7 +120,7 @@ fn check(flags: u32) -> Result<()> {
     Ok(())
 }
 
-/// The low byte of a new key, so that a key is not given twice in a row.
+/// Returns the low byte of a new key, so that a key is not used twice in a row.
 pub(super) fn variant() -> u8 {
     static VARIANT: AtomicU8 = AtomicU8::new(0);
     VARIANT.fetch_add(1, Ordering::Relaxed)
@@ -140,8 +141,8 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     build(file, uid, asked, held)
 }
 
-/// A region over all of the process's memory: bus addresses are its addresses. Only the driver
-/// itself may make such a key.
+/// Creates a region over all of the process's memory: bus addresses are its addresses. Only the
+/// driver itself may create such a key.
 fn whole(file: &CommandFile, asked: Asked) -> Result<Mr> {
     let (mut command, variant) = mkey(&asked, 0);
     let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
@@ -153,7 +154,7 @@ fn whole(file: &CommandFile, asked: Asked) -> Result<Mr> {
     finish(file, 0, asked, (command, variant), Held::OnDemand)
 }
 
-/// A region over device memory, whose addresses start at zero.
+/// Creates a region over device memory. Its addresses start at zero.
 fn over_device(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     let (mut command, variant) = mkey(&asked, uid);
     let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
@@ -167,7 +168,7 @@ fn over_device(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     finish(file, uid, asked, (command, variant), Held::Device)
 }
 
-/// The region over a mapping of the model's own, which goes with it.
+/// Creates the region over a mapping of the model's own, which is unmapped with it.
 pub(super) fn over_mapping(
     file: &CommandFile,
     mapping: Mapping,
@@ -184,7 +185,7 @@ pub(super) fn over_mapping(
     build(file, uid, asked, Held::DmaBuf { _mapping: mapping })
 }
 
-/// A region over pages at addresses of the process.
+/// Creates a region over pages at addresses of the process.
 fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
     /// Readable and writable, in an entry of a translation table.
     const PRESENT: u64 = 3;
@@ -201,7 +202,7 @@ fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
         shift += 1;
     }
     let entries = count(shift);
-    // What is there on demand may be of any length, but not of any list of pages.
+    // An ODP region may have any length, but a page list may not.
     if entries > 1 << 22 {
         return Err(Errno::ENOMEM);
     }
@@ -228,7 +229,7 @@ fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
     finish(file, uid, asked, (command, variant), held)
 }
 
-/// The command that makes a region's key, but for where the memory is, and the key's low byte.
+/// Builds the command that creates a region's key, without the memory and the key's low byte.
 fn mkey(asked: &Asked, uid: u16) -> (Command, u8) {
     let variant = asked.key.map_or_else(variant, |key| key as u8);
     let mut command =
@@ -276,7 +277,7 @@ fn finish(
     })
 }
 
-/// A region goes.
+/// Destroys a region.
 pub(super) fn destroy(file: &CommandFile, mr: &Mr) -> Result<()> {
     let mut command =
         Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
@@ -304,7 +305,7 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     let uid = state.context()?.uid;
     let old = state.get::<Mr>(asked.mr_handle)?;
-    // What is not the process's memory by address cannot be made anew.
+    // Only a region over the process's memory by address can be registered again.
     if !matches!(old.held, Held::Pinned(_) | Held::OnDemand) {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -359,7 +360,7 @@ pub(super) fn register_device(file: &CommandFile, attributes: &mut Attributes) -
     let (pd, dm) = (attributes.handle(3)?, attributes.handle(5)?);
     let access = attributes.number(4)? as u32;
     check(access)?;
-    // What is optional may be left out.
+    // Optional attributes may be missing.
     if access & !(ALLOWED | 0x3ff << 20) != 0 || access & access::ZERO_BASED == 0 {
         return Err(Errno::EINVAL);
     }
@@ -380,16 +381,16 @@ pub(super) fn register_device(file: &CommandFile, attributes: &mut Attributes) -
     attributes.put_handle(0, u64::from(handle))
 }
 
-/// Whether a local key is one of these regions over what is there on demand.
+/// An ODP region behind a local key.
 pub(super) struct OnDemand {
-    /// Addresses it reaches.
+    /// Its addresses.
     pub reach: std::ops::RangeInclusive<u64>,
-    /// Whether the card may write there.
+    /// Whether the device may write there.
     pub writable: bool,
 }
 
 impl Mr {
-    /// What there is on demand behind a local key of the protection domain.
+    /// Returns the ODP region behind a local key of the protection domain.
     pub fn on_demand(&self, pd: u32, key: u32) -> Option<OnDemand> {
         let asked = self.pd == pd && self.key == key && self.access & access::ON_DEMAND != 0;
         asked.then(|| OnDemand {
@@ -398,7 +399,7 @@ impl Mr {
         })
     }
 
-    /// Its key.
+    /// Returns its key.
     pub fn key(&self) -> u32 {
         self.key
     }

@@ -1,5 +1,4 @@
-//! Multicast groups: the kernel keeps a list of those that a queue pair is attached to, beside the
-//! card's own.
+//! Multicast groups. The kernel keeps a list of each queue pair's groups, beside the device's own.
 
 use mlx5_sys::ifc::{attach_to_mcg_in, attach_to_mcg_out, opcode};
 

@@ -1,4 +1,5 @@
-//! Addresses of peers, as queue pairs and address handles give them, and as the card takes them.
+//! Peers' addresses: converted from the form in queue pairs and address handles to the device's
+//! form.
 
 use mlx5_sys::ifc::{Field, ads};
 

@@ -1,4 +1,5 @@
-//! Interposed functions that take a path: those of the cards lead into the tree, all others pass.
+//! Interposed functions that take a path. Paths of the devices lead into the tree; all others go to
+//! libc.
 
 use std::ffi::{CStr, CString};
 

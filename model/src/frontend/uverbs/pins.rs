@@ -1,13 +1,13 @@
-//! Pinned memory: a registered page stays the card's until it is deregistered, whatever the program
+//! Pinned memory: the device keeps a registered page until deregistration, whatever the program
 //! maps at its address meanwhile.
 //!
 //! A process cannot pin a page. So the model moves pinned pages aside (`mremap`) before the program
-//! unmaps them, maps something in their place, or drops their content. What the card knows are bus
-//! addresses: a *space* in the upper bits, and the address at which the memory was registered. A
-//! table says where the pages of each space are now. Space 0 is not in the table: it is the memory
-//! that the process has at an address at the moment, as regions on demand reach it.
+//! unmaps them, maps over them, or drops their content. The device uses bus addresses: a *space* in
+//! the upper bits, and the address at which the memory was registered. A table tells where the
+//! pages of each space are now. Space 0 is not in the table: it is the memory that the process
+//! currently has at an address, as ODP regions access it.
 //!
-//! Pages are moved under the engine's lock, so no card accesses them meanwhile.
+//! Pages are moved under the engine's lock, so no device accesses them meanwhile.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Register pages that are plain memory: a thread looks at them, or the program says when.
+//! Register pages in plain memory: a thread polls them, or the program says when to look.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;

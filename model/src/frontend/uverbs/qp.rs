@@ -1,4 +1,4 @@
-//! Queue pairs: making and destroying.
+//! Queue pairs: creating and destroying.
 
 use std::sync::Arc;
 

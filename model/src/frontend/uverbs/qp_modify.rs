@@ -1,4 +1,4 @@
-//! Queue pairs: from state to state.
+//! Queue pairs: state transitions.
 
 use mlx5_sys::ifc::{
     Field, ads, cmd_hca_cap, opcode, qpc, rst2init_qp_in, rst2init_qp_out, sqd2rts_qp_in,

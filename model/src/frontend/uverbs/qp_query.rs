@@ -1,4 +1,4 @@
-//! Queue pairs: what the card says of them.
+//! Queue pairs: queries.
 
 use mlx5_sys::ifc::{ads, opcode, qpc, query_qp_in, query_qp_out};
 use zerocopy::IntoBytes;

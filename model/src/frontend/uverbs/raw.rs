@@ -1,5 +1,5 @@
-//! Queue pairs for frames of Ethernet: a send queue, a receive queue and what leads to them, each an
-//! object of the card's own; or nothing but a way to receive queues that were made by themselves.
+//! Raw packet queue pairs: a send queue, a receive queue and a TIR, each an object of the device;
+//! or a TIR alone, in front of receive queues that were created separately.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ pub(super) const RST: u32 = 0;
 pub(super) const RDY: u32 = 1;
 pub(super) const ERR: u32 = 3;
 
-/// What the card has of such a queue pair.
+/// The device's objects of a raw packet queue pair.
 pub(super) struct Raw {
     uid: u16,
-    /// Send queue: its number, that of its TIS, and its state.
+    /// Send queue: its number, the number of its TIS, and its state.
     send: Option<(u32, u32, u32)>,
     /// Receive queue: its number and state.
     receive: Option<(u32, u32)>,
-    /// Where flows to it lead.
+    /// The TIR that flows lead to.
     pub tir: Option<u32>,
     _buffers: Vec<Umem>,
     _record: Option<Arc<Umem>>,
 }
 
 impl Raw {
-    /// What it is made of: the command that makes each part, and the part's number.
+    /// Returns its objects: the command that creates each part, and the part's number.
     pub fn parts(&self) -> Vec<(u16, u32)> {
         let send = self
             .send
@@ -49,10 +49,10 @@ impl Raw {
     }
 }
 
-/// What a queue pair is to be made from.
+/// The input for creating a queue pair.
 pub(super) struct Parts<'a> {
     pub given: &'a CreateQpDriver,
-    /// Whom the card holds responsible.
+    /// User context (uid) that owns the objects.
     pub uid: u16,
     /// The context's transport domain.
     pub domain: u32,
@@ -60,13 +60,13 @@ pub(super) struct Parts<'a> {
     pub uar: Option<u32>,
     pub send_cq: Option<&'a cq::Cq>,
     pub recv_cq: Option<&'a cq::Cq>,
-    /// Receives: WQEs and log2 of their bytes.
+    /// Receive WQEs: their number, and log2 of their bytes.
     pub receives: (u32, u32),
-    /// Whether VLAN tags are taken out.
+    /// Whether VLAN tags are stripped.
     pub strips: bool,
 }
 
-/// Makes send queue, receive queue and what leads to them.
+/// Creates the send queue, the receive queue and the TIR.
 pub(super) fn make(
     file: &CommandFile,
     parts: &Parts<'_>,
@@ -186,7 +186,7 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, record: u64, raw: &mut Raw) -> Re
 const CYCLIC: u64 = 1;
 const CYCLIC_STRIDING: u64 = 3;
 
-/// A receive queue that is to be made.
+/// A receive queue to create.
 pub(super) struct Ring {
     pub uid: u16,
     pub user_index: u32,
@@ -196,9 +196,9 @@ pub(super) struct Ring {
     pub wqes: u32,
     /// log2 of a WQE's bytes.
     pub shift: u32,
-    /// Whether VLAN tags are taken out.
+    /// Whether VLAN tags are stripped.
     pub strips: bool,
-    /// log2 of a stride's bytes and of a WQE's strides, and whether packets start two bytes in.
+    /// log2 of a stride's bytes, log2 of a WQE's strides, and whether packets start at offset two.
     pub strides: Option<(u32, u32, bool)>,
 }
 
@@ -207,7 +207,7 @@ fn offset(buffer: &Umem) -> Result<u64> {
     if offset >= 1 << wq::PAGE_OFFSET.width() { Err(Errno::EINVAL) } else { Ok(offset) }
 }
 
-/// Makes a receive queue: its number.
+/// Creates a receive queue, and returns its number.
 pub(super) fn create_rq(file: &CommandFile, asked: &Ring, buffer: &Umem) -> Result<u32> {
     let mut command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE, create_rq_out::SIZE);
     command.set(create_rq_in::UID, asked.uid);
@@ -227,8 +227,8 @@ pub(super) fn create_rq(file: &CommandFile, asked: &Ring, buffer: &Umem) -> Resu
     ring(wq::LOG_WQ_SZ, asked.wqes.ilog2().into());
     ring(wq::PAGE_OFFSET, offset(buffer)?);
     if let Some((bytes, count, shifted)) = asked.strides {
-        /// What zero stands for, of each: 64 bytes, and 512 strides. Fewer strides are what is left
-        /// of four bits when it is subtracted.
+        /// Values that an encoded zero stands for: 64 bytes, and 512 strides. A smaller number of
+        /// strides wraps around in the four-bit field.
         const BYTES: u32 = 6;
         const STRIDES: u32 = 9;
         ring(wq::LOG_WQE_STRIDE_SIZE, (bytes - BYTES).into());
@@ -239,7 +239,7 @@ pub(super) fn create_rq(file: &CommandFile, asked: &Ring, buffer: &Umem) -> Resu
     Ok(create_rq_out::RQN.get(&file.function().run(command)?) as u32)
 }
 
-/// Moves a receive queue from a state to another.
+/// Moves a receive queue from one state to another.
 pub(super) fn modify_rq(file: &CommandFile, uid: u16, rqn: u32, states: (u32, u32)) -> Result<()> {
     let mut command = Command::new(opcode::MODIFY_RQ, modify_rq_in::SIZE, modify_rq_out::SIZE);
     command.set(modify_rq_in::UID, uid);
@@ -249,7 +249,7 @@ pub(super) fn modify_rq(file: &CommandFile, uid: u16, rqn: u32, states: (u32, u3
     file.function().run(command).map(|_| ())
 }
 
-/// Frees a receive queue.
+/// Destroys a receive queue.
 pub(super) fn destroy_rq(file: &CommandFile, uid: u16, rqn: u32) -> Result<()> {
     let mut command = Command::new(opcode::DESTROY_RQ, destroy_rq_in::SIZE, destroy_rq_out::SIZE);
     command.set(destroy_rq_in::UID, uid);
@@ -265,7 +265,7 @@ fn destroy_tis(file: &CommandFile, uid: u16, tisn: u32) -> Result<()> {
     file.function().run(command).map(|_| ())
 }
 
-/// Makes a way to receive queues that a table spreads packets among.
+/// Creates a TIR that spreads packets over the receive queues of a table.
 pub(super) fn make_rss(
     file: &CommandFile,
     uid: u16,
@@ -338,11 +338,11 @@ pub(super) fn make_rss(
     Ok((raw, reply))
 }
 
-/// Bytes of a hash's key.
+/// Bytes of an RSS hash key.
 const KEY: usize = 40;
 
 impl Raw {
-    /// Moves both queues as a transition of the queue pair asks, by the names of the states.
+    /// Moves both queues through a transition of the queue pair; the states have its names.
     pub fn modify(&mut self, file: &CommandFile, from: u8, to: u8) -> Result<()> {
         use super::qp_modify::{ERR as FAILED, INIT, RESET, RTR, RTS};
         let (receives, sends) = match (from, to) {
@@ -357,7 +357,7 @@ impl Raw {
             *state = to;
         }
         if let (Some((sqn, _, state)), Some(to)) = (&mut self.send, sends) {
-            // One that failed by itself has told nobody.
+            // The send queue may have failed by itself, without a report.
             *state = queried(file, *sqn)?;
             let mut command =
                 Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE, modify_sq_out::SIZE);
@@ -371,7 +371,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Whether the send queue has failed though nobody asked it to.
+    /// Returns whether the send queue has failed by itself.
     pub fn sends_failed(&self, file: &CommandFile) -> Result<bool> {
         match self.send {
             Some((sqn, _, state)) => Ok(state != ERR && queried(file, sqn)? == ERR),
@@ -380,7 +380,7 @@ impl Raw {
     }
 }
 
-/// The state that the card says a send queue is in.
+/// Returns the state of a send queue, queried from the device.
 fn queried(file: &CommandFile, sqn: u32) -> Result<u32> {
     let mut command = Command::new(opcode::QUERY_SQ, query_sq_in::SIZE, query_sq_out::SIZE);
     command.set(query_sq_in::SQN, sqn);
@@ -388,7 +388,7 @@ fn queried(file: &CommandFile, sqn: u32) -> Result<u32> {
     Ok(sqc::STATE.within(query_sq_out::SQ_CONTEXT).get(&reply) as u32)
 }
 
-/// Everything of a queue pair goes, users before what they use.
+/// Destroys all objects of a queue pair, users before the objects they use.
 pub(super) fn destroy(file: &CommandFile, raw: &Raw) -> Result<()> {
     let function = file.function();
     if let Some(tirn) = raw.tir {

@@ -1,7 +1,7 @@
-//! The functions of libc that stand behind the interposed ones, found with `dlsym(RTLD_NEXT)`.
+//! The libc functions behind the interposed ones, found with `dlsym(RTLD_NEXT)`.
 //!
-//! Each is looked up at its first use and kept. Nothing here allocates, and nothing calls an
-//! interposed function, so that these are safe to use at any time after the program was loaded.
+//! Each is looked up at its first use and kept. No function here allocates or calls an interposed
+//! function, so they are safe to use at any time after the program was loaded.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};

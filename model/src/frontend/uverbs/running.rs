@@ -1,4 +1,4 @@
-//! The cards of this process, from the first open of a device on.
+//! The devices of this process, from the first open of a device on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -18,47 +18,47 @@ use crate::engine::{Engine, Shield, identities};
 use crate::memory::ProcessMemory;
 use crate::trace::{self, Header, Sink, Tap};
 
-/// Everything of a process that has opened a device. Made once and never freed; a forked child
-/// starts over with its own.
+/// The state of a process that has opened a device. Created once and never freed; a forked child
+/// starts with its own.
 pub(super) struct Running {
     /// Process it belongs to.
     process: libc::pid_t,
-    /// The cards.
+    /// The engine of the devices.
     pub engine: Arc<Engine>,
-    /// What the kernel's driver keeps of each card.
+    /// The kernel driver's state of each device.
     pub functions: Vec<Function>,
     /// Open files.
     pub descriptors: Descriptors,
     /// Register pages.
     pub registers: Registers,
-    /// Pages that are pinned, against the limit of locked memory.
+    /// Number of pinned pages, counted against the limit of locked memory.
     pub pinned: AtomicU64,
-    /// Those of doorbell records.
+    /// Pinned pages of doorbell records.
     pub records: Records,
-    /// Where pinned pages are.
+    /// Table of the places of pinned pages.
     pub pins: Arc<Pins>,
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
-/// The process of which some thread is about to make it, or 0. A child that was forked meanwhile
-/// sees that it is not the one.
+/// The process in which a thread is creating this state, or 0. A child forked meanwhile finds that
+/// it is not this process.
 static STARTING: AtomicI32 = AtomicI32::new(0);
 
 impl Running {
-    /// What runs in this process, if anything does.
+    /// Returns this process's state, if there is one.
     pub fn current() -> Option<&'static Self> {
-        // SAFETY: null, or from a box that `get` has leaked.
+        // SAFETY: the pointer is null, or it comes from a box that `get` has leaked.
         let running = unsafe { RUNNING.load(Ordering::Acquire).as_ref() }?;
         (running.process == own_process()).then_some(running)
     }
 
-    /// What runs in this process, starting it at the first call.
+    /// Returns this process's state, creating it at the first call.
     pub fn get() -> Result<&'static Self> {
         loop {
             if let Some(running) = Self::current() {
                 return Ok(running);
             }
-            // Whoever starts it holds up all others until it is done.
+            // The thread that creates it blocks all others until it is done.
             let _shield = Shield::new();
             let process = own_process();
             let starting = STARTING.load(Ordering::Relaxed);
@@ -85,14 +85,15 @@ impl Running {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.swap(true, Ordering::AcqRel) {
-            // SAFETY: `forked` has the type asked for, and takes no lock: it stores to atomics and closes
-            // descriptors.
+            // SAFETY: `forked` has the required type. It takes no lock: it stores to atomics and
+            // closes descriptors.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
         let guarded = trap::installed() || trap::install();
         let pins = Arc::new(Pins::default());
-        // SAFETY: the handlers of `trap` ask `recover`, and stay. The addresses are those of memory that
-        // the program has registered, which no reference covers while a card may access it.
+        // SAFETY: the handlers of `trap` call `recover`, and are never removed. The addresses are
+        // those of memory that the program has registered. No reference covers that memory while a
+        // device may access it.
         let memory = unsafe { ProcessMemory::new(guarded) };
         let memory = Arc::new(Bus { memory, pins: pins.clone() });
         let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
@@ -111,7 +112,7 @@ impl Running {
         let interrupts: Arc<Vec<Interrupts>> =
             Arc::new(offer.devices.iter().map(|_| Interrupts::default()).collect());
         let serve = interrupts.clone();
-        // Cards of different links cannot reach each other, so they do not try.
+        // Devices of different links cannot reach each other, so they do not try.
         let domain = match offer.config.link {
             Link::InfiniBand => "infiniband",
             Link::Roce => "roce",
@@ -154,13 +155,13 @@ impl Running {
     }
 }
 
-/// The number of this process.
+/// Returns this process's number.
 pub(super) fn own_process() -> libc::pid_t {
     std::process::id() as libc::pid_t
 }
 
-/// Begins the stream of what the cards do, where one is asked for. What cannot be written is said, and
-/// no device is opened: a program that runs without is not what was asked for.
+/// Starts the recording, if one is requested. If it cannot be written, reports that and fails, so
+/// that no device is opened: the user asked for a recorded run.
 fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
     let Some((name, replayable)) = &config.trace else { return Ok(None) };
     let aside =
@@ -173,11 +174,11 @@ fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
     Ok(Some(Tap::recording(sink, &header)))
 }
 
-/// What sets the cards of this process apart from those of others.
+/// Returns a seed that distinguishes this process's devices from those of others.
 fn seed() -> u64 {
     let mut seed = [0; 8];
-    // SAFETY: the buffer has the length given. Where the kernel has no randomness yet, the process
-    // number has to do: the cards' randomness is for numbering.
+    // SAFETY: `seed` has the length given. If the kernel has no randomness yet, the process number
+    // is enough: the devices' randomness is for numbering.
     let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), libc::GRND_NONBLOCK) };
     if got == seed.len() as isize {
         u64::from_ne_bytes(seed)
@@ -186,7 +187,7 @@ fn seed() -> u64 {
     }
 }
 
-/// In the child of a fork: the cards, files and threads are the parent's.
+/// Runs in the child of a fork: drops the devices, files and threads, which are the parent's.
 extern "C" fn forked() {
     RUNNING.store(std::ptr::null_mut(), Ordering::Release);
     STARTING.store(0, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What a program with the model linked in may set.
+//! Settings for a program that has the model linked in.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -1,5 +1,5 @@
-//! Interposed functions on signals: the model's handler stays first, and the signals it lives on
-//! are never blocked.
+//! Interposed functions on signals. The model's handler stays first, and the signals that the model
+//! needs are never blocked.
 
 use libc::{c_int, sighandler_t, sigset_t};
 

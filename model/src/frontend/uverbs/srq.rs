@@ -1,5 +1,5 @@
-//! Shared receive queues: basic ones, which are RMPs to the card, those of XRC domains, and those that
-//! match tags (XRQ).
+//! Shared receive queues: basic ones, which are RMPs of the device; those of XRC domains; and XRQs,
+//! those with tag matching.
 
 use std::sync::Arc;
 

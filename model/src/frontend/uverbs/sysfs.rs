@@ -1,10 +1,10 @@
-//! What `/sys` and `/dev/infiniband` show of the cards: a real folder tree, to which paths are
+//! The devices' files in `/sys` and `/dev/infiniband`: a real folder tree, to which paths are
 //! redirected.
 //!
-//! Directory streams, relative opens, symbolic links and everything else that programs do with
-//! sysfs then works without being imitated. The tree depends on the cards alone, so its folder is
-//! named after its contents and shared by the processes of a user (`folder`). RDMA devices that the
-//! kernel does offer stay visible through links.
+//! Directory streams, relative opens, symbolic links and all other uses of sysfs work on it without
+//! being imitated. The tree depends on the devices alone. So its folder is named after its
+//! contents, and the processes of a user share it (`folder`). RDMA devices that the kernel does
+//! offer stay visible through links.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,12 +1,12 @@
-//! Stores to register pages, seen one by one: the pages are read-only to the program, and the
-//! handler of the fault does what the store would have done.
+//! Trapped register pages: each store is seen, because the pages are read-only to the program. The
+//! fault handler does what the store would have done.
 //!
-//! The handler belongs to the process as long as it lives. A program's own handler of the same
-//! signal is kept here and called for every fault that is not ours. Accesses of the cards to the
-//! program's memory may fault as well; those are recovered first of all.
+//! The handler belongs to the process until the process ends. A program's own handler of the same
+//! signal is kept here and called for every fault that is not the model's. Accesses of the devices
+//! to the program's memory may fault as well; the handler recovers those first of all.
 //!
-//! The page of a card's clock cannot even be read: its loads are done here, too, so that the clock
-//! goes.
+//! The page of a device's clock cannot even be read. Its loads are also executed here, so that the
+//! clock advances.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 

@@ -1,7 +1,8 @@
-//! UAR pages: allocation, what the program maps of them, and stores to them.
+//! UAR pages: allocation, the program's mappings of them, and stores to them.
 //!
 //! All pages of a process lie in one anonymous file. The model writes to a page through its own
-//! mapping; the program's is read-only where stores trap, and writable where they are polled for.
+//! mapping. The program's mapping is read-only where stores trap, and writable where the model
+//! polls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,45 +25,45 @@ use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
 use crate::engine::{Engine, Registers as _, Shield};
 
-/// First page offset of objects; below are those that encode a command.
+/// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
 
 /// A register page.
 pub(super) struct Page {
-    /// The card's number of it. Changes when the page is used again.
+    /// The device's number for it. Changes when the page is used again.
     pub uar: AtomicU32,
-    /// The card.
+    /// The device.
     pub function: usize,
-    /// How stores to it are noticed.
+    /// How the model notices stores to it.
     pub mode: Mode,
     /// The model's own mapping.
     alias: usize,
     /// Number of the page in the file, as offsets of `mmap` count.
     pub index: u64,
-    /// Whether an object stands for it.
+    /// Whether an object uses it.
     used: AtomicBool,
-    /// What it belongs to.
+    /// The engine of its device.
     pub engine: Arc<Engine>,
-    /// Whether it is the card's clock, which is read and not stored to.
+    /// Whether it is the device's clock, which is read and not stored to.
     pub reads_clock: bool,
-    /// The card's clock.
+    /// The device's clock.
     clock: Arc<Clock>,
     /// When the card's clock was zero, on its page. `None` where a record is kept of what it says.
     time: Option<Instant>,
 }
 
 impl Page {
-    /// A part of the model's own mapping of the page.
+    /// Returns a part of the model's own mapping of the page.
     ///
     /// # Panics
-    /// If it is not inside, or the page is a clock's, which has none.
+    /// If the part is not inside the page, or the page is a clock's, which has no mapping.
     fn part(&self, offset: usize, length: usize) -> *mut u8 {
         let inside = offset.checked_add(length).is_some_and(|end| end <= PAGE);
         assert!(self.alias != 0 && inside, "no {length} bytes at {offset} of a register page");
         (self.alias + offset) as *mut u8
     }
 
-    /// The page of a card's clock. Nothing is mapped but what a program maps.
+    /// Creates the page of a device's clock. Only the program maps it.
     pub fn of_clock(function: usize, engine: &Arc<Engine>, clock: &Arc<Clock>) -> Self {
         let time = engine.enter(function, |card| match card.clock {
             crate::clock::Clock::Real(start) => Some(start),
@@ -82,8 +83,8 @@ impl Page {
         }
     }
 
-    /// What the program would have loaded of the clock: as many bytes, in its low bytes. `None` if
-    /// the load has to be made again, since the card is taken.
+    /// Returns the value of the program's load from the clock: `length` bytes, in the low bytes.
+    /// `None` if the device is busy and the load must be repeated.
     pub fn load(&self, offset: usize, length: usize) -> Option<u64> {
         let now = match self.time {
             Some(start) => start.elapsed().as_nanos() as u64,
@@ -97,9 +98,9 @@ impl Page {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// A store of the program reached the page: it is executed, or left to the card's thread if
-    /// signals are blocked, as they are in a handler. `None` if it has to be made again, since the
-    /// card is taken.
+    /// Executes a store of the program to the page. If signals are blocked, as in a handler, the
+    /// store is left to the engine's thread. `None` if the device is busy and the store must be
+    /// repeated.
     pub fn store(&'static self, offset: usize, bytes: &[u8], in_handler: bool) -> Option<()> {
         if in_handler {
             let deferred = self.engine.defer(self.function, self, offset, bytes);
@@ -111,15 +112,15 @@ impl Page {
         self.engine.enter_from_fault(self.function, execute)
     }
 
-    /// Takes what was stored since the last time, by offset, and leaves zeroes, so that the same
-    /// value stored again is seen again: a queue that was reset rings the doorbells of its former
-    /// life. No register is stored a zero.
+    /// Takes the stores since the last call, by offset, and leaves zeroes, so that the same value
+    /// is noticed when it is stored again: a queue rings the same doorbells again after a reset.
+    /// Software never stores zero to a register.
     pub fn take(&self) -> Vec<(usize, [u8; 8])> {
         let mut stored = Vec::new();
         for offset in (0..PAGE).step_by(8) {
             let word = self.part(offset, 8).cast::<u64>();
-            // SAFETY: an aligned word of the model's mapping, which is never unmapped. The program may
-            // write the page meanwhile, through another mapping.
+            // SAFETY: an aligned word of the model's mapping, which is never unmapped. The program
+            // may write the page meanwhile, through another mapping.
             let word = unsafe { AtomicU64::from_ptr(word) };
             if word.load(Ordering::Acquire) != 0 {
                 stored.push((offset, word.swap(0, Ordering::AcqRel).to_ne_bytes()));
@@ -144,7 +145,7 @@ impl crate::engine::Registers for Page {
     }
 }
 
-/// Every register page of the process.
+/// All register pages of the process.
 pub(super) struct Registers {
     file: c_int,
     pages: Mutex<Vec<&'static Page>>,
@@ -161,7 +162,7 @@ impl Registers {
         Ok(Self { file: aside(file)?, pages: Mutex::new(Vec::new()) })
     }
 
-    /// A page for a card's UAR: one that is free again, or a new one.
+    /// Returns a page for a device's UAR: a free one, or a new one.
     fn page(
         &self,
         running: &Running,
@@ -176,8 +177,8 @@ impl Registers {
                 && !page.used.swap(true, Ordering::AcqRel)
         });
         if let Some(page) = again {
-            // SAFETY: the whole of the model's mapping, which is never unmapped and which no reference
-            // covers.
+            // SAFETY: the range is the whole of the model's mapping, which is never unmapped and
+            // which no reference covers.
             unsafe { page.part(0, PAGE).write_bytes(0, PAGE) };
             page.uar.store(uar, Ordering::Release);
             return Ok(page);
@@ -216,7 +217,7 @@ impl Registers {
         Ok(page)
     }
 
-    /// The pages in use whose stores are noticed in this way.
+    /// Returns the pages in use whose stores are noticed in this way.
     pub fn of(&self, mode: Mode) -> Vec<&'static Page> {
         lock(&self.pages)
             .iter()
@@ -228,13 +229,13 @@ impl Registers {
 
 /// A UAR of a file.
 pub(super) struct Uar {
-    /// The card's number.
+    /// The device's number for it.
     pub number: u32,
     /// Its page.
     pub page: &'static Page,
 }
 
-/// What kinds of pages programs get.
+/// The kinds of pages that programs get.
 fn pages() -> Pages {
     match discovery() {
         Discovery::On(offer) => offer.config.pages,
@@ -242,7 +243,7 @@ fn pages() -> Pages {
     }
 }
 
-/// Whether programs get pages that stores to can be combined on.
+/// Whether programs get write-combining pages.
 pub(super) fn combining() -> bool {
     pages() != Pages::NonCached
 }
@@ -288,7 +289,7 @@ pub(super) fn deallocate(file: &CommandFile, attributes: &mut Attributes) -> Res
     state.remove(attributes.handle(0x1000)?, |uar: &Uar| destroy(file, uid, uar))
 }
 
-/// A UAR goes.
+/// Destroys a UAR.
 pub(super) fn destroy(file: &CommandFile, uid: u16, uar: &Uar) -> Result<()> {
     free(file, uid, uar.number)?;
     uar.page.used.store(false, Ordering::Release);
@@ -303,10 +304,10 @@ fn free(file: &CommandFile, uid: u16, number: u32) -> Result<()> {
     file.function().run(command).map(|_| ())
 }
 
-/// `mmap` of a command file.
+/// Serves `mmap` of a command file.
 ///
 /// # Safety
-/// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
+/// With MAP_FIXED, the program does not use the old mapping from `address` on any more.
 pub(super) unsafe fn map(
     running: &'static Running,
     address: *mut c_void,
@@ -325,13 +326,13 @@ pub(super) unsafe fn map(
             return Err(Errno::EINVAL);
         }
         if let Some(page) = dm::page(offset as u64 / PAGE as u64) {
-            // SAFETY: the caller guarantees that what is replaced is not used any more.
+            // SAFETY: the caller guarantees that the replaced mapping is not used any more.
             return unsafe { dm::map(&file, address, length, protection, flags, page) };
         }
         if length > PAGE {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the caller guarantees that what is replaced is not used any more.
+        // SAFETY: the caller guarantees that the replaced mapping is not used any more.
         if let Some(mapped) = unsafe { clock::map(&file, address, protection, flags, offset) } {
             return mapped;
         }
@@ -342,8 +343,8 @@ pub(super) unsafe fn map(
         let page = file.state().page(index).ok_or(Errno::EINVAL)?;
         let trapped = page.mode == Mode::Trapped;
         let allowed = if trapped { libc::PROT_READ } else { protection | libc::PROT_READ };
-        // SAFETY: the caller guarantees that what is replaced is not used any more. The page is inside the
-        // model's file.
+        // SAFETY: the caller guarantees that the replaced mapping is not used any more. The page is
+        // inside the model's file.
         let at = unsafe {
             real::mmap(
                 address,
@@ -366,7 +367,7 @@ pub(super) unsafe fn map(
                 return Err(Errno::ENOMEM);
             }
         }
-        // As a card's registers, the page does not follow into a forked child.
+        // Like a real device's registers, the page is not inherited by a forked child.
         // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
         unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
         Ok(at)
@@ -377,8 +378,9 @@ pub(super) unsafe fn map(
     })
 }
 
-/// A program unmaps memory by a call that gives zero if it does. Register pages in it are forgotten
-/// before, when their addresses are nobody else's yet, and remembered again if it fails.
+/// Unmaps memory of the program by a call that returns zero on success. Register pages in the range
+/// are removed before the call, while their addresses cannot be reused yet, and restored if it
+/// fails.
 pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     trap::leaving(start, length);
     let result = unmap();
@@ -390,7 +392,7 @@ pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_i
     result
 }
 
-/// A program is about to have something else in the place of this memory.
+/// Removes the register pages in a range that the program is about to replace.
 pub(super) fn replacing(start: usize, length: usize) {
     trap::replaced(start, length);
 }

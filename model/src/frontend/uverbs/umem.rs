@@ -1,5 +1,5 @@
-//! Memory of the program that a card may reach: checked as pinning would, counted against the limit
-//! of locked memory.
+//! Program memory that a device may reach: checked as pinning would check it, and counted against
+//! the limit of locked memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,8 +43,9 @@ impl Umem {
     /// Pins `length` bytes at `address`.
     ///
     /// # Errors
-    /// EINVAL for nothing, or what wraps around; ENOMEM beyond the limit of locked memory; EFAULT
-    /// for memory that is not mapped, or not with the rights asked for.
+    /// - EINVAL for zero bytes, or for a range that wraps around.
+    /// - ENOMEM beyond the limit of locked memory.
+    /// - EFAULT for memory that is not mapped, or not writable although `writable` is set.
     pub fn pin(
         running: &'static Running,
         address: u64,
@@ -77,7 +78,8 @@ impl Umem {
     /// Pins the page of a doorbell record, if none of its records has done so yet.
     ///
     /// # Errors
-    /// As [`Umem::pin`].
+    /// The errors of [`Umem::pin`]: EINVAL for a page that wraps around, ENOMEM beyond the limit of
+    /// locked memory, EFAULT for a page that is not mapped writable.
     pub fn pin_record(running: &'static Running, address: u64) -> Result<Arc<Self>> {
         let page = address / PAGE;
         let mut pages = lock(&running.records.0);
@@ -204,7 +206,7 @@ mod tests {
         assert!(mapped(at, at + 2 * PAGE, false));
         assert!(!mapped(at, at + 2 * PAGE, true));
         assert!(!mapped(at, at + 3 * PAGE, false));
-        // SAFETY: what is left of the mapping.
+        // SAFETY: the range is the rest of the test's own mapping, which is not used any more.
         unsafe { libc::munmap(start, 2 * PAGE as usize) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of the program that called, reached without trusting an address.
+//! Access to the calling program's memory, for addresses that may be invalid.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 

@@ -1,4 +1,4 @@
-//! Receive queues that are made by themselves, and tables of them.
+//! Receive queues created separately, and tables of them.
 
 use std::sync::Arc;
 

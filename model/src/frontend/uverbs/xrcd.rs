@@ -1,5 +1,5 @@
-//! XRC domains: by themselves, or behind a file that stands for one, as long as it is open, to every
-//! context of the process.
+//! XRC domains: private ones, or one behind a file, which every context of the process shares as
+//! long as the domain is open.
 
 use std::collections::HashMap;
 

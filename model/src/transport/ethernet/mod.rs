@@ -1,8 +1,8 @@
-//! Frames of Ethernet, which software makes itself: no queue pair at the other end, no answer.
+//! Ethernet frames, built by software: no queue pair at the other end, no answer.
 //!
-//! `sender` turns WQEs into frames, `segments` cuts what is too long into several, and offloads of
-//! both fill in checksums and VLAN tags. A frame goes to every card on the link; `steering` finds by
-//! each card's flow tables which of its receive queues want it, `receiver` puts it there.
+//! `sender` turns WQEs into frames, and `segments` cuts a long send into several. Both offloads
+//! fill in checksums and VLAN tags. A frame goes to every device on the link. `steering` finds, by
+//! each device's flow tables, the receive queues for it, and `receiver` writes it there.
 
 mod receiver;
 mod segments;

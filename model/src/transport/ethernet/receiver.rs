@@ -1,4 +1,4 @@
-//! Frames into receives, whole ones and strides.
+//! Writing frames into receive WQEs, whole ones and strides.
 
 use mlx5_sys::ifc::{Field, query_q_counter_out, rqc};
 

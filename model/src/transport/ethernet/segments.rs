@@ -1,4 +1,4 @@
-//! Large sends: one TCP segment that is longer than a frame becomes several.
+//! Segmentation of large sends: a TCP segment longer than a frame becomes several frames.
 
 use crate::queue::{EthernetSegment, Syndrome};
 use crate::wire::ethernet::{HEADER, Headers, Network, SERVICE_VLAN, TAG, Transport, VLAN};

@@ -1,4 +1,4 @@
-//! WQEs into frames.
+//! Turning WQEs into frames.
 
 use mlx5_sys::ifc::{qpc, sqc};
 

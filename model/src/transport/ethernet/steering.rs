@@ -1,4 +1,4 @@
-//! From a frame to the queues that want it.
+//! Finding the receive queues for a frame.
 
 use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4, rx_hash_field_select, tirc};
 

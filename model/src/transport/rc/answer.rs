@@ -1,4 +1,4 @@
-//! What comes back to the requester: acknowledges, READ and atomic responses, NAKs.
+//! Packets that return to the requester: acknowledges, READ and atomic responses, NAKs.
 
 use mlx5_sys::ifc::query_q_counter_out as counter;
 

@@ -1,4 +1,5 @@
-//! Credit codes of acknowledges: how many receives the responder has posted (IBA 1.3, table 44).
+//! Credit codes of acknowledges: the number of receives the responder has posted (IBA 1.3, table
+//! 44).
 
 /// Receives that each code stands for; they grow by halves.
 const CREDITS: [u32; 31] = [

@@ -1,15 +1,14 @@
-//! Dynamic connections, the initiator's side: one requester that is connected to one target at a
-//! time.
+//! Dynamic connections, the initiator's side: one requester, connected to one target at a time.
 //!
 //! A request for another target, or of another stream, waits until everything before it is
-//! answered. Then the old connection is given up with a packet that nobody answers, and the new one
-//! opened by a request of its own, which has a PSN and is acknowledged and repeated like any other.
-//! What is for the target follows at once: the first handshake is half a one. Within a connection
-//! all is as in a reliable connection.
+//! answered. Then the initiator closes the old connection with a packet that has no answer. It
+//! opens the new one with a connect request, which has a PSN and is acknowledged and repeated like
+//! any other request. Requests for the target follow at once, without waiting for the connect
+//! request's acknowledge. Within a connection everything works as in a reliable connection.
 //!
-//! Streams keep their errors to themselves: what fails on one leaves the others going, until so many
-//! have failed that the queue pair does. Cards work on several at the same time; here they take
-//! turns.
+//! Errors stay within their stream: the other streams continue, until so many streams have failed
+//! that the queue pair fails. Devices work on several streams at the same time; in the model the
+//! streams take turns.
 
 use std::collections::BTreeSet;
 
@@ -20,36 +19,36 @@ use crate::card::Card;
 use crate::queue::{Address, Origin, SendWqe, Signal, Syndrome};
 use crate::wire::{Acknowledge, Aeth, DcEth, Global, NakCode, Opcode, Route};
 
-/// Nanoseconds that an initiator with nothing to send stays connected.
+/// Nanoseconds after which an initiator with nothing to send closes its connection.
 pub(in super::super) const IDLE: u64 = 1_000_000_000;
 
 /// A GID that no port has.
 const NOBODY: [u8; 16] = [0xff; 16];
 
-/// Whom the requester is connected to.
+/// The requester's current connection.
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    /// What the WQEs say of it.
+    /// The target's address, from the WQEs.
     address: Address,
     route: Route,
-    /// What it calls it.
+    /// Number of the connection, chosen by the initiator.
     id: u32,
 }
 
-/// What an initiator has beside its requester.
+/// The initiator's state beside its requester.
 #[derive(Debug, Default)]
 pub(super) struct Initiator {
     connection: Option<Connection>,
-    /// When it gives the connection up if nothing is to be sent until then.
+    /// Time at which it closes the connection if it has nothing to send until then.
     idle_until: Option<u64>,
-    /// Fetched, and for somebody else or of a stream that has failed.
+    /// A fetched request for another target, or of a stream that has failed.
     waiting: Option<Box<(SendWqe, Kind)>>,
-    /// Streams that have failed and were not reset since.
+    /// Streams that have failed and have not been reset since.
     pub(super) failed: BTreeSet<u16>,
 }
 
 impl Initiator {
-    /// The settings with the way to the target.
+    /// Returns the settings with the path to the target.
     pub(super) fn toward(&self, own: &Parameters) -> Parameters {
         let Some(connection) = self.connection else { return *own };
         let dynamic = DcEth {
@@ -65,7 +64,7 @@ impl Initiator {
         }
     }
 
-    /// Whether a request may go right behind those before it.
+    /// Returns whether a request may directly follow those before it.
     pub(super) fn goes_on(&self, wqe: &SendWqe, kind: Kind) -> bool {
         let Some(address) = wqe.address else { return true };
         let connected = self.connection.is_some_and(|connection| connection.address == address);
@@ -77,24 +76,24 @@ impl Initiator {
         self.waiting = Some(Box::new((wqe, kind)));
     }
 
-    /// Whether one is kept.
+    /// Returns whether a request is kept.
     pub(super) fn waits(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Gives up the request that is kept.
+    /// Takes the kept request.
     pub(super) fn take(&mut self) -> Option<SendWqe> {
         self.waiting.take().map(|waiting| waiting.0)
     }
 
-    /// Lets a stream go on that has failed; `false` if it has not.
+    /// Resets a failed stream, so that it continues. Returns `false` if it has not failed.
     pub(super) fn reset_stream(&mut self, stream: u16) -> bool {
         self.failed.remove(&stream)
     }
 }
 
 impl Requester {
-    /// Where everything is answered and a request waits for another target, turns to that one.
+    /// Connects to a waiting request's target once all requests before it are answered.
     pub(super) fn turn(&mut self, card: &mut Card, own: &Parameters) -> bool {
         if !self.requests.is_empty() {
             return false;
@@ -115,34 +114,34 @@ impl Requester {
                 return true;
             }
         };
-        // Never the number of a connection that a process before this one may have left behind.
+        // Must never equal the number of a connection that an earlier process may have left open.
         let id = (card.random.draw() ^ card.clock.now()) as u32;
         self.initiator.connection = Some(Connection { address, route, id });
         (self.retries, self.rnr_retries) = (own.retries, own.rnr_retries);
-        // No WQE asks for it, so it is nobody's completion.
+        // No WQE requests it, so it has no completion.
         self.enqueue(card, own, SendWqe::bare(0, 0, Signal::OnError), Kind::Connect);
         self.enqueue(card, own, wqe, kind);
         true
     }
 
-    /// When the connection is to be given up, if everything is answered.
+    /// Returns the time at which to close the connection, if all requests are answered.
     pub(super) fn idle_deadline(&self) -> Option<u64> {
         self.initiator.idle_until.filter(|_| self.requests.is_empty())
     }
 
-    /// Everything is answered: from now on the connection is idle.
+    /// Starts the idle time of the connection: all requests are answered.
     pub(super) fn start_idle(&mut self, now: u64) {
         self.initiator.idle_until = self.initiator.connection.map(|_| now + IDLE);
     }
 
-    /// Gives up a connection that was idle for too long.
+    /// Closes a connection that was idle for too long.
     pub(super) fn rest(&mut self, card: &mut Card, own: &Parameters, now: u64) {
         if self.idle_deadline().is_some_and(|until| until <= now) {
             self.disconnect(card, own);
         }
     }
 
-    /// Tells the target, if there is one, that nothing more comes.
+    /// Tells the target, if there is one, that no more requests follow.
     pub(super) fn disconnect(&mut self, card: &mut Card, own: &Parameters) {
         let toward = self.toward(own);
         self.initiator.idle_until = None;
@@ -151,15 +150,15 @@ impl Requester {
         }
     }
 
-    /// Takes the oldest request that came from a WQE: where opening the connection failed, that is
-    /// the one it was opened for.
+    /// Takes the oldest request that came from a WQE. If opening the connection failed, that is the
+    /// request that the connection was opened for.
     pub(super) fn take_failed(&mut self) -> Option<Request> {
         std::iter::from_fn(|| self.requests.pop_front())
             .find(|request| request.kind != Kind::Connect)
     }
 
-    /// A request of a stream failed, and with it all that is under way. `false` if that is one
-    /// stream too many, or the queue pair has none.
+    /// Fails a stream after a failed request, with all requests in flight. Returns `false` if too
+    /// many streams have failed, or if the queue pair has no streams.
     pub(super) fn fail_stream(&mut self, card: &mut Card, own: &Parameters, stream: u16) -> bool {
         let Some(most) = own.streams else { return false };
         self.initiator.failed.insert(stream);
@@ -176,7 +175,7 @@ impl Requester {
     }
 }
 
-/// Tells an initiator that its key is wrong. Nothing is kept of it: where this is lost, the
+/// Tells an initiator that its key is wrong. No state is kept: if this packet is lost, the
 /// initiator asks again.
 pub(in super::super) fn refuse_connect(card: &mut Card, own: &Parameters, psn: u32) {
     let mut header = to_peer(own, Opcode::Acknowledge, Psn::new(psn));
@@ -192,7 +191,7 @@ pub(super) fn flushed(card: &mut Card, qp: u32, wqe: &SendWqe) {
     card.port.hold(Outcome::Completion(held));
 }
 
-/// A way on which nobody is.
+/// Returns a route to no port.
 fn nowhere() -> Route {
     let global = Global {
         traffic_class: 0,

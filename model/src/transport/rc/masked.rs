@@ -1,4 +1,4 @@
-//! Atomics under masks, at the responder.
+//! Masked atomics at the responder.
 
 use super::super::{Parameters, Psn};
 use super::reply::{Original, Reply};

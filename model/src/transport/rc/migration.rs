@@ -1,9 +1,9 @@
 //! Automatic path migration (IBA 1.3, 17.2.8): a connection moves to its alternate path when the
-//! first one fails, when software says so, or when the peer has moved.
+//! first one fails, when software requests it, or when the peer has moved.
 //!
-//! Both sides have to be ready. One that was given an alternate path says so by a clear migration
-//! bit in every packet (REARM); one that hears it of its peer is ready to move (ARMED). Who has moved
-//! sets the bit again (MIGRATED), which moves the peer.
+//! Both sides have to be ready. A side that was given an alternate path clears the migration bit in
+//! every packet (REARM). A side that sees the peer's bit clear is ready to move (ARMED). A side
+//! that has moved sets the bit again (MIGRATED), which moves the peer.
 
 use mlx5_sys::ifc::qpc;
 

@@ -1,8 +1,8 @@
 //! Reliable connection: requester and responder of one queue pair.
 //!
-//! `requester` turns WQEs into request packets, `answer` takes what comes back and completes
-//! them, `responder` executes a peer's requests, and `reply` sends what it owes. They share
-//! nothing but [`Rc`], which holds both sides' state. `migration` moves both to another path.
+//! `requester` turns WQEs into request packets, and `answer` takes the answers and completes the
+//! WQEs. `responder` executes a peer's requests, and `reply` sends its answers. They share only
+//! [`Rc`], which holds both sides' state. `migration` moves both to another path.
 
 mod answer;
 mod credits;

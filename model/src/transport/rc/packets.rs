@@ -1,4 +1,4 @@
-//! The packets of requests.
+//! Building request packets.
 
 use super::super::{Parameters, Psn};
 use super::requester::{Kind, Requester};

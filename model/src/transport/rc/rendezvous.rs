@@ -1,5 +1,6 @@
-//! Messages that may have a tag, and of those the ones that their receiver fetches: a READ for each, and a SEND that tells its sender of the end.
-//! No WQE asks for them, and no CQE of the send queue reports them.
+//! Tagged messages, and rendezvous: for each rendezvous message the receiver issues a READ to fetch
+//! it, and a SEND that tells the sender of the end. No WQE requests these, and no CQE of the send
+//! queue reports them.
 
 use mlx5_sys::ifc::query_q_counter_out;
 

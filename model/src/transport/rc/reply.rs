@@ -1,5 +1,5 @@
-//! What the responder owes, in the order it is owed: acknowledges, READ and atomic responses, and
-//! the completions that may be seen only after them.
+//! The responder's pending replies, in order: acknowledges, READ and atomic responses, and the
+//! completions that must not be visible before them.
 
 use super::super::{Outcome, Parameters, Psn};
 use super::credits::{self, NOT_COUNTED};

@@ -1,4 +1,4 @@
-//! WQEs into request packets: segmentation, fences, window, repetition.
+//! Turning WQEs into request packets: segmentation, fences, window, repetition.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,10 @@ use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
 pub const WINDOW: u32 = 128;
 /// Requests that may be in flight.
 const REQUESTS: usize = 256;
-/// RNR retry count that stands for any number.
+/// RNR retry count that means unlimited retries.
 const FOR_EVER: u8 = 7;
 
-/// What a request asks the peer to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send {
@@ -33,19 +33,19 @@ pub(super) enum Kind {
     Read,
     CompareSwap,
     FetchAdd,
-    /// An atomic under masks.
+    /// A masked atomic.
     Masked {
         swap: bool,
     },
-    /// What this side does by itself, when its turn comes.
+    /// An operation that this side executes alone, when its turn comes.
     Local,
-    /// To change a memory key of this side, when its turn comes.
+    /// A change of a memory key of this side, when its turn comes.
     Umr,
-    /// To open a dynamic connection: no WQE asks for it.
+    /// Opens a dynamic connection; no WQE requests it.
     Connect,
-    /// Nothing: done when everything before it is.
+    /// No operation: done when everything before it is.
     Nop,
-    /// It cannot be executed: everything before it comes first, then the queue pair fails.
+    /// An invalid request: everything before it is executed first, then the queue pair fails.
     Failed(Syndrome),
 }
 
@@ -87,18 +87,18 @@ impl Kind {
         }
     }
 
-    /// Whether the peer takes a receive for it.
+    /// Returns whether the peer takes a receive for it.
     fn takes_receive(self) -> bool {
         matches!(self, Self::Send { .. } | Self::SendInvalidate | Self::Write { immediate: true })
     }
 
-    /// Whether the answer carries data, so that an acknowledge does not do.
+    /// Returns whether the answer carries data, so that an acknowledge is not enough.
     pub(super) fn is_fetch(self) -> bool {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd | Self::Masked { .. })
     }
 }
 
-/// A WQE on its way.
+/// A WQE in execution.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) wqe: SendWqe,
@@ -111,11 +111,11 @@ pub(super) struct Request {
     pub(super) length: u64,
     /// Packets of a READ or atomic answered.
     pub(super) answered: u32,
-    /// Answer that goes into the CQE instead of memory.
+    /// Answer data that goes into the CQE instead of memory.
     pub(super) inline: Option<Vec<u8>>,
-    /// Of what no WQE asked for: the message that it fetches, or its end.
+    /// For requests without a WQE: the message that is fetched, or its end.
     pub(super) fetched: Option<Fetched>,
-    /// Of a copy by the card: bytes copied.
+    /// DMA memcpy: bytes copied.
     pub(super) copied: u64,
     /// Send sequence number (SSN): messages up to this one, 24 bits.
     pub(super) ssn: u32,
@@ -130,9 +130,9 @@ impl Request {
 /// End-to-end flow control (IBA 1.3, 9.7.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credit {
-    /// The peer has told of receives for messages up to this SSN.
+    /// The peer has reported receives for messages up to this SSN.
     Limited(u32),
-    /// The peer does not count them.
+    /// The peer does not count receives.
     Unlimited,
 }
 
@@ -143,7 +143,7 @@ impl Default for Credit {
 }
 
 impl Credit {
-    /// An acknowledge came: `code` tells of the receives posted behind the message `msn`.
+    /// Applies an acknowledge: `code` reports the receives posted after the message `msn`.
     pub(super) fn update(&mut self, msn: u32, code: u8) {
         let Some(receives) = credits(code) else {
             *self = Self::Unlimited;
@@ -156,7 +156,8 @@ impl Credit {
         }
     }
 
-    /// Whether a message that takes a receive may be sent: one beyond the limit always may.
+    /// Returns whether a message that takes a receive may be sent. One message beyond the limit
+    /// always may.
     fn allows(self, ssn: u32) -> bool {
         match self {
             Self::Unlimited => true,
@@ -165,7 +166,7 @@ impl Credit {
     }
 }
 
-/// Whether a 24-bit message number comes after another.
+/// Returns whether a 24-bit message number comes after another.
 fn is_newer(one: u32, other: u32) -> bool {
     let ahead = one.wrapping_sub(other) & 0xff_ffff;
     ahead != 0 && ahead < 1 << 23
@@ -174,11 +175,11 @@ fn is_newer(one: u32, other: u32) -> bool {
 /// Requester side of a queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Requester {
-    /// Whether it has been in RTS.
+    /// Whether the queue pair has been in RTS.
     pub(super) started: bool,
-    /// Fetched and not completed, oldest first.
+    /// Requests fetched and not completed, oldest first.
     pub(super) requests: VecDeque<Request>,
-    /// The request whose packet goes next, and which of its packets.
+    /// The request whose packet goes next (`cursor`), and which of its packets (`sent`).
     pub(super) cursor: usize,
     pub(super) sent: u32,
     /// PSN of the next request to fetch.
@@ -189,24 +190,24 @@ pub(super) struct Requester {
     pub(super) high: Psn,
     /// Messages to send so far: SSN of the newest.
     pub(super) messages: u32,
-    /// The newest message for which the peer has told of a receive (LSN).
+    /// The newest message for which the peer has reported a receive (LSN).
     pub(super) credit: Credit,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
-    /// Set after going back for a lost answer, until something is answered.
+    /// Set after going back for a lost answer, until a request is answered.
     rewound: bool,
-    /// The peer asked to wait until then.
+    /// The time until which the peer asked to wait.
     rnr_until: Option<u64>,
-    /// When what is in flight counts as lost.
+    /// The time at which packets in flight count as lost.
     ack_until: Option<u64>,
-    /// What an initiator of dynamic connections has besides.
+    /// Additional state of an initiator of dynamic connections.
     pub(super) initiator: Initiator,
 }
 
 impl Requester {
     pub(super) fn start(&mut self, own: &Parameters) {
         let psn = Psn::new(own.send_psn);
-        // What takes receives from shared queues counts none of them.
+        // Peers that take receives from shared queues do not count them.
         let credit = match own.service {
             Service::Rc => Credit::default(),
             _ => Credit::Unlimited,
@@ -223,7 +224,7 @@ impl Requester {
         };
     }
 
-    /// The settings with the way to whom the initiator of dynamic connections is connected to.
+    /// Returns the settings with the path to the initiator's current target.
     pub(super) fn toward(&self, own: &Parameters) -> Parameters {
         self.initiator.toward(own)
     }
@@ -240,12 +241,13 @@ impl Requester {
         self.rnr_until.or(self.ack_until).or_else(|| self.idle_deadline())
     }
 
-    /// Whether an answer is due by now.
+    /// Returns whether an answer is overdue.
     pub(super) fn is_late(&self, now: u64) -> bool {
         self.rnr_until.is_none() && self.ack_until.is_some_and(|until| until <= now)
     }
 
-    /// Sends requests, as many as `budget` and the window allow. An error is the oldest request's.
+    /// Sends requests, as many as `budget` and the window allow. An error belongs to the oldest
+    /// request.
     pub(super) fn request(
         &mut self,
         card: &mut Card,
@@ -263,7 +265,7 @@ impl Requester {
         }
     }
 
-    /// The same with the way to the peer as it is now.
+    /// Sends requests like [`Requester::request`], on the current path to the peer.
     fn send(
         &mut self,
         card: &mut Card,
@@ -286,7 +288,7 @@ impl Requester {
                 Kind::Nop => {
                     self.cursor += 1;
                     self.retire_idle(card, own);
-                    // WQEs that send nothing take turns as well: there may be any number of them.
+                    // WQEs that send no packet use the budget as well: their number is unlimited.
                     *budget -= 1;
                     continue;
                 }
@@ -328,7 +330,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Packets of SENDs and WRITEs sent and not acknowledged.
+    /// Returns the number of SEND and WRITE packets sent and not acknowledged.
     fn in_flight(&self) -> u32 {
         let sent = self.requests.iter().take(self.cursor).map(|request| match request.kind {
             Kind::Send { .. } | Kind::SendInvalidate | Kind::Write { .. } => request.packets,
@@ -342,7 +344,7 @@ impl Requester {
         all.saturating_sub(acknowledged)
     }
 
-    /// Takes the next WQE; `false` if there is none or too much is in flight.
+    /// Takes the next WQE. Returns `false` if there is none or too much is in flight.
     fn fetch(&mut self, card: &mut Card, own: &Parameters) -> bool {
         if self.requests.len() >= REQUESTS || self.initiator.waits() {
             return false;
@@ -369,7 +371,7 @@ impl Requester {
         true
     }
 
-    /// Puts a request behind the others.
+    /// Adds a request behind the others.
     pub(super) fn enqueue(&mut self, card: &Card, own: &Parameters, wqe: SendWqe, kind: Kind) {
         let length = wqe.length();
         let packets = match kind {
@@ -401,7 +403,7 @@ impl Requester {
         });
     }
 
-    /// SSN of the next request: only what has packets is a message.
+    /// Returns the SSN of the next request: only a request with packets is a message.
     pub(super) fn number(&mut self, packets: u32) -> u32 {
         if packets > 0 {
             self.messages = (self.messages + 1) & 0xff_ffff;
@@ -409,23 +411,23 @@ impl Requester {
         self.messages
     }
 
-    /// READs and atomics before the cursor that have no answer yet.
+    /// Returns the number of READs and atomics before the cursor that have no answer yet.
     fn fetches(&self) -> usize {
         self.requests.iter().take(self.cursor).filter(|before| before.kind.is_fetch()).count()
     }
 
-    /// Whether a fence holds the request at the cursor back.
+    /// Returns whether a fence holds the request at the cursor back.
     fn is_fenced(&self) -> bool {
         match self.requests[self.cursor].wqe.fence {
             Fence::None | Fence::Small => false,
             Fence::Full => self.fetches() > 0,
-            // What is complete is no longer listed.
+            // Completed requests are not in the list any more.
             Fence::Strong => self.cursor > 0,
         }
     }
 
-    /// Executes the UMR at the cursor. What it was is then nothing any more, so that going back for
-    /// an answer that was lost does not do it again.
+    /// Executes the UMR at the cursor. If it succeeds, the request becomes a no-op, so that going
+    /// back for a lost answer does not execute it again.
     fn change_key(&mut self, card: &mut Card, own: &Parameters) {
         let request = &mut self.requests[self.cursor];
         let changed = match &request.wqe.umr {
@@ -435,8 +437,8 @@ impl Requester {
         request.kind = changed.map_or_else(Kind::Failed, |()| Kind::Nop);
     }
 
-    /// Does what the request at the cursor asks of this side alone, as
-    /// [`change_key`](Self::change_key).
+    /// Executes the request at the cursor on this side alone. When it is done, the request becomes
+    /// a no-op, as after [`change_key`](Self::change_key).
     fn do_alone(&mut self, card: &mut Card, own: &Parameters) -> Alone {
         let request = &mut self.requests[self.cursor];
         let done = match &request.wqe.local {
@@ -451,7 +453,7 @@ impl Requester {
         Alone::Done
     }
 
-    /// Whether the request at the cursor may send its first packet.
+    /// Returns whether the request at the cursor may send its first packet.
     fn may_start(&self, own: &Parameters) -> bool {
         let request = &self.requests[self.cursor];
         if self.is_fenced() {
@@ -463,7 +465,7 @@ impl Requester {
         if request.kind.takes_receive() && !self.credit.allows(request.ssn) {
             return false;
         }
-        // The oldest one may be on its way again, from its middle.
+        // The oldest request may be in retransmission, from its middle.
         self.cursor == 0
             || request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
     }
@@ -498,7 +500,8 @@ impl Requester {
         }
     }
 
-    /// Everything up to this packet of the oldest request, a SEND or WRITE, has arrived.
+    /// Notes that all packets of the oldest request up to this one have arrived. It is a SEND or
+    /// WRITE.
     pub(super) fn acknowledge_partly(&mut self, end: Psn) {
         if let Some(front) = self.requests.front() {
             self.unacknowledged = end;
@@ -508,7 +511,7 @@ impl Requester {
         }
     }
 
-    /// Something was answered: every limit counts from here again.
+    /// Restarts every limit after an answer.
     pub(super) fn progress(&mut self, own: &Parameters, now: u64) {
         self.retries = own.retries;
         self.rnr_retries = own.rnr_retries;
@@ -529,16 +532,15 @@ impl Requester {
         self.ack_until = None;
     }
 
-    /// Sends again what is not acknowledged, if it has not been tried too often.
+    /// Sends unacknowledged packets again, unless the retries are used up.
     pub(super) fn retry(&mut self) -> Result<(), Syndrome> {
         self.retries = self.retries.checked_sub(1).ok_or(Syndrome::TransportRetriesExceeded)?;
         self.rewind();
         Ok(())
     }
 
-    /// An answer was skipped over: the same, but once until something is answered, since every
-    /// later acknowledge says so again.
-    /// Says whether it did.
+    /// Retries after a skipped answer, but only once until a request is answered: every later
+    /// acknowledge shows the same gap. Returns whether it did.
     pub(super) fn retry_skipped(&mut self) -> Result<bool, Syndrome> {
         if self.rewound {
             return Ok(false);
@@ -548,7 +550,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// The peer has no receive posted.
+    /// Waits until `until`: the peer has no receive posted.
     pub(super) fn wait(&mut self, until: u64) -> Result<(), Syndrome> {
         if self.rnr_until.is_some() {
             return Ok(());
@@ -562,9 +564,9 @@ impl Requester {
         Ok(())
     }
 
-    /// A timer may be due. Says whether there is something to send now.
+    /// Handles a timer that may be due. Returns whether there are packets to send now.
     ///
-    /// While the peer is slow nothing is lost: its answer is waited for as long again.
+    /// While the peer is slow no packet counts as lost: the time-out starts again.
     pub(super) fn expire(
         &mut self,
         card: &mut Card,

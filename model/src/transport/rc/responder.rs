@@ -1,4 +1,4 @@
-//! The peer's requests: sequence, checks, execution.
+//! Executing the peer's requests: sequence, checks, execution.
 
 use std::collections::VecDeque;
 
@@ -17,66 +17,66 @@ use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
 /// Longest message of the transport.
 const LONGEST: u32 = 1 << 31;
 
-/// A message of which some packets have arrived.
+/// The message whose first packets have arrived.
 #[derive(Debug, Default)]
 pub(super) enum Incoming {
     /// None.
     #[default]
     Idle,
-    /// A SEND into this receive.
+    /// A SEND into a receive WQE.
     Send {
-        /// The receive.
+        /// The receive WQE.
         wqe: ReceiveWqe,
-        /// Bytes that have arrived, without the header that was matched.
+        /// Bytes that have arrived, without the matched tag header.
         received: u64,
-        /// What is said of tags.
+        /// The tag event for its completion.
         tagged: Option<Tagged>,
     },
     /// A WRITE.
     Write {
-        /// Where to.
+        /// Destination.
         reth: Reth,
         /// Bytes that have arrived.
         received: u32,
     },
 }
 
-/// Why a request is refused for good.
+/// The reason for refusing a request permanently.
 #[derive(Debug)]
 pub(super) struct Refused {
     /// PSN of the packet.
     pub(super) psn: Psn,
-    /// What the peer is told.
+    /// The NAK code for the peer.
     pub(super) code: NakCode,
-    /// The receive that was in use, and how it ends.
+    /// The receive that was in use, and its error.
     pub(super) receive: Option<(Taken, Syndrome)>,
-    /// What software is told where no receive says it.
+    /// The event for software if no receive reports the error.
     pub(super) event: QpEvent,
 }
 
 /// Responder side of a queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    /// Whether it has been in RTR.
+    /// Whether the queue pair has been in RTR.
     pub(super) started: bool,
     /// PSN of the next new packet.
     pub(super) expected: Psn,
     /// Messages executed.
     pub(super) messages: u32,
     pub(super) incoming: Incoming,
-    /// Messages that are to be fetched.
+    /// Messages to fetch.
     pub(super) fetches: VecDeque<Rendezvous>,
-    /// A NAK told the peer to go back; until it does, what comes is not worth another.
+    /// Whether a NAK told the peer to go back. Until it does, other packets get no further NAK.
     pub(super) told: bool,
     /// Whether the first packet has been announced.
     established: bool,
-    /// What is owed to the peer and to software, in order.
+    /// Replies to the peer, and completions and events for software, in order.
     pub(super) replies: VecDeque<Reply>,
-    /// What the last atomics found, for the peer that did not hear.
+    /// Original values of the last atomics, for a peer that lost the answer.
     pub(super) saved: VecDeque<(Psn, Original)>,
 }
 
-/// Where requests of a kind are counted, by their first packet.
+/// Returns the counter for requests of a kind, by their first packet.
 pub(in super::super) fn counted(opcode: Opcode) -> Option<Field> {
     match opcode {
         Opcode::ReadRequest => Some(counter::RX_READ_REQUESTS),
@@ -91,13 +91,13 @@ impl Responder {
         *self = Self { started: true, expected: Psn::new(own.receive_psn), ..Self::default() };
     }
 
-    /// Starts on a dynamic connection: that there is one is no news to software.
+    /// Starts on a dynamic connection. Its first packet is not reported to software.
     pub(super) fn open(&mut self, own: &Parameters) {
         self.start(own);
         self.established = true;
     }
 
-    /// Takes what is owed to software, and lets go of what is owed to the peer.
+    /// Takes the completions and events for software, and drops the replies to the peer.
     pub(super) fn outcomes(&mut self) -> impl Iterator<Item = Outcome> {
         std::mem::take(&mut self.replies).into_iter().filter_map(|reply| match reply {
             Reply::Outcome(outcome) => Some(outcome),
@@ -105,7 +105,7 @@ impl Responder {
         })
     }
 
-    /// Owes the peer a NAK, and software the end of the receive that was in use.
+    /// Queues a NAK to the peer, and for software the error of the receive that was in use.
     pub(super) fn refuse_connection(&mut self, qp: u32, refused: Refused) {
         self.expected = refused.psn;
         self.nak(refused.psn, Acknowledge::Nak(refused.code));
@@ -115,7 +115,7 @@ impl Responder {
         }
     }
 
-    /// Owes the peer the NAK again that ended its connection.
+    /// Queues the NAK that ended the peer's connection once more.
     pub(super) fn repeat_refusal(&mut self, code: NakCode) {
         let owed = self.replies.iter().any(|reply| matches!(reply, Reply::Nak { .. }));
         if !owed {
@@ -123,12 +123,12 @@ impl Responder {
         }
     }
 
-    /// Owes software a completion or event, after the replies before it.
+    /// Queues a completion or event for software, after the replies before it.
     pub(super) fn owe(&mut self, outcome: Outcome) {
         self.replies.push_back(Reply::Outcome(outcome));
     }
 
-    /// Owes the peer a NAK, and software what goes with it.
+    /// Queues a NAK to the peer, and the error for software.
     pub(super) fn refuse(&mut self, qp: u32, refused: Refused) {
         let syndrome = Acknowledge::Nak(refused.code);
         self.replies.push_back(Reply::Nak { psn: refused.psn, syndrome, messages: self.messages });
@@ -140,7 +140,7 @@ impl Responder {
         });
     }
 
-    /// A request packet of the peer.
+    /// Handles a request packet from the peer.
     pub(super) fn request(
         &mut self,
         card: &mut Card,
@@ -179,7 +179,7 @@ impl Responder {
         self.replies.push_back(Reply::Nak { psn, syndrome, messages: self.messages });
     }
 
-    /// Owes an acknowledge; one that is owed already is taken further instead.
+    /// Queues an acknowledge. If one is queued already, extends it instead.
     pub(super) fn acknowledge(&mut self, psn: Psn) {
         let messages = self.messages;
         let last = self.replies.iter_mut().rev().find(|reply| !matches!(reply, Reply::Outcome(_)));
@@ -192,7 +192,8 @@ impl Responder {
         self.replies.push_back(Reply::Ack { psn, messages });
     }
 
-    /// Answers to READs and atomics that are owed: for the first time, or `again`.
+    /// Returns the number of queued answers to READs and atomics: first ones, or repeated ones
+    /// (`again`).
     pub(super) fn fetches_owed(&self, again: bool) -> usize {
         let fetch = |reply: &&Reply| match reply {
             Reply::Read { again: other, .. } | Reply::Atomic { again: other, .. } => {
@@ -203,7 +204,7 @@ impl Responder {
         self.replies.iter().filter(fetch).count()
     }
 
-    /// The packet that is expected.
+    /// Executes the expected packet.
     fn execute(
         &mut self,
         card: &mut Card,
@@ -247,7 +248,7 @@ impl Responder {
         }
     }
 
-    /// The packet is executed; more of its message may follow.
+    /// Advances past an executed packet; more of its message may follow.
     pub(super) fn accept(&mut self, header: &Header, packets: u32) {
         let psn = Psn::new(header.psn);
         self.expected = psn.plus(packets);
@@ -271,7 +272,7 @@ impl Responder {
         refused
     }
 
-    /// Tells that a message which took an entry will not come.
+    /// Reports that a message which took an entry will not arrive completely.
     fn cancel(&mut self, qp: u32, tagged: Tagged) {
         let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
         self.owe(Outcome::Completion(Held::tagged(qp, tagged)));
@@ -282,8 +283,8 @@ impl Responder {
         self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError)
     }
 
-    /// What the keys of a request are checked against: a target's are those of the SRQ's domain.
-    /// `None` where the request names no SRQ that it may.
+    /// Returns the PD and queue pair that a request's keys are checked against. An XRC target uses
+    /// the domain of the SRQ. `None` if the request names an SRQ that it may not use.
     fn domain(card: &Card, own: &Parameters, header: &Header) -> Option<Domain> {
         match header.xrc_srq {
             None => Some(own.domain()),
@@ -294,7 +295,7 @@ impl Responder {
         }
     }
 
-    /// Takes a receive; without one the peer is told to wait.
+    /// Takes a receive WQE. If there is none, the peer is told to wait.
     fn receive(
         &mut self,
         card: &mut Card,
@@ -342,7 +343,7 @@ impl Responder {
                 None => return Ok(()),
             },
         };
-        // An entry that was taken is no receive that would complete with an error.
+        // A taken entry is not a receive that could complete with an error.
         let taken = tagged.filter(|tagged| tagged.event.is_matched());
         let matched = taken.is_some();
         let failed = |responder: &mut Self, syndrome| {
@@ -426,7 +427,7 @@ impl Responder {
         if let Route::InfiniBand { level, source, .. } = header.route {
             held.source = (source, level);
         }
-        // A target has no one peer that its context would name.
+        // A DCT has no single peer that its context could name.
         held.sender = header.dynamic.map(|dynamic| (dynamic.source, header.route.is_global()));
         held
     }
@@ -570,14 +571,14 @@ impl Responder {
         Ok(())
     }
 
-    /// A packet that was executed before: its answer was lost, or it came twice.
+    /// Handles a packet that was executed before: its answer was lost, or it arrived twice.
     fn repeat(&mut self, card: &Card, own: &Parameters, header: &Header) -> Result<(), Refused> {
         let psn = Psn::new(header.psn);
         let opcode = header.opcode;
         if let Some(reth) = header.reth.filter(|_| opcode == Opcode::ReadRequest) {
             let packets = own.packets(reth.length.into());
             let old = packets <= self.expected.after(psn);
-            // One that is still being answered will be.
+            // If its answer is still queued, it needs no other.
             let owed = self.replies.iter().any(|reply| match reply {
                 Reply::Read { first, sent, packets, .. } => {
                     first.plus(*sent).since(psn) <= 0 && psn.since(first.plus(*packets)) < 0

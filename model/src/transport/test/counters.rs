@@ -1,4 +1,4 @@
-//! What goes wrong is counted, on the side and under the name that cards count it.
+//! Tests of error counters: each error is counted on the side and under the name that devices use.
 
 use mlx5_sys::ifc::{
     Field, alloc_q_counter_out, opcode, qpc, query_q_counter_in, query_q_counter_out as counter,

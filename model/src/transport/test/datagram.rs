@@ -1,4 +1,4 @@
-//! Datagrams: where they go, what a receive says of them, what is dropped.
+//! Tests of datagrams: destinations, receive completions, drops.
 
 use mlx5_sys::ifc::{opcode, qpc, rst2init_qp_in};
 

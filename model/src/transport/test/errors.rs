@@ -1,4 +1,4 @@
-//! Every error a requester or responder can report, and what it leaves behind.
+//! Tests of every error that a requester or responder can report, and of the state after it.
 
 use mlx5_sys::ifc::{Field, create_mkey_in, mkc};
 

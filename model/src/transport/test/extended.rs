@@ -1,4 +1,4 @@
-//! Atomics under masks, copies by the card, and queues that wait for others.
+//! Tests of masked atomics, DMA memcpy, and queues that wait for others.
 
 use mlx5_sys::ifc::qpc;
 

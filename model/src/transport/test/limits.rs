@@ -1,4 +1,4 @@
-//! Work that software can ask for without end is done in bounded steps.
+//! Tests that requests without end are executed in bounded steps.
 
 use std::ops::Range;
 use std::sync::Arc;

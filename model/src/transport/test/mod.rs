@@ -1,13 +1,24 @@
-//! Two cards, each with a queue pair made by command, joined by a wire that tests choose.
+//! Two devices, each with a queue pair created by command, joined by a wire that tests choose.
 //!
-//! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
-//! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
-//! [`tags`] matches them, [`extended`] has atomics under masks, the card's own copies and queues that steer others,
-//! [`timing`] measures waits on the manual clock, [`unreliable`] and
-//! [`datagram`] lose what nobody repeats, [`counters`] counts what goes wrong, [`shared`] takes receives from one queue for several,
-//! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
-//! [`dynamic`] connects to whoever a request is for, [`limits`] asks for work without end,
-//! [`rules`] holds to the specification's rules, [`scale`] has many queue pairs.
+//! [`side`] is one device with its rings, [`Pair`] is both devices with the wire and the time
+//! between them.
+//!
+//! The tests:
+//!
+//! - [`traffic`]: moves data whatever the wire does.
+//! - [`errors`]: provokes every error.
+//! - [`tags`]: tag matching.
+//! - [`extended`]: masked atomics, DMA memcpy, queues that steer others.
+//! - [`timing`]: waits, measured on the manual clock.
+//! - [`unreliable`] and [`datagram`]: services without retransmission.
+//! - [`counters`]: counts errors.
+//! - [`shared`]: several queue pairs take receives from one queue.
+//! - [`windows`]: binds and invalidates keys.
+//! - [`xrc`]: sends to SRQs that requests name.
+//! - [`dynamic`]: connects to the target of each request.
+//! - [`limits`]: requests without end.
+//! - [`rules`]: the specification's rules.
+//! - [`scale`]: many queue pairs.
 
 mod counters;
 mod datagram;

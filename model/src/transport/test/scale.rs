@@ -1,4 +1,4 @@
-//! What queue pairs cost when there are many of them.
+//! The cost of queue pairs when there are many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Receives from a shared queue: what runs out, what fails, what is told.
+//! Tests of receives from a shared queue: shortage, failure, events.
 
 use mlx5_sys::ifc::{create_mkey_in, create_qp_out, create_rmp_out, mkc, rmpc, wq};
 

@@ -1,4 +1,4 @@
-//! One card with a queue pair: its rings as a program would fill and poll them.
+//! One device with a queue pair. Its rings are filled and polled as a program would.
 
 use mlx5_sys::ifc::{
     ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,

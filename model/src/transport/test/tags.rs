@@ -1,5 +1,4 @@
-//! Messages with tags: what they match, what is fetched for them, and what they are when nothing
-//! does.
+//! Tests of tagged messages: matching, fetching, and messages that match no tag.
 
 use super::side::{Cqe, Post, Side};
 use super::{Pair, Setup};

@@ -1,4 +1,4 @@
-//! Every operation, whatever the wire does.
+//! Tests of every operation, whatever the wire does.
 
 use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};

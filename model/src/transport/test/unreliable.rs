@@ -1,5 +1,4 @@
-//! Unreliable connections, and what they have in common with datagrams: what arrives, what is lost,
-//! what fails.
+//! Tests of unreliable connections, and of what they share with datagrams: arrival, loss, failure.
 
 use super::datagram::{datagram, datagrams};
 use super::side::{Post, REGION, Side};

@@ -1,4 +1,4 @@
-//! Memory windows: bound by a send queue, used by the peer, invalidated from either side.
+//! Tests of memory windows: bound by a send queue, used by the peer, invalidated from either side.
 
 use mlx5_sys::ifc::{Field, create_mkey_in, mkc, opcode};
 

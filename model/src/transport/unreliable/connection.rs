@@ -1,5 +1,5 @@
-//! Messages of an unreliable connection, put together from their packets. A message of which a
-//! packet is missing is dropped whole; the next packet that starts one goes on (IBA 1.3, 9.8.2.2).
+//! Reassembly of an unreliable connection's messages. If a packet of a message is missing, the
+//! whole message is dropped, and the next first packet starts a new one (IBA 1.3, 9.8.2.2).
 
 use mlx5_sys::ifc::query_q_counter_out as counter;
 

@@ -1,4 +1,4 @@
-//! Datagrams: where they go, and taking what comes.
+//! Datagrams: sending to a destination, and receiving.
 
 use mlx5_sys::ifc::query_q_counter_out;
 

@@ -1,9 +1,9 @@
 //! Unreliable connection and unreliable datagram: sender and receiver of one queue pair.
 //!
-//! Nothing is acknowledged, so nothing is kept once it has left. `sender` turns WQEs of both
-//! services into packets, `connection` puts a peer's messages together, `datagram` takes what
-//! anybody sends. What is lost or refused on the way is lost without a word; only what is wrong
-//! with a queue pair's own requests is reported, in their completions.
+//! Nothing is acknowledged, so no state is kept for packets that have left. `sender` turns WQEs of
+//! both services into packets, `connection` reassembles a peer's messages, and `datagram` receives
+//! from any sender. Packets lost or refused on the way are not reported. Only errors in a queue
+//! pair's own requests are reported, in their completions.
 
 mod connection;
 mod datagram;

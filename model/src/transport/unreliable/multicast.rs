@@ -1,4 +1,4 @@
-//! Datagrams to multicast groups: every queue pair that is attached takes its own copy.
+//! Datagrams to multicast groups: every attached queue pair receives its own copy.
 
 use mlx5_sys::ifc::qpc;
 

@@ -1,4 +1,4 @@
-//! WQEs into packets that nobody answers: a request is done when its last packet has left.
+//! Turning WQEs into packets without answers: a request is done when its last packet has left.
 
 use super::super::local::Alone;
 use super::super::{Held, Outcome, Parameters, Psn};

@@ -1,9 +1,9 @@
-//! Commands that a program does not wait for: it reads the answers later, from a file.
+//! Asynchronous DevX commands: the program reads the answers later, from a file.
 //!
-//! The model executes such a command at once, as a card with nothing else to do would; what is true
-//! of the kernel's file is true of this one: answers come in the order of the commands, each is read
-//! whole or not at all, and those that nobody has read count against a limit. The program's
-//! descriptor is an eventfd that counts the answers, so that poll and epoll work by themselves.
+//! The model executes such a command at once, as an idle device would. The file behaves as the
+//! kernel's: answers come in the order of the commands, each is read whole or not at all, and
+//! unread answers count against a limit. The program's descriptor is an eventfd that counts the
+//! answers, so poll and epoll work without further code.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};

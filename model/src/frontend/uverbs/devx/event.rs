@@ -1,9 +1,10 @@
-//! Events that a program subscribes to: of objects that it made by command, and of the device.
+//! DevX event subscriptions: to events of objects that the program created by command, and of the
+//! device.
 //!
-//! Each is told of to a file that the program reads, with the cookie of the subscription and, unless
-//! the file was opened without, the EQE as the card wrote it; or to an eventfd. Events that are in a
-//! file when their object goes stay there, as in the kernel. A file whose device is closed has none
-//! any more.
+//! Each event goes to a file that the program reads, or to an eventfd. The file gives the cookie of
+//! the subscription and the EQE as the device wrote it; a file opened for cookies alone gives no
+//! EQE. Events already in a file stay there when their object is destroyed, as in the kernel.
+//! Closing the device removes all events of its files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::card::Card;
 
 /// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`
 const OMIT_DATA: u64 = 1;
-/// Types of events in one subscription.
+/// Most types of events in one subscription.
 const MOST_TYPES: usize = 16;
 /// Bytes of the cookie before an EQE.
 const COOKIE: usize = 8;
 
-/// Kinds of queues in events (`enum mlx5_event_queue_type`), by the command that makes one.
+/// Kinds of queues in events (`enum mlx5_event_queue_type`), by the command that creates one.
 fn queue_type(create: u16) -> u8 {
     match create {
         opcode::CREATE_RQ => 1,
@@ -40,13 +41,13 @@ fn queue_type(create: u16) -> u8 {
     }
 }
 
-/// A file of events.
+/// An event file.
 pub(in super::super) struct EventFile {
     queue: Arc<EventQueue>,
-    /// Whether there are cookies only, of each subscription one at a time.
+    /// Whether it gives cookies only, and only one of each subscription at a time.
     omits: bool,
     function: &'static Function,
-    /// Which command file it was opened by.
+    /// The command file that opened it.
     by: usize,
 }
 
@@ -73,22 +74,23 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
 }
 
 impl EventFile {
-    /// The program has closed its last descriptor.
+    /// Handles the close of the program's last descriptor.
     pub fn close(self: &Arc<Self>) {
         self.queue.abandon();
         lock(self.function.listeners()).subscriptions.leave(self);
     }
 
-    /// The command file that it belongs to is closed.
+    /// Handles the close of the command file that it belongs to.
     pub fn hang_up(self: &Arc<Self>) {
         lock(self.function.listeners()).subscriptions.leave(self);
         self.queue.hang_up();
     }
 
-    /// `read` of its descriptor: one event, or the errno that the kernel has and a socket has not.
+    /// Serves `read` of its descriptor: returns one event, or an errno that the kernel's file has
+    /// and a socket has not.
     ///
     /// # Safety
-    /// `to` has room for `length` bytes.
+    /// `to` is valid for writes of `length` bytes.
     pub unsafe fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         let refused = |errno: Errno| {
             set_errno(errno.0);
@@ -97,9 +99,9 @@ impl EventFile {
         if self.queue.take_overflow() {
             return refused(Errno::EOVERFLOW);
         }
-        // What is too short a buffer takes nothing out, but waits.
+        // A read with too short a buffer takes no event out.
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-        // SAFETY: a length of 0 has no byte written.
+        // SAFETY: with a length of 0 the call writes no byte.
         let next = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) };
         match usize::try_from(next) {
             Err(_) => next,
@@ -110,13 +112,13 @@ impl EventFile {
                 refused(if waits { Errno::EIO } else { Errno::EAGAIN })
             }
             Ok(size) if size > length => refused(Errno::EINVAL),
-            // SAFETY: the caller guarantees room for `length` bytes.
+            // SAFETY: the caller guarantees that `to` is valid for writes of `length` bytes.
             Ok(_) => unsafe { real::read(fd, to, length) },
         }
     }
 }
 
-/// What events there may be subscriptions to, by type: of objects, and of the device.
+/// The event types that programs may subscribe to: of objects, and of the device.
 #[derive(Clone, Copy, Default)]
 pub(in super::super) struct Offered {
     affiliated: [u64; 4],
@@ -124,7 +126,7 @@ pub(in super::super) struct Offered {
 }
 
 impl Offered {
-    /// Asks a card.
+    /// Queries a device.
     pub fn query(card: &mut Card) -> Result<Self> {
         // Group of capabilities (`MLX5_CAP_DEV_EVENT`), current values.
         const GROUP: u32 = 0x14;
@@ -144,7 +146,7 @@ impl Offered {
         })
     }
 
-    /// Whether a card has events to subscribe to at all.
+    /// Returns whether a device has any events to subscribe to.
     pub fn by(caps: &Caps, card: &mut Card) -> Result<Self> {
         match caps.has(mlx5_sys::ifc::cmd_hca_cap::EVENT_CAP) {
             true => Self::query(card),
@@ -155,30 +157,30 @@ impl Offered {
     fn has(&self, of_object: bool, event: u16) -> bool {
         let mask = if of_object { &self.affiliated } else { &self.unaffiliated };
         let word = mask.get(usize::from(event >> 6));
-        // Completions are not among those that the card names.
+        // The device does not list completions.
         of_object && event == u16::from(event::COMPLETION)
             || word.is_some_and(|word| word >> (event & 63) & 1 == 1)
     }
 }
 
-/// What an event is of.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     event: u8,
-    /// Kind of queue and number; none of the device.
+    /// Kind of queue and number; `None` for the device.
     object: Option<(u8, u32)>,
 }
 
-/// One type of event that somebody wants to know of.
+/// A subscription to one type of event.
 struct Subscription {
     source: Source,
-    /// The object: the command that made it, and its number.
+    /// The object: the command that created it, and its number.
     object: Option<(u16, u32)>,
     file: Arc<EventFile>,
     signal: Option<Signal>,
 }
 
-/// All subscriptions to events of a card.
+/// All subscriptions to events of a device.
 #[derive(Default)]
 pub(in super::super) struct Subscriptions(HashMap<Key, Vec<Subscription>>);
 
@@ -231,7 +233,7 @@ pub(in super::super) fn subscribe(file: &CommandFile, attributes: &mut Attribute
 }
 
 impl Subscriptions {
-    /// Tells whoever wants to know of an event.
+    /// Reports an event to its subscribers.
     pub fn tell(&self, eqe: &[u8; eqe::SIZE]) {
         let data = &eqe[eqe::EVENT_DATA.bytes()];
         let kind = eqe::EVENT_TYPE.get(eqe) as u8;
@@ -249,12 +251,12 @@ impl Subscriptions {
         }
     }
 
-    /// Nobody reads a file any more.
+    /// Removes the subscriptions of a file without readers.
     fn leave(&mut self, file: &Arc<EventFile>) {
         self.keep(|subscription| !Arc::ptr_eq(&subscription.file, file));
     }
 
-    /// An object is gone.
+    /// Removes the subscriptions to a destroyed object.
     pub fn forget(&mut self, object: (u16, u32)) {
         self.keep(|subscription| subscription.object != Some(object));
     }
@@ -280,7 +282,7 @@ impl Subscription {
     }
 }
 
-/// Another descriptor of a program's eventfd, so that it lives as long as the subscription.
+/// A duplicate of a program's eventfd, which stays open as long as the subscription.
 struct Signal(c_int);
 
 impl Signal {
@@ -291,7 +293,7 @@ impl Signal {
             return Err(last());
         }
         let signal = Self(aside(copy).inspect_err(|_| {
-            // SAFETY: the descriptor was made above, and nothing else owns it.
+            // SAFETY: `fcntl` has just created the descriptor, so it has no other owner.
             unsafe { real::close(copy) };
         })?);
         let path = format!("/proc/self/fd/{}\0", signal.0);
@@ -304,7 +306,7 @@ impl Signal {
         if target == b"anon_inode:[eventfd]" { Ok(signal) } else { Err(Errno::EINVAL) }
     }
 
-    /// Adds one, unless that would have to wait for a reader.
+    /// Adds one, unless that would block until a reader comes.
     fn raise(&self) {
         let mut room = libc::pollfd { fd: self.0, events: libc::POLLOUT, revents: 0 };
         let one = 1u64;
@@ -319,7 +321,8 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        // SAFETY: `new` has made the descriptor for this value, which is gone after this.
+        // SAFETY: `new` has created the descriptor for this value, which does not use it after
+        // this.
         unsafe { descriptors::shut(self.0) };
     }
 }

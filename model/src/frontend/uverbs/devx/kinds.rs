@@ -1,4 +1,4 @@
-//! Kinds of objects that programs may make by commands of their own: a line for each.
+//! The kinds of objects that programs may create by DevX commands, one line each.
 
 use mlx5_sys::ifc::{
     Field, alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_xrcd_out,

@@ -1,10 +1,13 @@
-//! Commands that a program gives the card itself.
+//! DevX: firmware commands issued by the program itself.
 //!
-//! Here is what decides whether a program may give a command, as the kernel decides it, and what
-//! commands ask without an object; `object` makes, changes, shows and destroys those that a program
-//! makes itself, of the `kinds` in one table; `target` says which objects a command may name;
-//! `umem` is memory that such commands name by number; `event` is what tells a program of what
-//! happens to them, `answer` where it reads what it did not wait for.
+//! This module decides, by the kernel's rules, whether a program may issue a command, and it runs
+//! queries that need no object. The other modules:
+//!
+//! - `object` creates, modifies, queries and destroys the program's objects, whose kinds are one
+//!   table in `kinds`.
+//! - `target` decides which objects a command may name.
+//! - `umem` is memory that such commands name by number.
+//! - `event` reports events, and `answer` returns the answers of asynchronous commands.
 
 pub(super) mod answer;
 pub(super) mod event;

@@ -1,4 +1,4 @@
-//! Objects that a program makes by commands of its own, and that go with its handle.
+//! Objects that a program creates by DevX commands. Each is destroyed with its handle.
 
 use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode};
 

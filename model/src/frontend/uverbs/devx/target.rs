@@ -1,5 +1,5 @@
-//! Which objects a program's commands may name: those that the handle with the command stands for,
-//! whether the program made them by command or verbs made them.
+//! The objects that a DevX command may name: those behind the handle given with the command,
+//! whether the program created them by DevX or by verbs.
 
 use mlx5_sys::ifc::{Field, cmd_in, opcode};
 

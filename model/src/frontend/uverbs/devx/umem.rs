@@ -1,4 +1,4 @@
-//! Memory that a program names in its own commands by number.
+//! Program memory that DevX commands name by number.
 
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, opcode, umem};
 

@@ -1,5 +1,5 @@
-//! Queue pairs that have no queues of their own: receiving sides that take from shared queues, and
-//! what spreads frames over the receive queues of a table.
+//! Queue pairs without queues of their own: receivers that take from shared queues, and TIRs that
+//! spread packets over the receive queues of a table.
 
 use mlx5_sys::ifc::{Field, create_qp_in, create_qp_out, opcode, qpc};
 

@@ -1,4 +1,4 @@
-//! The side of a process that has copied a descriptor.
+//! The guest: a process that has copied a descriptor.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! The side of the process that opened a device.
+//! The host: the process that opened a device.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -1,12 +1,13 @@
-//! Requests by other processes: a descriptor of a device may be copied into another process, by
+//! Requests from other processes. A device's descriptor may be copied into another process, by
 //! `pidfd_getfd`, and is the same open device there.
 //!
-//! Here the device lives in the process that opened it. So each such process listens (`host`) under a
-//! name that vanishes with it, and whoever copies a descriptor from it (`guest`) has requests served
-//! there, as far as they only ask: others would have to reach the guest's memory. `resources` is what
-//! the kernel tells of all processes' queue pairs, by netlink, gathered from the same hosts.
+//! In the model, the device is in the process that opened it. So each such process listens (`host`)
+//! under a name that vanishes with it. A process with a copied descriptor (`guest`) sends its
+//! requests there. The host serves only queries: others would have to reach the guest's memory.
+//! `resources` lists all processes' queue pairs, as the kernel does by netlink, gathered from the
+//! same hosts.
 //!
-//! Host and guest speak over a stream of Unix: a length of four bytes, then the message.
+//! Host and guest use a Unix stream socket: a length of four bytes, then the message.
 
 mod guest;
 mod host;

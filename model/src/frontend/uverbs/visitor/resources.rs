@@ -1,8 +1,8 @@
-//! Queue pairs of all processes, as the kernel tells of them by netlink (`rdma_netlink.h`, the client
-//! RDMA_NL_NLDEV): what the command `rdma resource show qp` lists.
+//! The queue pairs of all processes, as the kernel reports them by netlink (`rdma_netlink.h`, the
+//! client RDMA_NL_NLDEV). The command `rdma resource show qp` lists them.
 //!
-//! Requests are served inside `send`, and replies wait in a socket. Sockets that are opened raw, as
-//! libnl does, are refused: libibverbs then finds devices in sysfs, where the model's are.
+//! Requests are served inside `send`, and replies wait in a socket. Raw sockets, which libnl opens,
+//! are refused: libibverbs then finds devices in sysfs, which shows the model's.
 
 use std::collections::BTreeSet;
 use std::io;

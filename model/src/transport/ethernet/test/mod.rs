@@ -1,4 +1,4 @@
-//! From a doorbell to the CQEs of whoever a frame is led to.
+//! Tests of the whole path, from a doorbell to the CQEs of a frame's receivers.
 
 mod receive;
 

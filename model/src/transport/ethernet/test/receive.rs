@@ -1,4 +1,4 @@
-//! Where frames go that have come: strides, tags taken out, spreading.
+//! Tests of received frames: strides, removed VLAN tags, RSS.
 
 use super::*;
 
