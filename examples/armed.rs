@@ -1,5 +1,5 @@
-//! Requests that are written ahead: when it matters, only the payload is filled in and the card is
-//! told. Then the same traffic from a template.
+//! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
+//! and rings the doorbell. Then the same traffic from a template.
 //!
 //! Both sides in this process: `cargo run --example armed`
 

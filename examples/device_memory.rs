@@ -1,5 +1,5 @@
-//! Memory on the card: the source of a message, a board of counters that a peer adds to, and a flag
-//! that it writes. None of it crosses the host's memory.
+//! Memory on the device: the source of a message, counters that a peer adds to, and a flag that the
+//! peer writes. None of it crosses the host's memory.
 //!
 //! Both sides in this process: `cargo run --example device_memory`
 

@@ -1,5 +1,5 @@
-//! Sleeping on queues that were made by command: an event channel wakes a `poll` loop when messages
-//! have come, and when a peer's request was refused.
+//! Sleeping on queues made by firmware command: an event channel wakes a `poll` loop when messages
+//! have arrived, and when a peer's request was refused.
 //!
 //! Both sides in this process: `cargo run --example devx_events`
 

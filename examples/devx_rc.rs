@@ -1,8 +1,9 @@
-//! Two reliable connections to each other, everything by firmware command: the register that they
-//! ring, the memory that they lie in, CQs, queue pairs, and every move of these.
+//! Two reliable connections to each other, made by firmware commands alone: the UAR page, the
+//! memory, CQs, queue pairs, and every state transition.
 //!
-//! What verbs decide by themselves is here the program's: which page of registers, which memory, at
-//! which offset. What is made is as good as by verbs, and is posted on and polled alike.
+//! Here the program makes the decisions that verbs otherwise make: which UAR page, which memory, at
+//! which offset. The resulting queues are equivalent to those of verbs, and are posted to and
+//! polled alike.
 //!
 //! `cargo run --example devx_rc`
 

@@ -1,5 +1,6 @@
-//! Waiting instead of polling: completions and what happens to the device come to one `epoll` loop,
-//! by their descriptors. An asynchronous runtime does the same with them (tokio: `AsyncFd`).
+//! Waiting instead of polling: one `epoll` loop receives completion events and asynchronous device
+//! events through their descriptors. An asynchronous runtime uses the same descriptors (tokio:
+//! `AsyncFd`).
 //!
 //! Both sides in this process: `cargo run --example events_epoll`
 

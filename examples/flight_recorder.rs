@@ -1,5 +1,5 @@
-//! The flight recorder: a program that has sent thousands of messages fails, and its queue tells what
-//! it did last, byte by byte, without anybody's having asked before.
+//! The flight recorder: after thousands of messages a program fails, and its queue reports its last
+//! operations, byte by byte. The recorder was not requested beforehand.
 //!
 //! Both sides in this process: `cargo run --features flight-recorder --example flight_recorder`
 

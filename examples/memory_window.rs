@@ -1,5 +1,5 @@
-//! Memory windows: one side lets the other into a part of its memory, for a while, without a system
-//! call: the grant is a request of the send queue, and so is its end.
+//! Memory windows: one side grants the other access to a part of its memory for a while, without a
+//! system call. The grant is a request of the send queue, and so is its revocation.
 //!
 //! Both sides in this process: `cargo run --example memory_window`
 

@@ -1,5 +1,5 @@
-//! Few completions for many requests: only some are signaled, and the card may compress what comes of
-//! those. A completion of one request is one of all before it.
+//! Few completions for many requests: only some requests are signaled, and the HCA may compress
+//! their CQEs. The completion of a request covers all requests before it.
 //!
 //! Both sides in this process: `cargo run --example selective_signaling`
 

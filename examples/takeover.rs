@@ -1,5 +1,5 @@
-//! A queue pair that a C program made is driven directly. The module `c` stands for that program: it
-//! calls libibverbs and nothing else. It has used the queue pair before, and gets it back.
+//! Takes over a queue pair that a C program made. The module `c` stands for that program: it calls
+//! only libibverbs. It has used the queue pair before, and gets it back.
 //!
 //! `cargo run --example takeover`
 

@@ -1,10 +1,10 @@
 //! Datagrams and multicast: one queue pair asks a whole group who is there, and each member answers
-//! whoever asked, whose address came with the question.
+//! to the source address of the question.
 //!
 //! `cargo run --example ud_multicast [members]`
 //!
-//! All in one process, where it takes turns; between processes and hosts nothing differs but who runs
-//! what. On InfiniBand the group's LID is then the subnet manager's to give (librdmacm joins groups).
+//! Everything runs in one process, in turns. Between processes and hosts, the calls are the same.
+//! On InfiniBand the subnet manager then assigns the group's LID (librdmacm joins groups).
 
 use std::error::Error;
 

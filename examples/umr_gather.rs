@@ -1,5 +1,5 @@
-//! A key over memory that lies in pieces: who uses it sees one piece, and the card gathers. The key
-//! is made once, and given its pieces by requests of the send queue, again and again.
+//! An indirect memory key over scattered memory: its user sees one contiguous range, and the HCA
+//! gathers. The key is created once; requests of the send queue set its memory, again and again.
 //!
 //! Both sides in this process: `cargo run --example umr_gather`
 

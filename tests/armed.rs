@@ -1,6 +1,6 @@
-//! Requests that were written ahead, end to end on the model, which executes each doorbell in the
-//! store that makes it: what is armed and not fired must not reach the peer, what is fired must be
-//! there whole, and the stores to the register are those of `docs/ordering.md`.
+//! Prepared requests, end to end on the model, which executes each doorbell in the store that rings
+//! it. An unfired request must not reach the peer, a fired one must arrive in full, and the
+//! register stores must be those of `docs/ordering.md`.
 
 mod rig;
 

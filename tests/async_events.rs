@@ -1,5 +1,5 @@
-//! What happens outside of any request, as one stream of events with a descriptor. In a program of its
-//! own: the port that goes down here would be every test's.
+//! Asynchronous device events, as one stream with a descriptor. In a program of its own, since it
+//! takes the port down, which every other test would notice.
 
 mod rig;
 

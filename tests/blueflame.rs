@@ -1,5 +1,6 @@
 //! Every way of storing to a doorbell register, on the model, which executes each store when it is
-//! made: number, width and order of the stores, and that the card does what was posted.
+//! made. Checks number, width and order of the stores, and that the HCA executes the posted
+//! requests.
 
 mod rig;
 

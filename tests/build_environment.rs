@@ -1,4 +1,4 @@
-//! The build script's decision, with inputs of other machines, and what it exported in this build.
+//! The build script's decision, with inputs of other machines, and its exports in this build.
 
 use std::process::Command;
 

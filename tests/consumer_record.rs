@@ -1,5 +1,5 @@
-//! When the card is told how far a CQ is read, with a card that looks at it: the model fails a CQ
-//! that overruns.
+//! When the HCA is told how far a CQ is read. The model checks the consumer index: a CQ that
+//! overruns fails.
 
 mod rig;
 

@@ -1,4 +1,4 @@
-//! The control path against a device: a card, or the model where there is none.
+//! The control path against a real device, or the model where there is none.
 
 use std::time::Duration;
 

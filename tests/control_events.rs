@@ -1,4 +1,4 @@
-//! Completion events: a program that sleeps until there is something to poll.
+//! Completion events: a program sleeps until there are completions to poll.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! With the feature `flight-recorder`: what was posted, rung and completed is in the record, in
-//! order and byte by byte; an error freezes it; and nobody has to have asked before.
+//! With the feature `flight-recorder`, the record has every post, doorbell and completion, in order
+//! and byte by byte. An error freezes it. The program need not request recording beforehand.
 
 #![cfg(feature = "flight-recorder")]
 

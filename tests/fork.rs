@@ -1,5 +1,5 @@
-//! Processes that fork: the parent goes on, whatever it writes first; the child that uses the parent's
-//! queues ends at once, and disturbs nobody.
+//! Processes that fork. The parent continues, whatever it writes first. A child that uses the
+//! parent's queues ends at once, without disturbing other processes.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! This crate's queues against a peer in another process that posts and polls by libmlx5's own
-//! calls, `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
+//! This crate's queues against a peer in another process that posts and polls by libmlx5:
+//! `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
 
 mod rig;
 

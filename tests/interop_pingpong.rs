@@ -1,6 +1,6 @@
-//! The program `rc_pingpong`, which posts and polls by this crate, against a partner that speaks the
-//! same exchange over TCP but posts and polls by `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`:
-//! this process. What a message is made of is said here once more, in other words than there.
+//! The program `rc_pingpong`, which posts and polls by this crate, against this process as its
+//! peer. This process uses the same exchange over TCP, but posts and polls by `ibv_post_send`,
+//! `ibv_post_recv` and `ibv_poll_cq`. It defines the message contents independently.
 
 mod rig;
 

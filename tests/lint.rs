@@ -1,5 +1,5 @@
-//! With the feature `lint`: each way to a doorbell refuses a WQE with a defect, says which, rings
-//! nothing, and leaves the queue as it was.
+//! With the feature `lint`, each way to a doorbell refuses a defective WQE. It names the defect,
+//! does not ring, and leaves the queue unchanged.
 
 #![cfg(feature = "lint")]
 

@@ -1,11 +1,11 @@
-//! Posting and polling allocate nothing and never call the system.
+//! Posting and polling allocate no memory and make no system call.
 //!
-//! A counting allocator and the kernel's syscall user dispatch (`prctl(2)`) watch one thread: while
-//! a byte in memory says so, every system call of the thread becomes a signal that is counted and
-//! not executed. The model runs in manual mode, so that it works between the watched sections and
-//! never inside. A control shows that both watchers see what they are to see. Contended locks end
-//! in a system call; this crate's data path has no lock to contend (`grep` finds none in `ring`
-//! outside of taking queues over).
+//! A counting allocator and the kernel's syscall user dispatch (`prctl(2)`) watch one thread. While
+//! a byte in memory enables it, every system call of the thread becomes a signal that is counted,
+//! and the call is not executed. The model runs in manual mode, so it works between the watched
+//! sections and never inside. A control test shows that both watchers detect violations. Contended
+//! locks end in a system call; this crate's data path has no lock to contend (`grep` finds none in
+//! `ring` outside of taking queues over).
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 

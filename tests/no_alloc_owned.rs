@@ -1,5 +1,6 @@
-//! The owned layer allocates and frees nothing when it posts lists and batches, and when it gives back
-//! one by one what one completion has retired. (`no_alloc.rs` is about the rest of the data path.)
+//! The owned layer allocates and frees no memory when it posts lists and batches, and when it
+//! returns the requests retired by one completion one by one. (`no_alloc.rs` covers the rest of the
+//! data path.)
 
 mod rig;
 

@@ -1,4 +1,4 @@
-//! What is in flight in the owned layer comes back, all of it and once, in every order of things.
+//! In-flight memory of the owned layer is returned, all of it and once, in every order of events.
 
 mod rig;
 

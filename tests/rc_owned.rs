@@ -1,5 +1,4 @@
-//! The safe layer end to end on the model, without a word of `unsafe`; and events of the direct
-//! path's own arming.
+//! The safe layer end to end on the model, without `unsafe`; and events armed by the direct path.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Traffic end to end on the model, both sides in this process, on the raw layer: on queue pairs and
-//! CQs of verbs, on those that were made by command, and on mixtures.
+//! Traffic end to end on the model, both sides in this process, on the raw layer: on queue pairs
+//! and CQs made by verbs, by command, and mixed.
 
 mod rig;
 

@@ -1,6 +1,6 @@
-//! Send queues shared by threads, end to end on the model in trapped mode: a card that executes what
-//! the doorbell record covers in the very store that rings, so that a WQE which is rung before it is
-//! written, twice, or not at all shows as a wrong or missing completion, or as wrong bytes.
+//! Send queues shared by threads, end to end on the model in trapped mode. The model executes the
+//! WQEs covered by the doorbell record within the store that rings. So a WQE that is rung before it
+//! is written, twice, or not at all shows as a wrong or missing completion, or as wrong bytes.
 
 mod rig;
 

@@ -1,8 +1,8 @@
 //! The protocol of shared send queues under every interleaving that the memory model allows, up to
-//! a bound: the same source as the driver's, on loom's atomics.
+//! a bound. The source is the driver's, with loom's atomics.
 //!
-//! The ring is one of loom's cells per block, which fail a test if a write may meet any other access
-//! without an order between them. So are doorbell, shadow and what a reader retires.
+//! The ring has one loom cell per block. A cell fails a test if a write may race with any other
+//! access. The doorbell, its shadow, and the positions that a reader retires are such cells too.
 
 #[allow(dead_code, reason = "what is needed with hardware only")]
 #[path = "../src/ring/shared/position.rs"]

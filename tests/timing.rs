@@ -1,5 +1,5 @@
-//! With the feature `timing`: every post and poll is counted once in each phase that it has, and a
-//! flight is that of the WQE that rang.
+//! With the feature `timing`, every post and poll is counted once in each of its phases, and a
+//! flight belongs to the WQE that rang.
 
 #![cfg(feature = "timing")]
 

@@ -1,8 +1,8 @@
-//! Counting by callgrind: requests to it, made by the counted program, and its files.
+//! Instruction counting by callgrind: client requests from the counted program, and result files.
 //!
-//! The program runs on valgrind's emulated CPU, which knows a sequence of instructions that does
-//! nothing elsewhere as a request (`valgrind.h`, "ARCHITECTURE SPECIFICS"). So the program itself
-//! says where counting begins and ends, and what to call it; every counted section becomes a file.
+//! The program runs on valgrind's emulated CPU, which treats an instruction sequence without effect
+//! on real CPUs as a request (`valgrind.h`, "ARCHITECTURE SPECIFICS"). So the program itself starts
+//! and stops counting and names each section. Every counted section becomes a file.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the disassembly shows of hot loops: nothing that waits, nothing that locks, and calls only
-//! of functions known to be rare.
+//! Checks the disassembly of hot loops: no waiting, no locked instruction, and calls only of
+//! functions known to be rare.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! The floor: loops of the stores that must happen, written by hand, with everything that stays the
-//! same in registers. No check, no ids, no errors: the card knows what is outstanding. But the same
-//! WQEs, in the same order, at the same places, with the same fences; the model executes them.
+//! The floor: hand-written loops of the required stores, with all constants in registers. No
+//! checks, no ids, no errors: the HCA knows what is outstanding. But the WQEs, their order, their
+//! places and their fences are the same; the model executes them.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 

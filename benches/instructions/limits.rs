@@ -1,4 +1,4 @@
-//! Limits on what this crate executes: those of the rows, and what was recorded earlier.
+//! Limits on the instruction counts of this crate: those of the rows, and the recorded ones.
 
 use std::collections::HashMap;
 

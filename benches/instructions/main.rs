@@ -1,5 +1,5 @@
-//! How many instructions a post and a poll execute: this crate, libmlx5's interfaces, and a floor of
-//! bare stores, counted by callgrind in one run.
+//! Instructions per post and per poll: this crate, libmlx5's interfaces, and a floor of bare
+//! stores, counted by callgrind in one run.
 //!
 //! ```text
 //! cargo xtask bench --instructions

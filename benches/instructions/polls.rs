@@ -1,5 +1,5 @@
-//! Polls of other kinds than one success of one signaled request: receives, many at once, requests
-//! that unsignaled ones were before, and a consumer record that is not stored by every call.
+//! Polls other than one success of one signaled request: receives, many at once, requests after
+//! unsignaled ones, and a consumer index record that only some calls store.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;

@@ -1,6 +1,6 @@
-//! A program whose buffers come and go, on both layers: it takes a buffer from a stack of free ones,
-//! posts it, and puts it back when a poll says that it is done. So the raw layer's columns and the
-//! owned one's are of programs that do the same.
+//! A program with a buffer pool, on both layers: it takes a buffer from a stack of free ones, posts
+//! it, and puts it back when a poll returns its completion. So the columns of the raw layer and of
+//! the owned one belong to equal programs.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;

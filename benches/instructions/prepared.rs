@@ -1,5 +1,5 @@
-//! Work requests of verbs that are prepared ahead, so that a benchmark's loop does no more than a
-//! program has to: it changes an id and a payload, and calls.
+//! Work requests of verbs, prepared ahead, so that a benchmark's loop does only the necessary work:
+//! it changes an id and a payload, and calls.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;

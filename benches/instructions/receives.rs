@@ -1,4 +1,4 @@
-//! Posting receives to a queue that takes four entries each; and many at once.
+//! Posting receives to a queue with four entries per receive, one by one and many at once.
 
 use std::ptr::null_mut;
 

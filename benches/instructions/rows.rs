@@ -1,6 +1,6 @@
-//! The table's rows: what is measured, how it is prepared, and what it may cost.
+//! The table's rows: the measured operation, its preparation, and its limit.
 //!
-//! A new row is one line of [`rows!`], and an arm in [`Side::run`] of each side that can do it.
+//! A new row is one line of [`rows!`], and an arm in [`Side::run`] of each side that supports it.
 //!
 //! [`Side::run`]: crate::side::Side::run
 

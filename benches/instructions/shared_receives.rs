@@ -1,5 +1,5 @@
-//! Posting to a shared receive queue, polling what it received, and the same where the queue pair is
-//! one of hundreds.
+//! Posting to a shared receive queue, and polling its receives, also where the queue pair is one of
+//! hundreds.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;

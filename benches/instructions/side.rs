@@ -1,4 +1,4 @@
-//! What is counted, and what the ways of doing it have in common.
+//! The counted operations, and the code common to all sides.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;

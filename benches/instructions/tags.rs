@@ -1,4 +1,4 @@
-//! Appending to a list of tags, and polling the messages that take its entries.
+//! Appending to a tag list, and polling the messages that consume its entries.
 
 use std::mem::zeroed;
 

@@ -1,4 +1,4 @@
-//! What a benchmark found, as a table for people, JSON for programs, Markdown and an SVG for pages.
+//! Benchmark results, as a table for people, JSON for programs, Markdown and an SVG for pages.
 
 pub mod context;
 pub mod earlier;

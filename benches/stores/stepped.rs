@@ -1,9 +1,9 @@
-//! Runs code one instruction at a time and notes what it stores to registers and doorbell records,
-//! and its fences, in order.
+//! Runs code one instruction at a time, and records its fences and its stores to registers and
+//! doorbell records, in order.
 //!
-//! The trap flag makes the CPU raise SIGTRAP behind each instruction. A register store does not get
-//! that far: it faults, the model makes it within the fault and goes on behind it, so that the trap
-//! comes one instruction later. The model has it in its log by then.
+//! The trap flag makes the CPU raise SIGTRAP after each instruction. A register store faults first.
+//! The model performs it within the fault and continues after it, so the trap comes one instruction
+//! later. By then, the model's log has the store.
 
 use std::ptr::null_mut;
 use std::sync::Mutex;

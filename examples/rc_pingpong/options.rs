@@ -1,4 +1,4 @@
-//! What is asked for: the arguments, and the task that a client tells its server.
+//! The arguments, and the task that a client sends to its server.
 
 use std::str::FromStr;
 use std::{env, fmt};

@@ -1,5 +1,5 @@
-//! What the card knows of queue pairs and CQs that were made by command, beside those that verbs
-//! made: field by field, in every state.
+//! The HCA's contexts of queue pairs and CQs made by command, compared with those made by verbs:
+//! field by field, in every state.
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::Field;

@@ -1,4 +1,4 @@
-//! Counters that count, on queue pairs of verbs and on queue pairs by command.
+//! Counter sets, on queue pairs made by verbs and by command.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Events of queues that were made by command: who sleeps on completions is woken, and hears of errors.
+//! Events of queues made by command: completions and errors wake a sleeping program.
 
 use std::fs::File;
 use std::io::Read;

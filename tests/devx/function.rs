@@ -1,4 +1,4 @@
-//! What the function says of itself and its port.
+//! Queried properties of the function and its port.
 
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{hca_vport_context, opcode, status};

@@ -1,5 +1,5 @@
-//! Memory keys made by command, wherever a key goes: at this side, at the peer, behind other keys, and
-//! changed by a send queue; and all that is refused.
+//! Memory keys made by command, in every use: at this side, at the peer, behind other keys, and
+//! changed by a send queue; and all refusals.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};

@@ -1,5 +1,5 @@
-//! CQs and queue pairs that are made by command: where they lie, what they refuse, in which order
-//! they go, and the transports that the tests of traffic leave out.
+//! CQs and queue pairs made by command: their memory, their refusals, their order of destruction,
+//! and the transports that the traffic tests leave out.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};

@@ -1,4 +1,4 @@
-//! Send queues without a doorbell record: what they store, and that the card does what was posted.
+//! Send queues without a doorbell record: their stores, and that the HCA executes the requests.
 
 use mlx5::Error;
 use mlx5::cqe::Completion;

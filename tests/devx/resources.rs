@@ -1,4 +1,4 @@
-//! What queues that are made by command stand on: registers and memory.
+//! The resources of queues made by command: UAR pages and memory.
 
 use std::os::fd::{AsFd, FromRawFd};
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Shared receive queues by command: what they say, what they are refused, and who has them when.
+//! Shared receive queues by command: queries, refusals, and ownership.
 
 use mlx5::Error;
 use mlx5::cqe::Completion;

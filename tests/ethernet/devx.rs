@@ -1,5 +1,5 @@
-//! Queues of Ethernet made by command: frames by them and to them, spread among them, counted by them;
-//! what each error looks like, and what is destroyed while something leads to it.
+//! Ethernet queues made by command: packets sent, received, distributed by RSS, and counted. Also
+//! the form of each error, and destruction of objects that others still refer to.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};

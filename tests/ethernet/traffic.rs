@@ -1,4 +1,4 @@
-//! What arrives where, and what each error looks like.
+//! Delivery of packets, and the form of each error.
 
 use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
 use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};

@@ -1,6 +1,6 @@
-//! Every error that a program can provoke on a reliable connection, on both sides: the right status
-//! for the right request, with an explanation; and afterwards the same queue pairs, taken through
-//! RESET to RTS, carry messages again.
+//! Every error that a program can provoke on a reliable connection, on both sides. Checks the
+//! status of each request and its explanation. Afterwards the same queue pairs, moved through RESET
+//! to RTS, carry messages again.
 
 mod pair;
 #[path = "../rig/mod.rs"]

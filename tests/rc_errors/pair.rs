@@ -1,4 +1,4 @@
-//! Two queue pairs that are connected to each other, brought to fail, and taken to RTS again.
+//! Two connected queue pairs that are made to fail and moved to RTS again.
 
 use std::time::{Duration, Instant};
 

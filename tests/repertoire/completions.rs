@@ -1,4 +1,4 @@
-//! How completions come: compressed, with data in them, with their time, and from other rings.
+//! Forms of completions: compressed, with inline data, with time stamps, and from other rings.
 
 use std::time::{Duration, SystemTime};
 

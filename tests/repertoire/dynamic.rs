@@ -1,4 +1,4 @@
-//! Dynamic connections: initiators, targets, keys, streams, and what each error looks like.
+//! Dynamic connections: initiators, targets, keys, streams, and the form of each error.
 
 #[path = "dynamic/windows.rs"]
 mod windows;

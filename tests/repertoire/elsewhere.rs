@@ -1,5 +1,5 @@
-//! Keys of memory that is not mapped at the address by which requests name it: short messages, and
-//! the results of READs and atomics, go to that memory all the same.
+//! Keys of memory that is not mapped at the address in the request. Short messages, and the results
+//! of READs and atomics, still go to that memory.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! Kinds of memory beside the process's own that is pinned: the card's, nobody's, on demand, and a
-//! descriptor's; and regions that change.
+//! Kinds of memory other than pinned process memory: device memory, null regions, on-demand paging,
+//! and dma-buf descriptors; and regions that change.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;

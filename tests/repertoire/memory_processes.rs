@@ -1,5 +1,5 @@
-//! Kinds of memory between two processes: a peer writes, reads and counts in memory of the card, on
-//! demand, and behind a descriptor, and is refused what it may not.
+//! Kinds of memory between two processes. A peer writes, reads and counts in device memory, in
+//! on-demand memory and behind a descriptor, and is refused forbidden accesses.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 

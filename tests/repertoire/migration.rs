@@ -1,4 +1,4 @@
-//! Connections that move to their alternate path: by themselves, after their peer, on demand.
+//! Connections that move to their alternate path: automatically, after their peer, on demand.
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;

@@ -1,6 +1,6 @@
-//! Alternate paths between two processes, each of which has its own slice of the card: both sides arm,
-//! the way of one breaks under traffic or one is told to move, both move, hear of it, and lose nothing.
-//! One of the two posts and polls by libmlx5, whichever it is.
+//! Alternate paths between two processes, each with its own slice of the HCA. Both sides arm
+//! migration; the path of one breaks under traffic, or one is told to move. Both move, are
+//! notified, and lose nothing. One of the two, either one, posts and polls by libmlx5.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Keys over other keys: lists of pieces, strided patterns, in the WQE and by pointer, used by this
-//! side and by the peer; and all that is refused.
+//! Indirect keys over other keys: lists and strided patterns, in the WQE and by pointer, used by
+//! this side and by the peer; and all refusals.
 
 use mlx5::connect::{Connection, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};

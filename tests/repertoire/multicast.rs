@@ -1,4 +1,4 @@
-//! Multicast: who gets what is sent to a group, in one process.
+//! Multicast: which members receive a group's messages, in one process.
 
 use mlx5::Error;
 use mlx5::cqe::{DatagramHeader, ReceiveDone, SendOperation};

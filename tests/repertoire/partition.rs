@@ -1,4 +1,4 @@
-//! Partitions: queue pairs hear those of their own alone, whichever others the port is in.
+//! Partitions: queue pairs receive only from their own partition, whichever others the port is in.
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Ud};

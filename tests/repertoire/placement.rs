@@ -1,4 +1,4 @@
-//! Where queues' own memory lies, and who gives it.
+//! Placement of the queues' own memory, and its providers.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

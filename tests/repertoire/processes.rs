@@ -1,6 +1,6 @@
-//! Tests in two processes: a test starts its own program again for the other's part, and either side
-//! has a connection to talk to the other by. Its queues are posted to and polled by this crate, or, of
-//! a [`Library`], by libmlx5.
+//! Tests in two processes. A test starts its own program again for the peer's part, and both sides
+//! talk over a connection. Queues are posted to and polled by this crate or, with a [`Library`], by
+//! libmlx5.
 
 use std::time::Instant;
 

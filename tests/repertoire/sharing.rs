@@ -1,4 +1,4 @@
-//! Doorbell registers: one queue's, several queues' of one thread, or everybody's.
+//! Doorbell registers: of one queue, of several queues of one thread, or shared by all threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! Messages that are matched with tags: which entry each takes, what is fetched, and what is said of
-//! those for which there is none.
+//! Tag matching: which entry each message takes, which messages are fetched, and how unmatched ones
+//! are reported.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Messages with tags between two processes: eager ones, such that are fetched, and such for which
-//! there is no entry, in both directions at a time.
+//! Tag matching between two processes: eager, fetched and unmatched messages, in both directions at
+//! a time.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Queues that libmlx5 has used are taken over, handed back, and taken again; and what libmlx5 can do
-//! with them then.
+//! Queues that libmlx5 has used are taken over, handed back, and taken again. Also what libmlx5 can
+//! do with them afterwards.
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! Unreliable connections and datagrams: what arrives where, and what does not.
+//! Unreliable connections and datagrams: which messages arrive, and which do not.
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Receives, Transport, Uc, Ud};

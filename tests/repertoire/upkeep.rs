@@ -1,4 +1,4 @@
-//! Queues beside their traffic: going on after an error, taking back, draining.
+//! Maintenance of queues: recovery after an error, taking back, draining.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Queues beside their traffic, between two processes: a send queue that goes on after an error, of
-//! which the other process gets what came before and what comes after; queues that are drained while the
-//! other process sends. One of the two posts and polls by libmlx5.
+//! Maintenance of queues between two processes. A send queue recovers after an error, and the peer
+//! gets the messages before and after it. Queues are drained while the peer sends. One of the two
+//! posts and polls by libmlx5.
 
 use std::mem::zeroed;
 

@@ -1,5 +1,5 @@
-//! Memory windows of both types, local invalidation and SEND with invalidate: what a peer may do
-//! then, and what it may not.
+//! Memory windows of both types, local invalidation and SEND with invalidate, and the accesses that
+//! they allow and forbid to a peer.
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Access, Rc, Uc};

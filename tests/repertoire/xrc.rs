@@ -1,5 +1,5 @@
-//! Extended reliable connections: an end that requests, an end that answers, and shared receive
-//! queues that requests name.
+//! Extended reliable connections: a requesting end, a responding end, and shared receive queues
+//! that requests name.
 
 #[path = "xrc/windows.rs"]
 mod windows;

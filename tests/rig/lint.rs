@@ -1,4 +1,4 @@
-//! The lint on every send ring that a test looks at.
+//! Runs the lint on every send ring that a test examines.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

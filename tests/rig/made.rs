@@ -1,5 +1,5 @@
-//! Queue pairs and completion queues, whoever made them: verbs or firmware commands. Tests of what
-//! rings do run on both, and on mixtures.
+//! Queue pairs and completion queues, made by verbs or by firmware commands. Tests of rings run on
+//! both, and on mixtures.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 

@@ -1,5 +1,5 @@
-//! What the tests across modules share: queue pairs connected to each other in one process, on the
-//! model, and random numbers with a seed.
+//! Code that test modules share: connected queue pairs in one process, on the model, and random
+//! numbers with a seed.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 

@@ -1,4 +1,4 @@
-//! Processes of tests: the examples, and the test's own program again.
+//! Processes of tests: the examples, and the test's own program started again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! Changes of a list of tags by `ibv_post_srq_ops`.
+//! Changes of a tag list by `ibv_post_srq_ops`.
 
 use std::ptr::{NonNull, null_mut};
 

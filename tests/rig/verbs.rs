@@ -1,4 +1,4 @@
-//! libmlx5's own data path, and a look at the memory that it shares with the card.
+//! libmlx5's own data path, and access to the memory that it shares with the HCA.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{NonNull, null_mut};

@@ -1,6 +1,6 @@
-//! This crate on a queue pair of verbs and on its twin, which was made by command: the bytes of both
-//! rings, the doorbell record, and every store to the register are equal but for the queue pair's
-//! number. What they are on that of verbs is libmlx5's, as `twin_post.rs` and `unreliable.rs` show.
+//! This crate on a queue pair made by verbs and on its twin made by command. The bytes of both
+//! rings, the doorbell record, and every register store are equal except for the queue pair's
+//! number. `twin_post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
 
 use mlx5::connect::Endpoint;
 use mlx5::devx::ByCommand;

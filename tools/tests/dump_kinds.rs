@@ -1,4 +1,4 @@
-//! `mlx5 dump` of queues of all kinds, of queues that no queue pair uses, and of what may not be asked.
+//! `mlx5 dump` of all queue kinds, of queues without a queue pair, and of forbidden queries.
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! `mlx5 info` beside what other programs tell of the same devices: `ibv_devinfo -v` and `ibstat`, and
-//! what sysfs shows them.
+//! `mlx5 info` compared with other reports on the same devices: `ibv_devinfo -v`, `ibstat`, and
+//! their sysfs files.
 
 mod rig;
 

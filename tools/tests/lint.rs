@@ -1,5 +1,5 @@
-//! `mlx5 lint`: on rings that were captured, each with a defect seeded; on logs and recordings; and on
-//! programs, which have none.
+//! `mlx5 lint` on captured rings, each with one seeded defect; on logs and recordings; and on
+//! programs, which have no defects.
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! `mlx5 lint` on logs with dumps of the flight recorder: WQEs are written by hand here, word by word,
-//! and become lines as the recorder writes them.
+//! `mlx5 lint` on logs with dumps of the flight recorder. The tests write WQEs by hand, word by
+//! word, and format them as lines of the recorder.
 
 mod rig;
 

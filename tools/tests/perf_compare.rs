@@ -1,6 +1,7 @@
-//! The way through libmlx5 carries what the direct way carries, and both are compared in turn. What the
-//! comparison finds is held to what `cargo xtask bench` finds, where both are optimized alike: libmlx5
-//! always is, and this crate in a release build (`cargo test --release`, which CI runs).
+//! The way through libmlx5 carries the same messages as the direct way, and both are compared in
+//! turn. The comparison's figures must agree with those of `cargo xtask bench`, where both are
+//! optimized alike: libmlx5 always is, and this crate in a release build (`cargo test --release`,
+//! which CI runs).
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! What `mlx5 perf` has the card do, beside what perftest has it do with the same options: as the card
-//! saw it.
+//! The work of the HCA under `mlx5 perf` and under perftest with the same options, as the model saw
+//! it.
 
 mod perf_pair;
 mod rig;

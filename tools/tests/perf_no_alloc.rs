@@ -1,5 +1,5 @@
-//! Loops allocate before they begin, and nothing for a message: as many allocations for ten times as
-//! many messages.
+//! Loops allocate only before they begin, never per message: ten times as many messages need as
+//! many allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! `mlx5 perf server` and clients that fall silent: each is given up, and holds up nobody.
+//! `mlx5 perf server` and clients that stop responding: the server drops each, and delays no other.
 
 mod perf_pair;
 mod rig;

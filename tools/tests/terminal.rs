@@ -1,5 +1,4 @@
-//! Whatever strangers call themselves, and whatever files contain: no character that a terminal obeys is
-//! printed, by any command.
+//! No command prints a character that a terminal interprets, whatever names and files contain.
 
 mod perf_pair;
 mod rig;

@@ -1,8 +1,9 @@
-//! Random operations between the driver and libibverbs, in two processes on the model, held to an
-//! oracle of memory and completions.
+//! Random operations between the driver and libibverbs, in two processes on the model. An oracle
+//! checks memory and completions.
 //!
 //! `--seed` determines every choice: transports, queue sizes, requests, batches and the calls that
-//! poll. What depends on the scheduler, such as when a process is stopped, differs between runs.
+//! poll. Effects of the scheduler, such as the time at which a process is stopped, differ between
+//! runs.
 
 mod control;
 mod driver;

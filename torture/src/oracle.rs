@@ -1,4 +1,4 @@
-//! The oracle: what each completion and each byte has to be, checked on both sides by the same code.
+//! The oracle: the expected completions and bytes, checked on both sides by the same code.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};

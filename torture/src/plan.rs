@@ -1,5 +1,5 @@
-//! What an episode does: a function of the seed and the episode's number, which both processes
-//! compute for themselves.
+//! The plan of an episode: a function of the seed and the episode's number, which both processes
+//! compute independently.
 
 use crate::random::{Random, bytes};
 

@@ -1,4 +1,4 @@
-//! What the oracle asks of either data path.
+//! The interface of the oracle to either data path.
 
 use mlx5::wqe::{Remote, Sge};
 

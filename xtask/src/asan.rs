@@ -1,4 +1,4 @@
-//! `cargo xtask asan`: tests under the address sanitizer.
+//! `cargo xtask asan`: runs tests under the address sanitizer.
 
 use crate::Result;
 use crate::build;

@@ -1,10 +1,10 @@
-//! The one decision about libclang: which one reads the C headers, and with it whether the verbs
-//! bindings come from the rdma-sys crate or from mlx5-sys itself.
+//! Decides which libclang reads the C headers.
 //!
-//! rdma-sys 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer. With
-//! an older libclang on the machine, that one is used and the default features stay on. Where only
-//! newer ones exist, the workspace is built with `--no-default-features`, and mlx5-sys makes the
-//! same bindings with its own bindgen.
+//! The choice also decides whether the verbs bindings come from the rdma-sys crate or from mlx5-sys
+//! itself. rdma-sys 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer.
+//! If the machine has an older libclang, it is used, and the default features stay on. Otherwise
+//! the workspace is built with `--no-default-features`, and mlx5-sys makes the same bindings with
+//! its own bindgen.
 
 use std::cmp::Reverse;
 use std::env;

@@ -1,7 +1,7 @@
 //! `cargo xtask`: sets the machine up, then builds, runs and tests.
 //!
-//! It needs nothing but the standard library, so that it compiles in seconds on a machine where
-//! nothing else of the project can be built yet.
+//! It depends on the standard library only, so it compiles in seconds on a machine where the rest
+//! of the project cannot be built yet.
 
 mod api;
 mod asan;

@@ -1,8 +1,8 @@
-//! What building and testing need from the machine, and how to see that it is there.
+//! Requirements of building and testing on the machine, and how to detect them.
 //!
-//! A need is judged by what the build or test will look for (a command, a file, a pkg-config
-//! module), not by what a package database says: that holds on any distribution, and for
-//! libraries that were installed without packages.
+//! A requirement is detected by the file that the build or test will look for (a command, a file, a
+//! pkg-config module), not by a package database. That works on any distribution, and for libraries
+//! that were installed without packages.
 
 use std::env;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A server and a client in two processes, their output shown side by side, both within a limit.
+//! Runs a server and a client in two processes, with their output side by side and a time limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};

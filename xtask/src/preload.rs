@@ -1,4 +1,4 @@
-//! `cargo xtask run`: any verbs program on the model, by LD_PRELOAD.
+//! `cargo xtask run`: runs any verbs program on the model, by LD_PRELOAD.
 
 use std::env;
 use std::ffi::OsString;

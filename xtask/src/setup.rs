@@ -1,4 +1,4 @@
-//! Installs what the machine lacks, or says how.
+//! Installs missing packages, or prints how to.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

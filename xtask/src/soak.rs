@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: the whole suite many times, also beside programs that want the processors.
+//! `cargo xtask soak`: runs the whole suite many times, also beside programs that load the
+//! processors.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

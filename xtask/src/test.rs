@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that can be tested on this machine.
+//! `cargo xtask test`: runs every test that this machine allows.
 
 use std::process::Command;
 

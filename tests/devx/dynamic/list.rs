@@ -1,4 +1,4 @@
-//! Both ends by command; receives come from a linked list, as verbs' do.
+//! Both ends by command. Receives come from a linked list, as with verbs.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;

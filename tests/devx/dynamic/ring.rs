@@ -1,4 +1,4 @@
-//! Initiators by verbs, targets by command; receives come from a ring, as verbs' do not.
+//! Initiators by verbs, targets by command. Receives come from a ring; verbs use a linked list.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;

@@ -1,4 +1,4 @@
-//! What a target by command says of itself, and what it is refused.
+//! The queried context of a target made by command, and the requests that it is refused.
 
 use std::time::{Duration, Instant};
 

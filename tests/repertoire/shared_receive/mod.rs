@@ -1,4 +1,4 @@
-//! Shared receive queues: several queue pairs that take from one.
+//! Shared receive queues: several queue pairs take receives from one.
 
 mod life;
 mod table;

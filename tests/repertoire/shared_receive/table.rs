@@ -1,4 +1,4 @@
-//! One of many queues of a CQ: finding it by what completions say, and not believing them.
+//! Finding one of many queues of a CQ by the fields of completions, which are not trusted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What either process does by a connection: by this crate, or by libmlx5.
+//! The operations of either process on a connection: by this crate, or by libmlx5.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Memory windows between two processes. One process has the memory, binds windows to it, and
-//! invalidates them; the other writes and reads by their keys, and invalidates them from afar. One of
-//! the two posts and polls by libmlx5, whichever it is.
+//! invalidates them. The other writes and reads by their keys, and invalidates them remotely. One
+//! of the two, either one, posts and polls by libmlx5.
 
 mod end;
 

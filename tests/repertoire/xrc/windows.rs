@@ -1,5 +1,5 @@
-//! Memory windows that are bound by the requesting end of an extended reliable connection, and keys
-//! that peers invalidate by one.
+//! Memory windows bound by the requesting end of an extended reliable connection, and keys that
+//! peers invalidate over one.
 
 use mlx5::ib::Access;
 use mlx5::verbs::{MemoryWindow, Mkey, ProtectionDomain, Type1, Type2};

@@ -1,4 +1,4 @@
-//! The twin that this crate posts for, to a batch or one by one.
+//! The twin that this crate posts to, in a batch or one by one.
 
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, PostError, SendQueue};

@@ -1,4 +1,4 @@
-//! The twin that libmlx5 posts for, by each of its interfaces.
+//! The twin that libmlx5 posts to, by each of its interfaces.
 
 use std::ptr::null_mut;
 

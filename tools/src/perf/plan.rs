@@ -1,4 +1,4 @@
-//! What is measured at one point: chosen by the client, told to the server, checked by both.
+//! The plan of a measured point: chosen by the client, sent to the server, checked by both.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A bar on standard error, when a person watches.
+//! A progress bar on standard error, for interactive use.
 
 use std::time::Duration;
 

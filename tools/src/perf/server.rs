@@ -1,4 +1,4 @@
-//! The server's side: it does what clients ask for, each on a thread of its own.
+//! The server's side: it serves the requests of clients, each client on a thread of its own.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};

@@ -1,13 +1,15 @@
-//! What client and server tell each other beside the measurement: lines of JSON over TCP.
+//! The session between client and server beside the measurement: lines of JSON over TCP.
 //!
-//! Each side says [`Say::Hello`]. Then for each point: the client tells its [`Plan`]; the server makes
-//! its queues and offers their ends, or refuses and says why; the client tells its own ends; the server
-//! is ready; messages flow, and the client says every other second that it still sends; then it says how
-//! many it sent, and the server what it saw of them.
+//! Each side sends [`Say::Hello`]. Then, for each point:
+//! 1. The client sends its [`Plan`].
+//! 2. The server creates its queues and offers its endpoints, or refuses and says why.
+//! 3. The client sends its endpoints, and the server reports that it is ready.
+//! 4. Messages flow. Every other second, the client reports that it still sends.
+//! 5. The client sends its number of messages, and the server the number that it saw.
 //!
-//! Nothing of a peer is trusted: a line has a limit, words that nobody knows are refused, every number is
-//! checked where it is used, and every step has an end in time. A peer whose machine is gone is found by
-//! TCP keepalive.
+//! The peer is not trusted. Lines have a length limit, unknown words are refused, every number is
+//! checked where it is used, and every step has a time limit. TCP keepalive detects a peer whose
+//! machine is gone.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};

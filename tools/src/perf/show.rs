@@ -1,4 +1,4 @@
-//! `mlx5 perf show`: a result that was kept, in another form.
+//! `mlx5 perf show`: a stored result in another form.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `mlx5 replay`: does what was recorded again, on a fresh model, and compares.
+//! `mlx5 replay`: repeats a recording on a fresh model, and compares.
 
 mod report;
 

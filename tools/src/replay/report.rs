@@ -1,4 +1,4 @@
-//! What a replay showed.
+//! The report on a replay.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Which lines are shown.
+//! The filter that selects the lines to show.
 
 use clap::{Args, ValueEnum};
 

@@ -1,4 +1,4 @@
-//! Finding the model to put a program on.
+//! Finds the model's library for a program.
 
 use std::fs;
 use std::path::{Path, PathBuf};

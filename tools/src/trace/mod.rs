@@ -1,9 +1,10 @@
-//! `mlx5 trace`: what a program does with the card, as it happens.
+//! `mlx5 trace`: shows how a program uses the HCA, as it happens.
 //!
 //! `run` starts the program on the model and collects the streams of its processes, `library` finds
-//! the model to put it on, `recording` reads a stream and keeps a copy. `story` turns events into
-//! `line`s, with `command` for firmware commands and `packet` for packets: it remembers what was posted,
-//! so that a completion can name its request. `filter` chooses among them, `print` writes them.
+//! the model's library, `recording` reads a stream and stores a copy. `story` turns events into
+//! `line`s, with `command` for firmware commands and `packet` for packets. It remembers posted
+//! requests, so that a completion can name its request. `filter` selects lines, `print` writes
+//! them.
 
 mod command;
 mod filter;

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! The destination of lines.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

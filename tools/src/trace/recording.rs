@@ -1,4 +1,4 @@
-//! Reading streams: from a file, or live with a copy to a file.
+//! Reads streams: from a file, or live with a copy to a file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write as _};

@@ -1,4 +1,4 @@
-//! Running a program on the model, and collecting the streams of its processes.
+//! Runs a program on the model, and collects the streams of its processes.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};

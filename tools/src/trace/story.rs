@@ -1,4 +1,4 @@
-//! Events as lines: what happened, joined with what it follows from.
+//! Turns events into lines, each joined with the events that caused it.
 
 use std::collections::HashMap;
 

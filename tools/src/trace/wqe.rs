@@ -1,4 +1,4 @@
-//! Send WQEs that were fetched and not completed yet, so that a completion can name its request.
+//! Send WQEs that were fetched and not yet completed, so that a completion can name its request.
 
 use std::collections::{HashMap, VecDeque};
 

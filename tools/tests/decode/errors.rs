@@ -1,8 +1,9 @@
-//! Every error that the model's card reports, of every transport: the bytes of the CQE and of the send
-//! queue go through `mlx5 decode --json`, which has to say what libmlx5's `ibv_poll_cq` and this driver's
-//! poll say of that CQE.
+//! Every error that the model reports, on every transport. The bytes of the CQE and of the send
+//! queue go through `mlx5 decode --json`. The output must agree with libmlx5's `ibv_poll_cq` and
+//! with this driver's poll of that CQE.
 //!
-//! Both read one CQ: the driver first, and then libmlx5, whose own consumer index is still at the start.
+//! Both read one CQ: the driver first, and then libmlx5, whose own consumer index is still at the
+//! start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

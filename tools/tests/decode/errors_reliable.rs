@@ -1,4 +1,4 @@
-//! Errors of reliable connections: those of two queue pairs, extended and dynamic ones.
+//! Errors of reliable connections: plain, extended and dynamic ones.
 
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};

@@ -1,4 +1,4 @@
-//! Errors of connections whose messages go to a shared receive queue, and to a list of tags.
+//! Errors of connections whose messages go to a shared receive queue or to a tag list.
 
 use std::time::Instant;
 

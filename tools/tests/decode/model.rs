@@ -1,8 +1,8 @@
-//! The model's errors, as libmlx5 reports them: its own text of the CQE is decoded, and has to say what its
-//! own `ibv_poll_cq` said.
+//! The model's errors, as libmlx5 reports them. The CQE's text by libmlx5 is decoded, and must
+//! agree with the result of its own `ibv_poll_cq`.
 //!
-//! libmlx5 writes to the file that `MLX5_DEBUG_FILE` names when a device is opened, so each error is provoked
-//! in a process of its own: this one, started again.
+//! libmlx5 writes to the file that `MLX5_DEBUG_FILE` names when a device is opened. So each error
+//! is provoked in a process of its own: this program, started again.
 
 use std::fmt::Write as _;
 use std::fs;

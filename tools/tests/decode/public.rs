@@ -1,4 +1,4 @@
-//! Dumps from public threads, each with its source in the first line. What has to be found in them was
+//! Dumps from public threads, each with its source in the first line. The expected findings were
 //! read from bytes and threads by hand.
 
 use std::fmt::Write as _;

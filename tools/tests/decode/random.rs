@@ -1,4 +1,4 @@
-//! Anything as input: nothing panics, and no input takes long.
+//! Random input: no input panics, and none takes long.
 
 use std::time::{Duration, Instant};
 

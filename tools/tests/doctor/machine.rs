@@ -1,5 +1,4 @@
-//! A machine as its files tell of it: a sound one with a card on Ethernet, in which a test breaks
-//! something.
+//! A machine as files: a sound one with an HCA on Ethernet, in which a test breaks one thing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

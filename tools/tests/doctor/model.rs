@@ -1,4 +1,4 @@
-//! The bare machine, and the model: sound, and with the faults that machines have.
+//! The bare machine, and the model: sound, and with typical faults of machines.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A result with everything that results can have, and what is hostile in what comes from outside.
-//! Times come from a generator with a seed, in the shape that times of messages have.
+//! A result with all optional data, and hostile content in all outside text. A seeded generator
+//! makes times with a distribution typical of messages.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 

@@ -1,4 +1,4 @@
-//! Times, kept as a histogram that has room for any, with the shortest and the longest exactly.
+//! Times, stored as a histogram of any range, with the exact shortest and longest time.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What figures depend on besides the options: machine, card, versions, where the thread runs.
+//! The environment of a measurement: machine, device, versions, and the CPUs of the thread.
 
 use std::fs;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! What is said of each point, as cells of a table.
+//! The figures of each point, as cells of a table.
 
 use super::Run;
 

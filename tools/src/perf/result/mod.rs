@@ -1,5 +1,5 @@
-//! What a measurement found out: all that outputs know, and what is kept of it as JSON: times as a
-//! [`distribution`], what it was measured on as [`environment`].
+//! The result of a measurement: the data of all outputs, and the content of the JSON files. Times
+//! are a [`distribution`]; the machines measured on are an [`environment`].
 
 pub mod distribution;
 pub mod environment;

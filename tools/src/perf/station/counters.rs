@@ -1,4 +1,4 @@
-//! Counters of the card, before and after.
+//! Counters of the HCA, before and after a measurement.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The memory that messages leave from and arrive at, and what is in them when they are checked.
+//! The memory that messages are sent from and received into, and the contents that are checked.
 
 use mlx5::ib::Access;
 use mlx5::verbs::{HugePageSize, MemoryRegion, Pages, ProtectionDomain};

@@ -1,6 +1,6 @@
-//! The objects of one thread, made and connected by verbs; a [`Backend`] makes a [`Path`] of them.
+//! The objects of one thread, made and connected by verbs. A [`Backend`] makes a [`Path`] of them.
 //!
-//! With their [`memory`], the [`place`] of both and of the [`threads`], and the card's [`counters`].
+//! Includes their [`memory`], the [`place`] of memory and [`threads`], and the HCA's [`counters`].
 
 pub mod counters;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! Where threads run, and where their memory lies.
+//! Placement of threads on CPUs, and of their memory.
 
 use std::fs;
 use std::mem;

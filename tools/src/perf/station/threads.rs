@@ -1,4 +1,4 @@
-//! Threads of one side: started, watched over, and ended together.
+//! Threads of one side: started, supervised, and ended together.
 
 use std::thread;
 
