@@ -63,7 +63,7 @@ fn main() -> Result<()> {
 
     // 5. The peer's atomics and WRITEs are done on the card, without a turn over the owner's bus.
     let word = Word::new(host.address() + 128, host.lkey());
-    // SAFETY: as above.
+    // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         for id in 10..13 {
             client.post(id, FetchAdd::new(word, region.remote(0), 5).signaled())?;

@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
         let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
-        // SAFETY: the region outlives the queue; each receive has a piece of it that nobody reads
+        // SAFETY: the region outlives the queue; each receive has a piece of it, which is not read
         // before its completion.
         unsafe { receives.post(id, sge)? };
     }

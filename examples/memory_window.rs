@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     //    keys that were given out before are worth nothing.
     let mut window = MemoryWindow::<Type2>::new(&pd)?;
     let grant = window.bind(owner.number(), 42, &memory, 1024, 512, Access::REMOTE_WRITE)?;
-    // SAFETY: nobody holds a reference to the memory as long as the peer may write it.
+    // SAFETY: no code holds a reference to the memory as long as the peer may write it.
     let rkey = unsafe { owner_send.bind(2, &mut window, grant.signaled())? };
     println!("bound: {}", wait(&mut owner_completions, &mut owner_send)?);
 
@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     // 5. It says that it has done, and gives the key back: the message ends what the key grants, and
     //    the owner's completion says which key that was.
     let farewell = SendInvalidate::new(Inline(b"thanks"), rkey);
-    // SAFETY: as above.
+    // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(4, farewell.signaled())? };
     println!("sent: {}", wait(&mut guest_completions, &mut guest_send)?);
     let told = wait(&mut owner_completions, &mut (&mut owner_send, &mut inbox))?;
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     println!("found: {}", String::from_utf8_lossy(&found));
 
     // 6. From now on the key opens nothing.
-    // SAFETY: as above.
+    // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(5, Write::new(Inline(b"and again"), place).signaled())? };
     println!("then: {}", wait(&mut guest_completions, &mut guest_send)?);
     Ok(())

@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let wanted = Tag::masked(0x502, !0xf0);
         let entry = (tag == 0x502).then(|| receiver.expect(wanted)).transpose()?;
         let header = TagHeader::eager(tag).to_bytes();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { send.post(1, Send::new(InlineGather(&[&header, text.as_bytes()])))? };
         while receiver.early.is_empty() {
             receiver.poll()?;

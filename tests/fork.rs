@@ -217,7 +217,7 @@ fn share_with_children(address: NonNull<u8>) {
 fn page_of_cq(cq: &CompletionQueue) -> NonNull<u8> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures. The CQ exists, and the call fills `out`.
+    // SAFETY: zeros are valid in these C structures. The CQ exists, and the call fills `out`.
     let page = unsafe {
         let object = object.assume_init_mut();
         object.cq.in_ = cq.as_raw().as_ptr();
@@ -232,7 +232,7 @@ fn page_of_cq(cq: &CompletionQueue) -> NonNull<u8> {
 fn register_of_qp(qp: &QueuePair<Rc, Rts>) -> NonNull<u8> {
     let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures. The QP exists, and the call fills `out`.
+    // SAFETY: zeros are valid in these C structures. The QP exists, and the call fills `out`.
     let register = unsafe {
         let object = object.assume_init_mut();
         object.qp.in_ = qp.as_raw().as_ptr();

@@ -155,7 +155,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
                     assert_eq!((done.id, done.kind), (message, kind));
                     assert_eq!(done.byte_len as usize, expected.len());
                     assert!(end.bytes(RECEIVED, expected.len()) == expected, "{message}");
-                    // SAFETY: as above.
+                    // SAFETY: the memory is written when nothing is outstanding on it.
                     let posted = unsafe { receive.post(message + 1, end.sge(RECEIVED, LONGEST)) };
                     posted.unwrap();
                     answered = true;
@@ -224,7 +224,7 @@ fn peer_by_libmlx5() {
     let next = || -> ibv_wc {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // SAFETY: the CQ is alive, and nobody else polls it.
+            // SAFETY: the CQ is alive, and no other code polls it.
             if let Some(done) = unsafe { verbs::poll(end.cq.as_raw()) }.unwrap() {
                 assert_eq!(done.status, ibv_wc_status::IBV_WC_SUCCESS);
                 return done;

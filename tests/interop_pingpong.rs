@@ -143,7 +143,7 @@ impl Partner {
     fn wait(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !done(self) {
-            // SAFETY: the CQ is alive, and nobody else polls it.
+            // SAFETY: the CQ is alive, and no other code polls it.
             if let Some(wc) = unsafe { verbs::poll(self.cq.as_raw()) }.unwrap() {
                 assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
                 if wc.wr_id & RECEIVE == 0 {

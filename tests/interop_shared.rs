@@ -129,7 +129,7 @@ fn several_processes_send_to_one_queue() {
         assert_eq!(bytes, expected);
         place.2 += 1;
         let queue = table.shared(keys[place.1]).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, and each part is in one receive.
         unsafe { queue.post(done.id, part(done.id)) }.unwrap();
     }
     assert_eq!(completions.poll(&mut table), Ok(None));

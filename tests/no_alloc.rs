@@ -46,19 +46,19 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -160,7 +160,7 @@ fn raw(rig: &Rig) {
     // Enough for the ring to wrap, also within WQEs.
     for _ in 0..100 {
         let (posted, received) = quiet("post", || {
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe {
                 let mut receives = receive.batch();
                 for id in 0..4 {
@@ -209,7 +209,7 @@ fn raw(rig: &Rig) {
         quiet("arm", || completions.arm(false));
         // The two receives that no message took are taken by two more.
         for id in 20..22 {
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
         }
         mlx5_model::run();
@@ -220,7 +220,7 @@ fn raw(rig: &Rig) {
     quiet("post of what fails", || {
         for id in 0..3 {
             let remote = Remote { rkey: memory.rkey() ^ 0x5500, ..remote };
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(id, Write::new(Inline(b"x"), remote).signaled())? };
         }
         Ok::<_, mlx5::ring::PostError>(())

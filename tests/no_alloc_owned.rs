@@ -35,13 +35,13 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.dealloc(memory, layout) }
     }
 }

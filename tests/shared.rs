@@ -125,7 +125,7 @@ fn every_request_of_every_thread_completes_once() {
                         }
                         // Retires the quiet ones behind the last loud one.
                         let id = (thread as u64) << 32 | u64::from(EACH);
-                        // SAFETY: names no memory.
+                        // SAFETY: the request names no memory.
                         while unsafe { producer.post(id, Nop::new().signaled()) }.is_err() {
                             if failed.load(Ordering::Relaxed) {
                                 return;
@@ -186,11 +186,12 @@ fn doorbells_come_one_after_another() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for id in 0..EACH {
-                    // SAFETY: names no memory.
+                    // SAFETY: the request names no memory.
                     unsafe { producer.post(id.into(), Nop::new().signaled()) }.unwrap();
                     let write = Write::new(InlineBytes([1; 8]), remote);
                     if id % 3 == 0 {
-                        // SAFETY: the memory outlives the queue pair, and nobody looks at it.
+                        // SAFETY: the memory outlives the queue pair, and the program does not
+                        // access it.
                         unsafe { producer.post(id.into(), write) }.unwrap();
                     }
                 }
@@ -249,7 +250,7 @@ fn a_failure_stops_all_and_can_be_recovered_from() {
     assert_eq!((failure.id, failure.status), (1, Status::RemoteAccess));
     let other = producer.clone();
     for producer in [&producer, &other] {
-        // SAFETY: as above.
+        // SAFETY: names no local memory.
         let refused = unsafe { producer.post(2, Nop::new()) };
         assert_eq!(refused, Err(PostError::WrongState));
     }
@@ -285,7 +286,7 @@ fn halves_keep_the_queue_pair() {
     assert!(again.is_err(), "a producer is left");
     drop(producer);
     let (producer, mut retirer) = line.share();
-    // SAFETY: names no memory.
+    // SAFETY: the request names no memory.
     unsafe { producer.post(5, Nop::new().signaled()) }.unwrap();
     assert!(
         matches!(wait(&mut line.completions, &mut retirer), Completion::Send(done) if done.id == 5)

@@ -83,7 +83,7 @@ impl RawRunTime {
         for id in 0..calls as u64 {
             forget(self);
             let write = Write::new(Inline(&self.bytes), remote).signaled();
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls

@@ -35,7 +35,8 @@ impl Sends {
         ];
         let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
         let request = |list, flags| {
-            // SAFETY: integers, pointers and unions of them.
+            // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+            // valid.
             let mut wr: ibv_send_wr = unsafe { zeroed() };
             wr.sg_list = list;
             wr.num_sge = 1;
@@ -65,7 +66,7 @@ impl Sends {
             *self.payload = id;
             self.requests[which].wr_id = id;
             let mut bad = null_mut();
-            // SAFETY: the caller's promise; requests live as long as this.
+            // SAFETY: the caller upholds the conditions; requests live as long as `self`.
             let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
             assert_eq!(result, 0);
         }
@@ -78,7 +79,7 @@ impl Sends {
     pub unsafe fn list(&mut self, qp: *mut ibv_qp, calls: usize) -> usize {
         for _ in 0..calls {
             let mut bad = null_mut();
-            // SAFETY: as above.
+            // SAFETY: the caller upholds the conditions; requests live as long as `self`.
             let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
             assert_eq!(result, 0);
         }
@@ -96,7 +97,7 @@ impl Receives {
     /// Into the memory of `sge`.
     pub fn new(sge: Sge) -> Self {
         let mut sge = boxed(sge.addr, LENGTH, sge.lkey);
-        // SAFETY: integers and pointers.
+        // SAFETY: the structure consists of integers and pointers, so zeros are valid.
         let mut receive: ibv_recv_wr = unsafe { zeroed() };
         receive.sg_list = &raw mut *sge;
         receive.num_sge = 1;

@@ -65,7 +65,7 @@ fn events(maker: &Maker, row: Row) -> Option<Vec<Event>> {
     let mut events = Vec::new();
     measured(&mut *side, row, BEFORE, |side| side.run(row, BEFORE));
     let has = measured(&mut *side, row, CALLS, |side| {
-        // SAFETY: as above.
+        // SAFETY: a side keeps its queue pair and CQ.
         let (done, seen) = unsafe { stepped(&records, || side.run(row, CALLS)) };
         events = seen;
         done

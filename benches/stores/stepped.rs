@@ -117,7 +117,7 @@ pub unsafe fn stepped<R>(records: &[usize], work: impl FnOnce() -> R) -> (R, Vec
     drop(stores::take());
     {
         let mut state = lock();
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the conditions of this function.
         let seen = |&at: &usize| (at, unsafe { (at as *const u32).read_volatile() });
         state.records = records.iter().map(seen).collect();
         state.last = kind as *const () as usize;
@@ -126,7 +126,7 @@ pub unsafe fn stepped<R>(records: &[usize], work: impl FnOnce() -> R) -> (R, Vec
     // SAFETY: sets the trap flag, and later clears it; the stack is as before.
     unsafe { core::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
     let result = work();
-    // SAFETY: as above.
+    // SAFETY: clears the trap flag; the stack is as before.
     unsafe { core::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
     drop(recording);
     (result, std::mem::take(&mut lock().events))

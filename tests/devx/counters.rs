@@ -190,7 +190,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let start = memory.start().unwrap();
     // SAFETY: the umem's memory, which nobody else touches now.
     unsafe { start.write_bytes(0x5a, 100) };
-    // SAFETY: the memory lives to the end, and is looked at when the requests are complete.
+    // SAFETY: the memory lives to the end, and is read after the requests complete.
     unsafe {
         let from = Sge::new(at(0), 100, key.lkey());
         sends.post(1, Write::new(from, remote).signaled()).unwrap();

@@ -47,7 +47,7 @@ fn equal(end: &End, address: u64, length: u64, offsets: &[u64]) -> Mkey {
     let piece = |offset: &u64| Piece { addr: end.region.address() + offset, lkey };
     let pieces: Vec<Piece> = offsets.iter().map(piece).collect();
     let builder = Mkey::builder(&end.pd).access(BOTH | Access::REMOTE_ATOMIC).address(address);
-    // SAFETY: as above.
+    // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     unsafe { builder.equal(4096, length, &pieces) }.unwrap()
 }
 

@@ -211,7 +211,7 @@ fn everything_goes_in_any_order_and_nothing_leaks() {
                 let config = SendConfig::default();
                 let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
                 drop(qp);
-                // SAFETY: no memory is named.
+                // SAFETY: the request names no memory.
                 unsafe { send.post(1, Nop::new().signaled()) }.unwrap();
                 let done = wait(&mut completions, &mut send);
                 assert!(matches!(done, Completion::Send(_)), "{done:?}");
@@ -256,7 +256,7 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     assert_eq!(error, Ok(()), "nothing was posted yet");
     let memory = rig.memory(64);
     for _ in 0..3 {
-        // SAFETY: nobody touches the memory meanwhile.
+        // SAFETY: no code accesses the memory meanwhile.
         unsafe {
             receive.post(1, Sge::new(memory.address(), 64, memory.lkey())).unwrap();
             send.post(2, Write::new(Inline(b"x"), remote(&memory)).signaled()).unwrap();
@@ -320,7 +320,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
         register.add(qp, &mut completions, own).unwrap();
     }
     for index in [0, 1, 1, 0] {
-        // SAFETY: no memory is named.
+        // SAFETY: the request names no memory.
         unsafe { register.turn(index).post(index as u64, Nop::new().signaled()) }.unwrap();
         let done = wait(&mut completions, &mut register);
         assert!(matches!(done, Completion::Send(done) if done.id == index as u64), "{done:?}");
@@ -403,7 +403,7 @@ fn unreliable_connections_send_write_and_recover() {
                 matches!(&done, Completion::Failed(it) if it.status == Status::LocalProtection),
                 "{done:?}"
             );
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             let stopped = unsafe { send.post(5, Send::new(Inline(b"x"))) };
             assert_eq!(stopped, Err(PostError::WrongState));
             assert_eq!(qp.query().state, QpState::SqError);

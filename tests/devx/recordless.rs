@@ -173,7 +173,7 @@ fn it_starts_anew_after_reset_and_not_before() {
         nop(&mut queue, id);
         assert_eq!(done(wait(&mut completions, &mut queue)), id);
     }
-    // SAFETY: as above.
+    // SAFETY: the queue pair went through RESET.
     let again = unsafe { queue.restart(&mut completions) };
     assert_eq!(again, Err(QueueError::NotReset));
     drop(queue);

@@ -95,7 +95,7 @@ fn memory_that_cannot_be_registered_is_refused_in_words() {
     // SAFETY: the memory is not there, which registering finds out; nothing touches it.
     let error = unsafe { builder().memory(nowhere, 4096) }.unwrap_err();
     assert_eq!(error.errno().map(|errno| errno.0), Some(libc::EFAULT), "{error}");
-    // SAFETY: as above.
+    // SAFETY: the memory is not there, which registering finds out; nothing touches it.
     let error = unsafe { builder().memory(nowhere, 0) }.unwrap_err();
     assert!(error.to_string().contains("at least 1 byte"), "{error}");
 }

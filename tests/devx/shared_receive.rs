@@ -57,7 +57,7 @@ impl Line {
     }
 
     fn post(&self, shared: &mut SharedReceives, id: u64) -> Result<(), PostError> {
-        // SAFETY: the memory lives to the end, and is looked at when the receive is complete.
+        // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { shared.post(id, self.sge(id)) }
     }
 

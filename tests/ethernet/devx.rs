@@ -149,7 +149,7 @@ fn frames_go_by_a_send_queue_to_a_receive_queue() {
     for _ in 0..3 {
         b.post();
     }
-    // SAFETY: as above.
+    // SAFETY: the memory lives longer.
     unsafe {
         a.send.post(3, EthTso::new(&header, 100, a.sge(0, 250)).checksums().signaled()).unwrap();
     }

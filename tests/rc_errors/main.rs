@@ -390,7 +390,7 @@ fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
     // SAFETY: the first WQE of the ring, which is written and not rung; its opcode is the last byte
     // of the first word.
     unsafe { ring.add(3).write_volatile(0x3f) };
-    // SAFETY: no memory is named.
+    // SAFETY: the request names no memory.
     unsafe { batch.ring() };
     pair.a.send_fails(1, Status::LocalQpOperation);
     pair.works_again();

@@ -59,7 +59,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
         let (to, memory) = (&theirs.addresses[at], theirs.memory[at]);
         let text = format!("message {message}");
         let send = SendImm::new(Inline(text.as_bytes()), message as u32).signaled();
-        // SAFETY: memory lives to the end, and is looked at when requests are complete.
+        // SAFETY: memory lives to the end, and is read after the requests complete.
         unsafe {
             own.send.post(1, send.to(to)).unwrap();
             own.send.post(2, FetchAdd::new(word, memory, 1).signaled().to(to)).unwrap();
@@ -87,7 +87,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
     }
     // Refused over there; whoever else is connected goes on.
     let mut refused = Initiator::new(rig);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe {
         refused.send.post(9, Send::new(Inline(b"?")).signaled().to(theirs.wrong_key)).unwrap();
     }

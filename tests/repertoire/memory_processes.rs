@@ -93,7 +93,7 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     control.barrier(1).unwrap();
     let refused = [read_only, card.offset(4090), described.offset(8192)];
     for (side, at) in connections[1..].iter_mut().zip(refused) {
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { side.send.post(6, Write::new(Inline(b"intruded"), at).signaled()).unwrap() };
         match side.wait() {
             Completion::Failed(failure) => assert_eq!(failure.status, Status::RemoteAccess),

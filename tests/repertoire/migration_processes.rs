@@ -72,7 +72,7 @@ impl End for Side<Rc> {
 
     fn send(&mut self, imm: u32) {
         let bytes = imm.to_be_bytes();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { self.send.post(0, SendImm::new(Inline(&bytes), imm).signaled()).unwrap() };
     }
 

@@ -58,7 +58,7 @@ fn number<N: Number>(
         assert_eq!((b.bytes(AT - 8, 8), b.bytes(AT + size, 32)), (vec![0; 8], vec![0; 32]));
     };
     let (add, swap) = (SendOperation::MaskedFetchAdd, SendOperation::MaskedCompareSwap);
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         a.send.post(1, MaskedFetchAdd::new(old, at, value(2)).signaled()).unwrap();
         check(&mut a, &b, add, 40, 42);
@@ -115,7 +115,7 @@ fn the_old_value_comes_in_the_cqe_where_the_queue_pair_says_so() {
         Remote::new(memory.remote_address(), memory.rkey()),
     );
     memory.write(0, &0x11u128.to_be_bytes());
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         send.post(1, MaskedFetchAdd::new(old, at, 0x22u128)).unwrap();
         let Completion::Send(_) = wait(&mut completions, &mut send) else { panic!("it fails") };
@@ -147,11 +147,11 @@ fn atomics_under_masks_fail_as_others_do() {
         let rig = Rig::new(Mode::Trapped);
         let [mut a, b] = sides(&rig);
         let at = spoil(b.remote(AT));
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe { a.send.post(9, add(&a, at)).unwrap() };
         let failure = failed(&mut a);
         assert_eq!((failure.id, failure.status, failure.opcode), (9, status, 0x15));
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         assert_eq!(unsafe { a.send.post(10, add(&a, at)) }, Err(PostError::WrongState));
         assert_eq!(b.bytes(AT, 16), [0; 16]);
     }
@@ -201,7 +201,7 @@ fn the_card_copies_memory() {
     let bytes: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8).collect();
     a.memory.write(0, &bytes);
     let notes = word(&a, 65_472);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         let copy = CopyMemory::new(a.sge(0, 30_000), word(&a, 32_000), notes);
         a.send.post(1, copy.signaled()).unwrap();

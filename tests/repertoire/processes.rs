@@ -156,7 +156,7 @@ impl<T: Transport> Library<T> {
         mut say: impl FnMut(&mut ibv_send_wr),
     ) {
         let request = Request::signaled(id, opcode, list);
-        // SAFETY: the queue pair is alive; memory is the caller's promise.
+        // SAFETY: the queue pair is alive; the caller vouches for the memory.
         unsafe { verbs::post_send_with(self.qp.as_raw(), &[request], |_, wr| say(wr)).unwrap() };
     }
 
@@ -169,7 +169,7 @@ impl<T: Transport> Library<T> {
 
     /// The next completion, if there is one.
     pub fn poll(&self) -> Option<ibv_wc> {
-        // SAFETY: the CQ is alive, and nobody else polls it.
+        // SAFETY: the CQ is alive, and no other code polls it.
         unsafe { verbs::poll(self.cq.as_raw()) }.unwrap()
     }
 

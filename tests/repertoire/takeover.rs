@@ -60,7 +60,7 @@ impl Loop {
     unsafe fn polled(&self) -> (u32, u64) {
         let deadline = std::time::Instant::now() + PATIENCE;
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the conditions.
             if let Some(wc) = unsafe { poll(self.cq.as_raw()) }.unwrap() {
                 return (wc.opcode, wc.wr_id);
             }
@@ -71,7 +71,7 @@ impl Loop {
     /// # Safety
     /// As of the three functions.
     unsafe fn take(&self) -> (Completions, SendQueue, ReceiveQueue) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the conditions.
         unsafe {
             let mut completions = Completions::from_raw(self.cq.as_raw()).unwrap();
             let qp = self.qp.as_raw();

@@ -50,7 +50,7 @@ fn imm_of(kind: ReceiveKind) -> u32 {
 
 fn post_receive<T: Transport>(side: &mut Side<T>) {
     let room = side.sge(1024, ROOM);
-    // SAFETY: memory lives as long as the queues, and nobody looks at it.
+    // SAFETY: memory lives as long as the queues, and the program does not access it.
     unsafe { side.receive.post(7, room).unwrap() };
 }
 
@@ -339,7 +339,7 @@ fn queues_are_drained_while_libmlx5_sends() {
             for _ in 0..WRITES {
                 let bytes = round.to_be_bytes();
                 let write = Write::new(Inline(&bytes), remote.offset(WRITTEN));
-                // SAFETY: inline.
+                // SAFETY: the payload is copied into the WQE.
                 unsafe { side.send.post(9, write).unwrap() };
             }
             let Side { completions, send, receive, .. } = &mut side;

@@ -29,7 +29,7 @@ fn beside(other: &End) -> End {
 
 /// Binds by `b`'s queue, and waits until it is done.
 fn bind<K: WindowType>(b: &mut End, window: &mut MemoryWindow<K>, request: BindWindow) -> u32 {
-    // SAFETY: nobody holds a reference to the region.
+    // SAFETY: no code holds a reference to the region.
     let rkey = unsafe { b.live().sends.bind(90, window, request.signaled()) }.unwrap();
     match b.next() {
         Completion::Send(done) => {
@@ -386,7 +386,7 @@ fn what_follows_a_change_of_keys_waits_for_it_and_only_that() {
     // In a batch; a fence of its own includes the small one.
     let rkey = window.rkey();
     let sends = &mut pair.b.live().sends;
-    // SAFETY: as above.
+    // SAFETY: no request names memory.
     unsafe {
         let mut batch = sends.batch();
         batch.append(5, BindWindow::type_1(rkey, Sge::default(), READ_AND_WRITE)).unwrap();
@@ -430,7 +430,7 @@ fn a_window_is_bound_used_and_invalidated_on_an_unreliable_connection() {
     let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
     let region = rig.pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let request = window.bind(b.qp.number(), 3, &region, 0, 64, READ_AND_WRITE).unwrap();
-    // SAFETY: nobody holds a reference to the region.
+    // SAFETY: no code holds a reference to the region.
     let rkey = unsafe { b.send.bind(1, &mut window, request.signaled()) }.unwrap();
     assert_eq!(b.sent(), (1, SendOperation::Umr));
     let to = Remote::new(region.address(), rkey);

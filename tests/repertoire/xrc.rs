@@ -272,7 +272,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     lines.targets.push(target);
     let to = lines.to(0);
     let send = Send::new(Inline(b"found")).to(to);
-    // SAFETY: as above.
+    // SAFETY: the payload is copied.
     unsafe { lines.requesters[3].send.post(6, send) }.unwrap();
     assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"found".to_vec()));
 }

@@ -160,7 +160,7 @@ pub fn lead_to(rig: &Rig, key: &Mkey, piece: Sge) {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let both = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let request = key.configure().access(both).layout([piece]);
-    // SAFETY: nobody holds a reference to the memory.
+    // SAFETY: no code holds a reference to the memory.
     unsafe { send.post(1, request.signaled()) }.unwrap();
     let done = wait(&mut completions, &mut send);
     assert!(matches!(done, Completion::Send(done) if done.id == 1), "{done:?}");

@@ -207,7 +207,8 @@ unsafe fn post(
     own: &mut Own<'_>,
 ) {
     let ex = qp.ex().as_ptr();
-    // SAFETY: the caller's promise; the fields are used under the lock that `ibv_wr_start` takes.
+    // SAFETY: the caller upholds the conditions; the fields are used under the lock that
+    // `ibv_wr_start` takes.
     unsafe {
         let direct = dv::mlx5dv_qp_ex_from_ibv_qp_ex(ex);
         ibv_wr_start(ex);
@@ -396,7 +397,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape));
     let (mut targets, handles): (Vec<_>, Vec<_>) = (0..TARGETS).map(|_| target(&rig)).unzip();
     let mut completions = Completions::new(&cqs[1]).unwrap();
-    // SAFETY: the QP lives to the end of the function, in RTS; nobody else posts to it, and its
+    // SAFETY: the QP lives to the end of the function, in RTS; no other code posts to it, and its
     // register is its own as long as it posts.
     let mut queue: SendQueue<Dci> =
         unsafe { SendQueue::from_raw(ours.qp(), &mut completions, SendConfig::default()).unwrap() };
@@ -454,7 +455,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
                 our_own.grants.posted(what);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: memory and QPs live to the end; inline data is copied.
         unsafe { batch.ring() };
         let our_log = stores::take();
 

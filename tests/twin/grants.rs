@@ -141,7 +141,7 @@ impl Giver {
         let shape = Shape::new(ibv_qp_type::IBV_QPT_RC, 16, operations.0.into());
         let qp = ExtendedQp::looped(rig, &cq, &shape);
         let mut completions = Completions::new(&cq).unwrap();
-        // SAFETY: the QP outlives the queue, and nobody else posts to it.
+        // SAFETY: the QP outlives the queue, and no other code posts to it.
         let queue =
             unsafe { SendQueue::from_raw(qp.qp(), &mut completions, SendConfig::default()) };
         Self { queue: queue.unwrap(), completions, _qp: qp, _cq: cq }

@@ -205,7 +205,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
                 _ => batch.append(*id, list.as_slice()).unwrap(),
             }
         }
-        // SAFETY: as above.
+        // SAFETY: SRQs and memory live to the end.
         unsafe { batch.ring() };
         assert!(stores::take().is_empty(), "receives ring no register");
         for slot in free.drain(..count as usize) {

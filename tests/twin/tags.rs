@@ -142,7 +142,7 @@ fn copied(stores: Vec<Store>) -> Vec<u8> {
 fn poll(cq: &CompletionQueue) -> Option<(u64, u32)> {
     let extended: *mut ibv_cq_ex = cq.as_raw().as_ptr().cast();
     // SAFETY: what `mlx5dv_create_cq` makes is extended, and begins as a CQ does. It is alive, and
-    // nobody else polls it.
+    // no other code polls it.
     unsafe {
         let mut attributes = ibv_poll_cq_attr { comp_mask: 0 };
         if ibv_start_poll(extended, &mut attributes) != 0 {

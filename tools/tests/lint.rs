@@ -83,7 +83,7 @@ fn capture() -> Captured {
     // So that the six go round the end: the long WQE begins in the last block.
     let first = 2 * blocks - u32::from(LONG) - 1;
     for id in 0..first {
-        // SAFETY: it names no memory.
+        // SAFETY: the request names no memory.
         unsafe { send.post(id.into(), Nop::new().signaled()) }.unwrap();
         mlx5_model::run();
         assert!(completions.poll(&mut send).unwrap().is_some());
@@ -100,7 +100,7 @@ fn capture() -> Captured {
     unsafe { batch.ring() };
     let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures; the queue pair lives.
+    // SAFETY: zeros are valid in these C structures; the queue pair lives.
     let ring = unsafe {
         let object = object.assume_init_mut();
         (object.qp.in_, object.qp.out) = (qp.as_raw().as_ptr(), out.as_mut_ptr());

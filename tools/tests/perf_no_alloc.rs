@@ -24,12 +24,12 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -210,7 +210,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
         for client in 0..SHAPE.clients {
             let length = 1 + random.below(1 << 16);
             let send = Send::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
-            // SAFETY: the memory lives to the end, and nobody writes it.
+            // SAFETY: the memory lives to the end, and no code writes it.
             unsafe { server.clients[client].send.post(0, send) }.unwrap();
         }
         for client in 0..SHAPE.clients {

@@ -26,7 +26,7 @@ pub(super) struct Singly<'a, T: mlx5::ib::Transport>(pub &'a mut SendQueue<T>);
 
 impl<T: mlx5::ib::Transport> Sink<T> for Singly<'_, T> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        // SAFETY: the memory lives to the end of the test, and nobody looks at it.
+        // SAFETY: the memory lives to the end of the test, and the program does not access it.
         unsafe { self.0.post(id, operation) }
     }
 }

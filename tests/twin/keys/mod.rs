@@ -215,7 +215,7 @@ where
     let region = rig.pd.allocate(MEMORY, rights).unwrap();
     let (mut theirs, mut ours) = (Side::new(rig, T::KIND), Side::new(rig, T::KIND));
     let mut completions = Completions::new(&ours.cq).unwrap();
-    // SAFETY: the QP lives to the end of the function, and nobody else posts to it.
+    // SAFETY: the QP lives to the end of the function, and no other code posts to it.
     let mut queue =
         unsafe { SendQueue::<T>::from_raw(ours.qp.qp(), &mut completions, SendConfig::default()) }
             .unwrap();
@@ -312,7 +312,7 @@ where
                 append(&mut batch, &ours, &region, request).unwrap();
                 ours.posted(&request.what);
             }
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { batch.ring() };
         }
         let our_log = stores::take();

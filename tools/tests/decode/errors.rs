@@ -121,7 +121,7 @@ impl Seen {
             // SAFETY: the case keeps the queue pair alive.
             let dv = unsafe { QpMemory::new(*qp) }.dv;
             let length = (dv.sq.wqe_cnt * dv.sq.stride) as usize;
-            // SAFETY: the ring is as long, and nobody writes it: its requests have failed.
+            // SAFETY: the ring is as long, and no code writes it: its requests have failed.
             let ring = unsafe { std::slice::from_raw_parts(dv.sq.buf.cast::<u8>(), length) };
             writeln!(dump, "MLX5 Error SQ: at [0x1], len={length}").expect("memory");
             for (row, bytes) in ring.chunks(16).enumerate() {

@@ -38,8 +38,7 @@ fn word(a: &Side<Rc>) -> Word {
 macro_rules! post {
     ($end:expr, $request:expr) => {{
         let request = $request;
-        // SAFETY: the memory lives to the end, or is no memory at all, which is what the card is to
-        // find out.
+        // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
         unsafe { $end.post(1, request) }.unwrap()
     }};
 }
@@ -162,7 +161,7 @@ const ROWS: &[Row] = &[
         "opcode that no card knows",
         |_, a, _| {
             let unknown = bytes(0x3e, &[]);
-            // SAFETY: it names no memory.
+            // SAFETY: the request names no memory.
             let unknown = unsafe { RawWqe::new(&unknown) };
             post!(a.send, unknown.unwrap());
         },

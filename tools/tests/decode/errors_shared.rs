@@ -115,8 +115,8 @@ pub fn shared(seen: &mut Seen) {
             receives.attach(taker, &mut received).unwrap();
         });
         let into = sge(length);
-        // SAFETY: of every post here: the memory lives to the end, or is no memory at all, which is
-        // what the card is to find out.
+        // SAFETY: of every post here: the memory lives to the end, or does not exist, which the HCA
+        // has to detect.
         unsafe {
             receives.post(1, Sge { lkey: into.lkey ^ key, ..into }).unwrap();
             a.send.post(2, Send::new(sge(64))).unwrap();
@@ -130,7 +130,7 @@ pub fn shared(seen: &mut Seen) {
     let mut matcher = Matcher::new(&rig);
     let (mut a, _taker) = matcher.sender(&rig);
     let into = Sge { lkey: 0xdead_be00, ..matcher.sge(256) };
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.post(8, into).unwrap();
         a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();
@@ -143,7 +143,7 @@ pub fn shared(seen: &mut Seen) {
     let mut matcher = Matcher::new(&rig);
     let (mut a, _taker) = matcher.sender(&rig);
     let into = matcher.sge(7);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.append(1, TagReceive::new(Tag::exact(1), into)).unwrap();
         a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();

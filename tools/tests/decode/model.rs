@@ -138,7 +138,7 @@ fn say(wc: &ibv_wc) {
 fn next(cq: &CompletionQueue) -> ibv_wc {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // SAFETY: nobody else polls it.
+        // SAFETY: no other code polls it.
         if let Some(wc) = unsafe { poll(cq.as_raw()) }.expect("it can be polled") {
             return wc;
         }
@@ -240,7 +240,7 @@ fn fails<T: Transport>(
         say(&next(&cqs[1]));
     }
     let length = (memory.dv.sq.wqe_cnt * memory.dv.sq.stride) as usize;
-    // SAFETY: the ring is as long, and nobody writes it: the request has failed.
+    // SAFETY: the ring is as long, and no code writes it: the request has failed.
     let ring = unsafe { std::slice::from_raw_parts(memory.dv.sq.buf.cast::<u8>(), length) };
     let mut dump = format!("MLX5 Error SQ: at [0x1], len={}\n", ring.len());
     for (row, bytes) in ring.chunks(16).enumerate() {
