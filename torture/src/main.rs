@@ -37,7 +37,7 @@ usage: mlx5-torture [--seed S] [--seeds COUNT] [--operations N] [--episode E] [-
 /// Two seconds with all retries: far longer than a process is stopped.
 const TIMEOUT: u64 = 16;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Clone, Debug)]
 struct Wanted {
     seed: u64,

@@ -11,7 +11,7 @@ use crate::wire::Result;
 const GAP: usize = 8;
 /// Bytes of a slot: the longest message, in up to four pieces with gaps, and a guard behind.
 const SLOT: usize = LONGEST + GRH + 4 * GAP + 64;
-/// What a slot holds where nothing was written.
+/// The content of slots that were not written.
 const FILL: u8 = 0xa5;
 
 /// The region.
@@ -162,7 +162,7 @@ pub fn difference(seen: &[u8], expected: &[u8]) -> Option<String> {
 /// The memory of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Theirs {
-    /// Where its region begins.
+    /// The start of its region.
     pub start: Remote,
 }
 

@@ -19,7 +19,7 @@ const NEWEST_FOR_RDMA_SYS: u32 = 15;
 pub const PACKAGES_FOR_RDMA_SYS: &[&str] =
     &["libclang-14-dev", "libclang-15-dev", "libclang-13-dev", "libclang-11-dev"];
 
-/// What every distribution calls its own version.
+/// The package name that every distribution uses for its default version.
 pub const PACKAGE_OF_ANY_VERSION: &str = "libclang-dev";
 
 /// How the workspace is built on this machine.
@@ -90,7 +90,7 @@ fn choose(installed: Vec<Installed>) -> Option<Decision> {
     })
 }
 
-/// Where distributions, and LLVM's own packages, put the library.
+/// Returns the library folders of distributions and of LLVM's own packages.
 fn search_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"].map(PathBuf::from).into();

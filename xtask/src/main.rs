@@ -72,7 +72,7 @@ nothing is missing, nothing is installed and the network is left alone.
 LIBCLANG_PATH, CARGO_TARGET_DIR and an existing LD_PRELOAD are respected.
 ";
 
-/// What a command ends with when it fails: a sentence with cause and cure, for the person at the
+/// The result of a command. The error is a sentence with cause and cure, for the person at the
 /// terminal.
 type Result<T = ()> = std::result::Result<T, String>;
 

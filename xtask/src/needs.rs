@@ -34,7 +34,7 @@ pub const KERNEL_HEADERS: &str =
 /// Ubuntu's.
 pub const KERNEL_HEADERS_OF_UBUNTU: &str = "linux-headers-generic";
 
-/// What `cargo build` needs, besides libclang (see [`crate::libclang`]).
+/// The requirements of `cargo build`, besides libclang (see [`crate::libclang`]).
 pub const BUILD: &[Need] = &[
     Need { package: "gcc", evidence: &[Evidence::Program("cc")] },
     Need { package: "libc6-dev", evidence: &[Evidence::Path("/usr/include/stdio.h")] },
@@ -46,7 +46,7 @@ pub const BUILD: &[Need] = &[
     Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
 ];
 
-/// What the tests need besides: programs that run on the model.
+/// The further requirements of the tests: programs that run on the model.
 pub const TEST: &[Need] = &[
     Need {
         package: "ibverbs-utils",

@@ -12,7 +12,7 @@ use crate::test;
 
 const USAGE: &str = "usage: cargo xtask soak [--runs N] [--load] [-- ARGUMENTS]";
 
-/// What runs beside the tests.
+/// The load beside the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,

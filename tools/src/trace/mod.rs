@@ -100,10 +100,10 @@ impl Arguments {
     }
 }
 
-/// Passes every line that `mlx5 trace --from --verbose` makes of a recording, as text or as JSON.
+/// Passes every line that `mlx5 trace --from --verbose` prints for a recording, as text or as JSON.
 ///
 /// # Errors
-/// Where the bytes are no recording, or cannot be read on. The lines before were passed.
+/// Fails if the bytes are not a recording, or cannot be read on. The lines before were passed.
 pub fn lines<R: Read>(
     recording: R,
     json: bool,
