@@ -87,8 +87,8 @@ impl Line {
     }
 }
 
-/// What a stamp sees of stores that take long: ticks from before 16 stores that miss every cache
-/// until after the fence `behind` them. Median.
+/// Returns the median ticks that a stamp measures for slow stores: from before 16 stores that miss
+/// every cache until after the fence `behind` them.
 #[cfg(target_arch = "x86_64")]
 fn missing_stores(rounds: u64, behind: impl Fn()) -> u64 {
     use core::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};

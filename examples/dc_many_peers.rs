@@ -21,7 +21,7 @@ use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, Send, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// What opens the targets: whoever does not show it is refused.
+/// The access key of the targets. Requests with another key are refused.
 const KEY: u64 = 0x5ec2_e7ed_0007_0001;
 /// Room of a receive.
 const ROOM: usize = 64;

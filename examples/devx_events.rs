@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const MESSAGES: u64 = 5;
 
-/// What events are called: the program's own choice, 64 bits.
+/// The identifiers of events: 64 bits that the program chooses.
 const COMPLETED: u64 = 1;
 const REFUSED: u64 = 2;
 

@@ -23,7 +23,7 @@ use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// What the rings of either side are made for.
+/// The capacity of either side's rings.
 const REQUESTS: u32 = 64;
 const INLINE: u32 = 32;
 

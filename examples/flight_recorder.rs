@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Slots of eight bytes on the peer's board.
 const SLOTS: u64 = 512;
 
-/// Where a message goes. One in five thousand is a slot too far, as bugs have it.
+/// Returns a message's slot. One in five thousand is a slot too far, as a bug would do.
 fn slot(message: u64) -> u64 {
     if message % 5000 == 4321 { SLOTS } else { message * 7919 % SLOTS }
 }

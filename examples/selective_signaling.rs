@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Counters to be written to the peer.
 const COUNTERS: u64 = 1000;
-/// Of so many requests, one is signaled.
+/// One in this many requests is signaled.
 const EVERY: u64 = 8;
 /// Requests that one doorbell tells the card of.
 const BATCH: u64 = 64;

@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a C program does, in its words; errors end it.
+/// The part of a C program, with libibverbs' calls. An error ends it.
 mod c {
     use std::mem::zeroed;
     use std::ptr::{NonNull, null_mut};

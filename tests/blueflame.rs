@@ -21,7 +21,7 @@ use rig::{Rig, wait};
 /// Blocks of the ring: a handful, so that its end is met often.
 const WRS: u32 = 4;
 const MEMORY: usize = 4096;
-/// Of memory, written by the peer's card; the other half is what is written from.
+/// Offset of the memory that the peer's HCA writes; requests take payloads from the other half.
 const TARGET: usize = 2048;
 
 /// A queue on a register of its own.

@@ -103,7 +103,7 @@ fn story(record: &Record) -> String {
     record.events.iter().map(|event| letter(&event.what)).collect()
 }
 
-/// What was written of an inline WRITE of eight bytes is what libmlx5 would have written.
+/// Checks that the record's WQE of an inline WRITE of eight bytes equals libmlx5's.
 fn is_write(wqe: &Wqe, record: &Record, value: u64) {
     assert_eq!((wqe.size, wqe.bytes.len()), (48, 48), "{record}");
     let number = u32::from_be_bytes(wqe.bytes[4..8].try_into().unwrap());
@@ -217,7 +217,7 @@ fn an_error_freezes_the_record_with_the_wqe_that_failed_however_old_it_is() {
     line.send.set_flight(Config { events: 4, wqe_bytes: 256 });
     line.write(1);
     assert_eq!(line.drain().len(), 1);
-    // The one that fails is pushed out by those that are posted before the card looks.
+    // The failing WQE is overwritten in the record by later posts, before the HCA reads it.
     line.wrong(2);
     for id in 3..20 {
         line.write(id);

@@ -41,7 +41,7 @@ fn payload(sender: u8, message: u64) -> Vec<u8> {
     (0..length).map(|at| (at as u64 * 31 + message * 7 + u64::from(sender)) as u8).collect()
 }
 
-/// What both sides have.
+/// The objects of either side.
 struct End {
     qp: QueuePair<Rc, Rts>,
     cq: CompletionQueue,

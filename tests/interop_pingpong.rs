@@ -21,8 +21,8 @@ const RECEIVES: usize = 2;
 /// Ids of receives have this bit.
 const RECEIVE: u64 = 1 << 32;
 
-/// The message of a round: its number in the first eight bytes, as far as there are, a byte that
-/// tells neighbours apart at the end, a pattern between.
+/// Returns the message of a round: its number in the first eight bytes, as far as it fits, a
+/// pattern, and a last byte that differs between neighbouring rounds.
 fn message(size: usize, round: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..size).map(|at| (at * 7 + at / 256) as u8).collect();
     for (byte, count) in bytes.iter_mut().zip(round.to_le_bytes()) {
@@ -180,7 +180,7 @@ fn receive<S: State>(qp: &QueuePair<Rc, S>, memory: &MemoryRegion, size: usize, 
     unsafe { verbs::post_receive(qp.as_raw(), RECEIVE | round, &list).unwrap() };
 }
 
-/// What the program is told besides the task.
+/// The program's arguments besides the task.
 const OPTIONS: [&[&str]; 2] = [&[], &["--inline", "--signal-every", "5"]];
 
 /// Mode, size and options of every run. More than the WQE takes cannot be sent inline.

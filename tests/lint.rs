@@ -76,7 +76,7 @@ impl Line {
     }
 }
 
-/// What refuses.
+/// Asserts that a post was refused for the named defect, and returns the finding.
 #[track_caller]
 fn finding(result: Result<(), PostError>, name: &str) -> Finding {
     match result {

@@ -72,7 +72,7 @@ const PR_SYS_DISPATCH_ON: libc::c_ulong = 1;
 const SYSCALL_DISPATCH_FILTER_ALLOW: u8 = 0;
 const SYSCALL_DISPATCH_FILTER_BLOCK: u8 = 1;
 
-/// What the kernel looks at before each system call of the watched thread.
+/// The byte that the kernel reads before each system call of the watched thread.
 static SELECTOR: AtomicU8 = AtomicU8::new(SYSCALL_DISPATCH_FILTER_ALLOW);
 static SYSTEM_CALLS: AtomicU32 = AtomicU32::new(0);
 

@@ -75,7 +75,7 @@ impl Pair {
     }
 }
 
-/// A slice of one region alone can be turned into the region again: nobody else has a part of it.
+/// Turns a slice into its region again, which succeeds only if no other slice of it exists.
 fn alone(slice: Slice) {
     slice.into_region().expect("nobody else has a part of the region");
 }

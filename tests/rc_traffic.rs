@@ -461,7 +461,7 @@ fn polls_until_failure<Q: Queues>(completions: &mut Completions, queues: &mut Q)
     }
 }
 
-/// What documentation says: about four million polls.
+/// The documented limit is about four million polls.
 const MOST_POLLS: u32 = 5_000_000;
 
 /// Nobody reads events, or says that the CQ overran.

@@ -172,8 +172,8 @@ fn every_request_of_every_thread_completes_once() {
     }
 }
 
-/// What reaches the register, from threads that post at once: each doorbell or BlueFlame copy names a
-/// later WQE than the one before, the halves take turns, and the last one names the last WQE.
+/// The register stores of threads that post at once: each doorbell or BlueFlame copy names a later
+/// WQE than the one before, the halves alternate, and the last store names the last WQE.
 #[test]
 fn doorbells_come_one_after_another() {
     const EACH: u32 = 300;

@@ -39,7 +39,7 @@ struct Common {
     qpn_is_own: bool,
     status: u32,
     vendor_error: u32,
-    /// What follows is only said of success.
+    /// The fields below are set only for success.
     opcode: Option<u32>,
     byte_len: u32,
     imm: Option<u32>,

@@ -99,7 +99,7 @@ fn append(batch: &mut Batch<'_>, request: &Request) -> Result<(), PostError> {
     }
 }
 
-/// What a queue pair of a case is made like.
+/// The attributes of a case's queue pair.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     max_send_wr: u32,
@@ -139,7 +139,7 @@ struct Case<'a> {
     random: &'a mut Random,
     shape: Shape,
     memory: &'a MemoryRegion,
-    /// What inline payloads are taken from.
+    /// The source of inline payloads.
     bytes: &'a [u8],
     next: u64,
 }

@@ -72,7 +72,7 @@ pub fn run(program: &Path, argument: &str, folder: &Path) -> std::io::Result<Exi
         .status()
 }
 
-/// What was counted under one name.
+/// The counts under one name.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// Instructions executed in all.
@@ -120,7 +120,7 @@ impl Section {
         most.map_or("", |(name, _)| name)
     }
 
-    /// What `function` called, and how often.
+    /// Returns the functions that `function` called, with the number of calls.
     pub fn called_by(&self, function: &str) -> Vec<(&str, u64)> {
         let calls = self.calls.iter().filter(|((by, _), calls)| by == function && **calls != 0);
         calls.map(|((_, callee), calls)| (callee.as_str(), *calls)).collect()

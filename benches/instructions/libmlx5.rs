@@ -94,7 +94,8 @@ pub struct Extended {
 }
 
 impl Extended {
-    /// As libmlx5 is where nobody tells it that the process has one thread: with locks.
+    /// Creates libmlx5 with its default: with locks, since it was not told that the process has one
+    /// thread.
     pub fn new() -> Self {
         Self::made()
     }

@@ -91,7 +91,7 @@ impl Ends {
     }
 }
 
-/// Of so many requests, those that are signaled.
+/// Returns whether a request of a row is signaled.
 fn signaled(row: Row, request: usize) -> bool {
     row != Row::PollLater || request % (UNSIGNALED + 1) == UNSIGNALED
 }
@@ -111,7 +111,7 @@ fn has(row: Row, cqe_size: CqeSize) -> bool {
     (row == Row::PollWide) == (cqe_size == CqeSize::B128)
 }
 
-/// What libmlx5's two interfaces have in common.
+/// The objects that libmlx5's two interfaces share.
 struct Verbs {
     ends: Ends,
     sum: u64,

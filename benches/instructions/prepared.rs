@@ -115,7 +115,7 @@ impl Receives {
         calls
     }
 
-    /// As [`one`](Self::one), the whole list in each call.
+    /// Posts like [`one`](Self::one), but the whole list in each call.
     #[inline(always)]
     pub fn list(&mut self, calls: usize, mut post: impl FnMut(*mut ibv_recv_wr) -> i32) -> usize {
         let first = self.list.as_mut_ptr();

@@ -216,7 +216,7 @@ pub fn watch(qp: NonNull<ibv_qp>, cq: NonNull<ibv_cq>) {
     WATCHED.with_borrow_mut(|watched| watched.push((qp, cq)));
 }
 
-/// What [`watch`] was told since the last call, by sides that may be gone.
+/// Data passed to [`watch`] since the last call, by sides that may be gone.
 #[allow(dead_code, reason = "one benchmark looks at them")]
 pub fn watched() -> Vec<(NonNull<ibv_qp>, NonNull<ibv_cq>)> {
     WATCHED.take()

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use mlx5_model::stores;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A store of so many bytes to a register.
@@ -32,7 +32,7 @@ static STATE: Mutex<State> = Mutex::new(State { records: vec![], last: 0, events
 struct State {
     /// Addresses of records, and what was last seen there.
     records: Vec<(usize, u32)>,
-    /// Where the instruction was that was about to be executed.
+    /// The address of the instruction that was about to be executed.
     last: usize,
     events: Vec<Event>,
 }

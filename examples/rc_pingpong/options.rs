@@ -5,7 +5,7 @@ use std::{env, fmt};
 
 use crate::Result;
 
-/// What the client wants done.
+/// The operation that the client requests.
 #[derive(Clone, Copy)]
 pub struct Task {
     pub mode: Mode,

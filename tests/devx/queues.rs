@@ -74,7 +74,7 @@ fn rings_and_records_lie_where_the_program_placed_them() {
         let byte = |at| unsafe { start.add(offset + at).read_volatile() };
         (0..length).map(byte).collect::<Vec<u8>>()
     };
-    // The WQE, behind the receives; its CQE; what both records say.
+    // Compares the WQE (after the receives), its CQE, and both doorbell records.
     let wqe = read((1 << 15) + qp.rings().1, 64);
     assert_eq!(wqe[4..7], qp.number().to_be_bytes()[1..]);
     assert_eq!(&wqe[36..42], b"placed");

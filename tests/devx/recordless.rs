@@ -14,7 +14,7 @@ use mlx5_model::stores;
 use super::ends::{Device, sends};
 use super::rig::wait;
 
-/// Where such a queue is rung.
+/// Offset of the doorbell register of such a queue.
 const REGISTER: usize = 0x600;
 
 fn nop(queue: &mut SendQueue, id: u64) {
@@ -109,7 +109,7 @@ fn several_queues_ring_one_register() {
         [(); 2].map(|()| device.alone(builder(&device, &cq).uar(&uar).build().unwrap()));
     let mut completions = Completions::new(&cq).unwrap();
     let config = SendConfig { register: RegisterUse::Own, ..SendConfig::default() };
-    // Eight bytes disturb nobody, whatever was said.
+    // An eight-byte doorbell disturbs no other queue, whatever was configured.
     let mut one = SendQueue::new(&first, &mut completions, config).unwrap();
     let mut other = SendQueue::new(&second, &mut completions, config).unwrap();
     for id in 0..30 {

@@ -79,7 +79,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         let done = b.received();
         assert_eq!((done.id, done.info.checksums_ok()), (6, true));
 
-        // To nobody; to somebody without a receive; after the flow is gone.
+        // No destination, a destination without a receive, and a destination whose flow is gone.
         a.send.post(9, EthSend::new(Inline(&udp(address(2), 1, b"x"))).signaled()).unwrap();
         a.sent_well(9);
         a.send.post(10, EthSend::new(Inline(&frame)).signaled()).unwrap();

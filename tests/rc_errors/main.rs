@@ -313,7 +313,7 @@ fn requests_after_the_one_that_failed_are_flushed_in_order() {
     }
     // SAFETY: as for `End::post`.
     unsafe { batch.ring() };
-    // No request was signaled: those that fail complete all the same.
+    // No request was signaled, but failed requests complete all the same.
     pair.a.failure(QueueKind::Send, 2, Status::RemoteAccess);
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     for _ in 0..5 {
@@ -401,7 +401,7 @@ fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
 #[test]
 fn all_of_it_holds_where_registers_are_polled() {
     if std::env::var_os("MLX5_MODEL_MODE").is_some() || std::env::var_os(BY).is_some() {
-        // This is the run below, or somebody has chosen a mode for all.
+        // This process is the inner run below, or the user chose a mode for all tests.
         return;
     }
     again("MLX5_MODEL_MODE", "polled");

@@ -24,7 +24,7 @@ use crate::rig::{Rig, wait};
 
 /// Bytes of each side's memory.
 const MEMORY: usize = 1 << 16;
-/// What opens the targets here.
+/// The access key of the targets.
 pub const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 fn sge(memory: &MemoryRegion, offset: usize, length: usize) -> Sge {

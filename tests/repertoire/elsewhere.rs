@@ -32,7 +32,7 @@ struct Elsewhere<'a> {
     read: Peek<'a>,
 }
 
-/// What stays alive as long as the keys.
+/// The memory that must outlive the keys.
 struct Memory {
     file: std::fs::File,
     dmabuf: DmaBufRegion,

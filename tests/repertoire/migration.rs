@@ -12,7 +12,7 @@ use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::Side;
 
-/// A LID that nobody has.
+/// An unassigned LID.
 const NOWHERE: u16 = 0x1234;
 
 /// Two connected sides; the path of the first leads to `first`, that of the second to the other.

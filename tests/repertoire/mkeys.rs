@@ -44,7 +44,7 @@ fn bytes(end: &End, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is at these places of a region that nobody has written since.
+/// Returns the initial content of these places of a region.
 fn pattern(places: impl IntoIterator<Item = usize>) -> Vec<u8> {
     places.into_iter().map(|at| (at % 251) as u8).collect()
 }
@@ -462,7 +462,7 @@ fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
         assert_eq!(errno, REFUSED);
         assert_ne!(status, 0);
     }
-    // Another program's domain, or none; more entries than the card has; protection.
+    // Another program's domain, or none; more entries than the HCA has; protection.
     let reserved = [(mkc::PD, 0xff_fff0), (mkc::PD, 0), (mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 13)];
     for (at, value) in reserved.into_iter().chain([(mkc::BSF_EN, 1), (mkc::QPN, 5)]) {
         assert_eq!(refused(&[(field(at), value)]).0, REFUSED, "{value:#x}");

@@ -17,7 +17,7 @@ use crate::processes::with_peer;
 use crate::rig::{Rig, all_rights, wait};
 use crate::unreliable::{Side, connected, datagrams};
 
-/// Where the old values of atomics go, and where the numbers are.
+/// Offsets of the old values of atomics, and of the numbers.
 const OLD: usize = 1 << 12;
 const AT: usize = 64;
 
@@ -212,7 +212,7 @@ fn the_card_copies_memory() {
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
         let long = CopyMemory::new(long, word(&a, 0), notes);
         assert_eq!(a.send.post(3, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
-        // To where nobody may write.
+        // A write to memory that the key does not allow.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
         a.send.post(4, CopyMemory::new(a.sge(0, 8), elsewhere, notes)).unwrap();
         let failure = failed(&mut a);

@@ -54,7 +54,7 @@ fn shape<T: Receives + Connected>(rig: &Rig, cq: &CompletionQueue) -> QueuePair<
     rig.init(builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64))
 }
 
-/// What a connection is made of beside the other side's address, which may be changed before.
+/// Changes attributes of a connection before it is made, except the other side's address.
 pub type Attributes<'a> = &'a dyn Fn(&mut RtrAttributes, &mut RtsAttributes);
 
 /// Connects a queue pair to that of the other process, whose memory is told.
@@ -193,7 +193,7 @@ impl<T: Transport> Library<T> {
     }
 }
 
-/// What of verbs' requests goes to memory of the other side.
+/// Returns a change to requests of verbs that sets their remote memory.
 pub fn to(remote: Remote) -> impl FnMut(&mut ibv_send_wr) {
     move |wr| {
         wr.wr.rdma.remote_addr = remote.addr;
@@ -207,7 +207,7 @@ pub fn told(places: &[Remote]) -> Vec<u8> {
     places.iter().flat_map(one).collect()
 }
 
-/// What the other side [told](told).
+/// Parses the memory that the other side [told](told).
 pub fn heard(bytes: &[u8]) -> Vec<Remote> {
     let one = |bytes: &[u8]| {
         let (addr, rkey) = bytes.split_at(8);

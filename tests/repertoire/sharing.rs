@@ -38,7 +38,7 @@ fn queues_of_one_register_take_turns() {
     for (index, qp) in qps.iter().enumerate() {
         assert_eq!(register.add(qp, &mut completions, config).unwrap(), index);
     }
-    // Outside, the register is nobody's, not even for plain doorbells.
+    // Queues outside the domain do not use the register, not even for plain doorbells.
     let other = made_in(&rig, &domain, &cq);
     for use_ in [RegisterUse::Own, RegisterUse::Shared] {
         let config = SendConfig { register: use_, ..config };

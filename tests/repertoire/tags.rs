@@ -28,7 +28,7 @@ use crate::rig::{PATIENCE, Rig, refused, wait};
 
 /// Bytes of each receive's memory, and of each entry's.
 pub const ROOM: usize = 256;
-/// Where the memory of entries begins; that of receives is before it.
+/// Offset of the entries' memory; the memory of receives is before it.
 const ENTRIES: usize = 64 * ROOM;
 
 /// One that sends messages with tags.
@@ -145,7 +145,7 @@ impl Matcher {
         bytes
     }
 
-    /// What entry `id` got.
+    /// Returns the data that entry `id` received.
     pub fn entry(&self, id: u64, length: usize) -> Vec<u8> {
         self.bytes(ENTRIES + id as usize % 64 * ROOM, length)
     }
@@ -522,7 +522,7 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
         assert_eq!(matcher.wait(), TagCompletion::Synced(id));
     }
     assert!(matcher.remove(handles[0]));
-    // What nobody asked to be told of makes room by itself.
+    // Unsignaled list changes free their places without a completion.
     for round in 0..2000 {
         let handle = matcher.append(7, Tag::exact(1 << 40)).unwrap();
         senders[0].eager(TagHeader::eager(1 << 40), &[]);
@@ -805,7 +805,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     assert!(matches!(done, TagCompletion::Other(Completion::Send(done)) if done.id == 6));
 }
 
-/// What the list should do, in software.
+/// A software model of the tag list.
 #[derive(Default)]
 struct Reference {
     entries: VecDeque<(u64, Tag, TagHandle)>,

@@ -82,7 +82,7 @@ impl Loop {
         }
     }
 
-    /// What the send queue's doorbell record says: requests posted so far.
+    /// Returns the send queue's doorbell record: the number of posted requests.
     fn record(&self) -> u32 {
         // SAFETY: the QP lives on.
         let record = unsafe { QpMemory::new(self.qp.as_raw()) }.record();

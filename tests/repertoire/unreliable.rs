@@ -228,8 +228,8 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
     let way = rig.local.address(&rig.local.endpoint(&b.qp));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let number = b.qp.number();
-    // Nothing is posted to receive it; a wrong key; nobody of that number; a queue pair of another
-    // transport.
+    // No receive is posted, a wrong key, an unassigned queue pair number, and a queue pair of
+    // another transport.
     let [connection, _] = connections(&rig);
     let others = [
         right,
@@ -315,7 +315,7 @@ fn a_connection_loses_what_finds_no_receive_and_goes_on() {
         a.send.post(4, Send::new(Inline(b"now")).signaled()).unwrap();
         assert_eq!((a.sent().0, b.received().id, b.bytes(0, 3)), (4, 1, b"now".into()));
 
-        // A WRITE that the peer's memory does not allow: nobody is told either.
+        // A WRITE that the peer's memory does not allow: neither side is notified.
         let nowhere = Remote::new(b.memory.remote_address(), b.memory.rkey() ^ 0xff00);
         let write = Write::new(Inline(b"nowhere"), nowhere);
         a.send.post(5, write.signaled()).unwrap();

@@ -46,7 +46,7 @@ fn first(end: &mut End, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// What `a` does to `b` by a key, at `offset` of `b`'s region.
+/// Accesses of `a` to `b`'s memory by a key, at `offset` of `b`'s region.
 fn write(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let to = Remote::new(pair.b.region.address() + offset, rkey);
     pair.a.post(5, Write::new(pair.a.sge(0, length), to).signaled());

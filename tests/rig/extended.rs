@@ -9,7 +9,7 @@ use mlx5_sys::verbs::*;
 
 use super::Rig;
 
-/// What a queue pair is to be like. One SGE.
+/// The attributes of a queue pair. One SGE.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// `enum ibv_qp_type`: RC, UC or UD; what is the driver's own is an initiator of dynamic
@@ -112,7 +112,7 @@ impl ExtendedQp {
         Self { qp, ex }
     }
 
-    /// As [`new`](Self::new), and connected to itself, in RTS.
+    /// Creates a queue pair like [`new`](Self::new), connected to itself, in RTS.
     pub fn looped(rig: &Rig, cq: &CompletionQueue, shape: &Shape) -> Self {
         let made = Self::new(rig, cq, shape);
         connect_to_itself(rig, made.qp, shape.kind);

@@ -18,7 +18,7 @@ static LOOKED: Mutex<Option<HashMap<usize, Looked>>> = Mutex::new(None);
 struct Looked {
     lint: Lint,
     wqes: u32,
-    /// What is suspicious is not looked for.
+    /// Whether suspicious but valid WQEs are accepted.
     lenient: bool,
 }
 
@@ -101,7 +101,7 @@ pub fn go_on(memory: &QpMemory, ring: &[u8]) {
     assert_eq!(lint.next(), Some(record), "all that was posted was looked at");
 }
 
-/// What is suspicious is meant so, in this queue.
+/// Accepts suspicious WQEs in this queue, where they are intended.
 pub fn be_lenient(memory: &QpMemory) {
     with(|looked| {
         if let Some(looked) = looked.get_mut(&memory.dv.sq.buf.addr()) {

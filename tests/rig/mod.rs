@@ -105,7 +105,7 @@ impl Rig {
     }
 }
 
-/// Connects two queue pairs to each other, whoever made them.
+/// Connects two queue pairs to each other, created by either interface.
 pub fn connect_made<T>(
     local: &LocalPort,
     first: Qp<T, Init>,

@@ -5,7 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use mlx5::wqe::{Sge, Tag};
 use mlx5_sys::verbs::*;
 
-/// What is changed.
+/// A change of the list.
 #[derive(Clone, Copy, Debug)]
 pub enum TagOperation {
     Append(Tag, Sge),

@@ -181,7 +181,7 @@ pub unsafe fn post_shared(srq: NonNull<ibv_srq>, receives: &[(u64, Vec<Sge>)]) -
     }
 }
 
-/// Where a shared receive queue's list and record are.
+/// The addresses of a shared receive queue's list and record.
 #[derive(Clone, Copy)]
 pub struct SrqMemory {
     buffer: *const u8,
@@ -251,7 +251,7 @@ pub unsafe fn poll(cq: NonNull<ibv_cq>) -> Result<Option<ibv_wc>, i32> {
     }
 }
 
-/// Where a QP's rings and record are.
+/// The addresses of a QP's rings and record.
 #[derive(Clone, Copy)]
 pub struct QpMemory {
     pub dv: dv::mlx5dv_qp,
@@ -275,8 +275,8 @@ impl QpMemory {
         }
     }
 
-    /// The send ring's bytes. What was posted since it was looked at last is checked: whoever wrote
-    /// it, there must be nothing wrong with it.
+    /// Returns the send ring's bytes. Also lints all WQEs posted since the last call; whichever
+    /// library wrote them, there must be no defect.
     pub fn send_ring(&self) -> Vec<u8> {
         let ring = read(self.dv.sq.buf.cast(), (self.dv.sq.wqe_cnt * self.dv.sq.stride) as usize);
         lint::go_on(self, &ring);
@@ -294,8 +294,8 @@ impl QpMemory {
     }
 }
 
-/// Where a CQ's ring and record are. Looking marks the CQ as taken from libmlx5, which goes on
-/// polling it all the same.
+/// The addresses of a CQ's ring and record. Reading marks the CQ as taken from libmlx5, which can
+/// still poll it.
 #[derive(Clone, Copy)]
 pub struct CqMemory {
     pub dv: dv::mlx5dv_cq,

@@ -103,7 +103,7 @@ fn without(bytes: &mut [u8], number: u32) {
     }
 }
 
-/// What was stored to the register of a queue pair, its number taken out.
+/// Returns the stores to a queue pair's register, with its number removed.
 fn stored(log: Vec<Store>, number: u32) -> Vec<(usize, Vec<u8>)> {
     // Words of eight bytes: a ctrl segment begins with every second of them.
     log.into_iter()
@@ -150,7 +150,7 @@ where
     .unwrap();
 }
 
-/// What only reliable connections do, by a number from 7 on.
+/// Appends operations that only reliable connections support, by a number from 7 on.
 fn append_reliable(batch: &mut Batch<'_, Rc>, id: u64, request: &Request) {
     let sge = request.lists[0];
     let (word, remote) = (Word::new(sge.addr, sge.lkey), request.remote);

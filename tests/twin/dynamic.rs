@@ -44,7 +44,7 @@ const TARGETS: usize = 2;
 struct Request {
     id: u64,
     opcode: wr::Type,
-    /// What it does to a key, if it does.
+    /// Its change of a key, if any.
     change: Option<What>,
     sge: Sge,
     inline: bool,
@@ -59,7 +59,7 @@ struct Request {
 }
 
 impl Request {
-    /// `bytes`: what inline payloads are taken from, which nobody writes.
+    /// `bytes`: the source of inline payloads, which is never written.
     fn new(
         id: u64,
         signaled: bool,
@@ -151,7 +151,7 @@ impl Request {
         self.before() * 16 + if self.inline { 4 + self.sge.length as usize } else { 16 }
     }
 
-    /// What is different in libmlx5's bytes: taken out of them.
+    /// Removes the bytes that differ in libmlx5's WQEs.
     fn settle(&self, bytes: &mut [u8]) {
         if !self.has_immediate() {
             bytes[12..16].fill(0);
@@ -184,7 +184,7 @@ fn stays(opcode: wr::Type) -> bool {
     matches!(opcode, wr::IBV_WR_BIND_MW | wr::IBV_WR_LOCAL_INV)
 }
 
-/// What the requests of a twin are about.
+/// The objects that the requests of a twin use.
 struct Own<'a> {
     grants: Grants,
     memory: &'a MemoryRegion,

@@ -68,7 +68,7 @@ impl Chooser {
     }
 }
 
-/// What one of the twins has.
+/// The windows and keys of one twin.
 pub struct Grants {
     windows: Vec<MemoryWindow<Type2>>,
     keys: Vec<Mkey>,

@@ -32,7 +32,7 @@ fn shape() -> Shape {
     }
 }
 
-/// What a request is, for both.
+/// A request, for both twins.
 enum Request {
     Copy { from: Sge, to: u64 },
     Raw(Vec<u8>),

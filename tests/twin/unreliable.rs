@@ -34,7 +34,7 @@ const QKEY: u32 = 0x1111_1111;
 const MAX_SGE: u32 = 3;
 const MAX_INLINE: u32 = 64;
 
-/// What of a transport the comparison needs.
+/// The properties of a transport that the comparison needs.
 trait Twin: HasQueues + Receives {
     const OPCODES: &'static [ibv_wr_opcode::Type];
     /// 16-byte units before the payload of a request with that opcode.
@@ -416,7 +416,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
         }
     }
 
-    // Where nobody listens: the receives stay.
+    // An unassigned destination: the receives stay.
     let mut way = rig.local.address(&rig.local.endpoint(&qp));
     if let Some(route) = &mut way.global {
         // Without one, each handle has a UDP source port by chance.

@@ -43,7 +43,7 @@ struct Posted {
     change: Option<What>,
 }
 
-/// What the requests of a twin are about.
+/// The objects that the requests of a twin use.
 struct Own<'a> {
     grants: &'a mut Grants,
     memory: &'a MemoryRegion,
@@ -245,7 +245,7 @@ impl Answer {
         self.targets.push(target.rts(&rig.local.rts(&own, &theirs).into()).unwrap());
     }
 
-    /// Posts so many receives, and forgets those that were taken.
+    /// Posts receives, and forgets those that were taken.
     fn refill(&self, receives: usize, memory: &MemoryRegion) {
         let sge = Sge::new(memory.address(), 4096, memory.lkey());
         let list: Vec<_> = (0..receives as u64).map(|id| (id, vec![sge])).collect();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rig::{json_has_shape, run, text_has_shape};
 use serde_json::Value;
 
-/// What the port and the queues counted, by name and side, in all points together.
+/// Returns the port's and the queues' counts, by name and side, over all points.
 fn counted(report: &Value) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for point in report["points"].as_array().unwrap() {

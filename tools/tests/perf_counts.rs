@@ -19,7 +19,7 @@ use rig::{finish, mlx5};
 const ITERATIONS: &str = "120";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a client had its card do.
+/// The HCA's work for a client.
 #[derive(Debug, PartialEq, Eq)]
 struct Done {
     /// Send WQEs by opcode (`mlx5dv.h`, `MLX5_OPCODE_*`).

@@ -3,7 +3,7 @@
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
 
-/// What makes the objects: commands.
+/// Creates the objects, by command.
 mod made {
     use mlx5::devx::{self, SharedReceiveQueueBuilder};
     pub use mlx5::devx::{QueuePair, QueuePairBuilder, SharedReceiveQueue};

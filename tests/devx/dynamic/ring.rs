@@ -3,7 +3,7 @@
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
 
-/// What makes the objects: commands.
+/// Creates the objects, by command.
 mod made {
     pub use mlx5::devx::SharedReceiveQueue;
     use mlx5::devx::{self, SharedReceiveQueueBuilder};

@@ -17,7 +17,7 @@ use crate::processes::{Library, connected, to};
 use crate::rig::Rig;
 use crate::unreliable::Side;
 
-/// Where either side's own memory is used: what is written, what is read, what is received.
+/// Offsets of either side's own memory: written, read, and received data.
 const WRITTEN: usize = 0;
 const FETCHED: usize = 8192;
 pub const RECEIVED: usize = 16384;
@@ -30,8 +30,8 @@ pub type Outcome = status::Type;
 /// A receive: its status, the length of its message, and the key that this has invalidated.
 pub type Received = (Outcome, u32, Option<u32>);
 
-/// One end of a connection, whoever posts and polls for it. Each call is one request, and returns when
-/// its completion is there.
+/// One end of a connection, posted to and polled by either library. Each call posts one request and
+/// returns after its completion.
 pub trait End: Sized {
     fn new(rig: &Rig, control: &mut Connection) -> Self;
     fn qp(&self) -> &QueuePair<Rc, Rts>;

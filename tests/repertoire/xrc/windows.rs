@@ -58,7 +58,7 @@ fn a_window_lets_requests_in_until_it_is_bound_elsewhere() {
     peer.write(b"let in", region.address() + 300, rkey, to);
     assert_eq!(peer.done().0, 5);
     assert_eq!(at(&region, 299, 8), b"\0let in\0");
-    // Requests that go to a queue are between those that stay.
+    // Requests to the peer stand between local ones.
     let request = window.unbind();
     // SAFETY: the payloads are copied, and no code holds a reference to the region.
     unsafe {

@@ -10,7 +10,7 @@ use mlx5_sys::verbs::ibv_qp_type;
 
 use super::{Layout, Request, Side, What};
 
-/// Where requests go: a batch, or the queue, one by one.
+/// The destination of requests: a batch, or the queue, one by one.
 pub(super) trait Sink<T: mlx5::ib::Transport> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError>;
 }

@@ -27,7 +27,7 @@ use crate::rig::{Printed, mlx5};
 /// Says to the process that it is the one to provoke the errors of that link.
 const CHILD: &str = "MLX5_DECODE_ERRORS";
 
-/// What the card reports of a request: its queue, its status, and the operation as the PRM calls it.
+/// The HCA's report on a request: its queue, its status, and the operation by its PRM name.
 pub type Expected = (QueueKind, ibv_wc_status::Type, Option<&'static str>);
 
 /// A failed request of a send queue.
@@ -40,7 +40,7 @@ pub const fn receive(status: ibv_wc_status::Type) -> Expected {
     (QueueKind::Receive, status, None)
 }
 
-/// What one CQ has of a case: the failures that the driver polled from it.
+/// The results from one CQ of a case: the failures that the driver polled.
 pub struct Polled {
     cq: NonNull<ibv_cq>,
     failures: Vec<Failure>,
@@ -173,7 +173,7 @@ impl Seen {
     }
 }
 
-/// A CQE in rows of words, as libmlx5 prints those that it prints at all.
+/// Formats a CQE as rows of words, as libmlx5 prints CQEs.
 fn rows(dump: &mut String, entry: &[u8]) {
     dump.push_str("mlx5: host: got completion with error:\n");
     for row in entry.chunks(16) {
@@ -185,7 +185,7 @@ fn rows(dump: &mut String, entry: &[u8]) {
     }
 }
 
-/// What the command says of a dump.
+/// Returns the command's output for a dump.
 fn decoded(dump: &str, transport: &str) -> Vec<Value> {
     let mut command = mlx5(&["decode", "--json", "--transport", transport]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -20,7 +20,7 @@ use crate::errors_unreliable::{Side, bytes, connected};
 
 type Post = fn(&Rig, &mut Side<Rc>, &mut Side<Rc>);
 
-/// What is posted by `a` to `b`, what `a` is told then, and what `b`.
+/// The requests that `a` posts to `b`, the error at `a`, and the error at `b`.
 type Row = (&'static str, Post, Expected, Option<Expected>);
 
 const ACCESS: ibv_wc_status::Type = IBV_WC_REM_ACCESS_ERR;
@@ -219,7 +219,7 @@ pub fn reliable(seen: &mut Seen) {
     ];
     seen.hold("RC: flushed", "rc", &ends, &[a.qp.as_raw()], &expected);
 
-    // Nothing to receive in, and nobody there.
+    // No receive posted, and no such queue pair.
     for (name, there, status) in [
         ("RC: no receive", true, IBV_WC_RNR_RETRY_EXC_ERR),
         ("RC: nobody there", false, IBV_WC_RETRY_EXC_ERR),
@@ -325,7 +325,7 @@ pub fn extended(seen: &mut Seen) {
     }
 }
 
-/// What opens the target here.
+/// The access key of the target.
 const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 /// An initiator.

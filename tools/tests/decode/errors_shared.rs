@@ -151,7 +151,7 @@ pub fn shared(seen: &mut Seen) {
     let expected = [send(IBV_WC_REM_INV_REQ_ERR, "SEND")];
     seen.hold("tags: entry too short", "rc", &[a.fails()], &[a.qp.as_raw()], &expected);
 
-    // A list that somebody else has filled, but for two places: the third change fails.
+    // A list that another program has filled except for two places: the third change fails.
     let mut matcher = Matcher::new(&rig);
     for _ in 0..CAPACITY.tags - 1 {
         let append = TagOperation::Append(Tag::exact(0), Sge::new(0, 0, 0));

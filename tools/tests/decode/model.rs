@@ -112,7 +112,7 @@ fn what_libmlx5_prints_of_every_error_is_what_it_says_of_it() {
     }
 }
 
-/// What `ibv_poll_cq` says.
+/// The result of `ibv_poll_cq`.
 struct Wc {
     status: ibv_wc_status::Type,
     vendor: u32,

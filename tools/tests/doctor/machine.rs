@@ -25,7 +25,7 @@ pub struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A leftover in the folder of temporary files harms nobody.
+        // A leftover temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.root);
     }
 }

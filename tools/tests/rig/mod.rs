@@ -38,7 +38,7 @@ pub fn run(arguments: &[&str], status: i32) -> Printed {
     finish(&mut mlx5(arguments), status)
 }
 
-/// As [`run`], of a command that was prepared.
+/// Like [`run`], for a prepared command.
 pub fn finish(command: &mut Command, status: i32) -> Printed {
     let output = command.output().unwrap_or_else(|error| {
         panic!("{command:?}: {error}; `cargo xtask test` installs the programs that tests need")
@@ -54,7 +54,7 @@ pub fn finish(command: &mut Command, status: i32) -> Printed {
     printed
 }
 
-/// What a command printed.
+/// The output of a command.
 pub struct Printed {
     /// Its exit status; none if a signal ended it.
     pub status: Option<i32>,
