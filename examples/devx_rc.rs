@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (qp, peer) = (qp.init(&port.init())?, peer.init(&port.init())?);
 
     // 8. From INIT on receives can be posted, and should be, before the peer sends. Rings are made of
-    //    these objects as of those of verbs; from here on nobody knows the difference.
+    //    these objects as of those of verbs; from here on there is no difference.
     let (mut completions, mut peer_completions) =
         (Completions::new(&cq)?, Completions::new(&peer_cq)?);
     let mut receive = ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default())?;

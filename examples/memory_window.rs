@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     // 2. The owner's memory. Peers have no right to it, but windows may be bound to it.
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
     let letter = Sge::new(memory.address() + 2048, 64, memory.lkey());
-    // SAFETY: the memory lives longer than the queue, and nobody looks at this part of it.
+    // SAFETY: the memory outlives the queue, and the program does not access this part.
     unsafe { inbox.post(1, letter)? };
 
     // 3. A window, of type 2: it is for one queue pair's peer alone, and the peer itself may end it.

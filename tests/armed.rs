@@ -193,7 +193,7 @@ fn a_write_and_the_word_of_it_are_armed_together() {
         let queues = &mut line.peer_receive;
         assert_eq!(line.peer_completions.poll(queues), Ok(None), "nothing is fired");
         for _ in 0..2 {
-            // SAFETY: nobody writes the memory that the SEND reads.
+            // SAFETY: no code writes the memory that the SEND reads.
             unsafe {
                 match armed.next().unwrap() {
                     Either::First(write) => write.fire([round as u8; 64]),

@@ -161,7 +161,7 @@ fn parent_goes_on_while_the_child_shares_its_pages() {
     for round in 1..100 {
         loopback.round(round);
     }
-    // SAFETY: nobody else has the descriptor here.
+    // SAFETY: no other owner of the descriptor exists here.
     unsafe { libc::close(go) };
     assert_eq!(end(child), Ok(0));
     for round in 100..120 {

@@ -169,7 +169,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     connection.barrier(2).unwrap();
     let old = Word::new(end.memory.address() + OLD as u64, end.memory.lkey());
     for id in 0..ADDITIONS {
-        // SAFETY: nobody looks at the old value.
+        // SAFETY: the old value is not read.
         unsafe { send.post(id, FetchAdd::new(old, end.remote(COUNTER), 1).signaled()).unwrap() };
         let done = wait(&mut completions, &mut (&mut send, &mut receive));
         assert!(matches!(done, Completion::Send(done) if done.id == id), "{done:?}");

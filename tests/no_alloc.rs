@@ -132,7 +132,7 @@ fn control() {
     // What a lock that another thread holds comes to.
     let word = AtomicU32::new(0);
     let ((), _, calls) = watched(|| {
-        // SAFETY: wakes nobody.
+        // SAFETY: the call wakes no thread.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     });
     assert_eq!(calls, 1);

@@ -90,7 +90,7 @@ fn every_request_of_every_thread_completes_once() {
                             let place = u64::from(sequence) * 8 % 2048;
                             let bytes = id.to_ne_bytes().repeat(20);
                             loop {
-                                // SAFETY: the memory outlives the queue pair, and nobody touches it.
+                                // SAFETY: the memory outlives the queue pair, and no code uses it.
                                 let posted = unsafe {
                                     match choose >> 33 & 3 {
                                         0 => producer.post(id, Nop::new().signaled_if(loud)),

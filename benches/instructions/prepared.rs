@@ -74,7 +74,7 @@ impl Sends {
     }
 
     /// # Safety
-    /// As [`post`](Self::post).
+    /// The conditions of [`post`](Self::post), for each request of the list.
     #[inline(always)]
     pub unsafe fn list(&mut self, qp: *mut ibv_qp, calls: usize) -> usize {
         for _ in 0..calls {

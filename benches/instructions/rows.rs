@@ -218,7 +218,7 @@ impl Row {
         self.spec().text
     }
 
-    /// What a call of [`Side::run`] stands for in the table.
+    /// Returns how many operations of the table a call of [`Side::run`] performs.
     ///
     /// [`Side::run`]: crate::side::Side::run
     pub const fn per_call(self) -> usize {

@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// What the instruction at `address` does, of what is looked for.
+/// Returns the kind of the instruction at `address`, if it is one that is recorded.
 ///
 /// # Safety
 /// An instruction is there, or at least three bytes.

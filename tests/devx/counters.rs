@@ -188,7 +188,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let at = |offset: u64| key.address() + offset;
     let remote = Remote::new(at(4096), key.rkey());
     let start = memory.start().unwrap();
-    // SAFETY: the umem's memory, which nobody else touches now.
+    // SAFETY: the umem's memory, which no other code uses now.
     unsafe { start.write_bytes(0x5a, 100) };
     // SAFETY: the memory lives to the end, and is read after the requests complete.
     unsafe {

@@ -91,7 +91,7 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
         while received < 50 {
             while posted < 50 && posted < received + 16 {
                 let sge = Sge::new(memory.address() + posted % 64 * 8, 8, memory.lkey());
-                // SAFETY: memory of the region, which nobody reads before the completion.
+                // SAFETY: memory of the region, which is not read before the completion.
                 unsafe { queue.post(posted, sge) }.unwrap();
                 posted += 1;
             }

@@ -204,7 +204,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     }
     // Over it another key, of pieces.
     let halves = [local(4, 4), local(4096, 4)];
-    // SAFETY: memory of the umem, which nobody has a reference to.
+    // SAFETY: memory of the umem, to which no reference exists.
     let over = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(5, pair.b.sge(0, 8));
     pair.a.post(6, Send::new(Sge::new(0, 8, over.lkey())).signaled());

@@ -38,7 +38,7 @@ fn remote(memory: &MemoryRegion) -> Remote {
 /// Writes some bytes by the queue pair and waits for it.
 fn writes(rig: &Rig, send: &mut SendQueue<Rc>, completions: &mut Completions, bytes: &[u8]) {
     let memory = rig.memory(64);
-    // SAFETY: inline; nobody looks at the memory before it is complete.
+    // SAFETY: inline; the memory is not read before completion.
     unsafe { send.post(9, Write::new(Inline(bytes), remote(&memory)).signaled()) }.unwrap();
     let done = wait(completions, send);
     assert!(matches!(done, Completion::Send(done) if done.id == 9), "{done:?}");
@@ -70,7 +70,7 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     writes(&rig, &mut send, &mut completions, b"placed");
     let read = |offset: usize, length: usize| {
-        // SAFETY: within the memory, which nobody writes now.
+        // SAFETY: within the memory, which is not written now.
         let byte = |at| unsafe { start.add(offset + at).read_volatile() };
         (0..length).map(byte).collect::<Vec<u8>>()
     };
@@ -251,7 +251,7 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     };
     let mut qp = up(qp);
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    // SAFETY: nobody owns the queues but the test, which restarts them.
+    // SAFETY: only the test owns the queues, which restarts them.
     let error = unsafe { send.restart(&mut completions) };
     assert_eq!(error, Ok(()), "nothing was posted yet");
     let memory = rig.memory(64);

@@ -54,7 +54,7 @@ fn a_post_is_one_store_to_the_register_and_none_to_the_record() {
     let remote = Remote::new(memory.remote_address(), memory.rkey());
     for id in 0..40 {
         let payload = [id as u8; 8];
-        // SAFETY: the region lives, and nobody reads it meanwhile.
+        // SAFETY: the region lives, and is not read meanwhile.
         unsafe { queue.post(id, Write::new(Inline(&payload), remote).signaled()) }.unwrap();
         assert_eq!(done(wait(&mut completions, &mut queue)), id);
         let mut read = [0; 8];

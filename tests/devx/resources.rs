@@ -69,7 +69,7 @@ fn memory_is_registered_where_it_lies() {
     let mut buffer = vec![0u8; 1 << 16];
     let start = NonNull::from(&mut buffer[..]).cast::<u8>();
     let builder = Umem::builder(&context).access(Access::LOCAL_WRITE | Access::REMOTE_READ);
-    // SAFETY: the buffer lives longer, and nobody touches it.
+    // SAFETY: the buffer lives longer, and no code uses it.
     let umem = unsafe { builder.memory(start, buffer.len()) }.unwrap();
     assert_eq!(umem.start(), Some(start));
     drop(umem);

@@ -56,7 +56,7 @@ impl Memory {
             assert_eq!(libc::ftruncate(fd, LENGTH as i64), 0);
             OwnedFd::from_raw_fd(fd)
         };
-        // SAFETY: mapped into this process by nobody but the model.
+        // SAFETY: only the model maps it into this process.
         let dmabuf = unsafe { rig.pd.register_dmabuf(fd.as_fd(), 0, LENGTH, NOWHERE, access) };
         let umem = devx::Umem::new(&rig.context, Pages::new(LENGTH).unwrap()).unwrap();
         let direct = devx::Mkey::builder(&rig.pd).access(access).address(NOWHERE);

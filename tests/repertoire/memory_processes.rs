@@ -34,7 +34,7 @@ fn memory_of_every_kind_is_reached_from_another_process() {
             let read_only = rig.pd.register_device(&card, 0, 64, Access::REMOTE_READ).unwrap();
             let access = all_rights() | Access::ON_DEMAND;
             let demanded = rig.pd.register(Pages::new(DEMANDED).unwrap(), access).unwrap();
-            // SAFETY: a new descriptor of one's own, mapped by nobody but the model.
+            // SAFETY: a new descriptor of its own, mapped only by the model.
             let (fd, described) = unsafe {
                 let name = c"described".as_ptr();
                 let fd = OwnedFd::from_raw_fd(libc::memfd_create(name, libc::MFD_CLOEXEC));

@@ -103,7 +103,7 @@ impl<T> Library<T>
 where
     T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    /// As [`connected`].
+    /// Connects like the function [`connected`].
     pub fn connected(rig: &Rig, control: &mut Connection, change: Attributes) -> (Self, Remote) {
         let cq = rig.cq(512);
         let memory = rig.memory(MEMORY);

@@ -388,7 +388,7 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
     let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
     let offer = Rendezvous { from, length: 50_000 }.offer(3, 0x77);
-    // SAFETY: inline; nobody writes the memory until it is fetched.
+    // SAFETY: inline; the memory is not written until it is fetched.
     unsafe { sender.send.post(1, Send::new(offer).signaled()) }.unwrap();
     let TagCompletion::Matched(matched) = matcher.wait() else { panic!() };
     assert_eq!((matched.id, matched.header), (6, Some(TagHeader::rendezvous(3).context(0x77))));

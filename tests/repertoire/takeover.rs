@@ -39,7 +39,7 @@ impl Loop {
     /// Messages by libmlx5, each with two completions, which it polls.
     fn by_libmlx5(&self, count: u64) {
         for id in 0..count {
-            // SAFETY: QP, CQ and memory live on; nobody else posts or polls now.
+            // SAFETY: QP, CQ and memory live on; no other code posts or polls now.
             unsafe {
                 post_receive(self.qp.as_raw(), id, &[self.sge()]).unwrap();
                 post_send(self.qp.as_raw(), &[request(id, self.sge())]).unwrap();

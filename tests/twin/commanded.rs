@@ -76,7 +76,7 @@ where
     /// Rings and record, with the queue pair's number taken out of the WQEs.
     fn image(&self) -> Vec<u8> {
         let read = |start: *const u8, bytes: usize| {
-            // SAFETY: rings and record, which live as long as the twin; nobody writes now.
+            // SAFETY: rings and record, which live as long as the twin and are not written now.
             (0..bytes).map(|at| unsafe { start.add(at).read_volatile() }).collect::<Vec<u8>>()
         };
         let mut ring = read(self.qp.send_ring(), BLOCKS as usize * 64);
@@ -201,7 +201,7 @@ where
                     // Room for the longest, in one entry or more.
                     let entries = 1 + (post as usize + id) % 3;
                     let list = list[usize::from(entries > 1)];
-                    // SAFETY: nobody looks at the memory.
+                    // SAFETY: the program does not access the memory.
                     unsafe { twin.receive.post(id as u64, &list[..entries]) }.unwrap();
                 }
             }

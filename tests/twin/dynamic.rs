@@ -198,7 +198,7 @@ fn is_atomic(opcode: wr::Type) -> bool {
 /// By libmlx5.
 ///
 /// # Safety
-/// What the requests name lives until they are complete.
+/// The memory that the requests name lives until they are complete.
 unsafe fn post(
     qp: &ExtendedQp,
     requests: &[Request],
@@ -295,7 +295,7 @@ fn append(
     macro_rules! payload {
         (|$payload:ident| $operation:expr) => {{
             let length = sge.length as usize;
-            // SAFETY: the memory is the test's, and nobody writes to it now.
+            // SAFETY: the memory is the test's, and no code writes it now.
             let bytes = unsafe { std::slice::from_raw_parts(sge.addr as *const u8, length) };
             match (request.inline, sge.length) {
                 (true, 8) => {

@@ -152,7 +152,7 @@ impl Giver {
         let What::SendInvalidate(at) = what else { return };
         let piece = Sge::new(memory.address(), 64, memory.lkey());
         let request = grants.keys[*at].configure().access(Access::REMOTE_READ).layout([piece]);
-        // SAFETY: nobody uses the key but to invalidate it.
+        // SAFETY: the key is only used to be invalidated.
         unsafe { self.queue.post(1, request.signaled()) }.unwrap();
         let done = crate::rig::wait(&mut self.completions, &mut self.queue);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");

@@ -210,7 +210,7 @@ impl<T: Twin> Theirs<T> {
     }
 
     /// # Safety
-    /// What the requests name lives until they are complete.
+    /// The memory that the requests name lives until they are complete.
     unsafe fn post(&self, requests: &[Request], to: Option<(&AddressHandle, u32, u32)>) {
         // SAFETY: the caller upholds the same conditions.
         unsafe {
@@ -231,7 +231,7 @@ fn flags(request: &Request) -> u32 {
 }
 
 /// # Safety
-/// As [`Theirs::post`].
+/// The memory that the requests name lives until they are complete.
 unsafe fn post_datagrams(
     qp: NonNull<ibv_qp>,
     requests: &[Request],
@@ -273,7 +273,7 @@ unsafe fn post_datagrams(
 }
 
 /// # Safety
-/// As [`Theirs::post`].
+/// The memory that the requests name lives until they are complete.
 unsafe fn post_extended(
     ex: NonNull<ibv_qp_ex>,
     requests: &[Request],

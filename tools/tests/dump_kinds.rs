@@ -210,7 +210,7 @@ fn the_process_of_another_user_is_not_looked_into_and_the_cure_is_told() {
     // SAFETY: always succeeds.
     let root = unsafe { libc::geteuid() } == 0;
     let looked = if root {
-        // Whoever is root looks as nobody.
+        // If the user is root, the command runs as the user nobody.
         let program = Program::start(&[]);
         let mut as_nobody = Command::new("setpriv");
         as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

@@ -45,7 +45,7 @@ impl Memory {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.region.len());
-        // SAFETY: within the region, which nobody has a reference to. The oracle writes to a target
+        // SAFETY: within the region, to which no reference exists. The oracle writes to a target
         // between episodes, and to a slot that no request names.
         unsafe {
             let to = self.region.as_ptr().add(at).as_ptr();

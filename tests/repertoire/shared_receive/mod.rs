@@ -350,7 +350,7 @@ fn a_write_with_immediate_takes_a_receive() {
     let remote =
         Remote::new(server.memory.remote_address() + 200 * ROOM as u64, server.memory.rkey());
     let write = WriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
-    // SAFETY: the payload is copied, and nobody looks at the memory before it is there.
+    // SAFETY: the payload is copied, and the memory is not read before it is there.
     unsafe { server.clients[0].send.post(1, write) }.unwrap();
     assert_eq!(server.received().id, 1);
     let done = server.received();

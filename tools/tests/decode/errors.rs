@@ -62,7 +62,7 @@ pub fn failures<Q: Queues + ?Sized>(
     Polled { cq, failures }
 }
 
-/// As [`failures`], of failures that were polled otherwise.
+/// Like [`failures`], for failures that were already polled.
 pub fn polled(cq: NonNull<ibv_cq>, failures: Vec<Failure>) -> Polled {
     Polled { cq, failures }
 }
