@@ -56,25 +56,27 @@ fn sges(list: &[Sge]) -> Vec<ibv_sge> {
 /// Posts a list of requests in one call.
 ///
 /// # Safety
-/// The QP is alive, and what the requests name stays so until they are complete.
+/// The QP is alive, and the memory that the requests name lives until they are complete.
 pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(), i32> {
     // SAFETY: the caller upholds the same conditions.
     unsafe { post_send_to(qp, requests, 0) }
 }
 
-/// The same of the requesting end of an extended reliable connection, all to one shared receive queue.
+/// Posts a list of requests on the requesting end of an extended reliable connection, all to one
+/// shared receive queue.
 ///
 /// # Safety
-/// As there.
+/// The QP is alive, and the memory that the requests name lives until they are complete.
 pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) -> Result<(), i32> {
     // SAFETY: the caller upholds the same conditions.
     unsafe { post_send_with(qp, requests, |_, wr| wr.qp_type.xrc.remote_srqn = srq) }
 }
 
-/// The same, of requests that have more to say, each at its place in the list.
+/// Posts a list of requests after `say` has set further fields of each, by its place in the list.
 ///
 /// # Safety
-/// As there, also of what is said.
+/// The QP is alive. The memory that the requests name, and that `say` adds, lives until they are
+/// complete.
 pub unsafe fn post_send_with(
     qp: NonNull<ibv_qp>,
     requests: &[Request],
