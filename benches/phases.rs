@@ -87,8 +87,8 @@ impl Line {
     }
 }
 
-/// What a stamp sees of stores that take long: ticks from before 16 stores that miss every cache
-/// until after the fence `behind` them. Median.
+/// Returns the median ticks that a stamp measures for slow stores: from before 16 stores that miss
+/// every cache until after the fence `behind` them.
 #[cfg(target_arch = "x86_64")]
 fn missing_stores(rounds: u64, behind: impl Fn()) -> u64 {
     use core::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
@@ -128,7 +128,7 @@ fn control(rounds: u64) {
     let none = missing_stores(rounds, || ());
     // SAFETY: fences.
     let sfence = missing_stores(rounds, || unsafe { _mm_sfence() });
-    // SAFETY: as above.
+    // SAFETY: fences.
     let mfence = missing_stores(rounds, || unsafe { _mm_mfence() });
     for (name, ticks) in [("no fence", none), ("sfence", sfence), ("mfence", mfence)] {
         println!("{name:<12} {:>9}", ticks.saturating_sub(overhead));
@@ -167,14 +167,14 @@ fn main() {
     line.measure("WRITE, 8 bytes inline, signaled, BlueFlame", rounds, |line| {
         for id in 0..BURST {
             let write = Write::new(InlineBytes(black_box(id).to_ne_bytes()), remote).signaled();
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { line.send.post(id, write) }.expect("posted");
         }
     });
     line.measure("WRITE, 64 bytes by pointer, signaled, BlueFlame", rounds, |line| {
         for id in 0..BURST {
             let write = Write::new(black_box(sge), remote).signaled();
-            // SAFETY: as above.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { line.send.post(id, write) }.expect("posted");
         }
     });
@@ -184,7 +184,7 @@ fn main() {
             let write = Write::new(black_box(sge), remote).signaled();
             batch.append(id, write).expect("appended");
         }
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, and the program does not access it.
         unsafe { batch.ring() };
     });
     line.measure("armed WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
@@ -195,7 +195,7 @@ fn main() {
         }
         for value in 0..BURST {
             let next = armed.next().expect("one is armed");
-            // SAFETY: as above.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { next.fire(black_box(value).to_ne_bytes()) };
         }
     });

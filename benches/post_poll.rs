@@ -129,7 +129,7 @@ impl Timed {
             How::Lists(requests) | How::FillLists(requests) | How::TakeLists(requests) => {
                 (LIST / requests, TIMED / requests)
             }
-            // Each takes the room of several requests.
+            // Each call takes the places of several requests.
             How::TakeFew => (WARM / 8, TIMED / 8),
             _ => (WARM, TIMED),
         };
@@ -188,7 +188,7 @@ fn run(sides: &mut [Timed], rounds: usize, overhead: u64) {
     }
 }
 
-/// What a run found in a row, per column.
+/// Returns the values of a row in one run, per column.
 fn values(sides: &[Timed], row: usize) -> Vec<Option<Value>> {
     let of = |column| sides.iter().filter(|side| side.column == column).find_map(|s| s.value(row));
     columns().into_iter().map(of).collect()
@@ -202,7 +202,7 @@ fn ratio(values: &[Option<Value>], others: &[&str], column: &str) -> Option<f64>
     Some(best.reduce(f64::min)? / median(column)?)
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 struct Choice {
     rounds: usize,
     check: bool,

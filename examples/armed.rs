@@ -1,5 +1,5 @@
-//! Requests that are written ahead: when it matters, only the payload is filled in and the card is
-//! told. Then the same traffic from a template.
+//! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
+//! and rings the doorbell. Then the same traffic from a template.
 //!
 //! Both sides in this process: `cargo run --example armed`
 
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     let mut quotes = Template::<_, _, (Bytes, Offset)>::new(armed.into_queue(), write)?;
     for quote in 0..100_u64 {
         let values = (quote.to_le_bytes(), 8 * (quote % 16) + 1024);
-        // SAFETY: as above.
+        // SAFETY: an inline payload names no memory of this side, which would have to stay alive.
         unsafe {
             if quote % 10 == 9 {
                 quotes.post_signaled(quote, values)?;

@@ -1,12 +1,11 @@
-//! Dynamic connections: one queue pair sends to many peers, reliably, and none of them needs a queue
-//! pair for it.
+//! Dynamic connections: one queue pair sends reliably to many peers, without a queue pair for each.
 //!
 //! `cargo run --example dc_many_peers [peers]`
 //!
-//! Each peer has a target (DCT), with receives in a shared queue; whoever knows its number, its
-//! address and its access key can send to it. One initiator (DCI) greets them all, and adds up in the
-//! memory of the first what came to the others. All in one process, where it takes turns; between
-//! hosts nothing differs but who runs what.
+//! Each peer has a target (DCT), with receives in a shared queue. A sender needs the target's
+//! number, address and access key. One initiator (DCI) greets all peers, and adds up in the memory
+//! of the first what the others received. Everything runs in one process, in turns. Between hosts,
+//! the calls are the same.
 
 use std::error::Error;
 
@@ -22,7 +21,7 @@ use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, Send, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// What opens the targets: whoever does not show it is refused.
+/// The access key of the targets. Requests with another key are refused.
 const KEY: u64 = 0x5ec2_e7ed_0007_0001;
 /// Room of a receive.
 const ROOM: usize = 64;

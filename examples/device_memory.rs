@@ -1,5 +1,5 @@
-//! Memory on the card: the source of a message, a board of counters that a peer adds to, and a flag
-//! that it writes. None of it crosses the host's memory.
+//! Memory on the device: the source of a message, counters that a peer adds to, and a flag that the
+//! peer writes. None of it crosses the host's memory.
 //!
 //! Both sides in this process: `cargo run --example device_memory`
 
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
 
     // 5. The peer's atomics and WRITEs are done on the card, without a turn over the owner's bus.
     let word = Word::new(host.address() + 128, host.lkey());
-    // SAFETY: as above.
+    // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         for id in 10..13 {
             client.post(id, FetchAdd::new(word, region.remote(0), 5).signaled())?;

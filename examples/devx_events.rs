@@ -1,5 +1,5 @@
-//! Sleeping on queues that were made by command: an event channel wakes a `poll` loop when messages
-//! have come, and when a peer's request was refused.
+//! Sleeping on queues made by firmware command: an event channel wakes a `poll` loop when messages
+//! have arrived, and when a peer's request was refused.
 //!
 //! Both sides in this process: `cargo run --example devx_events`
 
@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const MESSAGES: u64 = 5;
 
-/// What events are called: the program's own choice, 64 bits.
+/// The identifiers of events: 64 bits that the program chooses.
 const COMPLETED: u64 = 1;
 const REFUSED: u64 = 2;
 
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
         let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
-        // SAFETY: the region outlives the queue; each receive has a piece of it that nobody reads
+        // SAFETY: the region outlives the queue; each receive has a piece of it, which is not read
         // before its completion.
         unsafe { receives.post(id, sge)? };
     }

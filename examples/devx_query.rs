@@ -1,5 +1,5 @@
-//! What the card itself knows of a queue pair, by the names of its fields, before and after it is
-//! connected; and whether that is what verbs tell of it.
+//! The HCA's context of a queue pair, by field names, before and after it is connected; and whether
+//! verbs report the same.
 //!
 //! ```console
 //! $ cargo run --example devx_query

@@ -1,8 +1,9 @@
-//! Two reliable connections to each other, everything by firmware command: the register that they
-//! ring, the memory that they lie in, CQs, queue pairs, and every move of these.
+//! Two reliable connections to each other, made by firmware commands alone: the UAR page, the
+//! memory, CQs, queue pairs, and every state transition.
 //!
-//! What verbs decide by themselves is here the program's: which page of registers, which memory, at
-//! which offset. What is made is as good as by verbs, and is posted on and polled alike.
+//! Here the program makes the decisions that verbs otherwise make: which UAR page, which memory, at
+//! which offset. The resulting queues are equivalent to those of verbs, and are posted to and
+//! polled alike.
 //!
 //! `cargo run --example devx_rc`
 
@@ -22,7 +23,7 @@ use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// What the rings of either side are made for.
+/// The capacity of either side's rings.
 const REQUESTS: u32 = 64;
 const INLINE: u32 = 32;
 
@@ -95,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (qp, peer) = (qp.init(&port.init())?, peer.init(&port.init())?);
 
     // 8. From INIT on receives can be posted, and should be, before the peer sends. Rings are made of
-    //    these objects as of those of verbs; from here on nobody knows the difference.
+    //    these objects as of those of verbs; from here on there is no difference.
     let (mut completions, mut peer_completions) =
         (Completions::new(&cq)?, Completions::new(&peer_cq)?);
     let mut receive = ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default())?;

@@ -1,5 +1,6 @@
-//! Waiting instead of polling: completions and what happens to the device come to one `epoll` loop,
-//! by their descriptors. An asynchronous runtime does the same with them (tokio: `AsyncFd`).
+//! Waiting instead of polling: one `epoll` loop receives completion events and asynchronous device
+//! events through their descriptors. An asynchronous runtime uses the same descriptors (tokio:
+//! `AsyncFd`).
 //!
 //! Both sides in this process: `cargo run --example events_epoll`
 
@@ -46,7 +47,7 @@ fn main() -> Result<()> {
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
         let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
-        // SAFETY: the region outlives the queue; each receive has a piece of it that nobody reads
+        // SAFETY: the region outlives the queue; each receive has a piece of it, which is not read
         // before its completion.
         unsafe { receives.post(id, sge)? };
     }
@@ -120,7 +121,7 @@ impl Epoll {
         // SAFETY: the descriptor is new, and owned by the result alone.
         match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
             -1 => Err(io::Error::last_os_error().into()),
-            // SAFETY: as above.
+            // SAFETY: the descriptor is new, and owned by the result alone.
             fd => Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
         }
     }

@@ -1,5 +1,5 @@
-//! The flight recorder: a program that has sent thousands of messages fails, and its queue tells what
-//! it did last, byte by byte, without anybody's having asked before.
+//! The flight recorder: after thousands of messages a program fails, and its queue reports its last
+//! operations, byte by byte. The recorder was not requested beforehand.
 //!
 //! Both sides in this process: `cargo run --features flight-recorder --example flight_recorder`
 
@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Slots of eight bytes on the peer's board.
 const SLOTS: u64 = 512;
 
-/// Where a message goes. One in five thousand is a slot too far, as bugs have it.
+/// Returns a message's slot. One in five thousand is a slot too far, as a bug would do.
 fn slot(message: u64) -> u64 {
     if message % 5000 == 4321 { SLOTS } else { message * 7919 % SLOTS }
 }

@@ -1,5 +1,5 @@
-//! Memory windows: one side lets the other into a part of its memory, for a while, without a system
-//! call: the grant is a request of the send queue, and so is its end.
+//! Memory windows: one side grants the other access to a part of its memory for a while, without a
+//! system call. The grant is a request of the send queue, and so is its revocation.
 //!
 //! Both sides in this process: `cargo run --example memory_window`
 
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     // 2. The owner's memory. Peers have no right to it, but windows may be bound to it.
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
     let letter = Sge::new(memory.address() + 2048, 64, memory.lkey());
-    // SAFETY: the memory lives longer than the queue, and nobody looks at this part of it.
+    // SAFETY: the memory outlives the queue, and the program does not access this part.
     unsafe { inbox.post(1, letter)? };
 
     // 3. A window, of type 2: it is for one queue pair's peer alone, and the peer itself may end it.
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     //    keys that were given out before are worth nothing.
     let mut window = MemoryWindow::<Type2>::new(&pd)?;
     let grant = window.bind(owner.number(), 42, &memory, 1024, 512, Access::REMOTE_WRITE)?;
-    // SAFETY: nobody holds a reference to the memory as long as the peer may write it.
+    // SAFETY: no code holds a reference to the memory as long as the peer may write it.
     let rkey = unsafe { owner_send.bind(2, &mut window, grant.signaled())? };
     println!("bound: {}", wait(&mut owner_completions, &mut owner_send)?);
 
@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     // 5. It says that it has done, and gives the key back: the message ends what the key grants, and
     //    the owner's completion says which key that was.
     let farewell = SendInvalidate::new(Inline(b"thanks"), rkey);
-    // SAFETY: as above.
+    // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(4, farewell.signaled())? };
     println!("sent: {}", wait(&mut guest_completions, &mut guest_send)?);
     let told = wait(&mut owner_completions, &mut (&mut owner_send, &mut inbox))?;
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     println!("found: {}", String::from_utf8_lossy(&found));
 
     // 6. From now on the key opens nothing.
-    // SAFETY: as above.
+    // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(5, Write::new(Inline(b"and again"), place).signaled())? };
     println!("then: {}", wait(&mut guest_completions, &mut guest_send)?);
     Ok(())

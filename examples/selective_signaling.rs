@@ -1,5 +1,5 @@
-//! Few completions for many requests: only some are signaled, and the card may compress what comes of
-//! those. A completion of one request is one of all before it.
+//! Few completions for many requests: only some requests are signaled, and the HCA may compress
+//! their CQEs. The completion of a request covers all requests before it.
 //!
 //! Both sides in this process: `cargo run --example selective_signaling`
 
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Counters to be written to the peer.
 const COUNTERS: u64 = 1000;
-/// Of so many requests, one is signaled.
+/// One in this many requests is signaled.
 const EVERY: u64 = 8;
 /// Requests that one doorbell tells the card of.
 const BATCH: u64 = 64;

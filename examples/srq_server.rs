@@ -1,8 +1,8 @@
 //! A server of many connections that posts its receives once: to a shared receive queue.
 //!
-//! With a receive queue for each connection, memory is set aside for the busiest moment of each. Here
-//! all connections take from one queue, and complete on one CQ; the server refills the queue when the
-//! card tells that it runs short.
+//! With a receive queue per connection, each needs memory for its own peak load. Here all
+//! connections take from one queue, and complete on one CQ. The server refills the queue when the
+//! HCA reports that it runs short.
 //!
 //! Everything in this process: `cargo run --example srq_server`
 

@@ -1,9 +1,9 @@
-//! Messages that find their memory by a tag, as those of MPI do.
+//! Tag matching: messages select their receive memory by a tag, as in MPI.
 //!
-//! The receiver appends entries to a list: a tag, and memory for a message with that tag. The card
-//! puts each message where the oldest entry that takes its tag says, and fetches long ones from their
-//! sender by itself. What comes before its entry takes an ordinary receive. All in this process:
-//! `cargo run --example tag_matching`
+//! The receiver appends entries to a list: a tag, and memory for a message with that tag. The HCA
+//! puts each message into the memory of the oldest matching entry, and fetches long messages from
+//! their sender by itself. A message that arrives before its entry consumes an ordinary receive.
+//! All in this process: `cargo run --example tag_matching`
 
 use std::error::Error;
 
@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let wanted = Tag::masked(0x502, !0xf0);
         let entry = (tag == 0x502).then(|| receiver.expect(wanted)).transpose()?;
         let header = TagHeader::eager(tag).to_bytes();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { send.post(1, Send::new(InlineGather(&[&header, text.as_bytes()])))? };
         while receiver.early.is_empty() {
             receiver.poll()?;

@@ -1,5 +1,5 @@
-//! A queue pair that a C program made is driven directly. The module `c` stands for that program: it
-//! calls libibverbs and nothing else. It has used the queue pair before, and gets it back.
+//! Takes over a queue pair that a C program made. The module `c` stands for that program: it calls
+//! only libibverbs. It has used the queue pair before, and gets it back.
 //!
 //! `cargo run --example takeover`
 
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a C program does, in its words; errors end it.
+/// The part of a C program, with libibverbs' calls. An error ends it.
 mod c {
     use std::mem::zeroed;
     use std::ptr::{NonNull, null_mut};

@@ -1,10 +1,10 @@
 //! Datagrams and multicast: one queue pair asks a whole group who is there, and each member answers
-//! whoever asked, whose address came with the question.
+//! to the source address of the question.
 //!
 //! `cargo run --example ud_multicast [members]`
 //!
-//! All in one process, where it takes turns; between processes and hosts nothing differs but who runs
-//! what. On InfiniBand the group's LID is then the subnet manager's to give (librdmacm joins groups).
+//! Everything runs in one process, in turns. Between processes and hosts, the calls are the same.
+//! On InfiniBand the subnet manager then assigns the group's LID (librdmacm joins groups).
 
 use std::error::Error;
 
@@ -25,7 +25,7 @@ const QKEY: u32 = 0x0bad_cafe;
 /// A receive has room for the packet's header, then for the message.
 const ROOM: usize = ReceiveDone::HEADER_BYTES + 64;
 
-/// A queue pair with all that it needs. It can send to anybody; nobody is its peer.
+/// A queue pair with its objects. It has no fixed peer and can send to any station.
 struct Station {
     qp: QueuePair<Ud, Rts>,
     send: SendQueue<Ud>,
@@ -73,7 +73,7 @@ impl Station {
                     return Ok((done, DatagramHeader::read(&done, head), text));
                 }
                 Some(Completion::Failed(failure)) => return Err(failure.into()),
-                // What was sent has left; that it arrived nobody says.
+                // The datagram has left. UD does not report whether it arrived.
                 Some(_) | None => std::thread::yield_now(),
             }
         }

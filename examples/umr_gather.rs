@@ -1,5 +1,5 @@
-//! A key over memory that lies in pieces: who uses it sees one piece, and the card gathers. The key
-//! is made once, and given its pieces by requests of the send queue, again and again.
+//! An indirect memory key over scattered memory: its user sees one contiguous range, and the HCA
+//! gathers. The key is created once; requests of the send queue set its memory, again and again.
 //!
 //! Both sides in this process: `cargo run --example umr_gather`
 
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         Sge::new(start + 7 * 16 + 8, 4, lkey),
     ];
     let list = key.configure().access(Access::REMOTE_READ).layout(pieces);
-    // SAFETY: the table stays registered, and nobody writes it.
+    // SAFETY: the table stays registered, and no code writes it.
     unsafe { owner_send.post(1, list.signaled())? };
     wait(&mut owner_completions, &mut owner_send)?;
     let into = pd.allocate(4096, Access::LOCAL_WRITE)?;
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     // 5. A strided pattern: the column of names, from every row. The same key, another request.
     let column = [Strided { addr: start, lkey, length: 4, skip: 12 }];
     let names = key.configure().layout(Interleaved { repeat: 8, pieces: &column });
-    // SAFETY: as above.
+    // SAFETY: the memory stays registered, and is read when the request is complete.
     unsafe { owner_send.post(3, names.signaled())? };
     wait(&mut owner_completions, &mut owner_send)?;
     println!("the column: {}", read(32)?);

@@ -1,6 +1,6 @@
-//! Requests that were written ahead, end to end on the model, which executes each doorbell in the
-//! store that makes it: what is armed and not fired must not reach the peer, what is fired must be
-//! there whole, and the stores to the register are those of `docs/ordering.md`.
+//! Prepared requests, end to end on the model, which executes each doorbell in the store that rings
+//! it. An unfired request must not reach the peer, a fired one must arrive in full, and the
+//! register stores must be those of `docs/ordering.md`.
 
 mod rig;
 
@@ -112,7 +112,7 @@ fn what_is_fired_arrives_in_order_and_nothing_else_does() {
 fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
-    // SAFETY: the queue pair lives as long as this.
+    // SAFETY: the queue pair lives as long as `self`.
     let memory = unsafe { QpMemory::new(line.qp.as_raw()) };
     assert_ne!(memory.dv.bf.size, 0, "a BlueFlame register");
     let qpn = line.qp.number().to_be_bytes();
@@ -151,7 +151,7 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     armed.arm(101, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
     assert_eq!(armed.disarm(0), Some(100));
     drop(stores::take());
-    // SAFETY: as above.
+    // SAFETY: an inline payload names no memory of this side.
     unsafe { armed.next().unwrap().fire([0x77; 8]) };
     let made = of_this(stores::take());
     assert_eq!(made.len(), 1);
@@ -165,7 +165,7 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     let mut template = Template::<_, _, Bytes>::new(armed.into_queue(), write).unwrap();
     for id in 0..40_u64 {
         drop(stores::take());
-        // SAFETY: as above.
+        // SAFETY: an inline payload names no memory of this side.
         unsafe { template.post_signaled(id, [id as u8; 8]).unwrap() };
         let made = of_this(stores::take());
         let widths: Vec<_> = made.iter().map(|(_, bytes)| bytes.len()).collect();
@@ -185,7 +185,7 @@ fn a_write_and_the_word_of_it_are_armed_together() {
     let into = line.sge(12288, 64);
     let mut armed = Armed::<_, Forms>::new(&mut line.send);
     for round in 0..50_u64 {
-        // SAFETY: the memory lives to the end, and is looked at when the receive is complete.
+        // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { line.peer_receive.post(round, into).unwrap() };
         armed.arm(2 * round, Either::First(Write::new(InlineBytes([0; 64]), remote))).unwrap();
         let send = SendImm::new(word, 0).signaled();
@@ -193,7 +193,7 @@ fn a_write_and_the_word_of_it_are_armed_together() {
         let queues = &mut line.peer_receive;
         assert_eq!(line.peer_completions.poll(queues), Ok(None), "nothing is fired");
         for _ in 0..2 {
-            // SAFETY: nobody writes the memory that the SEND reads.
+            // SAFETY: no code writes the memory that the SEND reads.
             unsafe {
                 match armed.next().unwrap() {
                     Either::First(write) => write.fire([round as u8; 64]),
@@ -239,7 +239,7 @@ fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     let remote = Remote::new(memory.remote_address(), memory.rkey());
     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     armed.arm(9, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    // SAFETY: as above.
+    // SAFETY: an inline payload names no memory of this side.
     unsafe { armed.next().unwrap().fire([9; 8]) };
     assert_eq!(sent(&mut line.completions, &mut armed), (9, SendOperation::Write));
     assert_eq!(read(&memory, 0), [9; 8]);
@@ -263,7 +263,7 @@ fn what_is_dropped_or_leaked_armed_never_arrives() {
             drop(armed)
         }
         for id in 100..200 {
-            // SAFETY: as above.
+            // SAFETY: an inline payload names no memory of this side.
             unsafe {
                 line.send.post(id, Write::new(InlineBytes([2; 8]), other).signaled()).unwrap();
             }
@@ -308,7 +308,7 @@ fn templates_of_every_kind_move_their_bytes() {
         // Other WQEs in its slots, and a template of something else after that.
         for id in 0..40 {
             let read = Read::new(line.sge(2048, 16), to).signaled();
-            // SAFETY: as above.
+            // SAFETY: the memory lives to the end, and is not written before the last completion.
             unsafe { line.send.post(id, read).unwrap() };
             let done = sent(&mut line.completions, &mut line.send);
             assert_eq!(done, (id, SendOperation::Read));
@@ -364,7 +364,7 @@ fn every_kind_of_register_is_told() {
         let mut template = Template::<_, _, (Bytes, Offset)>::new(queue, write).unwrap();
         for id in 0..300_u64 {
             let offset = id % 32 * 8;
-            // SAFETY: as above.
+            // SAFETY: an inline payload names no memory of this side.
             unsafe { template.post_signaled(id, (id.to_le_bytes(), offset)).unwrap() };
             assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), id, "{config:?}");
             assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
@@ -381,13 +381,13 @@ fn unsignaled_prepared_requests_are_drained() {
     for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
         let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
         for id in 0..3_u64 {
-            // SAFETY: inline payload names no memory of this side.
+            // SAFETY: an inline payload names no memory of this side.
             unsafe { template.post(id, id.to_le_bytes()) }.unwrap();
         }
         let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(template.into_queue());
         for id in 3..6_u64 {
             armed.arm(id, write).unwrap();
-            // SAFETY: as above.
+            // SAFETY: an inline payload names no memory of this side.
             unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };
         }
         // A request of two blocks is the last of some.

@@ -1,5 +1,5 @@
-//! What happens outside of any request, as one stream of events with a descriptor. In a program of its
-//! own: the port that goes down here would be every test's.
+//! Asynchronous device events, as one stream with a descriptor. In a program of its own, since it
+//! takes the port down, which every other test would notice.
 
 mod rig;
 
@@ -40,7 +40,7 @@ fn ports_queues_and_connections_report_to_one_stream() {
         assert_eq!(rig.context.port(1).unwrap().state, state);
     }
 
-    // More completions than the queue holds, and nobody polls.
+    // More completions than the queue holds, without any poll.
     let (cq, peer_cq) = (rig.cq(3), rig.cq(63));
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
     let (qp, _peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));

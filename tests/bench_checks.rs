@@ -1,6 +1,6 @@
-//! What judges the benchmarks' results can fail: hot loops with a locked instruction, a load fence
-//! or a call in them are found; so are counts that grew, and limits that are passed; stepping through
-//! instructions sees records and fences in order.
+//! The checks of benchmark results can fail. They find hot loops with a locked instruction, a load
+//! fence or a call, grown counts, and exceeded limits. Stepping through instructions sees records
+//! and fences in order.
 
 #[allow(dead_code, reason = "the tests ask for offences only")]
 #[path = "../benches/instructions/disassembly.rs"]

@@ -1,5 +1,6 @@
 //! Every way of storing to a doorbell register, on the model, which executes each store when it is
-//! made: number, width and order of the stores, and that the card does what was posted.
+//! made. Checks number, width and order of the stores, and that the HCA executes the posted
+//! requests.
 
 mod rig;
 
@@ -20,7 +21,7 @@ use rig::{Rig, wait};
 /// Blocks of the ring: a handful, so that its end is met often.
 const WRS: u32 = 4;
 const MEMORY: usize = 4096;
-/// Of memory, written by the peer's card; the other half is what is written from.
+/// Offset of the memory that the peer's HCA writes; requests take payloads from the other half.
 const TARGET: usize = 2048;
 
 /// A queue on a register of its own.
@@ -43,7 +44,7 @@ impl Line {
         let (qp, peer) = rig.connect(rig.init(builder), rig.init(peer));
         let mut completions = Completions::new(&cq).unwrap();
         let queue = SendQueue::new(&qp, &mut completions, config).unwrap();
-        // SAFETY: the QP lives as long as this.
+        // SAFETY: the QP lives as long as `self`.
         let rings = unsafe { QpMemory::new(qp.as_raw()) };
         assert_eq!(rings.dv.bf.size, 256, "a BlueFlame register");
         let memory = rig.memory(MEMORY);
@@ -124,7 +125,7 @@ fn posts_as_listed(rig: &Rig, config: SendConfig, width: usize) {
             expected_bytes = payload;
         }
         let posted = batch.len();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { batch.ring() };
         let (first, ds) = last;
         let copied = ds <= 16 && line.queue.copy().is_some() && (posted == 1 || config.copy_last);
@@ -158,7 +159,7 @@ fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
         line.next += 1;
         let (id, bytes) = (line.next, turn.to_ne_bytes());
         let copied = line.queue.copy().is_some();
-        // SAFETY: the memory lives as long as the line, and nobody writes it.
+        // SAFETY: the memory lives as long as the line, and no code writes it.
         let (written, copied) = unsafe {
             match turn % 4 {
                 0 => {
@@ -244,7 +245,7 @@ fn probed(rig: &Rig) {
         let (remote, bytes) = (line.remote(), 77u64.to_ne_bytes());
         line.next += 1;
         let write = Write::new(InlineBytes(bytes), remote).signaled();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { line.queue.post(line.next, write).unwrap() };
         let widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
         assert_eq!(widths, vec![copy.width(); 64 / copy.width()]);

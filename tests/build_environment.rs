@@ -1,11 +1,11 @@
-//! The build script's decision, with inputs of other machines, and what it exported in this build.
+//! The build script's decision, with inputs of other machines, and its exports in this build.
 
 use std::process::Command;
 
 #[path = "../build/environment.rs"]
 mod environment;
 
-/// What cargo gives to the build script on a machine that can build the driver.
+/// The variables that cargo passes to the build script on a machine that can build the driver.
 const GOOD: [(&str, &str); 4] = [
     ("CARGO_CFG_TARGET_ARCH", "x86_64"),
     ("CARGO_CFG_TARGET_ENDIAN", "little"),

@@ -38,7 +38,7 @@ fn bytes_of(endpoint: &Endpoint) -> Vec<u8> {
     bytes
 }
 
-/// What an exchange with a peer that does `act` comes to, and how long it took.
+/// Returns the result of an exchange with a peer that runs `act`, and its duration.
 fn exchange_with(
     timeout: Duration,
     act: impl FnOnce(TcpStream) + Send + 'static,

@@ -1,5 +1,5 @@
-//! When the card is told how far a CQ is read, with a card that looks at it: the model fails a CQ
-//! that overruns.
+//! When the HCA is told how far a CQ is read. The model checks the consumer index: a CQ that
+//! overruns fails.
 
 mod rig;
 
@@ -24,7 +24,7 @@ fn write_on(rig: &Rig, cq: &CompletionQueue, publish: Publish) -> Vec<u32> {
     let mut completions = Completions::new(cq).unwrap();
     completions.publish(publish).unwrap();
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    // SAFETY: the CQ lives as long as this.
+    // SAFETY: the CQ lives as long as `self`.
     let memory = unsafe { CqMemory::new(cq.as_raw()) };
     // SAFETY: the record's first word.
     let record = || u32::from_be(unsafe { memory.dv.dbrec.read_volatile() });
@@ -81,7 +81,7 @@ fn a_cq_that_does_not_is_told_in_time() {
         let start = {
             // SAFETY: the CQ lives as long as this; the record's first word.
             let memory = unsafe { CqMemory::new(cq.as_raw()) };
-            // SAFETY: as above.
+            // SAFETY: the CQ lives as long as this; the record's first word.
             u32::from_be(unsafe { memory.dv.dbrec.read_volatile() })
         };
         let records = write_on(&rig, &cq, Publish::Every(every));

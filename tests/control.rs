@@ -1,4 +1,4 @@
-//! The control path against a device: a card, or the model where there is none.
+//! The control path against a real device, or the model where there is none.
 
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ fn registrations_that_cannot_be_are_refused_with_the_buffer() {
     assert!(refused.to_string().contains("LOCAL_WRITE"), "{refused}");
     let refused = pd.register(Vec::new(), Access::LOCAL_WRITE).unwrap_err();
     assert!(matches!(refused.error, Error::Attribute { .. }));
-    // SAFETY: nobody uses the memory, which is there when the region is made and is not read.
+    // SAFETY: no code uses the memory, which exists when the region is made and is not read.
     let unmapped =
         unsafe { pd.register_raw(std::ptr::NonNull::<u8>::dangling(), 4096, Access::LOCAL_WRITE) };
     let text = unmapped.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Completion events: a program that sleeps until there is something to poll.
+//! Completion events: a program sleeps until there are completions to poll.
 
 use std::time::{Duration, Instant};
 
@@ -171,7 +171,7 @@ fn queues_with_events_that_were_read_or_not_can_be_destroyed() {
 #[test]
 fn events_come_where_registers_are_polled() {
     if std::env::var_os("MLX5_MODEL_MODE").is_some() {
-        // This is the run below, or somebody has chosen a mode for all.
+        // This process is the inner run below, or the user chose a mode for all tests.
         return;
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())

@@ -1,5 +1,5 @@
-//! The control path over RoCE, where peers are addressed by GID. On the model, which is asked for an
-//! Ethernet link before libibverbs first looks for devices.
+//! The control path over RoCE, where peers are addressed by GID. Runs on the model, which is set to
+//! an Ethernet link before libibverbs first looks for devices.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Event channels as such, and events of the port, which is the process's: pulling its cable would
-//! disturb whoever sends beside.
+//! Event channels, and events of the port. The port belongs to the whole process: pulling its cable
+//! would disturb concurrent traffic.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! With the feature `flight-recorder`: what was posted, rung and completed is in the record, in
-//! order and byte by byte; an error freezes it; and nobody has to have asked before.
+//! With the feature `flight-recorder`, the record has every post, doorbell and completion, in order
+//! and byte by byte. An error freezes it. The program need not request recording beforehand.
 
 #![cfg(feature = "flight-recorder")]
 
@@ -61,14 +61,14 @@ impl Line {
     /// A request that succeeds.
     fn write(&mut self, id: u64) {
         let write = Write::new(InlineBytes(id.to_ne_bytes()), self.remote()).signaled();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { self.send.post(id, write).unwrap() };
     }
 
     /// One that fails.
     fn wrong(&mut self, id: u64) {
         let remote = Remote { rkey: self.memory.rkey() ^ 0x5500, ..self.remote() };
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { self.send.post(id, Write::new(Inline(b"wrong"), remote).signaled()).unwrap() };
     }
 
@@ -103,7 +103,7 @@ fn story(record: &Record) -> String {
     record.events.iter().map(|event| letter(&event.what)).collect()
 }
 
-/// What was written of an inline WRITE of eight bytes is what libmlx5 would have written.
+/// Checks that the record's WQE of an inline WRITE of eight bytes equals libmlx5's.
 fn is_write(wqe: &Wqe, record: &Record, value: u64) {
     assert_eq!((wqe.size, wqe.bytes.len()), (48, 48), "{record}");
     let number = u32::from_be_bytes(wqe.bytes[4..8].try_into().unwrap());
@@ -173,7 +173,7 @@ fn what_was_written_ahead_is_recorded_when_it_is_fired() {
         armed.arm(id, write).unwrap();
     }
     for value in 0..2_u64 {
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { armed.next().unwrap().fire((100 + value).to_ne_bytes()) };
     }
     drop(armed);
@@ -183,7 +183,7 @@ fn what_was_written_ahead_is_recorded_when_it_is_fired() {
     is_write(wqes(&record)[1], &record, 101);
     line.send.clear_flight();
     let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { template.post(5, 200_u64.to_ne_bytes()).unwrap() };
     assert_eq!(line.drain().len(), 3);
     let record = line.send.flight_record();
@@ -217,7 +217,7 @@ fn an_error_freezes_the_record_with_the_wqe_that_failed_however_old_it_is() {
     line.send.set_flight(Config { events: 4, wqe_bytes: 256 });
     line.write(1);
     assert_eq!(line.drain().len(), 1);
-    // The one that fails is pushed out by those that are posted before the card looks.
+    // The failing WQE is overwritten in the record by later posts, before the HCA reads it.
     line.wrong(2);
     for id in 3..20 {
         line.write(id);
@@ -290,7 +290,7 @@ fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
         // Neither is executed before the card hears of the other state.
         for value in 0..2 {
             let write = Write::new(InlineBytes((life + value).to_ne_bytes()), remote);
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(value, write.signaled()).unwrap() };
         }
         let error = qp.to_error().map_err(|failed| failed.error).unwrap();
@@ -401,7 +401,7 @@ fn what_threads_post_is_recorded_when_it_is_polled() {
     std::thread::scope(|scope| {
         for value in 0..2 {
             let producer = producer.clone();
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             scope.spawn(move || unsafe { producer.post(value, write(40)).unwrap() });
         }
     });
@@ -412,7 +412,7 @@ fn what_threads_post_is_recorded_when_it_is_polled() {
     is_write(wqes(&record)[1], &record, 40);
     drop(producer);
     let mut send = retirer.unshare().unwrap();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { send.post(3, write(41)).unwrap() };
     let record = send.flight_record();
     assert_eq!(story(&record), "wwccwd", "{record}");

@@ -1,5 +1,5 @@
-//! Processes that fork: the parent goes on, whatever it writes first; the child that uses the parent's
-//! queues ends at once, and disturbs nobody.
+//! Processes that fork. The parent continues, whatever it writes first. A child that uses the
+//! parent's queues ends at once, without disturbing other processes.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -161,7 +161,7 @@ fn parent_goes_on_while_the_child_shares_its_pages() {
     for round in 1..100 {
         loopback.round(round);
     }
-    // SAFETY: nobody else has the descriptor here.
+    // SAFETY: no other owner of the descriptor exists here.
     unsafe { libc::close(go) };
     assert_eq!(end(child), Ok(0));
     for round in 100..120 {
@@ -217,7 +217,7 @@ fn share_with_children(address: NonNull<u8>) {
 fn page_of_cq(cq: &CompletionQueue) -> NonNull<u8> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures. The CQ exists, and the call fills `out`.
+    // SAFETY: zeros are valid in these C structures. The CQ exists, and the call fills `out`.
     let page = unsafe {
         let object = object.assume_init_mut();
         object.cq.in_ = cq.as_raw().as_ptr();
@@ -232,7 +232,7 @@ fn page_of_cq(cq: &CompletionQueue) -> NonNull<u8> {
 fn register_of_qp(qp: &QueuePair<Rc, Rts>) -> NonNull<u8> {
     let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures. The QP exists, and the call fills `out`.
+    // SAFETY: zeros are valid in these C structures. The QP exists, and the call fills `out`.
     let register = unsafe {
         let object = object.assume_init_mut();
         object.qp.in_ = qp.as_raw().as_ptr();

@@ -1,5 +1,5 @@
-//! This crate's queues against a peer in another process that posts and polls by libmlx5's own
-//! calls, `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
+//! This crate's queues against a peer in another process that posts and polls by libmlx5:
+//! `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
 
 mod rig;
 
@@ -41,7 +41,7 @@ fn payload(sender: u8, message: u64) -> Vec<u8> {
     (0..length).map(|at| (at as u64 * 31 + message * 7 + u64::from(sender)) as u8).collect()
 }
 
-/// What both sides have.
+/// The objects of either side.
 struct End {
     qp: QueuePair<Rc, Rts>,
     cq: CompletionQueue,
@@ -155,7 +155,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
                     assert_eq!((done.id, done.kind), (message, kind));
                     assert_eq!(done.byte_len as usize, expected.len());
                     assert!(end.bytes(RECEIVED, expected.len()) == expected, "{message}");
-                    // SAFETY: as above.
+                    // SAFETY: the memory is written when nothing is outstanding on it.
                     let posted = unsafe { receive.post(message + 1, end.sge(RECEIVED, LONGEST)) };
                     posted.unwrap();
                     answered = true;
@@ -169,7 +169,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     connection.barrier(2).unwrap();
     let old = Word::new(end.memory.address() + OLD as u64, end.memory.lkey());
     for id in 0..ADDITIONS {
-        // SAFETY: nobody looks at the old value.
+        // SAFETY: the old value is not read.
         unsafe { send.post(id, FetchAdd::new(old, end.remote(COUNTER), 1).signaled()).unwrap() };
         let done = wait(&mut completions, &mut (&mut send, &mut receive));
         assert!(matches!(done, Completion::Send(done) if done.id == id), "{done:?}");
@@ -224,7 +224,7 @@ fn peer_by_libmlx5() {
     let next = || -> ibv_wc {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // SAFETY: the CQ is alive, and nobody else polls it.
+            // SAFETY: the CQ is alive, and no other code polls it.
             if let Some(done) = unsafe { verbs::poll(end.cq.as_raw()) }.unwrap() {
                 assert_eq!(done.status, ibv_wc_status::IBV_WC_SUCCESS);
                 return done;

@@ -1,6 +1,6 @@
-//! The program `rc_pingpong`, which posts and polls by this crate, against a partner that speaks the
-//! same exchange over TCP but posts and polls by `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`:
-//! this process. What a message is made of is said here once more, in other words than there.
+//! The program `rc_pingpong`, which posts and polls by this crate, against this process as its
+//! peer. This process uses the same exchange over TCP, but posts and polls by `ibv_post_send`,
+//! `ibv_post_recv` and `ibv_poll_cq`. It defines the message contents independently.
 
 mod rig;
 
@@ -21,8 +21,8 @@ const RECEIVES: usize = 2;
 /// Ids of receives have this bit.
 const RECEIVE: u64 = 1 << 32;
 
-/// The message of a round: its number in the first eight bytes, as far as there are, a byte that
-/// tells neighbours apart at the end, a pattern between.
+/// Returns the message of a round: its number in the first eight bytes, as far as it fits, a
+/// pattern, and a last byte that differs between neighbouring rounds.
 fn message(size: usize, round: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..size).map(|at| (at * 7 + at / 256) as u8).collect();
     for (byte, count) in bytes.iter_mut().zip(round.to_le_bytes()) {
@@ -143,7 +143,7 @@ impl Partner {
     fn wait(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !done(self) {
-            // SAFETY: the CQ is alive, and nobody else polls it.
+            // SAFETY: the CQ is alive, and no other code polls it.
             if let Some(wc) = unsafe { verbs::poll(self.cq.as_raw()) }.unwrap() {
                 assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
                 if wc.wr_id & RECEIVE == 0 {
@@ -180,7 +180,7 @@ fn receive<S: State>(qp: &QueuePair<Rc, S>, memory: &MemoryRegion, size: usize, 
     unsafe { verbs::post_receive(qp.as_raw(), RECEIVE | round, &list).unwrap() };
 }
 
-/// What the program is told besides the task.
+/// The program's arguments besides the task.
 const OPTIONS: [&[&str]; 2] = [&[], &["--inline", "--signal-every", "5"]];
 
 /// Mode, size and options of every run. More than the WQE takes cannot be sent inline.

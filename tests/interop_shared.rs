@@ -23,14 +23,14 @@ use rig::{PATIENCE, Rig, verbs, wait};
 const ADDRESS: &str = "MLX5_INTEROP_ADDRESS";
 const SRQ: &str = "MLX5_INTEROP_SRQ";
 
-/// What peers do.
+/// The roles of peers.
 const LIBRARY: &str = "by libmlx5";
 const DOMAIN: &str = "of a domain";
 
 const PEERS: usize = 2;
 const MESSAGES: u32 = 150;
 const LONGEST: usize = 5000;
-/// What all wait for before messages are sent, and after.
+/// The signals that all processes wait for, before and after the messages.
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 /// Receives that are posted at a time.
@@ -93,7 +93,7 @@ fn several_processes_send_to_one_queue() {
         unsafe { queue.post(id, part(id)) }.unwrap();
     }
 
-    // Each peer's messages come in order, whoever's are between them.
+    // Each peer's messages arrive in order, with those of other peers in between.
     let (mut peers, mut reliable, mut targets, mut next) = (vec![], vec![], vec![], vec![]);
     for _ in 0..PEERS {
         let (child, mut connection) = peer(LIBRARY, &listener, None);
@@ -129,7 +129,7 @@ fn several_processes_send_to_one_queue() {
         assert_eq!(bytes, expected);
         place.2 += 1;
         let queue = table.shared(keys[place.1]).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, and each part is in one receive.
         unsafe { queue.post(done.id, part(done.id)) }.unwrap();
     }
     assert_eq!(completions.poll(&mut table), Ok(None));

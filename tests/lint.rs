@@ -1,5 +1,5 @@
-//! With the feature `lint`: each way to a doorbell refuses a WQE with a defect, says which, rings
-//! nothing, and leaves the queue as it was.
+//! With the feature `lint`, each way to a doorbell refuses a defective WQE. It names the defect,
+//! does not ring, and leaves the queue unchanged.
 
 #![cfg(feature = "lint")]
 
@@ -76,7 +76,7 @@ impl Line {
     }
 }
 
-/// What refuses.
+/// Asserts that a post was refused for the named defect, and returns the finding.
 #[track_caller]
 fn finding(result: Result<(), PostError>, name: &str) -> Finding {
     match result {
@@ -183,7 +183,7 @@ fn a_batch_with_a_defect_is_not_rung_at_all() {
         for _ in 0..2 {
             let mut batch = send.batch();
             batch.append(4, line.unaligned()).unwrap();
-            // SAFETY: as above.
+            // SAFETY: the model never sees it.
             unsafe { batch.ring() };
             assert_eq!(line.record(), record);
         }
@@ -193,7 +193,7 @@ fn a_batch_with_a_defect_is_not_rung_at_all() {
         assert_eq!(line.record(), record);
         let mut batch = send.batch();
         batch.append(5, Nop::new().signaled()).unwrap();
-        // SAFETY: it names no memory.
+        // SAFETY: the request names no memory.
         unsafe { batch.try_ring() }.unwrap();
         assert_eq!(done(&mut completions, &mut send), [5]);
     }
@@ -247,19 +247,19 @@ fn an_armed_request_that_is_overwritten_is_not_fired_and_stays_armed() {
         }
         let record = line.record();
         let before = line.overwrite(0, 31, 1);
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         let result = unsafe { armed.next().unwrap().try_fire([1; 8]) };
         assert_eq!(finding(result, "reserved-field").offset, 28);
         assert_eq!((armed.len(), line.record()), (3, record));
-        // SAFETY: as above.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { armed.next().unwrap().fire([2; 8]) }
         assert_eq!((armed.len(), line.record()), (3, record));
         line.overwrite(0, 31, before);
-        // SAFETY: as above.
+        // SAFETY: the payload is copied into the WQE.
         let kept = unsafe { armed.next().unwrap().try_fire([2; 8]) };
         assert_eq!(finding(kept, "reserved-field").offset, 28);
         for value in 3..6 {
-            // SAFETY: as above.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { armed.next().unwrap().try_fire([value; 8]) }.unwrap();
         }
         mlx5_model::run();
@@ -282,15 +282,15 @@ fn a_template_whose_ring_is_overwritten_is_not_posted() {
         let send = SendQueue::new(&line.qp, &mut completions, config).unwrap();
         let write = Write::new(InlineBytes([0; 8]), line.remote()).signaled();
         let mut template = Template::<_, _, Bytes>::new(send, write).unwrap();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { template.post(1, [1; 8]) }.unwrap();
         let record = line.record();
         let before = line.overwrite(1, 31, 1);
-        // SAFETY: as above.
+        // SAFETY: the payload is copied into the WQE.
         finding(unsafe { template.post(2, [2; 8]) }, "reserved-field");
         assert_eq!(line.record(), record);
         line.overwrite(1, 31, before);
-        // SAFETY: as above.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { template.post(3, [3; 8]) }.unwrap();
         let mut send = template.into_queue();
         assert_eq!(done(&mut completions, &mut send), [1, 3]);
@@ -306,10 +306,10 @@ fn a_ring_that_nothing_would_ever_free_is_refused() {
         // SAFETY: the memory lives to the end.
         unsafe { send.post(id.into(), Write::new(line.sge(), line.remote())) }.unwrap();
     }
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end.
     let last = unsafe { send.post(0, Write::new(line.sge(), line.remote())) };
     assert_eq!(finding(last, "no-completion").segment, Segment::Whole);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end.
     unsafe { send.post(77, Write::new(line.sge(), line.remote()).signaled()) }.unwrap();
     assert_eq!(done(&mut completions, &mut send), [77]);
     assert!(send.is_idle());

@@ -1,5 +1,5 @@
-//! What a program may try without a word of `unsafe`, and must not get away with: owners mixed up,
-//! dropped, leaked or used in the wrong order.
+//! Misuse without `unsafe` code that must do no harm: owners mixed up, dropped, leaked or used in
+//! the wrong order.
 
 #![forbid(unsafe_code)]
 

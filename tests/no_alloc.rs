@@ -1,11 +1,11 @@
-//! Posting and polling allocate nothing and never call the system.
+//! Posting and polling allocate no memory and make no system call.
 //!
-//! A counting allocator and the kernel's syscall user dispatch (`prctl(2)`) watch one thread: while
-//! a byte in memory says so, every system call of the thread becomes a signal that is counted and
-//! not executed. The model runs in manual mode, so that it works between the watched sections and
-//! never inside. A control shows that both watchers see what they are to see. Contended locks end
-//! in a system call; this crate's data path has no lock to contend (`grep` finds none in `ring`
-//! outside of taking queues over).
+//! A counting allocator and the kernel's syscall user dispatch (`prctl(2)`) watch one thread. While
+//! a byte in memory enables it, every system call of the thread becomes a signal that is counted,
+//! and the call is not executed. The model runs in manual mode, so it works between the watched
+//! sections and never inside. A control test shows that both watchers detect violations. Contended
+//! locks end in a system call; this crate's data path has no lock to contend (`grep` finds none in
+//! `ring` outside of taking queues over).
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -46,19 +46,19 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -72,7 +72,7 @@ const PR_SYS_DISPATCH_ON: libc::c_ulong = 1;
 const SYSCALL_DISPATCH_FILTER_ALLOW: u8 = 0;
 const SYSCALL_DISPATCH_FILTER_BLOCK: u8 = 1;
 
-/// What the kernel looks at before each system call of the watched thread.
+/// The byte that the kernel reads before each system call of the watched thread.
 static SELECTOR: AtomicU8 = AtomicU8::new(SYSCALL_DISPATCH_FILTER_ALLOW);
 static SYSTEM_CALLS: AtomicU32 = AtomicU32::new(0);
 
@@ -132,7 +132,7 @@ fn control() {
     // What a lock that another thread holds comes to.
     let word = AtomicU32::new(0);
     let ((), _, calls) = watched(|| {
-        // SAFETY: wakes nobody.
+        // SAFETY: the call wakes no thread.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     });
     assert_eq!(calls, 1);
@@ -160,7 +160,7 @@ fn raw(rig: &Rig) {
     // Enough for the ring to wrap, also within WQEs.
     for _ in 0..100 {
         let (posted, received) = quiet("post", || {
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe {
                 let mut receives = receive.batch();
                 for id in 0..4 {
@@ -209,7 +209,7 @@ fn raw(rig: &Rig) {
         quiet("arm", || completions.arm(false));
         // The two receives that no message took are taken by two more.
         for id in 20..22 {
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
         }
         mlx5_model::run();
@@ -220,7 +220,7 @@ fn raw(rig: &Rig) {
     quiet("post of what fails", || {
         for id in 0..3 {
             let remote = Remote { rkey: memory.rkey() ^ 0x5500, ..remote };
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(id, Write::new(Inline(b"x"), remote).signaled())? };
         }
         Ok::<_, mlx5::ring::PostError>(())

@@ -1,5 +1,6 @@
-//! The owned layer allocates and frees nothing when it posts lists and batches, and when it gives back
-//! one by one what one completion has retired. (`no_alloc.rs` is about the rest of the data path.)
+//! The owned layer allocates and frees no memory when it posts lists and batches, and when it
+//! returns the requests retired by one completion one by one. (`no_alloc.rs` covers the rest of the
+//! data path.)
 
 mod rig;
 
@@ -34,13 +35,13 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count();
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! What is in flight in the owned layer comes back, all of it and once, in every order of things.
+//! In-flight memory of the owned layer is returned, all of it and once, in every order of events.
 
 mod rig;
 
@@ -75,7 +75,7 @@ impl Pair {
     }
 }
 
-/// A slice of one region alone can be turned into the region again: nobody else has a part of it.
+/// Turns a slice into its region again, which succeeds only if no other slice of it exists.
 fn alone(slice: Slice) {
     slice.into_region().expect("nobody else has a part of the region");
 }

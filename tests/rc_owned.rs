@@ -1,5 +1,4 @@
-//! The safe layer end to end on the model, without a word of `unsafe`; and events of the direct
-//! path's own arming.
+//! The safe layer end to end on the model, without `unsafe`; and events armed by the direct path.
 
 #![forbid(unsafe_code)]
 
@@ -277,7 +276,7 @@ fn a_failure_gives_memory_back_and_close_the_rest() {
     let refused = a.post(3, Nop::new()).unwrap_err();
     assert_eq!(refused.error, PostError::WrongState);
 
-    // What nobody has polled is given back by RESET.
+    // RESET returns the requests whose completions were not polled.
     let closed = a.close().unwrap();
     assert!(closed.sends.is_empty());
     receives.extend(closed.receives.into_iter().map(|(id, _)| id));
@@ -326,7 +325,7 @@ fn events_come_for_what_was_asked() {
     }
 }
 
-/// Who posts unsignaled requests only, and is idle, has their memory back all the same.
+/// A program that posts only unsignaled requests and then idles still gets its memory back.
 #[test]
 fn an_idle_channel_gives_back_what_nothing_reports() {
     let rig = Rig::new();

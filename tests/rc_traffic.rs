@@ -1,5 +1,5 @@
-//! Traffic end to end on the model, both sides in this process, on the raw layer: on queue pairs and
-//! CQs of verbs, on those that were made by command, and on mixtures.
+//! Traffic end to end on the model, both sides in this process, on the raw layer: on queue pairs
+//! and CQs made by verbs, by command, and mixed.
 
 mod rig;
 
@@ -135,8 +135,8 @@ fn every_operation_moves_its_bytes() {
     let sizes = [CqeSize::B64, CqeSize::B128];
     for (made, cqe_size) in MADE.into_iter().flat_map(|made| sizes.map(|size| (made, size))) {
         let [mut a, mut b] = pair(&rig, made, &Shape { cqe_size, ..SHAPE });
-        // SAFETY: for every post here, memory lives to the end, and is only touched when what was
-        // posted on it is complete.
+        // SAFETY: for every post here, memory lives to the end, and is accessed only after the
+        // requests on it complete.
         unsafe {
             a.memory.write(0, b"sent by entries");
             b.receive.post(1, [b.sge(100, 4), b.sge(200, 60)]).unwrap();
@@ -310,7 +310,7 @@ fn fails_and_works_again(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = pair(&rig, made, &SHAPE);
     let bad = Remote::new(b.memory.remote_address() + MEMORY as u64 - 4, b.memory.rkey());
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         b.receive.post(100, b.sge(0, 64)).unwrap();
         let mut batch = a.send.batch();
@@ -337,7 +337,7 @@ fn fails_and_works_again(made: [By; 2]) {
     unsafe { b_receive.post(7, sge).unwrap() };
     let (a_qp, _b_qp) = connect_made(&rig.local, a_qp, b_qp);
     let mut a_send = a_qp.send_queue(&mut a_cq, SendConfig::default()).unwrap();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { a_send.post(8, Send::new(Inline(b"again")).signaled()).unwrap() };
     assert_eq!(sent(wait(&mut a_cq, &mut a_send)), (8, SendOperation::Send, 0));
     assert_eq!(received(wait(&mut b_cq, &mut b_receive)), (7, ReceiveKind::Send, 5));
@@ -356,7 +356,7 @@ fn has_one_owner(made: [By; 2]) {
     let mut second = |config| a.qp.send_queue(&mut a.completions, config).err();
     let error = second(SendConfig::default()).unwrap();
     assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { a.send.post(1, Write::new(Inline(b"x"), b.remote(0)).signaled()).unwrap() };
     let Side { send, receive, mut completions, qp, .. } = a;
     drop(send);
@@ -410,7 +410,7 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
     };
     for id in 0..300 {
         let remote = Remote::new(memory.remote_address() + 128, memory.rkey());
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { queue.post(id, Write::new(Inline(b"direct"), remote).signaled()).unwrap() };
         assert_eq!(sent(wait(&mut completions, &mut queue)).0, id);
     }
@@ -461,7 +461,7 @@ fn polls_until_failure<Q: Queues>(completions: &mut Completions, queues: &mut Q)
     }
 }
 
-/// What documentation says: about four million polls.
+/// The documented limit is about four million polls.
 const MOST_POLLS: u32 = 5_000_000;
 
 /// Nobody reads events, or says that the CQ overran.
@@ -541,7 +541,7 @@ fn overrun(rig: &Rig, made: [By; 2]) -> [Side; 2] {
     for id in 1..8 {
         batch.append(id, Nop::new()).unwrap();
     }
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { batch.ring() };
     [a, b]
 }

@@ -1,6 +1,6 @@
-//! Send queues shared by threads, end to end on the model in trapped mode: a card that executes what
-//! the doorbell record covers in the very store that rings, so that a WQE which is rung before it is
-//! written, twice, or not at all shows as a wrong or missing completion, or as wrong bytes.
+//! Send queues shared by threads, end to end on the model in trapped mode. The model executes the
+//! WQEs covered by the doorbell record within the store that rings. So a WQE that is rung before it
+//! is written, twice, or not at all shows as a wrong or missing completion, or as wrong bytes.
 
 mod rig;
 
@@ -90,7 +90,7 @@ fn every_request_of_every_thread_completes_once() {
                             let place = u64::from(sequence) * 8 % 2048;
                             let bytes = id.to_ne_bytes().repeat(20);
                             loop {
-                                // SAFETY: the memory outlives the queue pair, and nobody touches it.
+                                // SAFETY: the memory outlives the queue pair, and no code uses it.
                                 let posted = unsafe {
                                     match choose >> 33 & 3 {
                                         0 => producer.post(id, Nop::new().signaled_if(loud)),
@@ -125,7 +125,7 @@ fn every_request_of_every_thread_completes_once() {
                         }
                         // Retires the quiet ones behind the last loud one.
                         let id = (thread as u64) << 32 | u64::from(EACH);
-                        // SAFETY: names no memory.
+                        // SAFETY: the request names no memory.
                         while unsafe { producer.post(id, Nop::new().signaled()) }.is_err() {
                             if failed.load(Ordering::Relaxed) {
                                 return;
@@ -172,8 +172,8 @@ fn every_request_of_every_thread_completes_once() {
     }
 }
 
-/// What reaches the register, from threads that post at once: each doorbell or BlueFlame copy names a
-/// later WQE than the one before, the halves take turns, and the last one names the last WQE.
+/// The register stores of threads that post at once: each doorbell or BlueFlame copy names a later
+/// WQE than the one before, the halves alternate, and the last store names the last WQE.
 #[test]
 fn doorbells_come_one_after_another() {
     const EACH: u32 = 300;
@@ -186,11 +186,12 @@ fn doorbells_come_one_after_another() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for id in 0..EACH {
-                    // SAFETY: names no memory.
+                    // SAFETY: the request names no memory.
                     unsafe { producer.post(id.into(), Nop::new().signaled()) }.unwrap();
                     let write = Write::new(InlineBytes([1; 8]), remote);
                     if id % 3 == 0 {
-                        // SAFETY: the memory outlives the queue pair, and nobody looks at it.
+                        // SAFETY: the memory outlives the queue pair, and the program does not
+                        // access it.
                         unsafe { producer.post(id.into(), write) }.unwrap();
                     }
                 }
@@ -249,7 +250,7 @@ fn a_failure_stops_all_and_can_be_recovered_from() {
     assert_eq!((failure.id, failure.status), (1, Status::RemoteAccess));
     let other = producer.clone();
     for producer in [&producer, &other] {
-        // SAFETY: as above.
+        // SAFETY: names no local memory.
         let refused = unsafe { producer.post(2, Nop::new()) };
         assert_eq!(refused, Err(PostError::WrongState));
     }
@@ -285,7 +286,7 @@ fn halves_keep_the_queue_pair() {
     assert!(again.is_err(), "a producer is left");
     drop(producer);
     let (producer, mut retirer) = line.share();
-    // SAFETY: names no memory.
+    // SAFETY: the request names no memory.
     unsafe { producer.post(5, Nop::new().signaled()) }.unwrap();
     assert!(
         matches!(wait(&mut line.completions, &mut retirer), Completion::Send(done) if done.id == 5)

@@ -1,8 +1,8 @@
 //! The protocol of shared send queues under every interleaving that the memory model allows, up to
-//! a bound: the same source as the driver's, on loom's atomics.
+//! a bound. The source is the driver's, with loom's atomics.
 //!
-//! The ring is one of loom's cells per block, which fail a test if a write may meet any other access
-//! without an order between them. So are doorbell, shadow and what a reader retires.
+//! The ring has one loom cell per block. A cell fails a test if a write may race with any other
+//! access. The doorbell, its shadow, and the positions that a reader retires are such cells too.
 
 #[allow(dead_code, reason = "what is needed with hardware only")]
 #[path = "../src/ring/shared/position.rs"]
@@ -28,7 +28,7 @@ use loom::thread;
 use position::Position;
 use sequencer::{Refusal, Sequencer};
 
-/// What is left beside a stamp: an id.
+/// The note beside a stamp: an id.
 struct Note(UnsafeCell<u32>);
 
 impl Default for Note {
@@ -43,7 +43,7 @@ unsafe impl Sync for Note {}
 /// A send queue without a card: what is written where, and what was rung.
 struct Queue {
     sequencer: Sequencer<Note>,
-    /// What the WQE in each slot is, by its first block.
+    /// The WQE in each slot, identified by its first block.
     ring: Vec<UnsafeCell<u32>>,
     /// The doorbell: ids in the order in which they were rung.
     rung: UnsafeCell<Vec<u32>>,
@@ -182,7 +182,8 @@ fn three_threads_post() {
     });
 }
 
-/// Blocks come round: whoever writes one anew comes after the reader, and after who rang it.
+/// Blocks are reused: a thread that overwrites one is ordered after the reader, and after the
+/// thread that rang it.
 #[test]
 fn blocks_are_reused_after_a_reader_retired_them() {
     model(3, || {
@@ -235,7 +236,7 @@ fn room_for_one_is_given_once() {
     }
 }
 
-/// What was reserved before a stop is rung, what comes after is refused.
+/// A WQE reserved before a stop is rung; later ones are refused.
 #[test]
 fn a_stop_loses_nothing() {
     model(3, || {

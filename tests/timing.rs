@@ -1,5 +1,5 @@
-//! With the feature `timing`: every post and poll is counted once in each phase that it has, and a
-//! flight is that of the WQE that rang.
+//! With the feature `timing`, every post and poll is counted once in each of its phases, and a
+//! flight belongs to the WQE that rang.
 
 #![cfg(feature = "timing")]
 
@@ -76,7 +76,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             check(&send, &completions, [0, 0, 1, 1, 1]);
         }
         let long = [sge; 4];
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end.
         unsafe { send.post(5, Write::new(&long[..], remote).signaled()).unwrap() };
         check(&send, &completions, [1, 1, 0, 0, 0]);
         assert!(!found(&mut send, &mut completions), "a poll that finds nothing counts nowhere");
@@ -89,7 +89,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         for id in 6..10 {
             batch.append(id, Write::new(sge, remote).signaled()).unwrap();
         }
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end.
         unsafe { batch.ring() };
         mlx5_model::run();
         assert_eq!(completions.drain(&mut send).count(), 4);
@@ -110,7 +110,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         }
         for value in 0..3u64 {
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { armed.next().unwrap().fire(value.to_ne_bytes()) };
         }
         mlx5_model::run();
@@ -132,7 +132,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         let write = Write::new(InlineBytes([0; 8]), remote);
         let mut template = Template::<_, _, Bytes>::new(&mut send, write).unwrap();
         for value in 0..5u64 {
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { template.post_signaled(value, value.to_ne_bytes()).unwrap() };
         }
         mlx5_model::run();

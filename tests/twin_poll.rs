@@ -39,7 +39,7 @@ struct Common {
     qpn_is_own: bool,
     status: u32,
     vendor_error: u32,
-    /// What follows is only said of success.
+    /// The fields below are set only for success.
     opcode: Option<u32>,
     byte_len: u32,
     imm: Option<u32>,
@@ -333,7 +333,7 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
                 };
                 offsets.iter().map(sge).collect()
             };
-            // SAFETY: as above.
+            // SAFETY: nothing executes the requests; the memory lives to the end of the function.
             unsafe {
                 verbs::post_receive(theirs.qp.as_raw(), id, &list(&theirs)).unwrap();
                 receive.post(id, list(&ours).as_slice()).unwrap();
@@ -433,7 +433,7 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
         compared += found.len() as u32;
     }
     assert!(sends.is_empty());
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     let refused = unsafe { send.post(0, Send::new(Inline(b"x"))) };
     assert_eq!(refused.is_err(), send_failed, "after a failure nothing is posted");
     compared

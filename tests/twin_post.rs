@@ -55,7 +55,7 @@ fn append(batch: &mut Batch<'_>, request: &Request) -> Result<(), PostError> {
     macro_rules! payload {
         (|$payload:ident| $op:expr) => {
             if request.inline {
-                // SAFETY: inline requests name memory of the test that nobody writes.
+                // SAFETY: inline requests name memory of the test that no code writes.
                 let piece = |sge: &Sge| unsafe {
                     std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
                 };
@@ -99,7 +99,7 @@ fn append(batch: &mut Batch<'_>, request: &Request) -> Result<(), PostError> {
     }
 }
 
-/// What a queue pair of a case is made like.
+/// The attributes of a case's queue pair.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     max_send_wr: u32,
@@ -139,7 +139,7 @@ struct Case<'a> {
     random: &'a mut Random,
     shape: Shape,
     memory: &'a MemoryRegion,
-    /// What inline payloads are taken from.
+    /// The source of inline payloads.
     bytes: &'a [u8],
     next: u64,
 }
@@ -389,7 +389,7 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
         for request in &requests {
             append(&mut batch, request).unwrap();
         }
-        // SAFETY: as above.
+        // SAFETY: QP and memory live to the end; inline data is copied.
         unsafe { batch.ring() };
         let our_log = stores::take();
 

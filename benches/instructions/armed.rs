@@ -1,4 +1,4 @@
-//! Requests that were written ahead, as a whole or for the most part.
+//! Requests that were written ahead, in full or for the most part.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;

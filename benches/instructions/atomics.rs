@@ -31,7 +31,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let add = MaskedFetchAdd::new(old, remote, id).fields(1 << 31).signaled();
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, add) }.expect("posted");
         }
         calls

@@ -1,8 +1,8 @@
-//! Counting by callgrind: requests to it, made by the counted program, and its files.
+//! Instruction counting by callgrind: client requests from the counted program, and result files.
 //!
-//! The program runs on valgrind's emulated CPU, which knows a sequence of instructions that does
-//! nothing elsewhere as a request (`valgrind.h`, "ARCHITECTURE SPECIFICS"). So the program itself
-//! says where counting begins and ends, and what to call it; every counted section becomes a file.
+//! The program runs on valgrind's emulated CPU, which treats an instruction sequence without effect
+//! on real CPUs as a request (`valgrind.h`, "ARCHITECTURE SPECIFICS"). So the program itself starts
+//! and stops counting and names each section. Every counted section becomes a file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ pub fn run(program: &Path, argument: &str, folder: &Path) -> std::io::Result<Exi
         .status()
 }
 
-/// What was counted under one name.
+/// The counts under one name.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// Instructions executed in all.
@@ -120,7 +120,7 @@ impl Section {
         most.map_or("", |(name, _)| name)
     }
 
-    /// What `function` called, and how often.
+    /// Returns the functions that `function` called, with the number of calls.
     pub fn called_by(&self, function: &str) -> Vec<(&str, u64)> {
         let calls = self.calls.iter().filter(|((by, _), calls)| by == function && **calls != 0);
         calls.map(|((_, callee), calls)| (callee.as_str(), *calls)).collect()

@@ -1,5 +1,5 @@
-//! Posting in other ways than by BlueFlame, word by word, with sizes known at compile time: on
-//! registers that BlueFlame is not used on, payloads of a length known at run time, other copies.
+//! Variants of posting other than by BlueFlame with sizes known at compile time: registers without
+//! BlueFlame, payload lengths known only at run time, and other copies.
 
 use mlx5::ib::Rc;
 use mlx5::ring::{BlueFlameCopy, Completions, RegisterMemory, SendConfig, SendQueue};
@@ -83,7 +83,7 @@ impl RawRunTime {
         for id in 0..calls as u64 {
             forget(self);
             let write = Write::new(Inline(&self.bytes), remote).signaled();
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls

@@ -102,7 +102,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let send = Send::new(InlineBytes(id.to_ne_bytes())).signaled().to(&self.address);
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
         calls
@@ -114,7 +114,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let send = Send::new(sge).signaled().to(&self.address);
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
         calls
@@ -130,7 +130,7 @@ impl Raw {
                 let send = Send::new(sge).signaled().to(&self.address);
                 batch.append(id, send).expect("appended");
             }
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { batch.ring() };
         }
         calls * LIST
@@ -173,7 +173,7 @@ impl Connection {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, Send::new(sge).signaled()) }.expect("posted");
         }
         calls
@@ -195,10 +195,10 @@ impl Side for Connection {
 
 /// Successes that `ibv_poll_cq` takes.
 pub(super) fn polled(cq: &CompletionQueue, calls: usize) -> usize {
-    // SAFETY: integers.
+    // SAFETY: the structure consists of integers, so zeros are valid.
     let mut wc: ibv_wc = unsafe { zeroed() };
     let mut success = || {
-        // SAFETY: room for one; nobody else polls.
+        // SAFETY: there is space for one completion, and no other code polls the CQ.
         let taken = unsafe { ibv_poll_cq(cq.as_raw().as_ptr(), 1, &mut wc) };
         taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS
     };
@@ -244,13 +244,13 @@ impl<T: Transport> Classic<T> {
 
     #[inline(never)]
     fn post(&mut self, which: usize, calls: usize) -> usize {
-        // SAFETY: QP, address, requests and memory live as long as this.
+        // SAFETY: QP, address, requests and memory live as long as `self`.
         unsafe { self.sends.post(self.line.qp.as_raw().as_ptr(), which, calls) }
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
-        // SAFETY: as above.
+        // SAFETY: QP, address, requests and memory live as long as `self`.
         unsafe { self.sends.list(self.line.qp.as_raw().as_ptr(), calls) }
     }
 }
@@ -315,7 +315,7 @@ impl Extended {
     /// Between `ibv_wr_start` and `ibv_wr_complete`.
     #[inline(always)]
     unsafe fn send(&mut self, id: u64, datagram: bool) {
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe {
             let ex = self.ex.as_ptr();
             (*ex).wr_id = id;
@@ -333,7 +333,7 @@ impl Extended {
         for id in 0..calls as u64 {
             self.payload = id;
             forget(self);
-            // SAFETY: QP and memory live as long as this.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.send(id, true);
@@ -348,7 +348,7 @@ impl Extended {
     fn pointer<const DATAGRAM: bool>(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            // SAFETY: as above.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.send(id, DATAGRAM);
@@ -363,7 +363,7 @@ impl Extended {
     fn list(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for _ in 0..calls {
-            // SAFETY: as above.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 for id in 0..LIST as u64 {

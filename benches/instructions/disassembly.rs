@@ -1,11 +1,11 @@
-//! What the disassembly shows of hot loops: nothing that waits, nothing that locks, and calls only
-//! of functions known to be rare.
+//! Checks the disassembly of hot loops: no waiting, no locked instruction, and calls only of
+//! functions known to be rare.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::process::Command;
 
-/// What a hot loop may call, by the ends of names: it has to be somewhere, but is rare.
+/// Functions that a hot loop may call, by the ends of their names: necessary, but rarely called.
 const RARE: &[&str] = &[
     // Room, looked for anew; the first receive of a lap.
     "::refill",
@@ -48,7 +48,7 @@ pub struct Disassembly {
     functions: HashMap<String, Vec<String>>,
     /// Names by address.
     names: HashMap<u64, String>,
-    /// What slots that are filled when the program starts, and are called through, point to.
+    /// Targets of slots that are filled at program start and called through.
     slots: HashMap<u64, String>,
 }
 

@@ -54,7 +54,7 @@ impl Target {
 
     fn receive(&mut self, id: u64) {
         let into = Sge::new(self.memory.address() + 2048, LENGTH, self.memory.lkey());
-        // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+        // SAFETY: the memory lives as long as the queue, and the program does not access it.
         unsafe { self.shared.post(id, into) }.expect("posted");
     }
 
@@ -120,7 +120,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let send = Send::new(sge).signaled().to(&self.address);
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
         calls
@@ -132,7 +132,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let write = Write::new(sge, remote).signaled().to(&self.address);
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls
@@ -197,7 +197,7 @@ impl Extended {
     #[inline(always)]
     unsafe fn finish(&mut self) {
         let handle = self.handle.as_raw().as_ptr();
-        // SAFETY: QP, address and memory live as long as this.
+        // SAFETY: QP, address and memory live as long as `self`.
         unsafe {
             dv::mlx5dv_wr_set_dc_addr(self.direct.as_ptr(), handle, self.number, KEY);
             let ex = self.ex.as_ptr();
@@ -210,7 +210,7 @@ impl Extended {
     fn send(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            // SAFETY: as above.
+            // SAFETY: QP, address and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 (*ex).wr_id = id;
@@ -226,7 +226,7 @@ impl Extended {
     fn write(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            // SAFETY: as above.
+            // SAFETY: QP, address and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 (*ex).wr_id = id;

@@ -1,6 +1,6 @@
-//! The floor: loops of the stores that must happen, written by hand, with everything that stays the
-//! same in registers. No check, no ids, no errors: the card knows what is outstanding. But the same
-//! WQEs, in the same order, at the same places, with the same fences; the model executes them.
+//! The floor: hand-written loops of the required stores, with all constants in registers. No
+//! checks, no ids, no errors: the HCA knows what is outstanding. But the WQEs, their order, their
+//! places and their fences are the same; the model executes them.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -37,7 +37,7 @@ fn store_fence() {
 /// Stores `value` at word `at`.
 #[inline(always)]
 pub unsafe fn put(to: *mut u64, at: usize, value: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds the conditions of this function.
     unsafe { to.add(at).write_volatile(value) }
 }
 
@@ -88,7 +88,7 @@ impl Floor {
             let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
             let ctrl = (index << 32 | low).to_be();
             // SAFETY: a block of the ring, the record, and a half of the register, which are this
-            // queue pair's; nobody else uses it.
+            // queue pair's; no other code uses them.
             unsafe {
                 let wqe = ring.add((head & mask) as usize * 64).cast::<u64>();
                 put(wqe, 0, ctrl);
@@ -138,7 +138,8 @@ impl Floor {
         for id in 0..calls as u64 {
             let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
             let ctrl = (index << 32 | low).to_be();
-            // SAFETY: as above.
+            // SAFETY: a block of the ring, the record, and a half of the register, which are this
+            // queue pair's; no other code uses them.
             unsafe {
                 let wqe = ring.add((head & mask) as usize * 64).cast::<u64>();
                 put(wqe, 0, ctrl);
@@ -175,7 +176,8 @@ impl Floor {
             for _ in 0..LIST {
                 let index = u64::from(self.head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
                 ctrl = (index << 32 | low).to_be();
-                // SAFETY: as above.
+                // SAFETY: a block of the ring, the record, and a half of the register, which are
+                // this queue pair's; no other code uses them.
                 unsafe {
                     let wqe = ring.add((self.head & mask) as usize * 64).cast::<u64>();
                     put(wqe, 0, ctrl);
@@ -187,7 +189,8 @@ impl Floor {
                 }
                 self.head = self.head.wrapping_add(1);
             }
-            // SAFETY: as above.
+            // SAFETY: a block of the ring, the record, and a half of the register, which are this
+            // queue pair's; no other code uses them.
             unsafe {
                 dv.dbrec.add(1).write_volatile(u32::from(self.head as u16).to_be());
                 store_fence();
@@ -227,7 +230,7 @@ impl Floor {
         let dv = self.send.dv;
         let (ring, mask) = (dv.rq.buf.cast::<u8>(), dv.rq.wqe_cnt - 1);
         for _ in 0..calls {
-            // SAFETY: as above.
+            // SAFETY: a CQE of the ring, and the record, which are this CQ's.
             unsafe {
                 let wqe = ring.add((self.received & mask) as usize * 16).cast::<u64>();
                 put(wqe, 0, data[0]);

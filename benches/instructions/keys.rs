@@ -25,7 +25,8 @@ fn poll(cq: &CompletionQueue, calls: usize) -> usize {
     let mut wc = MaybeUninit::<ibv_wc>::zeroed();
     let mut found = 0;
     for _ in 0..calls {
-        // SAFETY: room for one; all-zero is a value, and nobody else polls.
+        // SAFETY: there is space for one completion, zeros are valid in it, and no other code polls
+        // the CQ.
         let (taken, wc) = unsafe {
             (ibv_poll_cq(cq.as_raw().as_ptr(), 1, wc.as_mut_ptr()), wc.assume_init_ref())
         };
@@ -63,7 +64,7 @@ impl Classic {
         let (qp, window) = (self.line.qp.as_raw().as_ptr(), self.window.as_raw().as_ptr());
         for id in 0..calls as u64 {
             bind.wr_id = id;
-            // SAFETY: all of them live as long as this.
+            // SAFETY: all of them live as long as `self`.
             assert_eq!(unsafe { ibv_bind_mw(qp, window, &mut bind) }, 0);
         }
         calls
@@ -111,7 +112,7 @@ impl Extended {
         let (ex, key) = (self.qp.ex().as_ptr(), self.key.as_raw().as_ptr());
         for id in 0..calls as u64 {
             forget(self);
-            // SAFETY: all of them live as long as this.
+            // SAFETY: all of them live as long as `self`.
             unsafe {
                 let direct = dv::mlx5dv_qp_ex_from_ibv_qp_ex(ex);
                 ibv_wr_start(ex);
@@ -169,7 +170,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(self);
             let request = self.key.configure().access(RIGHTS).layout(self.list).signaled();
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, request) }.expect("posted");
         }
         calls
@@ -181,7 +182,7 @@ impl Raw {
             forget(self);
             let (rkey, part) = (self.window.rkey(), self.list[0]);
             let request = BindWindow::type_1(rkey, part, Access::REMOTE_WRITE).signaled();
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.bind(id, &mut self.window, request) }.expect("posted");
         }
         calls

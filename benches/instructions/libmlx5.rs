@@ -32,13 +32,13 @@ impl Classic {
 
     #[inline(never)]
     fn post(&mut self, which: usize, calls: usize) -> usize {
-        // SAFETY: QP, requests and memory live as long as this.
+        // SAFETY: QP, requests and memory live as long as `self`.
         unsafe { self.sends.post(self.line.qp.as_raw().as_ptr(), which, calls) }
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
-        // SAFETY: as above.
+        // SAFETY: QP, requests and memory live as long as `self`.
         unsafe { self.sends.list(self.line.qp.as_raw().as_ptr(), calls) }
     }
 
@@ -48,7 +48,8 @@ impl Classic {
         let mut found = 0;
         let mut wc = MaybeUninit::<ibv_wc>::zeroed();
         for _ in 0..calls {
-            // SAFETY: room for one; all-zero is a value, and nobody else polls.
+            // SAFETY: there is space for one completion, zeros are valid in it, and no other code
+            // polls the CQ.
             let (taken, wc) =
                 unsafe { (ibv_poll_cq(cq, 1, wc.as_mut_ptr()), wc.assume_init_ref()) };
             if taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS {
@@ -62,7 +63,7 @@ impl Classic {
     #[inline(never)]
     fn receive(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        // SAFETY: as above.
+        // SAFETY: the QP, the requests and their memory live as long as `self`.
         self.receives.one(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 }
@@ -93,7 +94,8 @@ pub struct Extended {
 }
 
 impl Extended {
-    /// As libmlx5 is where nobody tells it that the process has one thread: with locks.
+    /// Creates libmlx5 with its default: with locks, since it was not told that the process has one
+    /// thread.
     pub fn new() -> Self {
         Self::made()
     }
@@ -104,7 +106,7 @@ impl Extended {
         // SAFETY: no other thread of a benchmark looks at the environment.
         unsafe { std::env::set_var(VARIABLE, "1") };
         let side = Self::made();
-        // SAFETY: as above.
+        // SAFETY: no other thread of a benchmark looks at the environment.
         unsafe { std::env::remove_var(VARIABLE) };
         side
     }
@@ -134,7 +136,7 @@ impl Extended {
     /// Between `ibv_wr_start` and `ibv_wr_complete`.
     #[inline(always)]
     unsafe fn write(&mut self, id: u64) {
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe {
             let ex = self.ex.as_ptr();
             (*ex).wr_id = id;
@@ -149,7 +151,7 @@ impl Extended {
         for id in 0..calls as u64 {
             self.payload = id;
             forget(self);
-            // SAFETY: QP and memory live as long as this.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.write(id);
@@ -164,7 +166,7 @@ impl Extended {
     fn pointer(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for id in 0..calls as u64 {
-            // SAFETY: as above.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 self.write(id);
@@ -179,7 +181,7 @@ impl Extended {
     fn list(&mut self, calls: usize) -> usize {
         let ex = self.ex.as_ptr();
         for _ in 0..calls {
-            // SAFETY: as above.
+            // SAFETY: QP and memory live as long as `self`.
             unsafe {
                 ibv_wr_start(ex);
                 for id in 0..LIST as u64 {
@@ -197,10 +199,10 @@ impl Extended {
         // CQs of this crate are extended ones.
         let cq = self.cq.as_raw().as_ptr().cast::<ibv_cq_ex>();
         let mut found = 0;
-        // SAFETY: integers.
+        // SAFETY: the structure consists of integers, so zeros are valid.
         let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
         for _ in 0..calls {
-            // SAFETY: the CQ lives as long as this, and nobody else polls it.
+            // SAFETY: the CQ lives as long as `self`, and no other code polls it.
             unsafe {
                 if ibv_start_poll(cq, &mut attributes) == 0 {
                     if (*cq).status == ibv_wc_status::IBV_WC_SUCCESS {

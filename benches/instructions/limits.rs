@@ -1,4 +1,4 @@
-//! Limits on what this crate executes: those of the rows, and what was recorded earlier.
+//! Limits on the instruction counts of this crate: those of the rows, and the recorded ones.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Of all limits of `row` that can be judged.
+    /// Returns the results of all limits of `row` that can be checked.
     pub fn of<'a>(row: &'a Row, counts: &'a HashMap<&str, f64>) -> impl Iterator<Item = Self> + 'a {
         row.spec().limits.iter().filter_map(|limit| {
             let times = match limit.times {

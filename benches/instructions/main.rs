@@ -1,5 +1,5 @@
-//! How many instructions a post and a poll execute: this crate, libmlx5's interfaces, and a floor of
-//! bare stores, counted by callgrind in one run.
+//! Instructions per post and per poll: this crate, libmlx5's interfaces, and a floor of bare
+//! stores, counted by callgrind in one run.
 //!
 //! ```text
 //! cargo xtask bench --instructions
@@ -61,13 +61,13 @@ const PARTS: &[&str] = &[
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
 
-/// What a row is counted in.
+/// The number of calls of a counted section, and its place.
 #[derive(Clone, Copy)]
 enum Part {
     Few,
     Many,
-    /// As [`Part::Few`], by a side that has made as many calls before: where queues are filled and
-    /// not emptied, the first lap's beginning is not in it.
+    /// Like [`Part::Few`], on a side that has already made as many calls. Where queues are filled
+    /// and not emptied, this excludes the start of the first lap.
     Later,
 }
 
@@ -159,8 +159,8 @@ fn counts(sections: &HashMap<String, Section>) -> Counts {
     Row::ALL.iter().map(counts).collect()
 }
 
-/// Looks at the raw layer's loops: what they did call while they were counted, and what is in their
-/// text. Prints a line on each, and returns sentences on what must not be in those that have limits.
+/// Checks the raw layer's loops: the calls they made while they were counted, and their machine
+/// code. Prints a line on each, and returns a sentence per violation in loops that have limits.
 fn hot(sections: &HashMap<String, Section>) -> Result<Vec<String>, String> {
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
     let disassembly = Disassembly::of(&executable)?;

@@ -1,5 +1,5 @@
-//! Polls of other kinds than one success of one signaled request: receives, many at once, requests
-//! that unsignaled ones were before, and a consumer record that is not stored by every call.
+//! Polls other than one success of one signaled request: receives, many at once, requests after
+//! unsignaled ones, and a consumer index record that only some calls store.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
@@ -79,7 +79,7 @@ impl Ends {
             request
         };
         let requests: Vec<_> = (0..messages as u64).map(request).collect();
-        // SAFETY: QPs, CQs and memory live as long as this.
+        // SAFETY: QPs, CQs and memory live as long as `self`.
         unsafe {
             post_send(self.peer.as_raw(), &requests).expect("room for all");
             mlx5_model::run();
@@ -91,7 +91,7 @@ impl Ends {
     }
 }
 
-/// Of so many requests, those that are signaled.
+/// Returns whether a request of a row is signaled.
 fn signaled(row: Row, request: usize) -> bool {
     row != Row::PollLater || request % (UNSIGNALED + 1) == UNSIGNALED
 }
@@ -111,7 +111,7 @@ fn has(row: Row, cqe_size: CqeSize) -> bool {
     (row == Row::PollWide) == (cqe_size == CqeSize::B128)
 }
 
-/// What libmlx5's two interfaces have in common.
+/// The objects that libmlx5's two interfaces share.
 struct Verbs {
     ends: Ends,
     sum: u64,
@@ -126,7 +126,7 @@ impl Verbs {
         let qp = self.ends.qp.as_raw();
         if receives(row) {
             for id in 0..completions as u64 {
-                // SAFETY: QP and memory live as long as this.
+                // SAFETY: QP and memory live as long as `self`.
                 unsafe { post_receive(qp, id, &[self.ends.sge()]) }.expect("room for all");
             }
             return self.ends.send(row, completions);
@@ -134,7 +134,7 @@ impl Verbs {
         let write = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         let request = |at| self.ends.request(at as u64, write, signaled(row, at));
         let list: Vec<_> = (0..requests(row, completions)).map(request).collect();
-        // SAFETY: as above.
+        // SAFETY: QP and memory live as long as `self`.
         unsafe { post_send(qp, &list) }.expect("room for all");
         mlx5_model::run();
     }
@@ -156,7 +156,8 @@ impl Classic {
         let mut wc = MaybeUninit::<ibv_wc>::zeroed();
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: room for one; all-zero is a value, and nobody else polls.
+            // SAFETY: there is space for one completion, zeros are valid in it, and no other code
+            // polls the CQ.
             let (taken, wc) =
                 unsafe { (ibv_poll_cq(cq, 1, wc.as_mut_ptr()), wc.assume_init_ref()) };
             if taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS {
@@ -173,7 +174,8 @@ impl Classic {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::zeroed() }; LIST];
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: room for as many; all-zero is a value, and nobody else polls.
+            // SAFETY: there is space for as many completions, zeros are valid in them, and no other
+            // code polls the CQ.
             let taken = unsafe { ibv_poll_cq(cq, LIST as i32, wcs.as_mut_ptr().cast()) };
             for wc in wcs.iter().take(taken as usize) {
                 // SAFETY: the library filled it.
@@ -221,7 +223,7 @@ impl Extended {
     /// Between start and end.
     #[inline(always)]
     unsafe fn take(&mut self, cq: NonNull<ibv_cq_ex>) -> usize {
-        // SAFETY: the CQ lives as long as this.
+        // SAFETY: the CQ lives as long as `self`.
         let cq = unsafe { cq.as_ref() };
         self.verbs.sum += cq.wr_id;
         usize::from(cq.status == ibv_wc_status::IBV_WC_SUCCESS)
@@ -230,11 +232,11 @@ impl Extended {
     #[inline(never)]
     fn one(&mut self, calls: usize) -> usize {
         let cq = self.verbs.ends.cq.as_raw().cast::<ibv_cq_ex>();
-        // SAFETY: integers.
+        // SAFETY: the structure consists of integers, so zeros are valid.
         let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: the CQ is an extended one, and nobody else polls it.
+            // SAFETY: the CQ is an extended one, and no other code polls it.
             unsafe {
                 if ibv_start_poll(cq.as_ptr(), &mut attributes) == 0 {
                     found += self.take(cq);
@@ -248,11 +250,11 @@ impl Extended {
     #[inline(never)]
     fn many(&mut self, calls: usize) -> usize {
         let cq = self.verbs.ends.cq.as_raw().cast::<ibv_cq_ex>();
-        // SAFETY: integers.
+        // SAFETY: the structure consists of integers, so zeros are valid.
         let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: as above.
+            // SAFETY: the CQ is an extended one, and no other code polls it.
             unsafe {
                 if ibv_start_poll(cq.as_ptr(), &mut attributes) == 0 {
                     found += self.take(cq);
@@ -397,14 +399,15 @@ impl Side for Raw {
     fn prepare(&mut self, row: Row, completions: usize) {
         if receives(row) {
             for id in 0..completions as u64 {
-                // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+                // SAFETY: the memory lives as long as the queue, and the program does not access
+                // it.
                 unsafe { self.receive.post(id, self.ends.sge()) }.expect("posted");
             }
             return self.ends.send(row, completions);
         }
         for at in 0..requests(row, completions) {
             let write = Write::new(self.ends.sge(), self.ends.remote());
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(at as u64, write.signaled_if(signaled(row, at))) }
                 .expect("posted");
         }

@@ -1,6 +1,6 @@
-//! A program whose buffers come and go, on both layers: it takes a buffer from a stack of free ones,
-//! posts it, and puts it back when a poll says that it is done. So the raw layer's columns and the
-//! owned one's are of programs that do the same.
+//! A program with a buffer pool, on both layers: it takes a buffer from a stack of free ones, posts
+//! it, and puts it back when a poll returns its completion. So the columns of the raw layer and of
+//! the owned one belong to equal programs.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
@@ -59,7 +59,7 @@ impl Raw {
             forget(self);
             let Some(id) = self.free.pop() else { return done };
             let write = Write::new(self.buffer(id), self.remote).signaled();
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls
@@ -77,7 +77,7 @@ impl Raw {
                 let write = Write::new(buffer, self.remote).signaled();
                 batch.append(id, write).expect("appended");
             }
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { batch.ring() };
         }
         calls * LIST
@@ -102,7 +102,7 @@ impl Raw {
         for done in 0..calls {
             forget(self);
             let Some(id) = self.free.pop() else { return done };
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.receive.post(id, self.buffer(id)) }.expect("posted");
         }
         calls

@@ -1,5 +1,5 @@
-//! Work requests of verbs that are prepared ahead, so that a benchmark's loop does no more than a
-//! program has to: it changes an id and a payload, and calls.
+//! Work requests of verbs, prepared ahead, so that a benchmark's loop does only the necessary work:
+//! it changes an id and a payload, and calls.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
@@ -35,7 +35,8 @@ impl Sends {
         ];
         let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
         let request = |list, flags| {
-            // SAFETY: integers, pointers and unions of them.
+            // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+            // valid.
             let mut wr: ibv_send_wr = unsafe { zeroed() };
             wr.sg_list = list;
             wr.num_sge = 1;
@@ -65,7 +66,7 @@ impl Sends {
             *self.payload = id;
             self.requests[which].wr_id = id;
             let mut bad = null_mut();
-            // SAFETY: the caller's promise; requests live as long as this.
+            // SAFETY: the caller upholds the conditions; requests live as long as `self`.
             let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
             assert_eq!(result, 0);
         }
@@ -73,12 +74,12 @@ impl Sends {
     }
 
     /// # Safety
-    /// As [`post`](Self::post).
+    /// The conditions of [`post`](Self::post), for each request of the list.
     #[inline(always)]
     pub unsafe fn list(&mut self, qp: *mut ibv_qp, calls: usize) -> usize {
         for _ in 0..calls {
             let mut bad = null_mut();
-            // SAFETY: as above.
+            // SAFETY: the caller upholds the conditions; requests live as long as `self`.
             let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
             assert_eq!(result, 0);
         }
@@ -96,7 +97,7 @@ impl Receives {
     /// Into the memory of `sge`.
     pub fn new(sge: Sge) -> Self {
         let mut sge = boxed(sge.addr, LENGTH, sge.lkey);
-        // SAFETY: integers and pointers.
+        // SAFETY: the structure consists of integers and pointers, so zeros are valid.
         let mut receive: ibv_recv_wr = unsafe { zeroed() };
         receive.sg_list = &raw mut *sge;
         receive.num_sge = 1;
@@ -114,7 +115,7 @@ impl Receives {
         calls
     }
 
-    /// As [`one`](Self::one), the whole list in each call.
+    /// Posts like [`one`](Self::one), but the whole list in each call.
     #[inline(always)]
     pub fn list(&mut self, calls: usize, mut post: impl FnMut(*mut ibv_recv_wr) -> i32) -> usize {
         let first = self.list.as_mut_ptr();

@@ -46,7 +46,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let write = Write::new(InlineBytes(id.to_ne_bytes()), remote).signaled();
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls
@@ -58,7 +58,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let write = Write::new(sge, remote).signaled();
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls
@@ -74,7 +74,7 @@ impl Raw {
                 let write = Write::new(sge, remote).signaled();
                 batch.append(id, write).expect("appended");
             }
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { batch.ring() };
         }
         calls * LIST
@@ -98,7 +98,7 @@ impl Raw {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.receive);
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.receive.post(id, sge) }.expect("posted");
         }
         calls

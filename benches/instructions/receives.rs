@@ -1,4 +1,4 @@
-//! Posting receives to a queue that takes four entries each; and many at once.
+//! Posting receives to a queue with four entries per receive, one by one and many at once.
 
 use std::ptr::null_mut;
 
@@ -48,14 +48,14 @@ impl Classic {
     #[inline(never)]
     fn one(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        // SAFETY: QP, requests and memory live as long as this.
+        // SAFETY: QP, requests and memory live as long as `self`.
         self.receives.one(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        // SAFETY: as above.
+        // SAFETY: QP, requests and memory live as long as `self`.
         self.receives.list(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 }
@@ -90,7 +90,7 @@ impl Raw {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.queue);
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.queue.post(id, sge) }.expect("posted");
         }
         calls
@@ -105,7 +105,7 @@ impl Raw {
             for id in 0..LIST as u64 {
                 batch.append(id, sge).expect("appended");
             }
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { batch.ring() };
         }
         calls * LIST
@@ -145,8 +145,8 @@ impl Floor {
         let (data, dv) = (self.data(), self.receive.dv);
         let (ring, mask) = (dv.rq.buf.cast::<u8>(), dv.rq.wqe_cnt - 1);
         for _ in 0..calls {
-            // SAFETY: a slot of the ring, and the record, which are this queue pair's; nobody else
-            // uses it.
+            // SAFETY: a slot of the ring, and the record, which are this queue pair's; no other
+            // code uses them.
             unsafe {
                 let wqe = ring.add((self.head & mask) as usize * WIDE as usize * 16).cast::<u64>();
                 put(wqe, 0, data[0]);
@@ -166,7 +166,8 @@ impl Floor {
         let (ring, mask) = (dv.rq.buf.cast::<u8>(), dv.rq.wqe_cnt - 1);
         for _ in 0..calls {
             for _ in 0..LIST {
-                // SAFETY: as above.
+                // SAFETY: a slot of the ring, and the record, which are this queue pair's; no other
+                // code uses them.
                 unsafe {
                     let wqe = ring.add((self.head & mask) as usize * 16).cast::<u64>();
                     put(wqe, 0, data[0]);
@@ -174,7 +175,8 @@ impl Floor {
                 }
                 self.head = self.head.wrapping_add(1);
             }
-            // SAFETY: as above.
+            // SAFETY: a slot of the ring, and the record, which are this queue pair's; no other
+            // code uses them.
             unsafe { dv.dbrec.write_volatile(u32::from(self.head as u16).to_be()) }
         }
         calls * LIST

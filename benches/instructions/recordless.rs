@@ -50,7 +50,7 @@ impl Raw {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             let write = Write::new(sge, remote).signaled();
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
         calls

@@ -1,6 +1,6 @@
-//! The table's rows: what is measured, how it is prepared, and what it may cost.
+//! The table's rows: the measured operation, its preparation, and its limit.
 //!
-//! A new row is one line of [`rows!`], and an arm in [`Side::run`] of each side that can do it.
+//! A new row is one line of [`rows!`], and an arm in [`Side::run`] of each side that supports it.
 //!
 //! [`Side::run`]: crate::side::Side::run
 
@@ -26,7 +26,7 @@ pub const LIST: usize = 32;
 /// Unsignaled requests before each signaled one, in the row that has them.
 pub const UNSIGNALED: usize = 8;
 
-/// What surrounds the measured calls, and is not measured itself.
+/// The unmeasured work around the measured calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// The calls post what completes; afterwards the model executes it, and polls take the
@@ -34,8 +34,8 @@ pub enum How {
     Post,
     /// The same; each call posts so many.
     Lists(usize),
-    /// As [`Post`](Self::Post), of what [`Side::prepare`](crate::side::Side::prepare) has written to
-    /// the ring.
+    /// Like [`Post`](Self::Post), for requests that [`Side::prepare`](crate::side::Side::prepare)
+    /// has written to the ring.
     Fire,
     /// The calls poll what as many calls that post, of the same [program](Row::program), have posted
     /// and the model has executed.
@@ -218,7 +218,7 @@ impl Row {
         self.spec().text
     }
 
-    /// What a call of [`Side::run`] stands for in the table.
+    /// Returns how many operations of the table a call of [`Side::run`] performs.
     ///
     /// [`Side::run`]: crate::side::Side::run
     pub const fn per_call(self) -> usize {

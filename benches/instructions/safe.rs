@@ -1,4 +1,4 @@
-//! This crate, the layer that owns memory.
+//! This crate, owned layer.
 
 use mlx5::ib::Rc;
 use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};

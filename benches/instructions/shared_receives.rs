@@ -1,5 +1,5 @@
-//! Posting to a shared receive queue, polling what it received, and the same where the queue pair is
-//! one of hundreds.
+//! Posting to a shared receive queue, and polling its receives, also where the queue pair is one of
+//! hundreds.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
@@ -64,7 +64,7 @@ impl Ends {
     fn send(&self, messages: usize) {
         let request = |id| Request::signaled(id, ibv_wr_opcode::IBV_WR_SEND, &[self.sge()]);
         let requests: Vec<_> = (0..messages as u64).map(request).collect();
-        // SAFETY: QPs, CQs and memory live as long as this.
+        // SAFETY: QPs, CQs and memory live as long as `self`.
         unsafe {
             post_send(self.peer.as_raw(), &requests).expect("room for all");
             mlx5_model::run();
@@ -93,14 +93,14 @@ impl Classic {
     #[inline(never)]
     fn one(&mut self, calls: usize) -> usize {
         let srq = self.ends.srq.as_raw().as_ptr();
-        // SAFETY: SRQ, requests and memory live as long as this.
+        // SAFETY: SRQ, requests and memory live as long as `self`.
         self.receives.one(calls, |first| unsafe { ibv_post_srq_recv(srq, first, &mut null_mut()) })
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
         let srq = self.ends.srq.as_raw().as_ptr();
-        // SAFETY: as above.
+        // SAFETY: SRQ, requests and memory live as long as `self`.
         self.receives.list(calls, |first| unsafe { ibv_post_srq_recv(srq, first, &mut null_mut()) })
     }
 
@@ -110,7 +110,8 @@ impl Classic {
         let mut wc = MaybeUninit::<ibv_wc>::zeroed();
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: room for one; all-zero is a value, and nobody else polls.
+            // SAFETY: there is space for one completion, zeros are valid in it, and no other code
+            // polls the CQ.
             let (taken, wc) =
                 unsafe { (ibv_poll_cq(cq, 1, wc.as_mut_ptr()), wc.assume_init_ref()) };
             if taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS {
@@ -126,11 +127,11 @@ impl Classic {
     fn extended(&mut self, calls: usize) -> usize {
         // CQs of this crate are extended ones.
         let cq = self.ends.cq.as_raw().as_ptr().cast::<ibv_cq_ex>();
-        // SAFETY: integers.
+        // SAFETY: the structure consists of integers, so zeros are valid.
         let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: the CQ lives as long as this, and nobody else polls it.
+            // SAFETY: the CQ lives as long as `self`, and no other code polls it.
             unsafe {
                 if ibv_start_poll(cq, &mut attributes) == 0 {
                     self.sum += (*cq).wr_id;
@@ -144,7 +145,7 @@ impl Classic {
 
     fn post(&self, receives: usize) {
         let receives: Vec<_> = (0..receives as u64).map(|id| (id, vec![self.ends.sge()])).collect();
-        // SAFETY: as above.
+        // SAFETY: the SRQ and the memory live as long as `self`.
         unsafe { post_shared(self.ends.srq.as_raw(), &receives) }.expect("room for all");
     }
 }
@@ -233,7 +234,7 @@ impl Raw {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.queue);
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.queue.post(id, sge) }.expect("posted");
         }
         calls
@@ -248,7 +249,7 @@ impl Raw {
             for id in 0..LIST as u64 {
                 batch.append(id, sge).expect("appended");
             }
-            // SAFETY: as above.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { batch.ring() };
         }
         calls * LIST
@@ -310,7 +311,7 @@ impl Side for Table {
         let sge = self.ends.sge();
         let queue = self.table.shared(self.key).expect("the table's");
         for id in 0..completions as u64 {
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { queue.post(id, sge) }.expect("posted");
         }
         self.ends.send(completions);

@@ -1,4 +1,4 @@
-//! What is counted, and what the ways of doing it have in common.
+//! The counted operations, and the code common to all sides.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -216,7 +216,7 @@ pub fn watch(qp: NonNull<ibv_qp>, cq: NonNull<ibv_cq>) {
     WATCHED.with_borrow_mut(|watched| watched.push((qp, cq)));
 }
 
-/// What [`watch`] was told since the last call, by sides that may be gone.
+/// Data passed to [`watch`] since the last call, by sides that may be gone.
 #[allow(dead_code, reason = "one benchmark looks at them")]
 pub fn watched() -> Vec<(NonNull<ibv_qp>, NonNull<ibv_cq>)> {
     WATCHED.take()

@@ -1,4 +1,4 @@
-//! Appending to a list of tags, and polling the messages that take its entries.
+//! Appending to a tag list, and polling the messages that consume its entries.
 
 use std::mem::zeroed;
 
@@ -67,7 +67,7 @@ impl Ends {
             swap_add: 0,
         };
         let requests: Vec<_> = (0..messages as u64).map(request).collect();
-        // SAFETY: QPs, CQs and memory live as long as this.
+        // SAFETY: QPs, CQs and memory live as long as `self`.
         unsafe {
             post_send(self.peer.as_raw(), &requests).expect("room for all");
             mlx5_model::run();
@@ -109,7 +109,7 @@ impl Classic {
         let srq = self.ends.srq.as_raw();
         for id in 0..calls as u64 {
             self.append.renew(id, flags);
-            // SAFETY: SRQ and memory live as long as this.
+            // SAFETY: SRQ and memory live as long as `self`.
             assert_eq!(unsafe { self.append.post(srq) }, 0);
         }
         calls
@@ -119,11 +119,11 @@ impl Classic {
     fn poll(&mut self, calls: usize) -> usize {
         // CQs of this crate are extended ones.
         let cq = self.ends.cq.as_raw().as_ptr().cast::<ibv_cq_ex>();
-        // SAFETY: integers.
+        // SAFETY: the structure consists of integers, so zeros are valid.
         let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
         let mut found = 0;
         for _ in 0..calls {
-            // SAFETY: the CQ lives as long as this, and nobody else polls it.
+            // SAFETY: the CQ lives as long as `self`, and no other code polls it.
             unsafe {
                 if ibv_start_poll(cq, &mut attributes) == 0 {
                     self.sum += (*cq).wr_id;
@@ -194,7 +194,7 @@ impl Raw {
         let entry = TagReceive::new(Tag::exact(7), self.into).signaled();
         for id in 0..calls as u64 {
             forget(&mut self.tags);
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.tags.append(id, entry) }.expect("appended");
         }
         calls

@@ -1,4 +1,4 @@
-//! What the numbers of a report depend on.
+//! The environment that the numbers of a report depend on.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A report that was written earlier, read back.
+//! Reads a report that was written earlier.
 
 use std::collections::HashMap;
 

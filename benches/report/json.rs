@@ -1,4 +1,4 @@
-//! A report as JSON: one line per row, so that files are read and compared by line, too.
+//! A report as JSON: one line per row, so that files can also be read and compared by line.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What a benchmark found, as a table for people, JSON for programs, Markdown and an SVG for pages.
+//! Benchmark results, as a table for people, JSON for programs, Markdown and an SVG for pages.
 
 pub mod context;
 pub mod earlier;
@@ -23,14 +23,14 @@ pub struct Line {
     pub name: String,
     /// One per column; none where a column has no such thing.
     pub values: Vec<Option<Value>>,
-    /// What follows the values: a heading, a text.
+    /// Remarks after the values: a heading and a text each.
     pub remarks: Vec<(&'static str, String)>,
 }
 
 /// A table, and all it depends on.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What a value is, with its unit.
+    /// The description of a value, with its unit.
     pub title: &'static str,
     /// Command line, CPU, versions.
     pub context: Vec<(&'static str, String)>,
@@ -141,7 +141,7 @@ impl Report {
     }
 }
 
-/// Where benchmarks leave their files: `target/bench`.
+/// Returns the folder of benchmark files: `target/bench`.
 pub fn folder() -> io::Result<PathBuf> {
     // The executable is in `target/release/deps`.
     let executable = std::env::current_exe()?;

@@ -1,4 +1,4 @@
-//! A report as bars: a group per row, a bar per column. It stands in pages of any background.
+//! A report as bars: a group per row, a bar per column. It fits pages of any background.
 
 use std::fmt::Write as _;
 

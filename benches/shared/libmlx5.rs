@@ -16,7 +16,7 @@ fn take(cq: &CompletionQueue, ids: &mut Vec<u64>) {
     let mut wc = MaybeUninit::<ibv_wc>::uninit();
     // SAFETY: room for one, which is written where one is found.
     while unsafe { ibv_poll_cq(cq.as_raw().as_ptr(), 1, wc.as_mut_ptr()) } == 1 {
-        // SAFETY: as above.
+        // SAFETY: `ibv_poll_cq` returned 1, so it has written the completion.
         let wc = unsafe { wc.assume_init_ref() };
         assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
         ids.push(wc.wr_id);
@@ -44,7 +44,8 @@ impl Side for Classic {
         let mut payload = 0u64;
         let payload = &raw mut payload;
         let mut list = ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey };
-        // SAFETY: integers, pointers and unions of them.
+        // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+        // valid.
         let mut wr: ibv_send_wr = unsafe { zeroed() };
         wr.num_sge = 1;
         wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;

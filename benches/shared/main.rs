@@ -38,7 +38,7 @@ const POSTS: u64 = 200;
 /// How often all is measured.
 const RUNS: usize = 3;
 
-/// What is posted.
+/// The posted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Inline,
@@ -123,7 +123,7 @@ fn processors() -> [usize; 2] {
     }
 }
 
-/// What the second thread is asked for.
+/// A task of the second thread.
 #[derive(Clone, Copy)]
 struct Job {
     side: usize,
@@ -131,7 +131,7 @@ struct Job {
     ids: (u64, u64),
 }
 
-/// Where the two threads meet.
+/// The synchronization of the two threads.
 struct Meeting {
     /// They sleep here between bursts.
     barrier: Barrier,
@@ -150,7 +150,7 @@ impl Meeting {
     }
 }
 
-/// What was measured of one kind of post by so many threads.
+/// The measurements of one kind of post by one number of threads.
 struct Case {
     threads: usize,
     kind: Kind,

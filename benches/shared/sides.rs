@@ -107,7 +107,7 @@ impl Side for Shared {
     fn burst(&self, kind: Kind, ids: Range<u64>, go: &dyn Fn()) -> (u64, u64) {
         let producer = self.producer.clone();
         burst!(self.line, kind, ids, go, |id, operation| {
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { producer.post(id, operation) }.unwrap();
         })
     }
@@ -145,7 +145,7 @@ impl Side for Locked {
 
     fn burst(&self, kind: Kind, ids: Range<u64>, go: &dyn Fn()) -> (u64, u64) {
         burst!(self.line, kind, ids, go, |id, operation| {
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { self.queue().post(id, operation) }.unwrap();
         })
     }
@@ -176,7 +176,7 @@ impl Side for Exclusive {
     fn burst(&self, kind: Kind, ids: Range<u64>, go: &dyn Fn()) -> (u64, u64) {
         let mut queue = self.0.queue();
         burst!(self.0.line, kind, ids, go, |id, operation| {
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { queue.post(id, operation) }.unwrap();
         })
     }

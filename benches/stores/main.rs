@@ -47,11 +47,11 @@ const BEFORE: usize = 1;
 #[cfg(target_arch = "x86_64")]
 const CALLS: usize = 2;
 
-/// What the records of [`watched`] are called: two per queue pair, one per CQ.
+/// The names of the records of [`watched`]: two per queue pair, one per CQ.
 #[cfg(target_arch = "x86_64")]
 const RECORDS: [&str; 3] = ["receive record", "send record", "CQ record"];
 
-/// What happens in [`CALLS`] calls; none where the side has no such call.
+/// Returns the events of [`CALLS`] calls; `None` if the side has no such call.
 #[cfg(target_arch = "x86_64")]
 fn events(maker: &Maker, row: Row) -> Option<Vec<Event>> {
     drop(watched());
@@ -65,7 +65,7 @@ fn events(maker: &Maker, row: Row) -> Option<Vec<Event>> {
     let mut events = Vec::new();
     measured(&mut *side, row, BEFORE, |side| side.run(row, BEFORE));
     let has = measured(&mut *side, row, CALLS, |side| {
-        // SAFETY: as above.
+        // SAFETY: a side keeps its queue pair and CQ.
         let (done, seen) = unsafe { stepped(&records, || side.run(row, CALLS)) };
         events = seen;
         done

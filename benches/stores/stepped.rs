@@ -1,16 +1,16 @@
-//! Runs code one instruction at a time and notes what it stores to registers and doorbell records,
-//! and its fences, in order.
+//! Runs code one instruction at a time, and records its fences and its stores to registers and
+//! doorbell records, in order.
 //!
-//! The trap flag makes the CPU raise SIGTRAP behind each instruction. A register store does not get
-//! that far: it faults, the model makes it within the fault and goes on behind it, so that the trap
-//! comes one instruction later. The model has it in its log by then.
+//! The trap flag makes the CPU raise SIGTRAP after each instruction. A register store faults first.
+//! The model performs it within the fault and continues after it, so the trap comes one instruction
+//! later. By then, the model's log has the store.
 
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
 use mlx5_model::stores;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A store of so many bytes to a register.
@@ -32,7 +32,7 @@ static STATE: Mutex<State> = Mutex::new(State { records: vec![], last: 0, events
 struct State {
     /// Addresses of records, and what was last seen there.
     records: Vec<(usize, u32)>,
-    /// Where the instruction was that was about to be executed.
+    /// The address of the instruction that was about to be executed.
     last: usize,
     events: Vec<Event>,
 }
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// What the instruction at `address` does, of what is looked for.
+/// Returns the kind of the instruction at `address`, if it is one that is recorded.
 ///
 /// # Safety
 /// An instruction is there, or at least three bytes.
@@ -117,7 +117,7 @@ pub unsafe fn stepped<R>(records: &[usize], work: impl FnOnce() -> R) -> (R, Vec
     drop(stores::take());
     {
         let mut state = lock();
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the conditions of this function.
         let seen = |&at: &usize| (at, unsafe { (at as *const u32).read_volatile() });
         state.records = records.iter().map(seen).collect();
         state.last = kind as *const () as usize;
@@ -126,7 +126,7 @@ pub unsafe fn stepped<R>(records: &[usize], work: impl FnOnce() -> R) -> (R, Vec
     // SAFETY: sets the trap flag, and later clears it; the stack is as before.
     unsafe { core::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
     let result = work();
-    // SAFETY: as above.
+    // SAFETY: clears the trap flag; the stack is as before.
     unsafe { core::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
     drop(recording);
     (result, std::mem::take(&mut lock().events))

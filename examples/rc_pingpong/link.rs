@@ -1,4 +1,4 @@
-//! Memory, queues, and what happens in a round.
+//! Memory, queues, and the steps of a round.
 
 use std::thread;
 use std::time::{Duration, Instant};

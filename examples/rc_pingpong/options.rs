@@ -1,11 +1,11 @@
-//! What is asked for: the arguments, and the task that a client tells its server.
+//! The arguments, and the task that a client sends to its server.
 
 use std::str::FromStr;
 use std::{env, fmt};
 
 use crate::Result;
 
-/// What the client wants done.
+/// The operation that the client requests.
 #[derive(Clone, Copy)]
 pub struct Task {
     pub mode: Mode,

@@ -8,7 +8,7 @@ use std::{env, fs};
 /// Which parts of a file are compiled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What is right only.
+    /// Only the correct code.
     Use,
     /// Also what has the attribute `cfg(misuse)`.
     Misuse,

@@ -27,7 +27,7 @@ pub fn markers(source: &str) -> Vec<Marker> {
     markers
 }
 
-/// What is missing and what is too much, as text that begins with the line.
+/// Returns missing and unexpected errors, as text that begins with the line number.
 pub fn differences(markers: &[Marker], errors: &[Error]) -> Vec<String> {
     let unmarked = errors.iter().filter(|error| !markers.iter().any(|marker| marker.fits(error)));
     let missing = markers.iter().filter(|marker| !errors.iter().any(|error| marker.fits(error)));

@@ -1,4 +1,4 @@
-//! Capabilities by group and name, and features that stop where one is missing.
+//! Capabilities by group and name, and features that are refused where one is missing.
 
 use mlx5::Error;
 use mlx5::devx::Group;

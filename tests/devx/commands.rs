@@ -1,5 +1,5 @@
-//! Commands as such: accepted, refused by the card, withheld by the kernel, and not sent at all; and
-//! objects behind them.
+//! Firmware commands: accepted, refused by the HCA, blocked by the kernel, or not sent at all; and
+//! the objects that they create.
 
 use mlx5::Error;
 use mlx5::devx::ifc::{

@@ -1,5 +1,5 @@
-//! What the card knows of queue pairs and CQs that were made by command, beside those that verbs
-//! made: field by field, in every state.
+//! The HCA's contexts of queue pairs and CQs made by command, compared with those made by verbs:
+//! field by field, in every state.
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::Field;
@@ -48,7 +48,7 @@ fn alike(verbs: &ObjectContext, command: &ObjectContext, may: &[(&str, &str)], w
     assert!(differ.is_empty(), "{when}: {differ:#?}");
 }
 
-/// What a connection is told on its way, nothing of which is the default.
+/// Returns connection attributes, none of which is the default.
 fn attributes(local: &LocalPort) -> (InitAttributes, RtrAttributes, RtsAttributes) {
     let init = local.init();
     let mut address = local.address(&local.endpoint_of(0x1234));

@@ -1,4 +1,4 @@
-//! Counters that count, on queue pairs of verbs and on queue pairs by command.
+//! Counter sets, on queue pairs made by verbs and by command.
 
 use std::time::Duration;
 
@@ -188,9 +188,9 @@ fn queue_pairs_by_command_count_from_init_on() {
     let at = |offset: u64| key.address() + offset;
     let remote = Remote::new(at(4096), key.rkey());
     let start = memory.start().unwrap();
-    // SAFETY: the umem's memory, which nobody else touches now.
+    // SAFETY: the umem's memory, which no other code uses now.
     unsafe { start.write_bytes(0x5a, 100) };
-    // SAFETY: the memory lives to the end, and is looked at when the requests are complete.
+    // SAFETY: the memory lives to the end, and is read after the requests complete.
     unsafe {
         let from = Sge::new(at(0), 100, key.lkey());
         sends.post(1, Write::new(from, remote).signaled()).unwrap();

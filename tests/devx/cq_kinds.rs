@@ -1,5 +1,5 @@
-//! Kinds of CQs that only commands make, or that they make as well: compressed in both layouts,
-//! collapsed, and without a look at overruns.
+//! CQ kinds that commands make: compressed in both layouts, collapsed, and without the overrun
+//! check.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};

@@ -1,4 +1,4 @@
-//! Queue pairs that are made by command and connected to each other, for tests of what only they have.
+//! Connected queue pairs made by command, for tests of features that only they have.
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder};

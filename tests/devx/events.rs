@@ -1,4 +1,4 @@
-//! Events of queues that were made by command: who sleeps on completions is woken, and hears of errors.
+//! Events of queues made by command: completions and errors wake a sleeping program.
 
 use std::fs::File;
 use std::io::Read;
@@ -91,7 +91,7 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
         while received < 50 {
             while posted < 50 && posted < received + 16 {
                 let sge = Sge::new(memory.address() + posted % 64 * 8, 8, memory.lkey());
-                // SAFETY: memory of the region, which nobody reads before the completion.
+                // SAFETY: memory of the region, which is not read before the completion.
                 unsafe { queue.post(posted, sge) }.unwrap();
                 posted += 1;
             }

@@ -1,4 +1,4 @@
-//! What the function says of itself and its port.
+//! Queried properties of the function and its port.
 
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{hca_vport_context, opcode, status};
@@ -50,7 +50,7 @@ fn packets_are_counted_as_they_go() {
     let to = mlx5::wqe::Remote::new(memory.address() + 4096, memory.rkey());
     let before = rig.context.vport_counters().unwrap();
     for id in 0..3 {
-        // SAFETY: the memory lives to the end, and nobody else touches it.
+        // SAFETY: the memory lives to the end, and no other code uses it.
         unsafe { send.post(id, Write::new(sge, to).signaled()).unwrap() };
         let done = wait(&mut completions, &mut send);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");

@@ -1,5 +1,5 @@
-//! Memory keys made by command, wherever a key goes: at this side, at the peer, behind other keys, and
-//! changed by a send queue; and all that is refused.
+//! Memory keys made by command, in every use: at this side, at the peer, behind other keys, and
+//! changed by a send queue; and all refusals.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
@@ -47,7 +47,7 @@ fn equal(end: &End, address: u64, length: u64, offsets: &[u64]) -> Mkey {
     let piece = |offset: &u64| Piece { addr: end.region.address() + offset, lkey };
     let pieces: Vec<Piece> = offsets.iter().map(piece).collect();
     let builder = Mkey::builder(&end.pd).access(BOTH | Access::REMOTE_ATOMIC).address(address);
-    // SAFETY: as above.
+    // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     unsafe { builder.equal(4096, length, &pieces) }.unwrap()
 }
 
@@ -204,7 +204,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     }
     // Over it another key, of pieces.
     let halves = [local(4, 4), local(4096, 4)];
-    // SAFETY: memory of the umem, which nobody has a reference to.
+    // SAFETY: memory of the umem, to which no reference exists.
     let over = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(5, pair.b.sge(0, 8));
     pair.a.post(6, Send::new(Sge::new(0, 8, over.lkey())).signaled());

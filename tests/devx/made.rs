@@ -1,4 +1,4 @@
-//! What makes the objects of tests that the Repertoire runs on objects of verbs: commands.
+//! Creates, by command, the objects of tests that the Repertoire runs on objects of verbs.
 
 use std::ops::Deref;
 

@@ -1,5 +1,5 @@
-//! What is made and asked by firmware command, end to end on the model: what works, and what each
-//! error looks like.
+//! Objects and queries by firmware command, end to end on the model: the supported uses, and the
+//! form of each error.
 
 #[path = "../rig/mod.rs"]
 mod rig;

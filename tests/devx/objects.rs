@@ -1,5 +1,5 @@
-//! Domains, counters' sets and PSVs: made, refused, destroyed while something stands on them, and let
-//! go in any order.
+//! Domains, counter sets and PSVs: created, refused, destroyed while other objects use them, and
+//! dropped in any order.
 
 use mlx5::Error;
 use mlx5::devx::ifc::{

@@ -1,4 +1,4 @@
-//! Queries that are not waited for.
+//! Asynchronous queries.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! CQs and queue pairs that are made by command: where they lie, what they refuse, in which order
-//! they go, and the transports that the tests of traffic leave out.
+//! CQs and queue pairs made by command: their memory, their refusals, their order of destruction,
+//! and the transports that the traffic tests leave out.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
@@ -38,7 +38,7 @@ fn remote(memory: &MemoryRegion) -> Remote {
 /// Writes some bytes by the queue pair and waits for it.
 fn writes(rig: &Rig, send: &mut SendQueue<Rc>, completions: &mut Completions, bytes: &[u8]) {
     let memory = rig.memory(64);
-    // SAFETY: inline; nobody looks at the memory before it is complete.
+    // SAFETY: inline; the memory is not read before completion.
     unsafe { send.post(9, Write::new(Inline(bytes), remote(&memory)).signaled()) }.unwrap();
     let done = wait(completions, send);
     assert!(matches!(done, Completion::Send(done) if done.id == 9), "{done:?}");
@@ -70,11 +70,11 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     writes(&rig, &mut send, &mut completions, b"placed");
     let read = |offset: usize, length: usize| {
-        // SAFETY: within the memory, which nobody writes now.
+        // SAFETY: within the memory, which is not written now.
         let byte = |at| unsafe { start.add(offset + at).read_volatile() };
         (0..length).map(byte).collect::<Vec<u8>>()
     };
-    // The WQE, behind the receives; its CQE; what both records say.
+    // Compares the WQE (after the receives), its CQE, and both doorbell records.
     let wqe = read((1 << 15) + qp.rings().1, 64);
     assert_eq!(wqe[4..7], qp.number().to_be_bytes()[1..]);
     assert_eq!(&wqe[36..42], b"placed");
@@ -211,7 +211,7 @@ fn everything_goes_in_any_order_and_nothing_leaks() {
                 let config = SendConfig::default();
                 let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
                 drop(qp);
-                // SAFETY: no memory is named.
+                // SAFETY: the request names no memory.
                 unsafe { send.post(1, Nop::new().signaled()) }.unwrap();
                 let done = wait(&mut completions, &mut send);
                 assert!(matches!(done, Completion::Send(_)), "{done:?}");
@@ -251,12 +251,12 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     };
     let mut qp = up(qp);
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    // SAFETY: nobody owns the queues but the test, which restarts them.
+    // SAFETY: only the test owns the queues, which restarts them.
     let error = unsafe { send.restart(&mut completions) };
     assert_eq!(error, Ok(()), "nothing was posted yet");
     let memory = rig.memory(64);
     for _ in 0..3 {
-        // SAFETY: nobody touches the memory meanwhile.
+        // SAFETY: no code accesses the memory meanwhile.
         unsafe {
             receive.post(1, Sge::new(memory.address(), 64, memory.lkey())).unwrap();
             send.post(2, Write::new(Inline(b"x"), remote(&memory)).signaled()).unwrap();
@@ -320,7 +320,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
         register.add(qp, &mut completions, own).unwrap();
     }
     for index in [0, 1, 1, 0] {
-        // SAFETY: no memory is named.
+        // SAFETY: the request names no memory.
         unsafe { register.turn(index).post(index as u64, Nop::new().signaled()) }.unwrap();
         let done = wait(&mut completions, &mut register);
         assert!(matches!(done, Completion::Send(done) if done.id == index as u64), "{done:?}");
@@ -403,7 +403,7 @@ fn unreliable_connections_send_write_and_recover() {
                 matches!(&done, Completion::Failed(it) if it.status == Status::LocalProtection),
                 "{done:?}"
             );
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             let stopped = unsafe { send.post(5, Send::new(Inline(b"x"))) };
             assert_eq!(stopped, Err(PostError::WrongState));
             assert_eq!(qp.query().state, QpState::SqError);

@@ -1,4 +1,4 @@
-//! Send queues without a doorbell record: what they store, and that the card does what was posted.
+//! Send queues without a doorbell record: their stores, and that the HCA executes the requests.
 
 use mlx5::Error;
 use mlx5::cqe::Completion;
@@ -14,7 +14,7 @@ use mlx5_model::stores;
 use super::ends::{Device, sends};
 use super::rig::wait;
 
-/// Where such a queue is rung.
+/// Offset of the doorbell register of such a queue.
 const REGISTER: usize = 0x600;
 
 fn nop(queue: &mut SendQueue, id: u64) {
@@ -54,7 +54,7 @@ fn a_post_is_one_store_to_the_register_and_none_to_the_record() {
     let remote = Remote::new(memory.remote_address(), memory.rkey());
     for id in 0..40 {
         let payload = [id as u8; 8];
-        // SAFETY: the region lives, and nobody reads it meanwhile.
+        // SAFETY: the region lives, and is not read meanwhile.
         unsafe { queue.post(id, Write::new(Inline(&payload), remote).signaled()) }.unwrap();
         assert_eq!(done(wait(&mut completions, &mut queue)), id);
         let mut read = [0; 8];
@@ -109,7 +109,7 @@ fn several_queues_ring_one_register() {
         [(); 2].map(|()| device.alone(builder(&device, &cq).uar(&uar).build().unwrap()));
     let mut completions = Completions::new(&cq).unwrap();
     let config = SendConfig { register: RegisterUse::Own, ..SendConfig::default() };
-    // Eight bytes disturb nobody, whatever was said.
+    // An eight-byte doorbell disturbs no other queue, whatever was configured.
     let mut one = SendQueue::new(&first, &mut completions, config).unwrap();
     let mut other = SendQueue::new(&second, &mut completions, config).unwrap();
     for id in 0..30 {
@@ -173,7 +173,7 @@ fn it_starts_anew_after_reset_and_not_before() {
         nop(&mut queue, id);
         assert_eq!(done(wait(&mut completions, &mut queue)), id);
     }
-    // SAFETY: as above.
+    // SAFETY: the queue pair went through RESET.
     let again = unsafe { queue.restart(&mut completions) };
     assert_eq!(again, Err(QueueError::NotReset));
     drop(queue);

@@ -1,4 +1,4 @@
-//! A card whose firmware takes no commands of programs.
+//! A device whose firmware accepts no commands from programs.
 
 use mlx5::Error;
 use mlx5::devx::ifc::{cmd_hca_cap, opcode};

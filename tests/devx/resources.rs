@@ -1,4 +1,4 @@
-//! What queues that are made by command stand on: registers and memory.
+//! The resources of queues made by command: UAR pages and memory.
 
 use std::os::fd::{AsFd, FromRawFd};
 use std::ptr::NonNull;
@@ -69,7 +69,7 @@ fn memory_is_registered_where_it_lies() {
     let mut buffer = vec![0u8; 1 << 16];
     let start = NonNull::from(&mut buffer[..]).cast::<u8>();
     let builder = Umem::builder(&context).access(Access::LOCAL_WRITE | Access::REMOTE_READ);
-    // SAFETY: the buffer lives longer, and nobody touches it.
+    // SAFETY: the buffer lives longer, and no code uses it.
     let umem = unsafe { builder.memory(start, buffer.len()) }.unwrap();
     assert_eq!(umem.start(), Some(start));
     drop(umem);
@@ -95,7 +95,7 @@ fn memory_that_cannot_be_registered_is_refused_in_words() {
     // SAFETY: the memory is not there, which registering finds out; nothing touches it.
     let error = unsafe { builder().memory(nowhere, 4096) }.unwrap_err();
     assert_eq!(error.errno().map(|errno| errno.0), Some(libc::EFAULT), "{error}");
-    // SAFETY: as above.
+    // SAFETY: the memory is not there, which registering finds out; nothing touches it.
     let error = unsafe { builder().memory(nowhere, 0) }.unwrap_err();
     assert!(error.to_string().contains("at least 1 byte"), "{error}");
 }

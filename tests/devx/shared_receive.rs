@@ -1,4 +1,4 @@
-//! Shared receive queues by command: what they say, what they are refused, and who has them when.
+//! Shared receive queues by command: queries, refusals, and ownership.
 
 use mlx5::Error;
 use mlx5::cqe::Completion;
@@ -57,7 +57,7 @@ impl Line {
     }
 
     fn post(&self, shared: &mut SharedReceives, id: u64) -> Result<(), PostError> {
-        // SAFETY: the memory lives to the end, and is looked at when the receive is complete.
+        // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { shared.post(id, self.sge(id)) }
     }
 
@@ -175,7 +175,7 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
         // SAFETY: the memory lives to the end.
         unsafe { shared.post(id, Sge::new(memory.address() + id, 77, memory.lkey())) }.unwrap();
     }
-    // SAFETY: nobody writes to the umem now.
+    // SAFETY: no code writes the umem now.
     let bytes = unsafe { std::slice::from_raw_parts(umem.start().unwrap().as_ptr(), umem.len()) };
     assert_eq!(bytes[64..68], 3u32.to_be_bytes());
     for id in 0..3usize {

@@ -1,5 +1,5 @@
-//! Commands on what verbs made: what the card knows of it agrees with what verbs told, and what does
-//! not name it is withheld.
+//! Commands on objects of verbs: the HCA's data agree with those of verbs, and commands that do not
+//! name the object are blocked.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the card knows of queues of Ethernet and of the port, asked by firmware command.
+//! The HCA's contexts of Ethernet queues and of the port, queried by firmware command.
 
 use mlx5::Error;
 use mlx5::devx::ifc::{

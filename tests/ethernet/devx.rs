@@ -1,5 +1,5 @@
-//! Queues of Ethernet made by command: frames by them and to them, spread among them, counted by them;
-//! what each error looks like, and what is destroyed while something leads to it.
+//! Ethernet queues made by command: packets sent, received, distributed by RSS, and counted. Also
+//! the form of each error, and destruction of objects that others still refer to.
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
@@ -149,14 +149,14 @@ fn frames_go_by_a_send_queue_to_a_receive_queue() {
     for _ in 0..3 {
         b.post();
     }
-    // SAFETY: as above.
+    // SAFETY: the memory lives longer.
     unsafe {
         a.send.post(3, EthTso::new(&header, 100, a.sge(0, 250)).checksums().signaled()).unwrap();
     }
     assert!(matches!(a.sent.poll(&mut a.send), Ok(Some(Completion::Send(done))) if done.id == 3));
     let lengths = [0; 3].map(|_| b.next().unwrap().byte_len);
     assert_eq!(lengths, [154, 154, 104]);
-    // To nobody, once the flow is gone.
+    // No receiver is left once the flow is gone.
     drop(flow);
     b.post();
     a.frame(4, &frame);
@@ -355,7 +355,7 @@ fn a_queue_that_failed_starts_anew() {
         other => panic!("{other:?}"),
     }
     assert_eq!(sqc::STATE.get(&a.sq.query().unwrap()), 3);
-    // Not as long as somebody posts on it.
+    // A queue in use cannot be restarted.
     assert!(matches!(a.sq.restart(), Err(Error::QueueInUse { .. })));
     let Sender { memory, send, mut sent, sq } = a;
     drop(send);
@@ -497,7 +497,7 @@ fn what_something_leads_to_stays() {
         mlx5::devx::ifc::opcode::DESTROY_RQ,
         mlx5::devx::ifc::destroy_rq_in::SIZE,
     );
-    // The kernel lets nobody destroy by command what it has a handle for.
+    // The kernel forbids destroying by command an object for which it has a handle.
     let destroy = raw.set(mlx5::devx::ifc::destroy_rq_in::RQN, other.rq.number());
     // SAFETY: the kernel withholds the command.
     assert!(matches!(unsafe { destroy.execute(&rig.context) }, Err(Error::Withheld(_))));

@@ -1,5 +1,5 @@
-//! Frames of Ethernet, on the model with a port of Ethernet: the same requests through libmlx5 and
-//! through this crate, what arrives where, what each error looks like, and two processes.
+//! Ethernet packets, on the model with an Ethernet port: the same requests through libmlx5 and
+//! through this crate, delivery, the form of each error, and two processes.
 
 #[path = "../rig/mod.rs"]
 mod rig;

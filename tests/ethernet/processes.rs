@@ -1,4 +1,4 @@
-//! Frames between two processes.
+//! Packets between two processes.
 
 use std::time::Instant;
 

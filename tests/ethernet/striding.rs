@@ -1,4 +1,4 @@
-//! Receives that frames share.
+//! Receives that several packets share.
 
 use mlx5::cqe::Status;
 use mlx5::ib::Access;

@@ -1,4 +1,4 @@
-//! What arrives where, and what each error looks like.
+//! Delivery of packets, and the form of each error.
 
 use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
 use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
@@ -40,7 +40,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
     let frame = udp(address(1), 4000, b"a payload of some bytes");
     a.memory.write(0, &frame);
     let n = frame.len();
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         // Gathered, with checksums by the card.
         b.frames.post(1, [b.sge(0, 20), b.sge(100, 200)]).unwrap();
@@ -79,7 +79,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         let done = b.received();
         assert_eq!((done.id, done.info.checksums_ok()), (6, true));
 
-        // To nobody; to somebody without a receive; after the flow is gone.
+        // No destination, a destination without a receive, and a destination whose flow is gone.
         a.send.post(9, EthSend::new(Inline(&udp(address(2), 1, b"x"))).signaled()).unwrap();
         a.sent_well(9);
         a.send.post(10, EthSend::new(Inline(&frame)).signaled()).unwrap();
@@ -106,7 +106,7 @@ fn tags_are_put_in_and_taken_out() {
         (Side::new(&rig), Side::with(&rig, |builder| builder.strip_vlan(true)));
     let _flows = [plain.flow(address(3)), stripping.flow(address(3))];
     let frame = udp(address(3), 4000, b"tagged");
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         plain.frames.post(1, plain.sge(0, 2000)).unwrap();
         stripping.frames.post(2, stripping.sge(0, 2000)).unwrap();
@@ -131,7 +131,7 @@ fn a_large_send_arrives_in_pieces() {
     let header = tcp_header(address(4));
     let payload: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
     a.memory.write(0, &payload);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         for id in 0..4 {
             b.frames.post(id, b.sge(id as usize * 2000, 2000)).unwrap();
@@ -167,7 +167,7 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
     let rig = rig();
     let header = tcp_header(address(5));
     let mut a = Side::new(&rig);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         let long = [0; 200];
         let refused = a.send.post(1, EthSend::new(a.sge(0, 60)).header(&long));
@@ -181,7 +181,7 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
         assert!(a.send.is_idle());
     }
     type Post = fn(&mut Side, &[u8]) -> Result<(), PostError>;
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     let cases: [(&str, Post, Status); 6] = unsafe {
         [
             (
@@ -223,7 +223,7 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
             Completion::Failed(failure) => assert_eq!((failure.id, failure.status), (1, status)),
             other => panic!("{name}: {other:?}"),
         }
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         let after = unsafe { a.send.post(2, EthSend::new(a.sge(0, 60))) };
         assert_eq!(after, Err(PostError::WrongState), "{name}");
     }
@@ -235,7 +235,7 @@ fn what_is_only_read_goes_nowhere() {
     let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
     let _flow = b.flow(address(11));
     a.memory.write(0, &udp(address(11), 1, b"kept"));
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         b.frames.post(1, b.sge(0, 2000)).unwrap();
         a.send.post(2, Dump::new([a.sge(0, 60), a.sge(100, 20)]).signaled()).unwrap();
@@ -265,7 +265,7 @@ fn a_receive_that_is_too_short_fails_the_queue() {
     let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
     let _flow = b.flow(address(6));
     let frame = udp(address(6), 1, b"longer than that");
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         b.frames.post(1, b.sge(0, frame.len() - 1)).unwrap();
         b.frames.post(2, b.sge(0, 2000)).unwrap();
@@ -295,12 +295,13 @@ fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
     let _third = Flow::builder(1).rest().build(&sides[2].qp);
     for side in &mut sides {
         for id in 0..4 {
-            // SAFETY: as above.
+            // SAFETY: memory lives to the end, and is accessed only after the requests on it
+            // complete.
             unsafe { side.frames.post(id, side.sge(id as usize * 2000, 2000)).unwrap() };
         }
     }
     for (to, port) in [(address(7), 1000), (address(7), 1001), (address(8), 1000)] {
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe {
             a.send.post(1, EthSend::new(Inline(&udp(to, port, b"?"))).signaled()).unwrap();
         }
@@ -333,10 +334,11 @@ fn a_sniffer_sees_what_is_sent_and_what_is_received() {
         while let Ok(Some(FrameEvent::Frame(done))) = sniffer.frames.poll() {
             let place = done.id as usize % 8 * 2000;
             own += usize::from(sniffer.bytes(place, frame.len()) == frame);
-            // SAFETY: as above.
+            // SAFETY: memory lives to the end, and is accessed only after the requests on it
+            // complete.
             unsafe { sniffer.frames.post(done.id, sniffer.sge(place, 2000)).unwrap() };
         }
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe {
             b.frames.post(id, b.sge(0, 2000)).unwrap();
             a.send.post(id, EthSend::new(Inline(&frame)).signaled()).unwrap();
@@ -346,7 +348,7 @@ fn a_sniffer_sees_what_is_sent_and_what_is_received() {
         own
     };
     for id in 0..8 {
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe { sniffer.frames.post(id, sniffer.sge(id as usize * 2000, 2000)).unwrap() };
     }
     // Once on its way out, and once on its way in; where others' frames left no receive, again.
@@ -380,7 +382,7 @@ fn a_header_goes_on_at_the_rings_start() {
     a.memory.write(0, &[0x5a; 300]);
     // Three blocks each, so that each place in a WQE comes to lie at the ring's end.
     for round in 0..200 {
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe {
             b.frames.post(round, b.sge(0, 2000)).unwrap();
             b.frames.post(round, b.sge(2000, 2000)).unwrap();

@@ -29,7 +29,7 @@ const POSTS: u32 = 600;
 /// libmlx5's queue pair, in RTS.
 fn theirs(rig: &Rig, cq: &mlx5::verbs::CompletionQueue) -> (NonNull<ibv_qp>, NonNull<ibv_qp_ex>) {
     use ibv_qp_init_attr_mask as given;
-    // SAFETY: integers and pointers.
+    // SAFETY: the structure consists of integers and pointers, so zeros are valid.
     let mut attributes: ibv_qp_init_attr_ex = unsafe { zeroed() };
     attributes.send_cq = cq.as_raw().as_ptr();
     attributes.recv_cq = cq.as_raw().as_ptr();
@@ -51,7 +51,7 @@ fn theirs(rig: &Rig, cq: &mlx5::verbs::CompletionQueue) -> (NonNull<ibv_qp>, Non
     let qp = NonNull::new(qp.unwrap_or(null_mut())).expect("a queue pair");
     for state in [ibv_qp_state::IBV_QPS_INIT, ibv_qp_state::IBV_QPS_RTR, ibv_qp_state::IBV_QPS_RTS]
     {
-        // SAFETY: integers and pointers.
+        // SAFETY: the structure consists of integers and pointers, so zeros are valid.
         let mut attributes: ibv_qp_attr = unsafe { zeroed() };
         attributes.qp_state = state;
         attributes.port_num = 1;
@@ -141,7 +141,7 @@ unsafe fn post_theirs(qp: NonNull<ibv_qp>, ex: NonNull<ibv_qp_ex>, request: &Req
         }
         return;
     }
-    // SAFETY: integers, pointers and unions of them.
+    // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are valid.
     let mut wr: ibv_send_wr = unsafe { zeroed() };
     wr.sg_list = list.as_mut_ptr();
     wr.num_sge = list.len() as i32;
@@ -177,7 +177,7 @@ fn post_ours(queue: &mut SendQueue<RawPacket>, request: &Request) {
     match &request.large {
         Some((header, mss)) => post!(EthTso::new(header, *mss, list)),
         None if request.inline => {
-            // SAFETY: memory of the test that nobody writes.
+            // SAFETY: memory of the test that no code writes.
             let piece = |sge: &Sge| unsafe {
                 let start = std::ptr::with_exposed_provenance(sge.addr as usize);
                 std::slice::from_raw_parts(start, sge.length as usize)

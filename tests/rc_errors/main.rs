@@ -1,6 +1,6 @@
-//! Every error that a program can provoke on a reliable connection, on both sides: the right status
-//! for the right request, with an explanation; and afterwards the same queue pairs, taken through
-//! RESET to RTS, carry messages again.
+//! Every error that a program can provoke on a reliable connection, on both sides. Checks the
+//! status of each request and its explanation. Afterwards the same queue pairs, moved through RESET
+//! to RTS, carry messages again.
 
 mod pair;
 #[path = "../rig/mod.rs"]
@@ -313,7 +313,7 @@ fn requests_after_the_one_that_failed_are_flushed_in_order() {
     }
     // SAFETY: as for `End::post`.
     unsafe { batch.ring() };
-    // No request was signaled: those that fail complete all the same.
+    // No request was signaled, but failed requests complete all the same.
     pair.a.failure(QueueKind::Send, 2, Status::RemoteAccess);
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     for _ in 0..5 {
@@ -390,7 +390,7 @@ fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
     // SAFETY: the first WQE of the ring, which is written and not rung; its opcode is the last byte
     // of the first word.
     unsafe { ring.add(3).write_volatile(0x3f) };
-    // SAFETY: no memory is named.
+    // SAFETY: the request names no memory.
     unsafe { batch.ring() };
     pair.a.send_fails(1, Status::LocalQpOperation);
     pair.works_again();
@@ -401,7 +401,7 @@ fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
 #[test]
 fn all_of_it_holds_where_registers_are_polled() {
     if std::env::var_os("MLX5_MODEL_MODE").is_some() || std::env::var_os(BY).is_some() {
-        // This is the run below, or somebody has chosen a mode for all.
+        // This process is the inner run below, or the user chose a mode for all tests.
         return;
     }
     again("MLX5_MODEL_MODE", "polled");

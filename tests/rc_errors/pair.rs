@@ -1,4 +1,4 @@
-//! Two queue pairs that are connected to each other, brought to fail, and taken to RTS again.
+//! Two connected queue pairs that are made to fail and moved to RTS again.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ pub struct End {
     pub context: Context,
 }
 
-/// What goes when the queue pair goes.
+/// The objects that are dropped with the queue pair.
 pub struct Live {
     pub sends: SendQueue<Rc>,
     pub receives: ReceiveQueue,
@@ -84,7 +84,7 @@ impl Pair {
         self.b.connect(b, number_a, self.setup.queue_pair, &self.setup);
     }
 
-    /// Takes both queue pairs through RESET to RTS, or makes those that are gone anew.
+    /// Moves both queue pairs through RESET to RTS, or creates missing ones again.
     pub fn recover(&mut self) {
         self.setup = Setup { queue_pair: EVERYTHING, ..self.setup.clone() };
         let (a, b) = (self.a.reset(), self.b.reset());
@@ -123,7 +123,7 @@ impl End {
         End::within(ProtectionDomain::new(context).unwrap(), access)
     }
 
-    /// Of an existing protection domain.
+    /// Creates an end in an existing protection domain.
     pub fn within(pd: ProtectionDomain, access: Access) -> End {
         let context = pd.context().clone();
         let cq = Cq::new(&context, By::of_environment(), 128, CqeSize::B64);
@@ -200,7 +200,8 @@ impl End {
     }
 
     pub fn receive(&mut self, id: u64, sge: Sge) {
-        // SAFETY: as above.
+        // SAFETY: every memory that a test names is a region's, which outlives its queue pair, or
+        // is not registered at all, which is what the card is to find out.
         unsafe { self.live().receives.post(id, sge).unwrap() }
     }
 

@@ -1,4 +1,4 @@
-//! How completions come: compressed, with data in them, with their time, and from other rings.
+//! Forms of completions: compressed, with inline data, with time stamps, and from other rings.
 
 use std::time::{Duration, SystemTime};
 
@@ -187,7 +187,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
         for length in [1, 8, 31, 32, 33, 63, 64, 65, 150] {
             a.memory.write(1000, &[0; 200]);
             b.memory.write(1000, &[0; 200]);
-            // SAFETY: the memory lives to the end, and is looked at when the requests are complete.
+            // SAFETY: the memory lives to the end, and is read after the requests complete.
             unsafe {
                 a.send.post(1, Read::new(a.sge(1000, length), b.remote(0)).signaled()).unwrap();
             }
@@ -200,7 +200,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             assert_eq!(format != 0, inside, "{length} bytes read, {size:?}, {scatter:?}");
 
             // In two pieces, which what comes in a CQE is put into as well.
-            // SAFETY: as above.
+            // SAFETY: the memory lives to the end, and is read after the requests complete.
             unsafe {
                 b.receive.post(2, [b.sge(1000, 20), b.sge(1050, 150)]).unwrap();
                 a.send.post(3, Send::new(a.sge(0, length)).signaled()).unwrap();
@@ -218,7 +218,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
         // An atomic's old value.
         b.memory.write(16, &41u64.to_ne_bytes());
         let old = Word::new(a.memory.address() + 1000, a.memory.lkey());
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, and is read after the requests complete.
         unsafe { a.send.post(4, FetchAdd::new(old, b.remote(16), 1).signaled()) }.unwrap();
         let format = a.op_own() >> 2 & 3;
         assert!(matches!(a.wait(), Completion::Send(_)));
@@ -345,7 +345,7 @@ fn a_queue_changes_its_size_before_it_is_taken_over() {
             assert_eq!((done.wr_id, done.status), (next, ibv_wc_status::IBV_WC_SUCCESS));
             next += 1;
         }
-        // SAFETY: as above.
+        // SAFETY: the CQ is alive and libmlx5's.
         assert!(unsafe { verbs::poll(cq.as_raw()) }.unwrap().is_none());
     };
     for (waiting, size) in [(0, 31), (7, 63), (20, 31), (5, 15), (15, 127)] {

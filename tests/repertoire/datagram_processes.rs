@@ -34,7 +34,7 @@ fn a_group_has_members_in_both_processes() {
         connection.barrier(1).unwrap();
         let group = to_group(&rig, 40, QKEY);
         let wrong = to_group(&rig, 40, QKEY ^ 1);
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe {
             sender.send.post(0, Send::new(Inline(b"nobody")).signaled().to(&wrong)).unwrap();
             sender.send.post(1, Send::new(Inline(b"everybody")).signaled().to(&group)).unwrap();
@@ -52,7 +52,7 @@ fn a_group_has_members_in_both_processes() {
         connection.barrier(2).unwrap();
         // The peer has left, and this one too: only the card knows.
         connection.barrier(3).unwrap();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe {
             sender.send.post(2, Send::new(Inline(b"who is left")).signaled().to(&group)).unwrap()
         };
@@ -74,7 +74,7 @@ fn peer_of_a_group(rig: Rig, mut connection: Connection) {
     let way = AddressHandle::new(&rig.pd, &way).unwrap();
     let to = UdAddress::new(&way, done.src_qp, QKEY);
     let group = to_group(&rig, 40, QKEY);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe {
         member.send.post(1, SendImm::new(Inline(b"answer"), 7).to(&to)).unwrap();
         member.send.post(2, Send::new(Inline(b"back")).signaled().to(&group)).unwrap();
@@ -100,7 +100,7 @@ fn an_unreliable_connection_reaches_another_process() {
             control.barrier(1).unwrap();
             for message in 0..MESSAGES {
                 let bytes = message.to_be_bytes();
-                // SAFETY: inline.
+                // SAFETY: the payload is copied into the WQE.
                 unsafe {
                     let request = match message % 2 {
                         0 => side.send.post(0, SendImm::new(Inline(&bytes), message).signaled()),

@@ -1,4 +1,4 @@
-//! Dynamic connections: initiators, targets, keys, streams, and what each error looks like.
+//! Dynamic connections: initiators, targets, keys, streams, and the form of each error.
 
 #[path = "dynamic/windows.rs"]
 mod windows;
@@ -24,7 +24,7 @@ use crate::rig::{Rig, wait};
 
 /// Bytes of each side's memory.
 const MEMORY: usize = 1 << 16;
-/// What opens the targets here.
+/// The access key of the targets.
 pub const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 fn sge(memory: &MemoryRegion, offset: usize, length: usize) -> Sge {
@@ -185,7 +185,7 @@ fn each_operation_reaches_its_target() {
     b.receive(100, 64);
     b.receive(300, 64);
     b.receive(500, 0);
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         let entries = [sge(&a.memory, 0, 5), sge(&a.memory, 5, 10)];
         a.send.post(2, Send::new(entries).signaled().to(&to)).unwrap();
@@ -251,7 +251,7 @@ fn atomics_under_masks_reach_their_target() {
     let lower = 0xffff_ffff_u64;
     let swap =
         MaskedCompareSwap::new(second, b.remote(0), Bits::new(0, lower), Bits::new(7, lower));
-    // SAFETY: memory lives to the end, and is looked at when the requests are complete.
+    // SAFETY: memory lives to the end, and is read after the requests complete.
     unsafe {
         a.send.post(1, add.signaled().to(&to)).unwrap();
         a.send.post(2, swap.signaled().to(to)).unwrap();
@@ -365,7 +365,7 @@ fn what_a_target_refuses_fails_the_initiator_alone() {
     unsafe { a.send.post(1, Send::new(Inline(b"long")).signaled().to(&to)).unwrap() };
     assert_eq!((a.sent().0, b.received().byte_len), (1, 4));
     b.receive(0, 4);
-    // SAFETY: as above.
+    // SAFETY: the payload is copied.
     unsafe { a.send.post(2, Send::new(Inline(b"longer")).signaled().to(&to)).unwrap() };
     assert_eq!(a.failed(), (2, Status::RemoteInvalidRequest));
     match b.wait() {
@@ -377,7 +377,7 @@ fn what_a_target_refuses_fails_the_initiator_alone() {
     // The target serves others, and the same one when it comes back.
     let mut other = Initiator::new(&rig);
     b.receive(0, 64);
-    // SAFETY: as above.
+    // SAFETY: the payload is copied.
     unsafe { other.send.post(1, Send::new(Inline(b"fine")).signaled().to(&to)).unwrap() };
     assert_eq!((other.sent().0, b.received().byte_len), (1, 4));
     b.is_quiet();
@@ -413,7 +413,7 @@ fn nobody_there_and_nothing_to_receive_in_are_told_apart() {
     let mut a = Initiator::like(&rig, &last, None);
     let gone = b.address(&rig);
     drop(b);
-    // SAFETY: as above.
+    // SAFETY: the payload is copied.
     unsafe { a.send.post(1, request().to(gone)).unwrap() };
     assert_eq!(a.failed(), (1, Status::RetriesExceeded));
 }

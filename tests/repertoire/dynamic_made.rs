@@ -1,4 +1,4 @@
-//! What verbs alone say of the ends of dynamic connections.
+//! Properties of the ends of dynamic connections that only verbs report.
 
 use mlx5::ib::{Access, Dci, Dct};
 use mlx5::verbs::{

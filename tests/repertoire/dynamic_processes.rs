@@ -12,7 +12,7 @@ use crate::rig::Rig;
 const TARGETS: usize = 3;
 const MESSAGES: usize = 60;
 
-/// What the other process has: for each target the way to it, and its memory.
+/// The other process's targets: address and memory of each.
 struct Theirs {
     addresses: Vec<DcAddress>,
     wrong_key: DcAddress,
@@ -37,8 +37,8 @@ fn exchange(rig: &Rig, connection: &mut Connection, targets: &[Target]) -> Their
     Theirs { addresses, wrong_key: wrong_key.unwrap(), memory }
 }
 
-/// What both processes do at the same time: an initiator that sends to all targets of the other one,
-/// and targets for the other's.
+/// Runs in both processes at the same time: an initiator that sends to all targets of the other
+/// process, and targets for the other's initiator.
 fn both(rig: &Rig, connection: &mut Connection) {
     let mut targets: Vec<Target> = (0..TARGETS).map(|_| Target::new(rig)).collect();
     for target in &mut targets {
@@ -59,7 +59,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
         let (to, memory) = (&theirs.addresses[at], theirs.memory[at]);
         let text = format!("message {message}");
         let send = SendImm::new(Inline(text.as_bytes()), message as u32).signaled();
-        // SAFETY: memory lives to the end, and is looked at when requests are complete.
+        // SAFETY: memory lives to the end, and is read after the requests complete.
         unsafe {
             own.send.post(1, send.to(to)).unwrap();
             own.send.post(2, FetchAdd::new(word, memory, 1).signaled().to(to)).unwrap();
@@ -85,9 +85,9 @@ fn both(rig: &Rig, connection: &mut Connection) {
             assert_eq!((bytes, done.byte_len as usize), (text.clone(), text.len()));
         }
     }
-    // Refused over there; whoever else is connected goes on.
+    // The peer refuses this initiator; other connections continue.
     let mut refused = Initiator::new(rig);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe {
         refused.send.post(9, Send::new(Inline(b"?")).signaled().to(theirs.wrong_key)).unwrap();
     }

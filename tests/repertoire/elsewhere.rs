@@ -1,5 +1,5 @@
-//! Keys of memory that is not mapped at the address by which requests name it: short messages, and
-//! the results of READs and atomics, go to that memory all the same.
+//! Keys of memory that is not mapped at the address in the request. Short messages, and the results
+//! of READs and atomics, still go to that memory.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ struct Elsewhere<'a> {
     read: Peek<'a>,
 }
 
-/// What stays alive as long as the keys.
+/// The memory that must outlive the keys.
 struct Memory {
     file: std::fs::File,
     dmabuf: DmaBufRegion,
@@ -56,7 +56,7 @@ impl Memory {
             assert_eq!(libc::ftruncate(fd, LENGTH as i64), 0);
             OwnedFd::from_raw_fd(fd)
         };
-        // SAFETY: mapped into this process by nobody but the model.
+        // SAFETY: only the model maps it into this process.
         let dmabuf = unsafe { rig.pd.register_dmabuf(fd.as_fd(), 0, LENGTH, NOWHERE, access) };
         let umem = devx::Umem::new(&rig.context, Pages::new(LENGTH).unwrap()).unwrap();
         let direct = devx::Mkey::builder(&rig.pd).access(access).address(NOWHERE);

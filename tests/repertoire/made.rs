@@ -1,4 +1,4 @@
-//! What makes the objects of tests that others run on objects that were made by command: verbs.
+//! Creates, by verbs, the objects of tests that others run on objects made by command.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Every transport, operation and form of completion, end to end on the model: what arrives, and what
-//! each error looks like on both sides. RC's own are in `rc_traffic.rs` and `rc_errors`.
+//! Every transport, operation and form of completion, end to end on the model: delivery, and the
+//! form of each error on both sides. Tests of RC alone are in `rc_traffic.rs` and `rc_errors`.
 
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -1,5 +1,5 @@
-//! Kinds of memory beside the process's own that is pinned: the card's, nobody's, on demand, and a
-//! descriptor's; and regions that change.
+//! Kinds of memory other than pinned process memory: device memory, null regions, on-demand paging,
+//! and dma-buf descriptors; and regions that change.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -42,8 +42,8 @@ fn device_memory_is_sent_from_and_written_to() {
     let mut back = [0; 4];
     memory.read(112, &mut back);
     assert_eq!((back, memory.load(128)), (*b"own!", 0x0123_4567_89ab_cdef));
-    // SAFETY: regions and memory live to the end, and are only touched when what was posted on them
-    // is complete.
+    // SAFETY: regions and memory live to the end, and are accessed only after the requests on them
+    // complete.
     unsafe {
         // As a source: of a SEND, and of a READ by the peer. Addresses count from the region's start.
         b.receive.post(1, b.sge(0, 200)).unwrap();
@@ -73,7 +73,8 @@ fn device_memory_is_sent_from_and_written_to() {
     }
     // The memory stays as long as the region over it.
     drop(memory);
-    // SAFETY: as above.
+    // SAFETY: regions and memory live to the end, and are accessed only after the requests on them
+    // complete.
     unsafe {
         b.send.post(7, Read::new(b.sge(400, 16), region.remote(200)).signaled()).unwrap();
         assert_eq!(b.sent().0, 7);
@@ -124,7 +125,7 @@ fn device_memory_ends_where_it_ends() {
     // A peer that asks for too much, or without the right.
     let [mut c, mut d] = connected::<Rc>(&rig);
     let [mut e, mut f] = connected::<Rc>(&rig);
-    // SAFETY: as above.
+    // SAFETY: regions and memory live to the end.
     unsafe {
         c.send.post(2, Write::new(Inline(b"no"), read_only.remote(0)).signaled()).unwrap();
         e.send.post(3, Read::new(e.sge(0, 2), read_only.remote(127)).signaled()).unwrap();
@@ -176,7 +177,7 @@ fn half_a_word_of_device_memory_is_not_loaded() {
 fn nobodys_memory_gives_zeroes_and_takes_anything() {
     let (rig, [mut a, mut b]) = pair();
     let nothing = rig.pd.null_region().unwrap();
-    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.memory.write(0, b"head and tail");
         for (id, length) in [(1, 4), (2, 3000)] {
@@ -214,7 +215,7 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     let at = |offset: u64, length| Sge::new(region.address() + offset, length, region.lkey());
     let page = 4096;
     assert!(!resident(region.as_ptr(), 500 << 20));
-    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.memory.write(0, &[9; 8192]);
         b.receive.post(1, at(500 << 20, 8192)).unwrap();
@@ -296,7 +297,7 @@ fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
         unsafe { rig.pd.register_dmabuf(fd.as_fd(), offset, length, address, access) }
     };
     let region = register(4096 + 8, 6000, 0x1008, all_rights()).unwrap();
-    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.send
             .post(1, Write::new(Inline(b"across pages"), region.remote(4080)).signaled())
@@ -331,7 +332,7 @@ fn regions_change_rights_and_domain_under_their_keys() {
     assert_eq!((region.access(), (region.lkey(), region.rkey())), (all_rights(), keys));
     assert!(region.as_mut_slice().is_none());
     region.set_access(Access::REMOTE_WRITE).unwrap_err();
-    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.send.post(1, Write::new(Inline(b"let in"), remote).signaled()).unwrap();
         assert_eq!(a.sent().0, 1);
@@ -342,7 +343,7 @@ fn regions_change_rights_and_domain_under_their_keys() {
     let other = ProtectionDomain::new(&rig.context).unwrap();
     region.set_protection_domain(&other).unwrap();
     assert_eq!(region.protection_domain().as_raw(), other.as_raw());
-    // SAFETY: as above.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.send.post(2, Write::new(Inline(b"too late"), remote).signaled()).unwrap();
         assert_eq!(failed(&mut a), (2, Status::RemoteAccess));
@@ -357,7 +358,7 @@ fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
     let (rig, [mut a, mut b]) = pair();
     let region = rig.pd.allocate(65536, all_rights() | Access::RELAXED_ORDERING).unwrap();
     assert!(region.access().contains(Access::RELAXED_ORDERING));
-    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         let sge = Sge::new(region.address(), 65536, region.lkey());
         b.receive.post(1, sge).unwrap();

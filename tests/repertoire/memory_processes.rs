@@ -1,5 +1,5 @@
-//! Kinds of memory between two processes: a peer writes, reads and counts in memory of the card, on
-//! demand, and behind a descriptor, and is refused what it may not.
+//! Kinds of memory between two processes. A peer writes, reads and counts in device memory, in
+//! on-demand memory and behind a descriptor, and is refused forbidden accesses.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -34,7 +34,7 @@ fn memory_of_every_kind_is_reached_from_another_process() {
             let read_only = rig.pd.register_device(&card, 0, 64, Access::REMOTE_READ).unwrap();
             let access = all_rights() | Access::ON_DEMAND;
             let demanded = rig.pd.register(Pages::new(DEMANDED).unwrap(), access).unwrap();
-            // SAFETY: a new descriptor of one's own, mapped by nobody but the model.
+            // SAFETY: a new descriptor of its own, mapped only by the model.
             let (fd, described) = unsafe {
                 let name = c"described".as_ptr();
                 let fd = OwnedFd::from_raw_fd(libc::memfd_create(name, libc::MFD_CLOEXEC));
@@ -93,7 +93,7 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     control.barrier(1).unwrap();
     let refused = [read_only, card.offset(4090), described.offset(8192)];
     for (side, at) in connections[1..].iter_mut().zip(refused) {
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { side.send.post(6, Write::new(Inline(b"intruded"), at).signaled()).unwrap() };
         match side.wait() {
             Completion::Failed(failure) => assert_eq!(failure.status, Status::RemoteAccess),

@@ -1,4 +1,4 @@
-//! Connections that move to their alternate path: by themselves, after their peer, on demand.
+//! Connections that move to their alternate path: automatically, after their peer, on demand.
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
@@ -12,7 +12,7 @@ use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::Side;
 
-/// A LID that nobody has.
+/// An unassigned LID.
 const NOWHERE: u16 = 0x1234;
 
 /// Two connected sides; the path of the first leads to `first`, that of the second to the other.
@@ -65,7 +65,7 @@ fn lid(rig: &Rig) -> u16 {
 }
 
 fn write(side: &mut Side<Rc>, id: u64, to: Remote) {
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { side.send.post(id, Write::new(Inline(b"moving"), to).signaled()).unwrap() };
     assert_eq!(side.sent().0, id);
 }
@@ -108,7 +108,7 @@ fn without_an_agreement_a_broken_path_is_the_end() {
     let [mut a, b] = pair(&rig, Some(NOWHERE));
     // Offered, but the peer has said nothing.
     offer(&a, way(&rig, lid(&rig)));
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { a.send.post(1, Write::new(Inline(b"lost"), b.remote(0)).signaled()).unwrap() };
     match a.wait() {
         Completion::Failed(failure) => {

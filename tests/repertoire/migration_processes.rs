@@ -1,6 +1,6 @@
-//! Alternate paths between two processes, each of which has its own slice of the card: both sides arm,
-//! the way of one breaks under traffic or one is told to move, both move, hear of it, and lose nothing.
-//! One of the two posts and polls by libmlx5, whichever it is.
+//! Alternate paths between two processes, each with its own slice of the HCA. Both sides arm
+//! migration; the path of one breaks under traffic, or one is told to move. Both move, are
+//! notified, and lose nothing. One of the two, either one, posts and polls by libmlx5.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -31,14 +31,14 @@ const ROOM: usize = 64;
 /// break for the whole process.
 const ALTERNATE: u8 = 3;
 
-/// What happened at an end.
+/// An event at an end.
 enum Happened {
     Sent,
     Received { id: u64, imm: u32 },
     Failed(status::Type),
 }
 
-/// An end of a connection, whoever posts and polls for it.
+/// An end of a connection, posted to and polled by either library.
 trait End: Sized {
     /// With this as the first path's service level.
     fn new(rig: &Rig, control: &mut Connection, level: u8) -> Self;
@@ -72,7 +72,7 @@ impl End for Side<Rc> {
 
     fn send(&mut self, imm: u32) {
         let bytes = imm.to_be_bytes();
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { self.send.post(0, SendImm::new(Inline(&bytes), imm).signaled()).unwrap() };
     }
 
@@ -172,7 +172,7 @@ fn offer(qp: &QueuePair<Rc, Rts>, level: u8) {
     assert_eq!(qp.query().unwrap().migration, MigrationState::Rearm);
 }
 
-/// Where a queue pair's packets go by, and whether it can move.
+/// Returns the port of a queue pair's packets, and its migration state.
 fn path(qp: &QueuePair<Rc, Rts>) -> (u8, MigrationState) {
     let now = qp.query().unwrap();
     (now.address.service_level, now.migration)
@@ -302,7 +302,7 @@ fn peer_without_another_way(rig: Rig, mut control: Connection) {
     control.barrier(1).unwrap();
     traffic(&mut end, 0..1, |_| {});
     control.barrier(2).unwrap();
-    // Nothing has arrived, and nobody has told it.
+    // No message has arrived, and the end was not told to migrate.
     assert!(Library::poll(&end).is_none());
     assert_eq!(end.qp.query().unwrap().state, QpState::Rts);
     is_quiet(&rig);

@@ -1,5 +1,5 @@
-//! Keys over other keys: lists of pieces, strided patterns, in the WQE and by pointer, used by this
-//! side and by the peer; and all that is refused.
+//! Indirect keys over other keys: lists and strided patterns, in the WQE and by pointer, used by
+//! this side and by the peer; and all refusals.
 
 use mlx5::connect::{Connection, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
@@ -44,7 +44,7 @@ fn bytes(end: &End, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is at these places of a region that nobody has written since.
+/// Returns the initial content of these places of a region.
 fn pattern(places: impl IntoIterator<Item = usize>) -> Vec<u8> {
     places.into_iter().map(|at| (at % 251) as u8).collect()
 }
@@ -377,7 +377,7 @@ fn a_key_is_used_by_the_request_behind_its_configuration() {
     let key = Mkey::new(&pair.a.pd, 4).unwrap();
     let pieces = [pair.a.sge(100, 8), pair.a.sge(300, 8)];
     pair.b.receive(1, pair.b.sge(8192, 64));
-    // SAFETY: the region lives to the end, and nobody writes it.
+    // SAFETY: the region lives to the end, and no code writes it.
     unsafe {
         let mut batch = pair.a.live().sends.batch();
         batch.append(2, key.configure().access(Access::empty()).layout(pieces)).unwrap();
@@ -440,7 +440,7 @@ fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
     let mut shown = [0u8; query_mkey_out::SIZE];
     let mut ask = |index| {
         query_mkey_in::MKEY_INDEX.set(&mut query, index);
-        // SAFETY: as above.
+        // SAFETY: command and reply are as long as is said.
         unsafe {
             let (input, output) = (query.as_ptr().cast(), shown.as_mut_ptr().cast());
             dv::mlx5dv_devx_obj_query(object, input, query.len(), output, shown.len())
@@ -462,7 +462,7 @@ fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
         assert_eq!(errno, REFUSED);
         assert_ne!(status, 0);
     }
-    // Another program's domain, or none; more entries than the card has; protection.
+    // Another program's domain, or none; more entries than the HCA has; protection.
     let reserved = [(mkc::PD, 0xff_fff0), (mkc::PD, 0), (mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 13)];
     for (at, value) in reserved.into_iter().chain([(mkc::BSF_EN, 1), (mkc::QPN, 5)]) {
         assert_eq!(refused(&[(field(at), value)]).0, REFUSED, "{value:#x}");
@@ -523,7 +523,7 @@ fn weave(rig: &Rig, mut connection: Connection) {
     let pieces = [Strided { addr: memory.address() + 1, lkey: memory.lkey(), length: 1, skip: 1 }];
     let layout = Interleaved { repeat: 128, pieces: &pieces };
     let request = key.configure().access(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-    // SAFETY: nobody holds a reference to the memory.
+    // SAFETY: no code holds a reference to the memory.
     unsafe { send.post(2, request.layout(layout).signaled()).unwrap() };
     let done = wait(&mut completions, &mut (&mut send, &mut receive));
     assert!(matches!(done, Completion::Send(done) if done.id == 2), "{done:?}");

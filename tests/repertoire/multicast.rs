@@ -1,4 +1,4 @@
-//! Multicast: who gets what is sent to a group, in one process.
+//! Multicast: which members receive a group's messages, in one process.
 
 use mlx5::Error;
 use mlx5::cqe::{DatagramHeader, ReceiveDone, SendOperation};
@@ -51,7 +51,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
     let other = join(&rig, &sides[3].qp, 2);
     assert_eq!((other.group(), other.lid()), group(&rig, 2));
     let to = [1, 2].map(|number| to_group(&rig, number, QKEY));
-    // SAFETY: memory lives to the end, and is only read when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is read only after the requests on it complete.
     unsafe {
         for side in &mut sides {
             for id in 0..3 {
@@ -104,7 +104,7 @@ fn a_wrong_key_keeps_a_message_from_a_group() {
     let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
     let _membership = join(&rig, &member.qp, 3);
     let (wrong, right) = (to_group(&rig, 3, QKEY + 1), to_group(&rig, 3, QKEY));
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is read only after the requests on it complete.
     unsafe {
         member.receive.post(1, member.sge(0, 100)).unwrap();
         sender.send.post(1, Send::new(Inline(b"no")).signaled().to(&wrong)).unwrap();

@@ -17,7 +17,7 @@ use crate::processes::with_peer;
 use crate::rig::{Rig, all_rights, wait};
 use crate::unreliable::{Side, connected, datagrams};
 
-/// Where the old values of atomics go, and where the numbers are.
+/// Offsets of the old values of atomics, and of the numbers.
 const OLD: usize = 1 << 12;
 const AT: usize = 64;
 
@@ -58,7 +58,7 @@ fn number<N: Number>(
         assert_eq!((b.bytes(AT - 8, 8), b.bytes(AT + size, 32)), (vec![0; 8], vec![0; 32]));
     };
     let (add, swap) = (SendOperation::MaskedFetchAdd, SendOperation::MaskedCompareSwap);
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         a.send.post(1, MaskedFetchAdd::new(old, at, value(2)).signaled()).unwrap();
         check(&mut a, &b, add, 40, 42);
@@ -115,7 +115,7 @@ fn the_old_value_comes_in_the_cqe_where_the_queue_pair_says_so() {
         Remote::new(memory.remote_address(), memory.rkey()),
     );
     memory.write(0, &0x11u128.to_be_bytes());
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         send.post(1, MaskedFetchAdd::new(old, at, 0x22u128)).unwrap();
         let Completion::Send(_) = wait(&mut completions, &mut send) else { panic!("it fails") };
@@ -147,11 +147,11 @@ fn atomics_under_masks_fail_as_others_do() {
         let rig = Rig::new(Mode::Trapped);
         let [mut a, b] = sides(&rig);
         let at = spoil(b.remote(AT));
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         unsafe { a.send.post(9, add(&a, at)).unwrap() };
         let failure = failed(&mut a);
         assert_eq!((failure.id, failure.status, failure.opcode), (9, status, 0x15));
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
         assert_eq!(unsafe { a.send.post(10, add(&a, at)) }, Err(PostError::WrongState));
         assert_eq!(b.bytes(AT, 16), [0; 16]);
     }
@@ -201,7 +201,7 @@ fn the_card_copies_memory() {
     let bytes: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8).collect();
     a.memory.write(0, &bytes);
     let notes = word(&a, 65_472);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         let copy = CopyMemory::new(a.sge(0, 30_000), word(&a, 32_000), notes);
         a.send.post(1, copy.signaled()).unwrap();
@@ -212,7 +212,7 @@ fn the_card_copies_memory() {
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
         let long = CopyMemory::new(long, word(&a, 0), notes);
         assert_eq!(a.send.post(3, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
-        // To where nobody may write.
+        // A write to memory that the key does not allow.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
         a.send.post(4, CopyMemory::new(a.sge(0, 8), elsewhere, notes)).unwrap();
         let failure = failed(&mut a);

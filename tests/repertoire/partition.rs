@@ -1,4 +1,4 @@
-//! Partitions: queue pairs hear those of their own alone, whichever others the port is in.
+//! Partitions: queue pairs receive only from their own partition, whichever others the port is in.
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Ud};
@@ -53,7 +53,7 @@ fn datagrams_are_heard_in_their_partition_alone() {
         let mut sender = datagrams(&rig, from);
         for (at, to) in indices.into_iter().zip(&mut listeners) {
             let address = address(&rig, to, QKEY);
-            // SAFETY: inline.
+            // SAFETY: the payload is copied into the WQE.
             unsafe {
                 sender.send.post(1, Send::new(Inline(b"hello")).signaled().to(&address)).unwrap()
             };
@@ -118,7 +118,7 @@ fn a_connection_across_partitions_times_out() {
     ] {
         let [mut a, mut b] = connected(&rig, partitions);
         assert_eq!(a.qp.query().unwrap().pkey_index, partitions[0]);
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { a.send.post(1, Send::new(Inline(b"hello")).signaled()).unwrap() };
         match (a.wait(), meet) {
             (Completion::Send(done), true) => assert_eq!((done.id, b.received().id), (1, 7)),

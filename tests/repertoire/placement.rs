@@ -1,4 +1,4 @@
-//! Where queues' own memory lies, and who gives it.
+//! Placement of the queues' own memory, and its providers.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -49,7 +49,7 @@ fn works(rig: &Rig, cq: &CompletionQueue, qp: &QueuePair<Rc, Rts>) {
     let mut completions = Completions::new(cq).unwrap();
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default()).unwrap();
     for id in 0..300 {
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { queue.post(id, Write::new(Inline(b"placed"), remote).signaled()).unwrap() };
         let done = wait(&mut completions, &mut queue);
         assert!(matches!(done, Completion::Send(done) if done.id == id), "{done:?}");
@@ -201,7 +201,7 @@ unsafe impl QueueAllocator for Own {
     unsafe fn free(&self, memory: NonNull<u8>, buffer: QueueBuffer) {
         let given = self.given.lock().unwrap().remove(&memory.addr().get());
         assert_eq!(given.map(|(_, for_)| for_), Some(buffer));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the conditions.
         unsafe { self.pages.free(memory, buffer) }
     }
 }

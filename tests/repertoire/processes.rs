@@ -1,6 +1,6 @@
-//! Tests in two processes: a test starts its own program again for the other's part, and either side
-//! has a connection to talk to the other by. Its queues are posted to and polled by this crate, or, of
-//! a [`Library`], by libmlx5.
+//! Tests in two processes. A test starts its own program again for the peer's part, and both sides
+//! talk over a connection. Queues are posted to and polled by this crate or, with a [`Library`], by
+//! libmlx5.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ fn shape<T: Receives + Connected>(rig: &Rig, cq: &CompletionQueue) -> QueuePair<
     rig.init(builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64))
 }
 
-/// What a connection is made of beside the other side's address, which may be changed before.
+/// Changes attributes of a connection before it is made, except the other side's address.
 pub type Attributes<'a> = &'a dyn Fn(&mut RtrAttributes, &mut RtsAttributes);
 
 /// Connects a queue pair to that of the other process, whose memory is told.
@@ -103,7 +103,7 @@ impl<T> Library<T>
 where
     T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    /// As [`connected`].
+    /// Connects like the function [`connected`].
     pub fn connected(rig: &Rig, control: &mut Connection, change: Attributes) -> (Self, Remote) {
         let cq = rig.cq(512);
         let memory = rig.memory(MEMORY);
@@ -156,7 +156,7 @@ impl<T: Transport> Library<T> {
         mut say: impl FnMut(&mut ibv_send_wr),
     ) {
         let request = Request::signaled(id, opcode, list);
-        // SAFETY: the queue pair is alive; memory is the caller's promise.
+        // SAFETY: the queue pair is alive; the caller vouches for the memory.
         unsafe { verbs::post_send_with(self.qp.as_raw(), &[request], |_, wr| say(wr)).unwrap() };
     }
 
@@ -169,7 +169,7 @@ impl<T: Transport> Library<T> {
 
     /// The next completion, if there is one.
     pub fn poll(&self) -> Option<ibv_wc> {
-        // SAFETY: the CQ is alive, and nobody else polls it.
+        // SAFETY: the CQ is alive, and no other code polls it.
         unsafe { verbs::poll(self.cq.as_raw()) }.unwrap()
     }
 
@@ -193,7 +193,7 @@ impl<T: Transport> Library<T> {
     }
 }
 
-/// What of verbs' requests goes to memory of the other side.
+/// Returns a change to requests of verbs that sets their remote memory.
 pub fn to(remote: Remote) -> impl FnMut(&mut ibv_send_wr) {
     move |wr| {
         wr.wr.rdma.remote_addr = remote.addr;
@@ -207,7 +207,7 @@ pub fn told(places: &[Remote]) -> Vec<u8> {
     places.iter().flat_map(one).collect()
 }
 
-/// What the other side [told](told).
+/// Parses the memory that the other side [told](told).
 pub fn heard(bytes: &[u8]) -> Vec<Remote> {
     let one = |bytes: &[u8]| {
         let (addr, rkey) = bytes.split_at(8);

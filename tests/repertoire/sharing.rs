@@ -1,4 +1,4 @@
-//! Doorbell registers: one queue's, several queues' of one thread, or everybody's.
+//! Doorbell registers: of one queue, of several queues of one thread, or shared by all threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -38,7 +38,7 @@ fn queues_of_one_register_take_turns() {
     for (index, qp) in qps.iter().enumerate() {
         assert_eq!(register.add(qp, &mut completions, config).unwrap(), index);
     }
-    // Outside, the register is nobody's, not even for plain doorbells.
+    // Queues outside the domain do not use the register, not even for plain doorbells.
     let other = made_in(&rig, &domain, &cq);
     for use_ in [RegisterUse::Own, RegisterUse::Shared] {
         let config = SendConfig { register: use_, ..config };
@@ -63,7 +63,7 @@ fn queues_of_one_register_take_turns() {
                     let text = format!("round {round:3} of {index}");
                     let write =
                         Write::new(Inline(text.as_bytes()), remote(memory, index as u64 * 64));
-                    // SAFETY: inline.
+                    // SAFETY: the payload is copied into the WQE.
                     unsafe { turn.post(round, write.signaled()).unwrap() };
                 }
                 for _ in 0..QUEUES {
@@ -117,7 +117,7 @@ fn a_shared_register_rings_for_queues_of_several_threads() {
                 for round in 0..100 {
                     let bytes = [round; 8];
                     let write = Write::new(Inline(&bytes), remote(memory, index as u64 * 8));
-                    // SAFETY: inline.
+                    // SAFETY: the payload is copied into the WQE.
                     unsafe { queue.post(round.into(), write.signaled()).unwrap() };
                     let done = wait(&mut completions, &mut queue);
                     assert!(matches!(done, Completion::Send(_)), "{done:?}");

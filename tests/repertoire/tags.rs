@@ -1,5 +1,5 @@
-//! Messages that are matched with tags: which entry each takes, what is fetched, and what is said of
-//! those for which there is none.
+//! Tag matching: which entry each message takes, which messages are fetched, and how unmatched ones
+//! are reported.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -28,7 +28,7 @@ use crate::rig::{PATIENCE, Rig, refused, wait};
 
 /// Bytes of each receive's memory, and of each entry's.
 pub const ROOM: usize = 256;
-/// Where the memory of entries begins; that of receives is before it.
+/// Offset of the entries' memory; the memory of receives is before it.
 const ENTRIES: usize = 64 * ROOM;
 
 /// One that sends messages with tags.
@@ -119,7 +119,8 @@ impl Matcher {
 
     pub fn append_of(&mut self, id: u64, tag: Tag, room: usize) -> Result<TagHandle, TagError> {
         let into = self.sge(ENTRIES + id as usize % 64 * ROOM, room);
-        // SAFETY: as above.
+        // SAFETY: the memory lives as long as the queue, and is looked at when a completion has
+        // said so.
         unsafe { self.tags.append(id, TagReceive::new(tag, into)) }
     }
 
@@ -144,7 +145,7 @@ impl Matcher {
         bytes
     }
 
-    /// What entry `id` got.
+    /// Returns the data that entry `id` received.
     pub fn entry(&self, id: u64, length: usize) -> Vec<u8> {
         self.bytes(ENTRIES + id as usize % 64 * ROOM, length)
     }
@@ -263,11 +264,11 @@ fn what_is_appended_can_be_reported_and_an_entry_may_have_no_memory() {
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
     let none = TagReceive::new(Tag::exact(5), Sge::new(0, 0, 0)).signaled();
-    // SAFETY: no memory.
+    // SAFETY: the request names no memory.
     let handle = unsafe { matcher.tags.append(9, none) }.unwrap();
     assert_eq!(matcher.wait(), TagCompletion::Appended { id: 9, handle });
     let send = SendImm::new(TagHeader::eager(5).alone(), 0xabcd).signaled();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(1, send) }.unwrap();
     let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
     assert_eq!((arrival.kind, arrival.byte_len), (ReceiveKind::SendImm(0xabcd), 0));
@@ -355,7 +356,7 @@ fn a_message_without_a_tag_is_no_ones_and_is_not_counted() {
     let (header, rest) = matcher.receive(done.id, done.byte_len as usize);
     assert_eq!((header, &rest[..]), (TagHeader::untagged().context(4), &b"plain"[..]));
     // A short one has no header at all.
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(1, Send::new(Inline(b"short")).signaled()) }.unwrap();
     let TagCompletion::Untagged(done) = matcher.wait() else { panic!() };
     assert_eq!((done.id, done.byte_len), (1, 5));
@@ -364,7 +365,7 @@ fn a_message_without_a_tag_is_no_ones_and_is_not_counted() {
     // Without a receive it waits.
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(1, Send::new(Inline(b"patient")).signaled()) }.unwrap();
     assert_eq!(matcher.poll(), None);
     matcher.post(3);
@@ -387,7 +388,7 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
     let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
     let offer = Rendezvous { from, length: 50_000 }.offer(3, 0x77);
-    // SAFETY: inline; nobody writes the memory until it is fetched.
+    // SAFETY: inline; the memory is not written until it is fetched.
     unsafe { sender.send.post(1, Send::new(offer).signaled()) }.unwrap();
     let TagCompletion::Matched(matched) = matcher.wait() else { panic!() };
     assert_eq!((matched.id, matched.header), (6, Some(TagHeader::rendezvous(3).context(0x77))));
@@ -432,7 +433,7 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     let answer = Sge::new(sender.memory.address() + 4096, 64, sender.memory.lkey());
     let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
     let offer = Rendezvous { from, length: 19 }.offer(9, 1);
-    // SAFETY: the memory lives to the end; nobody writes it until it is fetched.
+    // SAFETY: the memory lives to the end; no code writes it until it is fetched.
     unsafe {
         sender.receive.post(5, answer).unwrap();
         sender.send.post(1, Send::new(offer).signaled()).unwrap();
@@ -521,7 +522,7 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
         assert_eq!(matcher.wait(), TagCompletion::Synced(id));
     }
     assert!(matcher.remove(handles[0]));
-    // What nobody asked to be told of makes room by itself.
+    // Unsignaled list changes free their places without a completion.
     for round in 0..2000 {
         let handle = matcher.append(7, Tag::exact(1 << 40)).unwrap();
         senders[0].eager(TagHeader::eager(1 << 40), &[]);
@@ -539,10 +540,10 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
     assert_eq!(tags.capacity(), 6);
     let entry = TagReceive::new(Tag::any(), Sge::new(0, 0, 0));
     for id in 0..6 {
-        // SAFETY: no memory.
+        // SAFETY: the request names no memory.
         unsafe { tags.append(id, entry) }.unwrap();
     }
-    // SAFETY: no memory.
+    // SAFETY: the request names no memory.
     assert_eq!(unsafe { tags.append(6, entry) }, Err(TagError::ListFull));
 }
 
@@ -575,7 +576,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     let handle = matcher.append_of(3, Tag::exact(3), 10).unwrap();
     let from = Remote::new(senders[1].memory.remote_address(), senders[1].memory.rkey());
     let offer = Rendezvous { from, length: 11 }.offer(3, 0);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[1].send.post(5, Send::new(offer).signaled()) }.unwrap();
     assert_eq!(failed(senders[1].wait()), (5, Status::RemoteInvalidRequest));
     assert_eq!(matcher.poll(), None);
@@ -589,7 +590,7 @@ fn what_cannot_be_fetched_is_incomplete() {
     matcher.append(1, Tag::exact(1)).unwrap();
     let from = Remote::new(senders[0].memory.remote_address(), 0xdead_be00);
     let offer = Rendezvous { from, length: 100 }.offer(1, 0);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(5, Send::new(offer).signaled()) }.unwrap();
     let TagCompletion::Matched(matched) = matcher.wait() else { panic!() };
     assert_eq!(matched.id, 1);
@@ -608,7 +609,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
     let send = Send::new(InlineGather(&message)).signaled();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(5, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (5, Status::RemoteOperation));
     let TagCompletion::Incomplete(incomplete) = matcher.wait() else { panic!() };
@@ -622,7 +623,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
     let send = Send::new(InlineGather(&message)).signaled();
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(5, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (5, Status::RemoteOperation));
     let TagCompletion::Failed(failure) = matcher.wait() else { panic!() };
@@ -761,7 +762,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     matcher.append(1, Tag::exact(1)).unwrap();
     matcher.append(2, Tag::exact(2)).unwrap();
     senders[0].eager(TagHeader::eager(1), b"tagged");
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { send.post(4, Send::new(Inline(b"plain")).signaled()) }.unwrap();
     let mut found = vec![];
     let deadline = Instant::now() + PATIENCE;
@@ -791,7 +792,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     assert!(matches!(next, Some(TagCompletion::Synced(5))), "{next:?}");
     // Another CQ's completions are that one's queues' alone.
     let Sender { send, completions, .. } = &mut senders[0];
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { send.post(6, Send::new(Inline(b"x")).signaled()) }.unwrap();
     matcher.post(0);
     let deadline = Instant::now() + PATIENCE;
@@ -804,7 +805,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     assert!(matches!(done, TagCompletion::Other(Completion::Send(done)) if done.id == 6));
 }
 
-/// What the list should do, in software.
+/// A software model of the tag list.
 #[derive(Default)]
 struct Reference {
     entries: VecDeque<(u64, Tag, TagHandle)>,

@@ -1,5 +1,5 @@
-//! Messages with tags between two processes: eager ones, such that are fetched, and such for which
-//! there is no entry, in both directions at a time.
+//! Tag matching between two processes: eager, fetched and unmatched messages, in both directions at
+//! a time.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ fn pattern(message: u64) -> Vec<u8> {
     (0..LONG as u64).map(|at| (at * 7 + message) as u8).collect()
 }
 
-/// What both processes do at the same time: each matches what the other sends.
+/// Runs in both processes at the same time: each matches the messages of the other.
 fn both(rig: &Rig, connection: &mut Connection) {
     let mut matcher = Matcher::new(rig, CqeSize::B64);
     let taker = QueuePair::builder(&rig.pd, &matcher.cq).max_send_wr(0);

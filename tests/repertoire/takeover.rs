@@ -1,5 +1,5 @@
-//! Queues that libmlx5 has used are taken over, handed back, and taken again; and what libmlx5 can do
-//! with them then.
+//! Queues that libmlx5 has used are taken over, handed back, and taken again. Also what libmlx5 can
+//! do with them afterwards.
 
 use std::ptr::NonNull;
 
@@ -39,7 +39,7 @@ impl Loop {
     /// Messages by libmlx5, each with two completions, which it polls.
     fn by_libmlx5(&self, count: u64) {
         for id in 0..count {
-            // SAFETY: QP, CQ and memory live on; nobody else posts or polls now.
+            // SAFETY: QP, CQ and memory live on; no other code posts or polls now.
             unsafe {
                 post_receive(self.qp.as_raw(), id, &[self.sge()]).unwrap();
                 post_send(self.qp.as_raw(), &[request(id, self.sge())]).unwrap();
@@ -60,7 +60,7 @@ impl Loop {
     unsafe fn polled(&self) -> (u32, u64) {
         let deadline = std::time::Instant::now() + PATIENCE;
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the conditions.
             if let Some(wc) = unsafe { poll(self.cq.as_raw()) }.unwrap() {
                 return (wc.opcode, wc.wr_id);
             }
@@ -71,7 +71,7 @@ impl Loop {
     /// # Safety
     /// As of the three functions.
     unsafe fn take(&self) -> (Completions, SendQueue, ReceiveQueue) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the conditions.
         unsafe {
             let mut completions = Completions::from_raw(self.cq.as_raw()).unwrap();
             let qp = self.qp.as_raw();
@@ -82,7 +82,7 @@ impl Loop {
         }
     }
 
-    /// What the send queue's doorbell record says: requests posted so far.
+    /// Returns the send queue's doorbell record: the number of posted requests.
     fn record(&self) -> u32 {
         // SAFETY: the QP lives on.
         let record = unsafe { QpMemory::new(self.qp.as_raw()) }.record();

@@ -1,4 +1,4 @@
-//! Unreliable connections and datagrams: what arrives where, and what does not.
+//! Unreliable connections and datagrams: which messages arrive, and which do not.
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
@@ -120,7 +120,7 @@ pub fn address(rig: &Rig, to: &Side<Ud>, qkey: u32) -> UdAddress {
 fn a_connection_sends_and_writes() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = connections(&rig);
-    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         a.memory.write(0, b"sent by entries");
         b.receive.post(1, [b.sge(100, 4), b.sge(200, 60)]).unwrap();
@@ -160,7 +160,7 @@ fn datagrams_reach_whom_each_is_addressed_to() {
     let mut a = datagrams(&rig);
     let mut others = [datagrams(&rig), datagrams(&rig)];
     let addresses = others.each_ref().map(|other| address(&rig, other, QKEY));
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         for other in &mut others {
             for id in 1..3 {
@@ -228,8 +228,8 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
     let way = rig.local.address(&rig.local.endpoint(&b.qp));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let number = b.qp.number();
-    // Nothing is posted to receive it; a wrong key; nobody of that number; a queue pair of another
-    // transport.
+    // No receive is posted, a wrong key, an unassigned queue pair number, and a queue pair of
+    // another transport.
     let [connection, _] = connections(&rig);
     let others = [
         right,
@@ -239,17 +239,18 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
     ];
     for (id, to) in (0..).zip(&others) {
         if id == 1 {
-            // SAFETY: as above.
+            // SAFETY: memory lives to the end, and is accessed only after the requests on it
+            // complete.
             unsafe { b.receive.post(7, b.sge(0, 100)).unwrap() };
         }
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe { a.send.post(id, Send::new(Inline(b"lost")).signaled().to(to)).unwrap() };
         assert_eq!(a.sent().0, id);
         b.is_quiet();
     }
     // A Q_Key whose top bit is set stands for the sender's own.
     let own = UdAddress::new(&handle, number, 1 << 31 | 5);
-    // SAFETY: inline.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { a.send.post(9, Send::new(Inline(b"found")).signaled().to(&own)).unwrap() };
     assert_eq!((a.sent().0, b.received().id, b.bytes(40, 5)), (9, 7, b"found".into()));
     assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Rts));
@@ -287,7 +288,7 @@ fn a_datagram_needs_room_for_its_header_too() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
     let to = address(&rig, &b, QKEY);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end.
     unsafe {
         b.receive.post(1, b.sge(0, 42)).unwrap();
         b.receive.post(2, b.sge(0, 100)).unwrap();
@@ -303,7 +304,7 @@ fn a_datagram_needs_room_for_its_header_too() {
 fn a_connection_loses_what_finds_no_receive_and_goes_on() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = connections(&rig);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end.
     unsafe {
         for id in 0..3 {
             a.send.post(id, Send::new(a.sge(0, 3000)).signaled()).unwrap();
@@ -314,7 +315,7 @@ fn a_connection_loses_what_finds_no_receive_and_goes_on() {
         a.send.post(4, Send::new(Inline(b"now")).signaled()).unwrap();
         assert_eq!((a.sent().0, b.received().id, b.bytes(0, 3)), (4, 1, b"now".into()));
 
-        // A WRITE that the peer's memory does not allow: nobody is told either.
+        // A WRITE that the peer's memory does not allow: neither side is notified.
         let nowhere = Remote::new(b.memory.remote_address(), b.memory.rkey() ^ 0xff00);
         let write = Write::new(Inline(b"nowhere"), nowhere);
         a.send.post(5, write.signaled()).unwrap();
@@ -336,7 +337,7 @@ fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
     let (mut c, d) = (datagrams(&rig), datagrams(&rig));
     let to = address(&rig, &d, QKEY);
     let wrong = |side: &MemoryRegion| Sge::new(side.address(), 8, side.lkey() ^ 0xff00);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end.
     unsafe {
         a.send.post(1, Send::new(wrong(&a.memory))).unwrap();
         a.send.post(2, Send::new(Inline(b"flushed"))).unwrap_or(());

@@ -1,4 +1,4 @@
-//! Queues beside their traffic: going on after an error, taking back, draining.
+//! Maintenance of queues: recovery after an error, taking back, draining.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn stop_and_go<T: Recoverable, G: PostOn<T> + Clone, B: PostOn<T> + Clone>(
 {
     for round in 0..60 {
         receive(b);
-        // SAFETY: memory lives to the end, and is only touched when what was posted is complete.
+        // SAFETY: memory lives to the end, and is accessed only after the requests complete.
         unsafe {
             a.send.post(round, good.clone()).unwrap();
             a.send.post(1000, bad.clone()).unwrap();
@@ -42,7 +42,7 @@ fn stop_and_go<T: Recoverable, G: PostOn<T> + Clone, B: PostOn<T> + Clone>(
         // The card may have stopped before the third was posted, or not; it comes back anyway.
         assert_eq!(seen, [(1000, Status::LocalProtection)], "round {round}");
         assert_eq!(a.qp.query().unwrap().state, QpState::SqError);
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end, and is accessed only after the requests complete.
         unsafe { assert_eq!(a.send.post(5, Nop::new()), Err(PostError::WrongState)) };
         if !a.send.is_idle() {
             let early = a.send.recover().unwrap_err();
@@ -59,7 +59,7 @@ fn stop_and_go<T: Recoverable, G: PostOn<T> + Clone, B: PostOn<T> + Clone>(
             "{again}"
         );
     }
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe { a.send.post(7, Nop::new().signaled()).unwrap() };
     assert_eq!(a.sent().0, 7);
 }
@@ -125,7 +125,7 @@ fn what_nothing_reports_is_taken_back() {
     assert_eq!(a.send.free_blocks(), all);
     // A ring that is full of them cannot be helped.
     let mut posted = 0;
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end.
     while unsafe { a.send.post(4, Nop::new()) }.is_ok() {
         posted += 1;
     }
@@ -136,7 +136,7 @@ fn what_nothing_reports_is_taken_back() {
 fn queues_are_drained() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = connected::<Rc>(&rig);
-    // SAFETY: memory lives to the end, and is only touched when what was posted is complete.
+    // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe {
         for id in 0..10 {
             b.receive.post(id, b.sge(0, 64)).unwrap();
@@ -164,7 +164,7 @@ fn queues_are_drained() {
         });
     assert_eq!(early, Err(DrainError::TimedOut { outstanding: 3 }));
     assert_eq!(seen.len(), 7);
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe { send.post(70, Nop::new()).unwrap() };
     let _qp = qp.to_error().unwrap();
     let mut flushed = Vec::new();

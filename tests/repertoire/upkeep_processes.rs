@@ -1,6 +1,6 @@
-//! Queues beside their traffic, between two processes: a send queue that goes on after an error, of
-//! which the other process gets what came before and what comes after; queues that are drained while the
-//! other process sends. One of the two posts and polls by libmlx5.
+//! Maintenance of queues between two processes. A send queue recovers after an error, and the peer
+//! gets the messages before and after it. Queues are drained while the peer sends. One of the two
+//! posts and polls by libmlx5.
 
 use std::mem::zeroed;
 
@@ -23,18 +23,19 @@ use crate::rig::{PATIENCE, Rig};
 const ROUNDS: u32 = 50;
 /// The bytes of a receive: a datagram needs 40 more than its payload.
 const ROOM: usize = 64;
-/// A key that nobody has.
+/// An unassigned key.
 const NO_KEY: u32 = 0x7777_7700;
 const BAD: u64 = 1000;
 const FLUSHED: u64 = 1001;
 
-/// Of each round: what is sent before the failure, never, by the other side meanwhile, and after.
+/// Tags of the messages of a round: sent before the failure, never, by the other side meanwhile,
+/// and after.
 const BEFORE: u32 = 0;
 const NEVER: u32 = 1 << 8;
 const MEANWHILE: u32 = 2 << 8;
 const AFTER: u32 = 3 << 8;
 
-/// What is sent that can be.
+/// Returns memory that can be sent.
 fn good<T: Transport>(side: &Side<T>) -> Sge {
     side.sge(0, 8)
 }
@@ -50,7 +51,7 @@ fn imm_of(kind: ReceiveKind) -> u32 {
 
 fn post_receive<T: Transport>(side: &mut Side<T>) {
     let room = side.sge(1024, ROOM);
-    // SAFETY: memory lives as long as the queues, and nobody looks at it.
+    // SAFETY: memory lives as long as the queues, and the program does not access it.
     unsafe { side.receive.post(7, room).unwrap() };
 }
 
@@ -174,7 +175,7 @@ fn listens_by_libmlx5<T: Transport>(side: &Library<T>, say: impl Fn(&mut ibv_sen
     assert!(side.poll().is_none());
 }
 
-/// Where a datagram goes, as verbs are told.
+/// Returns a change to requests of verbs that sets their datagram destination.
 fn datagram_to((handle, number): &(AddressHandle, u32)) -> impl Fn(&mut ibv_send_wr) {
     move |wr| {
         wr.wr.ud.ah = handle.as_raw().as_ptr();
@@ -291,7 +292,7 @@ const RECEIVES: usize = 100;
 const WINDOW: u32 = 24;
 const WRITES: u32 = 5;
 const DRAINS: u32 = 40;
-/// Where the WRITEs go.
+/// Offset of the memory that WRITEs fill.
 const WRITTEN: u64 = 8192;
 const MARKER: u64 = 77;
 
@@ -306,7 +307,7 @@ fn queues_are_drained_while_libmlx5_sends() {
         let (mut side, remote) = connected::<Rc>(&rig, &mut control, &|_, _| {});
         (0..RECEIVES).for_each(|_| post_receive(&mut side));
         control.barrier(1).unwrap();
-        // Messages come in order, whoever takes them.
+        // Messages arrive in order, whichever queue takes them.
         let mut next = 0;
         let mut in_order = |done: Completion| {
             let Completion::Receive(done) = done else { panic!("{done:?}") };
@@ -339,7 +340,7 @@ fn queues_are_drained_while_libmlx5_sends() {
             for _ in 0..WRITES {
                 let bytes = round.to_be_bytes();
                 let write = Write::new(Inline(&bytes), remote.offset(WRITTEN));
-                // SAFETY: inline.
+                // SAFETY: the payload is copied into the WQE.
                 unsafe { side.send.post(9, write).unwrap() };
             }
             let Side { completions, send, receive, .. } = &mut side;

@@ -1,5 +1,5 @@
-//! Memory windows of both types, local invalidation and SEND with invalidate: what a peer may do
-//! then, and what it may not.
+//! Memory windows of both types, local invalidation and SEND with invalidate, and the accesses that
+//! they allow and forbid to a peer.
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Access, Rc, Uc};
@@ -29,7 +29,7 @@ fn beside(other: &End) -> End {
 
 /// Binds by `b`'s queue, and waits until it is done.
 fn bind<K: WindowType>(b: &mut End, window: &mut MemoryWindow<K>, request: BindWindow) -> u32 {
-    // SAFETY: nobody holds a reference to the region.
+    // SAFETY: no code holds a reference to the region.
     let rkey = unsafe { b.live().sends.bind(90, window, request.signaled()) }.unwrap();
     match b.next() {
         Completion::Send(done) => {
@@ -46,7 +46,7 @@ fn first(end: &mut End, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// What `a` does to `b` by a key, at `offset` of `b`'s region.
+/// Accesses of `a` to `b`'s memory by a key, at `offset` of `b`'s region.
 fn write(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let to = Remote::new(pair.b.region.address() + offset, rkey);
     pair.a.post(5, Write::new(pair.a.sge(0, length), to).signaled());
@@ -386,7 +386,7 @@ fn what_follows_a_change_of_keys_waits_for_it_and_only_that() {
     // In a batch; a fence of its own includes the small one.
     let rkey = window.rkey();
     let sends = &mut pair.b.live().sends;
-    // SAFETY: as above.
+    // SAFETY: no request names memory.
     unsafe {
         let mut batch = sends.batch();
         batch.append(5, BindWindow::type_1(rkey, Sge::default(), READ_AND_WRITE)).unwrap();
@@ -430,7 +430,7 @@ fn a_window_is_bound_used_and_invalidated_on_an_unreliable_connection() {
     let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
     let region = rig.pd.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
     let request = window.bind(b.qp.number(), 3, &region, 0, 64, READ_AND_WRITE).unwrap();
-    // SAFETY: nobody holds a reference to the region.
+    // SAFETY: no code holds a reference to the region.
     let rkey = unsafe { b.send.bind(1, &mut window, request.signaled()) }.unwrap();
     assert_eq!(b.sent(), (1, SendOperation::Umr));
     let to = Remote::new(region.address(), rkey);

@@ -1,5 +1,5 @@
-//! Extended reliable connections: an end that requests, an end that answers, and shared receive
-//! queues that requests name.
+//! Extended reliable connections: a requesting end, a responding end, and shared receive queues
+//! that requests name.
 
 #[path = "xrc/windows.rs"]
 mod windows;
@@ -272,7 +272,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     lines.targets.push(target);
     let to = lines.to(0);
     let send = Send::new(Inline(b"found")).to(to);
-    // SAFETY: as above.
+    // SAFETY: the payload is copied.
     unsafe { lines.requesters[3].send.post(6, send) }.unwrap();
     assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"found".to_vec()));
 }

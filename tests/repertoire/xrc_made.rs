@@ -1,4 +1,4 @@
-//! What verbs alone have of extended reliable connections: domains that several contexts share.
+//! Features of extended reliable connections that only verbs have: domains shared by contexts.
 
 use std::fs::File;
 

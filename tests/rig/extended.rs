@@ -9,7 +9,7 @@ use mlx5_sys::verbs::*;
 
 use super::Rig;
 
-/// What a queue pair is to be like. One SGE.
+/// The attributes of a queue pair. One SGE.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// `enum ibv_qp_type`: RC, UC or UD; what is the driver's own is an initiator of dynamic
@@ -51,7 +51,7 @@ pub struct ExtendedQp {
 
 // SAFETY: libmlx5 locks.
 unsafe impl Sync for ExtendedQp {}
-// SAFETY: as above.
+// SAFETY: libmlx5 locks.
 unsafe impl Send for ExtendedQp {}
 
 impl Drop for ExtendedQp {
@@ -64,7 +64,7 @@ impl Drop for ExtendedQp {
 impl ExtendedQp {
     /// In RESET.
     pub fn new(rig: &Rig, cq: &CompletionQueue, shape: &Shape) -> Self {
-        // SAFETY: integers and pointers.
+        // SAFETY: the structure consists of integers and pointers, so zeros are valid.
         let mut attributes: ibv_qp_init_attr_ex = unsafe { zeroed() };
         attributes.send_cq = cq.as_raw().as_ptr();
         attributes.recv_cq = cq.as_raw().as_ptr();
@@ -88,7 +88,7 @@ impl ExtendedQp {
             // SAFETY: context, domain and CQ are alive.
             unsafe { ibv_create_qp_ex(context, &mut attributes) }.unwrap_or(null_mut())
         } else {
-            // SAFETY: integers and pointers.
+            // SAFETY: the structure consists of integers and pointers, so zeros are valid.
             let mut direct: dv::mlx5dv_qp_init_attr = unsafe { zeroed() };
             if shape.direct_operations != 0 {
                 direct.comp_mask |= u64::from(dv::MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS);
@@ -112,7 +112,7 @@ impl ExtendedQp {
         Self { qp, ex }
     }
 
-    /// As [`new`](Self::new), and connected to itself, in RTS.
+    /// Creates a queue pair like [`new`](Self::new), connected to itself, in RTS.
     pub fn looped(rig: &Rig, cq: &CompletionQueue, shape: &Shape) -> Self {
         let made = Self::new(rig, cq, shape);
         connect_to_itself(rig, made.qp, shape.kind);
@@ -141,7 +141,7 @@ pub fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
 /// on this port is `number`.
 pub fn connect_to(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32, number: u32) {
     use ibv_qp_attr_mask as bit;
-    // SAFETY: integers and pointers.
+    // SAFETY: the structure consists of integers and pointers, so zeros are valid.
     let mut attributes: ibv_qp_attr = unsafe { zeroed() };
     attributes.port_num = 1;
     attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0

@@ -1,4 +1,4 @@
-//! The lint on every send ring that a test looks at.
+//! Runs the lint on every send ring that a test examines.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ static LOOKED: Mutex<Option<HashMap<usize, Looked>>> = Mutex::new(None);
 struct Looked {
     lint: Lint,
     wqes: u32,
-    /// What is suspicious is not looked for.
+    /// Whether suspicious but valid WQEs are accepted.
     lenient: bool,
 }
 
@@ -51,7 +51,7 @@ unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
     let mut attributes = MaybeUninit::zeroed();
     let mut made = MaybeUninit::zeroed();
     let mask = ibv_qp_attr_mask::IBV_QP_CAP.0 as i32;
-    // SAFETY: it is alive; all-zero is a value of these C structures.
+    // SAFETY: it is alive; zeros are valid in these C structures.
     let made = unsafe {
         let (attributes, made) = (attributes.as_mut_ptr(), made.as_mut_ptr());
         assert_eq!(ibv_query_qp(qp.as_ptr(), attributes, mask, made), 0);
@@ -71,7 +71,7 @@ unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
 /// # Safety
 /// The queue pair is alive.
 pub unsafe fn begin(qp: NonNull<ibv_qp>, memory: &QpMemory) {
-    // SAFETY: passed on.
+    // SAFETY: the caller upholds the same conditions.
     let Some(facts) = (unsafe { facts(qp) }) else { return };
     let lint = Lint::at(facts, record(memory));
     with(|looked| looked.insert(memory.dv.sq.buf.addr(), Looked { lint, wqes: 0, lenient: false }));
@@ -101,7 +101,7 @@ pub fn go_on(memory: &QpMemory, ring: &[u8]) {
     assert_eq!(lint.next(), Some(record), "all that was posted was looked at");
 }
 
-/// What is suspicious is meant so, in this queue.
+/// Accepts suspicious WQEs in this queue, where they are intended.
 pub fn be_lenient(memory: &QpMemory) {
     with(|looked| {
         if let Some(looked) = looked.get_mut(&memory.dv.sq.buf.addr()) {

@@ -1,5 +1,5 @@
-//! Queue pairs and completion queues, whoever made them: verbs or firmware commands. Tests of what
-//! rings do run on both, and on mixtures.
+//! Queue pairs and completion queues, made by verbs or by firmware commands. Tests of rings run on
+//! both, and on mixtures.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -15,7 +15,7 @@ use mlx5::verbs::{
 };
 use mlx5::{Error, Result};
 
-/// What makes a queue pair and its CQ.
+/// The interface that creates a queue pair and its CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Both are made by verbs.
@@ -31,7 +31,7 @@ pub enum By {
 pub const BY: &str = "MLX5_TEST_BY";
 
 impl By {
-    /// What makes things in this run.
+    /// Returns the interface that creates objects in this run.
     pub fn of_environment() -> By {
         match std::env::var(BY).as_deref() {
             Ok("command") => By::Command,

@@ -1,5 +1,5 @@
-//! What the tests across modules share: queue pairs connected to each other in one process, on the
-//! model, and random numbers with a seed.
+//! Code that test modules share: connected queue pairs in one process, on the model, and random
+//! numbers with a seed.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -105,7 +105,7 @@ impl Rig {
     }
 }
 
-/// Connects two queue pairs to each other, whoever made them.
+/// Connects two queue pairs to each other, created by either interface.
 pub fn connect_made<T>(
     local: &LocalPort,
     first: Qp<T, Init>,
@@ -160,7 +160,7 @@ pub fn lead_to(rig: &Rig, key: &Mkey, piece: Sge) {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let both = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let request = key.configure().access(both).layout([piece]);
-    // SAFETY: nobody holds a reference to the memory.
+    // SAFETY: no code holds a reference to the memory.
     unsafe { send.post(1, request.signaled()) }.unwrap();
     let done = wait(&mut completions, &mut send);
     assert!(matches!(done, Completion::Send(done) if done.id == 1), "{done:?}");

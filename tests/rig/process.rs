@@ -1,4 +1,4 @@
-//! Processes of tests: the examples, and the test's own program again.
+//! Processes of tests: the examples, and the test's own program started again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -87,7 +87,7 @@ impl Process {
         }
     }
 
-    /// What it prints from here on; it must succeed.
+    /// Waits for success, and returns the remaining output.
     pub fn end(mut self) -> String {
         let (mut output, mut errors) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();

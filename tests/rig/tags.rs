@@ -1,11 +1,11 @@
-//! Changes of a list of tags by `ibv_post_srq_ops`.
+//! Changes of a tag list by `ibv_post_srq_ops`.
 
 use std::ptr::{NonNull, null_mut};
 
 use mlx5::wqe::{Sge, Tag};
 use mlx5_sys::verbs::*;
 
-/// What is changed.
+/// A change of the list.
 #[derive(Clone, Copy, Debug)]
 pub enum TagOperation {
     Append(Tag, Sge),
@@ -87,8 +87,8 @@ impl Change {
     pub unsafe fn post(&mut self, srq: NonNull<ibv_srq>) -> i32 {
         let mut bad = null_mut();
         let request: *mut Request = &mut self.0.0;
-        // SAFETY: laid out as the library wants it, and alive through the call; the rest is the
-        // caller's promise.
+        // SAFETY: laid out as the library wants it, and alive through the call; the caller upholds
+        // the other conditions.
         unsafe { ibv_post_srq_ops(srq.as_ptr(), request.cast(), &mut bad) }
     }
 }
@@ -105,7 +105,7 @@ pub unsafe fn post_change(
 ) -> u32 {
     let mut change = Change::new(operation);
     change.renew(id, flags);
-    // SAFETY: passed on.
+    // SAFETY: the caller upholds the same conditions.
     assert_eq!(unsafe { change.post(srq) }, 0, "{operation:?}");
     change.0.0.handle
 }

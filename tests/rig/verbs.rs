@@ -1,4 +1,4 @@
-//! libmlx5's own data path, and a look at the memory that it shares with the card.
+//! libmlx5's own data path, and access to the memory that it shares with the HCA.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{NonNull, null_mut};
@@ -56,25 +56,27 @@ fn sges(list: &[Sge]) -> Vec<ibv_sge> {
 /// Posts a list of requests in one call.
 ///
 /// # Safety
-/// The QP is alive, and what the requests name stays so until they are complete.
+/// The QP is alive, and the memory that the requests name lives until they are complete.
 pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(), i32> {
-    // SAFETY: passed on.
+    // SAFETY: the caller upholds the same conditions.
     unsafe { post_send_to(qp, requests, 0) }
 }
 
-/// The same of the requesting end of an extended reliable connection, all to one shared receive queue.
+/// Posts a list of requests on the requesting end of an extended reliable connection, all to one
+/// shared receive queue.
 ///
 /// # Safety
-/// As there.
+/// The QP is alive, and the memory that the requests name lives until they are complete.
 pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) -> Result<(), i32> {
-    // SAFETY: passed on.
+    // SAFETY: the caller upholds the same conditions.
     unsafe { post_send_with(qp, requests, |_, wr| wr.qp_type.xrc.remote_srqn = srq) }
 }
 
-/// The same, of requests that have more to say, each at its place in the list.
+/// Posts a list of requests after `say` has set further fields of each, by its place in the list.
 ///
 /// # Safety
-/// As there, also of what is said.
+/// The QP is alive. The memory that the requests name, and that `say` adds, lives until they are
+/// complete.
 pub unsafe fn post_send_with(
     qp: NonNull<ibv_qp>,
     requests: &[Request],
@@ -85,7 +87,8 @@ pub unsafe fn post_send_with(
         .iter()
         .zip(&mut lists)
         .map(|(request, list)| {
-            // SAFETY: integers, pointers and unions of them.
+            // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+            // valid.
             let mut wr: ibv_send_wr = unsafe { zeroed() };
             wr.wr_id = request.id;
             wr.sg_list = list.as_mut_ptr();
@@ -123,7 +126,8 @@ pub unsafe fn post_send_with(
         chain[at - 1].next = &raw mut chain[at];
     }
     let mut bad = null_mut();
-    // SAFETY: the chain and its lists live through the call; the rest is the caller's promise.
+    // SAFETY: the chain and its lists live through the call; the caller upholds the other
+    // conditions.
     match unsafe { ibv_post_send(qp.as_ptr(), chain.as_mut_ptr(), &mut bad) } {
         0 => Ok(()),
         errno => Err(errno),
@@ -136,13 +140,13 @@ pub unsafe fn post_send_with(
 /// The QP is alive, and the memory stays so until the receive is complete.
 pub unsafe fn post_receive(qp: NonNull<ibv_qp>, id: u64, list: &[Sge]) -> Result<(), i32> {
     let mut list = sges(list);
-    // SAFETY: integers and pointers.
+    // SAFETY: the structure consists of integers and pointers, so zeros are valid.
     let mut wr: ibv_recv_wr = unsafe { zeroed() };
     wr.wr_id = id;
     wr.sg_list = list.as_mut_ptr();
     wr.num_sge = list.len() as i32;
     let mut bad = null_mut();
-    // SAFETY: request and list live through the call; the rest is the caller's promise.
+    // SAFETY: request and list live through the call; the caller upholds the other conditions.
     match unsafe { ibv_post_recv(qp.as_ptr(), &mut wr, &mut bad) } {
         0 => Ok(()),
         errno => Err(errno),
@@ -159,7 +163,7 @@ pub unsafe fn post_shared(srq: NonNull<ibv_srq>, receives: &[(u64, Vec<Sge>)]) -
         .iter()
         .zip(&mut lists)
         .map(|(receive, list)| {
-            // SAFETY: integers and pointers.
+            // SAFETY: the structure consists of integers and pointers, so zeros are valid.
             let mut wr: ibv_recv_wr = unsafe { zeroed() };
             wr.wr_id = receive.0;
             wr.sg_list = list.as_mut_ptr();
@@ -171,14 +175,15 @@ pub unsafe fn post_shared(srq: NonNull<ibv_srq>, receives: &[(u64, Vec<Sge>)]) -
         chain[at - 1].next = &raw mut chain[at];
     }
     let mut bad = null_mut();
-    // SAFETY: the chain and its lists live through the call; the rest is the caller's promise.
+    // SAFETY: the chain and its lists live through the call; the caller upholds the other
+    // conditions.
     match unsafe { ibv_post_srq_recv(srq.as_ptr(), chain.as_mut_ptr(), &mut bad) } {
         0 => Ok(()),
         errno => Err(errno),
     }
 }
 
-/// Where a shared receive queue's list and record are.
+/// The addresses of a shared receive queue's list and record.
 #[derive(Clone, Copy)]
 pub struct SrqMemory {
     buffer: *const u8,
@@ -196,7 +201,7 @@ impl SrqMemory {
         let mut out = MaybeUninit::<dv::mlx5dv_srq>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
         let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
-        // SAFETY: all-zero is a value of these C structures.
+        // SAFETY: zeros are valid in these C structures.
         unsafe {
             let object = object.assume_init_mut();
             object.srq.in_ = srq.as_ptr();
@@ -239,7 +244,7 @@ impl SrqMemory {
 /// The CQ is alive and no other reader has it.
 pub unsafe fn poll(cq: NonNull<ibv_cq>) -> Result<Option<ibv_wc>, i32> {
     let mut wc = MaybeUninit::<ibv_wc>::zeroed();
-    // SAFETY: room for one; the rest is the caller's promise.
+    // SAFETY: room for one; the caller upholds the other conditions.
     match unsafe { ibv_poll_cq(cq.as_ptr(), 1, wc.as_mut_ptr()) } {
         0 => Ok(None),
         // SAFETY: all-zero is a completion, and the library has filled it.
@@ -248,7 +253,7 @@ pub unsafe fn poll(cq: NonNull<ibv_cq>) -> Result<Option<ibv_wc>, i32> {
     }
 }
 
-/// Where a QP's rings and record are.
+/// The addresses of a QP's rings and record.
 #[derive(Clone, Copy)]
 pub struct QpMemory {
     pub dv: dv::mlx5dv_qp,
@@ -260,7 +265,7 @@ impl QpMemory {
     pub unsafe fn new(qp: NonNull<ibv_qp>) -> Self {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: all-zero is a value of these C structures.
+        // SAFETY: zeros are valid in these C structures.
         unsafe {
             let object = object.assume_init_mut();
             object.qp.in_ = qp.as_ptr();
@@ -272,8 +277,8 @@ impl QpMemory {
         }
     }
 
-    /// The send ring's bytes. What was posted since it was looked at last is checked: whoever wrote
-    /// it, there must be nothing wrong with it.
+    /// Returns the send ring's bytes. Also lints all WQEs posted since the last call; whichever
+    /// library wrote them, there must be no defect.
     pub fn send_ring(&self) -> Vec<u8> {
         let ring = read(self.dv.sq.buf.cast(), (self.dv.sq.wqe_cnt * self.dv.sq.stride) as usize);
         lint::go_on(self, &ring);
@@ -291,8 +296,8 @@ impl QpMemory {
     }
 }
 
-/// Where a CQ's ring and record are. Looking marks the CQ as taken from libmlx5, which goes on
-/// polling it all the same.
+/// The addresses of a CQ's ring and record. Reading marks the CQ as taken from libmlx5, which can
+/// still poll it.
 #[derive(Clone, Copy)]
 pub struct CqMemory {
     pub dv: dv::mlx5dv_cq,
@@ -304,7 +309,7 @@ impl CqMemory {
     pub unsafe fn new(cq: NonNull<ibv_cq>) -> Self {
         let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: all-zero is a value of these C structures.
+        // SAFETY: zeros are valid in these C structures.
         unsafe {
             let object = object.assume_init_mut();
             object.cq.in_ = cq.as_ptr();

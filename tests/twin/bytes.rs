@@ -1,4 +1,4 @@
-//! What twins are compared by.
+//! Bytes of twins, as they are compared.
 
 use mlx5_model::stores::Store;
 

@@ -1,6 +1,6 @@
-//! This crate on a queue pair of verbs and on its twin, which was made by command: the bytes of both
-//! rings, the doorbell record, and every store to the register are equal but for the queue pair's
-//! number. What they are on that of verbs is libmlx5's, as `twin_post.rs` and `unreliable.rs` show.
+//! This crate on a queue pair made by verbs and on its twin made by command. The bytes of both
+//! rings, the doorbell record, and every register store are equal except for the queue pair's
+//! number. `twin_post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
 
 use mlx5::connect::Endpoint;
 use mlx5::devx::ByCommand;
@@ -76,7 +76,7 @@ where
     /// Rings and record, with the queue pair's number taken out of the WQEs.
     fn image(&self) -> Vec<u8> {
         let read = |start: *const u8, bytes: usize| {
-            // SAFETY: rings and record, which live as long as the twin; nobody writes now.
+            // SAFETY: rings and record, which live as long as the twin and are not written now.
             (0..bytes).map(|at| unsafe { start.add(at).read_volatile() }).collect::<Vec<u8>>()
         };
         let mut ring = read(self.qp.send_ring(), BLOCKS as usize * 64);
@@ -103,7 +103,7 @@ fn without(bytes: &mut [u8], number: u32) {
     }
 }
 
-/// What was stored to the register of a queue pair, its number taken out.
+/// Returns the stores to a queue pair's register, with its number removed.
 fn stored(log: Vec<Store>, number: u32) -> Vec<(usize, Vec<u8>)> {
     // Words of eight bytes: a ctrl segment begins with every second of them.
     log.into_iter()
@@ -150,7 +150,7 @@ where
     .unwrap();
 }
 
-/// What only reliable connections do, by a number from 7 on.
+/// Appends operations that only reliable connections support, by a number from 7 on.
 fn append_reliable(batch: &mut Batch<'_, Rc>, id: u64, request: &Request) {
     let sge = request.lists[0];
     let (word, remote) = (Word::new(sge.addr, sge.lkey), request.remote);
@@ -201,7 +201,7 @@ where
                     // Room for the longest, in one entry or more.
                     let entries = 1 + (post as usize + id) % 3;
                     let list = list[usize::from(entries > 1)];
-                    // SAFETY: nobody looks at the memory.
+                    // SAFETY: the program does not access the memory.
                     unsafe { twin.receive.post(id as u64, &list[..entries]) }.unwrap();
                 }
             }

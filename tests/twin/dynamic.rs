@@ -44,7 +44,7 @@ const TARGETS: usize = 2;
 struct Request {
     id: u64,
     opcode: wr::Type,
-    /// What it does to a key, if it does.
+    /// Its change of a key, if any.
     change: Option<What>,
     sge: Sge,
     inline: bool,
@@ -59,7 +59,7 @@ struct Request {
 }
 
 impl Request {
-    /// `bytes`: what inline payloads are taken from, which nobody writes.
+    /// `bytes`: the source of inline payloads, which is never written.
     fn new(
         id: u64,
         signaled: bool,
@@ -151,7 +151,7 @@ impl Request {
         self.before() * 16 + if self.inline { 4 + self.sge.length as usize } else { 16 }
     }
 
-    /// What is different in libmlx5's bytes: taken out of them.
+    /// Removes the bytes that differ in libmlx5's WQEs.
     fn settle(&self, bytes: &mut [u8]) {
         if !self.has_immediate() {
             bytes[12..16].fill(0);
@@ -184,7 +184,7 @@ fn stays(opcode: wr::Type) -> bool {
     matches!(opcode, wr::IBV_WR_BIND_MW | wr::IBV_WR_LOCAL_INV)
 }
 
-/// What the requests of a twin are about.
+/// The objects that the requests of a twin use.
 struct Own<'a> {
     grants: Grants,
     memory: &'a MemoryRegion,
@@ -198,7 +198,7 @@ fn is_atomic(opcode: wr::Type) -> bool {
 /// By libmlx5.
 ///
 /// # Safety
-/// What the requests name lives until they are complete.
+/// The memory that the requests name lives until they are complete.
 unsafe fn post(
     qp: &ExtendedQp,
     requests: &[Request],
@@ -207,7 +207,8 @@ unsafe fn post(
     own: &mut Own<'_>,
 ) {
     let ex = qp.ex().as_ptr();
-    // SAFETY: the caller's promise; the fields are used under the lock that `ibv_wr_start` takes.
+    // SAFETY: the caller upholds the conditions; the fields are used under the lock that
+    // `ibv_wr_start` takes.
     unsafe {
         let direct = dv::mlx5dv_qp_ex_from_ibv_qp_ex(ex);
         ibv_wr_start(ex);
@@ -294,7 +295,7 @@ fn append(
     macro_rules! payload {
         (|$payload:ident| $operation:expr) => {{
             let length = sge.length as usize;
-            // SAFETY: the memory is the test's, and nobody writes to it now.
+            // SAFETY: the memory is the test's, and no code writes it now.
             let bytes = unsafe { std::slice::from_raw_parts(sge.addr as *const u8, length) };
             match (request.inline, sge.length) {
                 (true, 8) => {
@@ -396,7 +397,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape));
     let (mut targets, handles): (Vec<_>, Vec<_>) = (0..TARGETS).map(|_| target(&rig)).unzip();
     let mut completions = Completions::new(&cqs[1]).unwrap();
-    // SAFETY: the QP lives to the end of the function, in RTS; nobody else posts to it, and its
+    // SAFETY: the QP lives to the end of the function, in RTS; no other code posts to it, and its
     // register is its own as long as it posts.
     let mut queue: SendQueue<Dci> =
         unsafe { SendQueue::from_raw(ours.qp(), &mut completions, SendConfig::default()).unwrap() };
@@ -454,7 +455,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
                 our_own.grants.posted(what);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: memory and QPs live to the end; inline data is copied.
         unsafe { batch.ring() };
         let our_log = stores::take();
 

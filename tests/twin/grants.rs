@@ -68,7 +68,7 @@ impl Chooser {
     }
 }
 
-/// What one of the twins has.
+/// The windows and keys of one twin.
 pub struct Grants {
     windows: Vec<MemoryWindow<Type2>>,
     keys: Vec<Mkey>,
@@ -141,7 +141,7 @@ impl Giver {
         let shape = Shape::new(ibv_qp_type::IBV_QPT_RC, 16, operations.0.into());
         let qp = ExtendedQp::looped(rig, &cq, &shape);
         let mut completions = Completions::new(&cq).unwrap();
-        // SAFETY: the QP outlives the queue, and nobody else posts to it.
+        // SAFETY: the QP outlives the queue, and no other code posts to it.
         let queue =
             unsafe { SendQueue::from_raw(qp.qp(), &mut completions, SendConfig::default()) };
         Self { queue: queue.unwrap(), completions, _qp: qp, _cq: cq }
@@ -152,7 +152,7 @@ impl Giver {
         let What::SendInvalidate(at) = what else { return };
         let piece = Sge::new(memory.address(), 64, memory.lkey());
         let request = grants.keys[*at].configure().access(Access::REMOTE_READ).layout([piece]);
-        // SAFETY: nobody uses the key but to invalidate it.
+        // SAFETY: the key is only used to be invalidated.
         unsafe { self.queue.post(1, request.signaled()) }.unwrap();
         let done = crate::rig::wait(&mut self.completions, &mut self.queue);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");

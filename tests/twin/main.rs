@@ -1,6 +1,6 @@
-//! The same requests through libmlx5 and through this crate, on twin queue pairs, transport by
-//! transport and operation by operation: the rings' bytes, the doorbell records, and every store to a
-//! register must be equal but for the queue pair's number. RC's own are in `twin_post.rs`.
+//! The same requests through libmlx5 and through this crate, on twin queue pairs, by transport and
+//! operation. The rings' bytes, the doorbell records, and every register store must be equal except
+//! for the queue pair's number. Tests of RC alone are in `twin_post.rs`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

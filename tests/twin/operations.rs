@@ -32,7 +32,7 @@ fn shape() -> Shape {
     }
 }
 
-/// What a request is, for both.
+/// A request, for both twins.
 enum Request {
     Copy { from: Sge, to: u64 },
     Raw(Vec<u8>),
@@ -57,18 +57,18 @@ fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
     let (cqs, memory) = ([rig.cq(64), rig.cq(64)], rig.memory(MEMORY));
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape()));
     let mut completions = Completions::new(&cqs[1]).unwrap();
-    // SAFETY: the QP lives to the end of the function, in RTS; nobody else posts to it, and doorbells
-    // are rung for one post at a time.
+    // SAFETY: the QP lives to the end of the function, in RTS; no other code posts to it, and
+    // doorbells are rung for one post at a time.
     let mut queue: SendQueue<Rc> =
         unsafe { SendQueue::from_raw(ours.qp(), &mut completions, SendConfig::default()).unwrap() };
     // SAFETY: the QPs live to the end of the function.
     let rings = unsafe { [QpMemory::new(theirs.qp()), QpMemory::new(ours.qp())] };
     // Bytes are as they come: flags that mean nothing, and more entries than the queue was made for.
     rings.iter().for_each(lint::be_lenient);
-    // SAFETY: as above.
+    // SAFETY: the QPs live to the end of the function.
     let numbers = unsafe { [theirs.qp().as_ref().qp_num, ours.qp().as_ref().qp_num] };
     let ex = theirs.ex().as_ptr();
-    // SAFETY: as above.
+    // SAFETY: the QPs live to the end of the function.
     let direct = unsafe { dv::mlx5dv_qp_ex_from_ibv_qp_ex(ex) };
     let mut block = 0;
     for id in 0..POSTS {
@@ -182,7 +182,7 @@ fn written(rig: &Rig, post: impl FnOnce(&mut SendQueue<Rc>)) -> Vec<u8> {
     drop(queue);
     // SAFETY: the QP is alive.
     let ring = unsafe { QpMemory::new(qp.qp()) }.send_ring();
-    // SAFETY: as above.
+    // SAFETY: the QP is alive.
     let number = unsafe { qp.qp().as_ref() }.qp_num.to_be_bytes();
     assert_eq!(ring[4..7], number[1..]);
     ring[..usize::from(ring[7]) * 16].to_vec()
@@ -278,7 +278,7 @@ fn steering_has_the_segment_of_dpdk_and_of_ofed() {
     });
     assert_eq!((&wait[..4], wait[7]), (&hex("0000000f")[..], 2));
     assert_eq!(wait[16..], hex("00000000 00000000 0089abcd 00123456"));
-    // SAFETY: as above.
+    // SAFETY: neither names memory, and the card refuses both.
     let enable = written(&rig, |queue| unsafe {
         queue.post(1, SendEnable::new(0x12_3456, 0xfffe).signaled()).unwrap();
     });

@@ -34,7 +34,7 @@ struct Line<Q, T> {
     /// Queue pairs that take, and their peers with the peers' CQ.
     takers: Vec<T>,
     peers: Vec<(QueuePair<Rc, Rts>, CompletionQueue)>,
-    /// Where the queue lies, if it was placed.
+    /// The memory of the queue, if it was placed.
     _umem: Option<Umem>,
 }
 
@@ -205,7 +205,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
                 _ => batch.append(*id, list.as_slice()).unwrap(),
             }
         }
-        // SAFETY: as above.
+        // SAFETY: SRQs and memory live to the end.
         unsafe { batch.ring() };
         assert!(stores::take().is_empty(), "receives ring no register");
         for slot in free.drain(..count as usize) {
@@ -218,7 +218,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
             "after {receives:#x?}"
         );
 
-        // As many messages as there are receives for, or fewer; the same on both lines.
+        // At most as many messages as there are receives, and equally many on both lines.
         let messages = case.random.below(queue.outstanding() + 1) as usize;
         for _ in 0..messages {
             let (peer, sge) = (case.random.below(PEERS as u32) as usize, case.sge(LONGEST));

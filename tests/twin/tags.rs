@@ -55,7 +55,7 @@ unsafe impl QueueAllocator for Pages {
 }
 
 impl Pages {
-    /// What was given last for that.
+    /// Returns the memory that was last provided for `buffer`.
     fn last(&self, buffer: QueueBuffer) -> Memory {
         let pages = self.0.lock().unwrap();
         let page = pages.iter().rfind(|page| page.2 == buffer).expect("it was asked for");
@@ -99,7 +99,7 @@ enum Change {
     Sync,
 }
 
-/// Where a block's change leaves bytes as they were, by libmlx5.
+/// Returns the byte ranges of a block that libmlx5's change leaves as they were.
 fn unsaid(block: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (units, operation, flags) = (block[7] & 0x3f, block[16] >> 4, block[17]);
     let mut ranges = vec![20..22, 24..32, usize::from(units) * 16..64];
@@ -127,7 +127,7 @@ fn comparable(mut bytes: Vec<u8>, lapped: bool) -> Vec<u8> {
     bytes
 }
 
-/// What eight stores, of eight bytes each and in order, put to a register: a block.
+/// Returns the block that eight stores, of eight bytes each and in order, wrote to a register.
 fn copied(stores: Vec<Store>) -> Vec<u8> {
     let mut block = vec![];
     for store in stores {
@@ -142,7 +142,7 @@ fn copied(stores: Vec<Store>) -> Vec<u8> {
 fn poll(cq: &CompletionQueue) -> Option<(u64, u32)> {
     let extended: *mut ibv_cq_ex = cq.as_raw().as_ptr().cast();
     // SAFETY: what `mlx5dv_create_cq` makes is extended, and begins as a CQ does. It is alive, and
-    // nobody else polls it.
+    // no other code polls it.
     unsafe {
         let mut attributes = ibv_poll_cq_attr { comp_mask: 0 };
         if ibv_start_poll(extended, &mut attributes) != 0 {

@@ -34,7 +34,7 @@ const QKEY: u32 = 0x1111_1111;
 const MAX_SGE: u32 = 3;
 const MAX_INLINE: u32 = 64;
 
-/// What of a transport the comparison needs.
+/// The properties of a transport that the comparison needs.
 trait Twin: HasQueues + Receives {
     const OPCODES: &'static [ibv_wr_opcode::Type];
     /// 16-byte units before the payload of a request with that opcode.
@@ -58,7 +58,7 @@ trait Twin: HasQueues + Receives {
 /// Appends an operation of the payload that the request has, in its most special form.
 macro_rules! append {
     ($batch:ident, $request:ident, |$payload:ident| $operation:expr) => {{
-        // SAFETY: inline requests name memory of the test that nobody writes.
+        // SAFETY: inline requests name memory of the test that no code writes.
         let bytes = |sge: &Sge| unsafe {
             std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
         };
@@ -210,9 +210,9 @@ impl<T: Twin> Theirs<T> {
     }
 
     /// # Safety
-    /// What the requests name lives until they are complete.
+    /// The memory that the requests name lives until they are complete.
     unsafe fn post(&self, requests: &[Request], to: Option<(&AddressHandle, u32, u32)>) {
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the same conditions.
         unsafe {
             match (self, to) {
                 (Self::Classic(qp), None) => verbs::post_send(qp.as_raw(), requests).unwrap(),
@@ -231,7 +231,7 @@ fn flags(request: &Request) -> u32 {
 }
 
 /// # Safety
-/// As [`Theirs::post`].
+/// The memory that the requests name lives until they are complete.
 unsafe fn post_datagrams(
     qp: NonNull<ibv_qp>,
     requests: &[Request],
@@ -248,7 +248,8 @@ unsafe fn post_datagrams(
         .iter()
         .zip(&mut lists)
         .map(|(request, list)| {
-            // SAFETY: integers, pointers and unions of them.
+            // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+            // valid.
             let mut wr: ibv_send_wr = unsafe { zeroed() };
             wr.wr_id = request.id;
             wr.sg_list = list.as_mut_ptr();
@@ -267,19 +268,19 @@ unsafe fn post_datagrams(
         chain[at - 1].next = &raw mut chain[at];
     }
     let mut bad = null_mut();
-    // SAFETY: the chain lives through the call; the rest is the caller's promise.
+    // SAFETY: the chain lives through the call; the caller upholds the other conditions.
     assert_eq!(unsafe { ibv_post_send(qp.as_ptr(), chain.as_mut_ptr(), &mut bad) }, 0);
 }
 
 /// # Safety
-/// As [`Theirs::post`].
+/// The memory that the requests name lives until they are complete.
 unsafe fn post_extended(
     ex: NonNull<ibv_qp_ex>,
     requests: &[Request],
     to: Option<(&AddressHandle, u32, u32)>,
 ) {
     let ex = ex.as_ptr();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the conditions.
     unsafe {
         ibv_wr_start(ex);
         for request in requests {
@@ -415,7 +416,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
         }
     }
 
-    // Where nobody listens: the receives stay.
+    // An unassigned destination: the receives stay.
     let mut way = rig.local.address(&rig.local.endpoint(&qp));
     if let Some(route) = &mut way.global {
         // Without one, each handle has a UDP source port by chance.
@@ -451,7 +452,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
         for request in &posted {
             T::append(&mut batch, request, address.as_ref()).unwrap();
         }
-        // SAFETY: as above.
+        // SAFETY: memory and QPs live to the end; inline data is copied.
         unsafe { batch.ring() };
         let our_log = stores::take();
 

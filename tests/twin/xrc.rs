@@ -43,7 +43,7 @@ struct Posted {
     change: Option<What>,
 }
 
-/// What the requests of a twin are about.
+/// The objects that the requests of a twin use.
 struct Own<'a> {
     grants: &'a mut Grants,
     memory: &'a MemoryRegion,
@@ -88,7 +88,7 @@ fn append(
     macro_rules! payload {
         (|$payload:ident| $op:expr) => {
             if request.inline {
-                // SAFETY: inline requests name memory of the test that nobody writes.
+                // SAFETY: inline requests name memory of the test that no code writes.
                 let $payload = Inline(unsafe {
                     std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
                 });
@@ -143,7 +143,7 @@ unsafe fn post(qp: NonNull<ibv_qp>, posted: &[Posted], srq: u32, own: &mut Own<'
             }
         }
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds the conditions of this function.
     unsafe { verbs::post_send_with(qp, &requests, say) }.unwrap();
     for what in posted.iter().filter_map(|posted| posted.change.as_ref()) {
         own.grants.posted(what);
@@ -156,7 +156,7 @@ unsafe fn post(qp: NonNull<ibv_qp>, posted: &[Posted], srq: u32, own: &mut Own<'
 /// The QP is in RTS, and what the requests name is alive.
 unsafe fn post_extended(qp: &ExtendedQp, posted: &[Posted], srq: u32, own: &mut Own<'_>) {
     let ex = qp.ex().as_ptr();
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds the conditions of this function.
     unsafe {
         ibv_wr_start(ex);
         for Posted { request, change } in posted {
@@ -245,7 +245,7 @@ impl Answer {
         self.targets.push(target.rts(&rig.local.rts(&own, &theirs).into()).unwrap());
     }
 
-    /// Posts so many receives, and forgets those that were taken.
+    /// Posts receives, and forgets those that were taken.
     fn refill(&self, receives: usize, memory: &MemoryRegion) {
         let sge = Sge::new(memory.address(), 4096, memory.lkey());
         let list: Vec<_> = (0..receives as u64).map(|id| (id, vec![sge])).collect();
@@ -443,8 +443,8 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
             answer.connect(&rig, qp);
         }
         let mut completions = Completions::new(&cqs[1]).unwrap();
-        // SAFETY: the QP lives as long as the queue; nobody else posts to it. Its register is used
-        // by this thread alone, and one post after the other.
+        // SAFETY: the QP lives as long as the queue; no other code posts to it. Its register is
+        // used by this thread alone, and one post after the other.
         let queue = unsafe {
             SendQueue::<XrcSend>::from_raw(ours.as_raw(), &mut completions, SendConfig::default())
         };
@@ -506,10 +506,10 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
                     our_own.grants.posted(what);
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: QPs and memory live to the end; inline data is copied.
             unsafe { batch.ring() };
             let second = stores::take();
-            // SAFETY: as above.
+            // SAFETY: QPs and memory live to the end; inline data is copied.
             unsafe { post_extended(&extended, &requests, answer.number, &mut extended_own) };
             let third = stores::take();
 

@@ -1,16 +1,16 @@
-//! What stands behind libibverbs: a card, or the model.
+//! Tells whether libibverbs runs on a real device or on the model.
 
 use mlx5::verbs::{self, Device};
-// Linked in, it stands behind libibverbs where no card is found.
+// Linked in, the model serves libibverbs where no real device is found.
 use mlx5_model as _;
 
-/// Whether devices are the model's. Decides it, if nothing did yet.
+/// Returns whether devices are the model's. The first call decides it, if nothing did before.
 #[must_use]
 pub fn is_model() -> bool {
     mlx5_model::offered()
 }
 
-/// What devices are: `model` or `card`; none where there is no device.
+/// Returns the kind of devices: `model` or `card`; `None` where there is no device.
 #[must_use]
 pub fn runs_on() -> Option<&'static str> {
     if is_model() {

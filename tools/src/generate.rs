@@ -1,4 +1,4 @@
-//! What is generated from the command line's definition: shell completions and manual pages.
+//! Files generated from the command line's definition: shell completions and manual pages.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Prints those of a command line.
+    /// Prints the completions of a command line.
     pub(crate) fn run(&self, command: &mut clap::Command) -> Result {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "mlx5", &mut script);
@@ -39,7 +39,7 @@ pub struct Man {
 }
 
 impl Man {
-    /// Writes those of a command line.
+    /// Writes the manual pages of a command line.
     pub(crate) fn run(&self, mut command: clap::Command) -> Result {
         if !self.folder.is_dir() {
             return Err(Error::Told(format!(
@@ -47,7 +47,7 @@ impl Man {
                 self.folder.display()
             )));
         }
-        // Completes the tree: pages name their command with those above it, `mlx5-perf-lat.1`.
+        // Completes the tree: pages are named by the full command, `mlx5-perf-lat.1`.
         command.build();
         self.write(&command)
     }
@@ -56,7 +56,7 @@ impl Man {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let file = self.folder.join(format!("{name}.1"));
         let mut page = Vec::new();
-        // A buffer in memory takes all.
+        // Writing to a buffer in memory cannot fail.
         let rendered = clap_mangen::Man::new(command.clone()).render(&mut page);
         rendered.and_then(|()| fs::write(&file, &page)).map_err(|error| Error::File {
             what: format!("cannot write {}", file.display()),

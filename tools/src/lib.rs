@@ -1,9 +1,10 @@
 //! The `mlx5` command, as a library for its own tests and fuzzers.
 //!
-//! A command is a module: its arguments, what it finds out (a *report*: `Serialize` for programs,
-//! `Display` for people), and how it finds it out. [`cli`] lists them, [`options`] are common
-//! to all, [`bed`] and [`machine`] say what they run on, [`outcome`] how they end, [`output`] prints.
-//! Everything about the card comes from the public interface of the crate `mlx5`.
+//! Each command is a module with its arguments, its *report* (`Serialize` for programs, `Display`
+//! for people), and the code that fills the report. [`cli`] lists the commands. [`options`] are
+//! common to all, [`bed`] and [`machine`] choose the device or the model, [`outcome`] defines exit
+//! statuses and errors, [`output`] prints. All device access goes through the public interface of
+//! the crate `mlx5`.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "a page on a folder tells of all its files")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! What a command runs on: a card, or the model.
+//! Selects the device or the model for a command.
 
 use mlx5::verbs::Context;
 
@@ -14,11 +14,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// As the options say. The model looks at its environment when the first file is opened, so this
-    /// has to come before anything else.
+    /// Selects devices by the options. The model reads its environment when the first file is
+    /// opened, so this must be called before anything else.
     ///
-    /// Where `fallback` is not wanted, the model stands in only if it is asked for, by the option or by
-    /// its own variable: a missing card is seen to be missing.
+    /// If `fallback` is not set, the model is used only on request, by the option or by its own
+    /// variable. A missing device then shows as missing.
     #[must_use]
     pub fn choose(options: &Options, fallback: bool) -> Machine {
         let asked = std::env::var_os("MLX5_MODEL").is_some_and(|value| value != "auto");
@@ -34,9 +34,10 @@ impl Machine {
         Machine { device: options.device.clone() }
     }
 
-    /// Has the model, if it comes to that, look at registers by a thread of its own (polled mode), so
-    /// that a store to them costs the program what it costs on a card. What the environment says goes
-    /// before. As for [`choose`](Self::choose): before anything is opened.
+    /// If the model is used, makes it watch registers from a thread of its own (polled mode), so
+    /// that a store to a register costs the program the same as on a real device. The environment
+    /// takes precedence. Like [`choose`](Self::choose), this must be called before anything is
+    /// opened.
     pub fn watch_registers(&self) {
         const VARIABLE: &str = "MLX5_MODEL_MODE";
         if std::env::var_os(VARIABLE).is_none() {
@@ -45,17 +46,17 @@ impl Machine {
         }
     }
 
-    /// Says on standard error that what follows is not a card's doing, if so.
+    /// Reports on standard error if the results come from the model.
     pub fn say_model(&self) {
         if is_model() {
             say!("on the model, a software ConnectX: its times say nothing of a card");
         }
     }
 
-    /// Opens the device that was asked for, or the first; says so if it is the model's.
+    /// Opens the requested device, or the first. Reports on standard error if it is the model's.
     ///
     /// # Errors
-    /// As [`Context::open`] and [`Context::open_first`].
+    /// Those of [`Context::open`] and [`Context::open_first`].
     pub fn open(&self) -> Result<Context> {
         self.say_model();
         Ok(match &self.device {
@@ -64,7 +65,7 @@ impl Machine {
         })
     }
 
-    /// The name that was asked for.
+    /// Returns the requested name.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()

@@ -1,16 +1,16 @@
-//! How a command ends.
+//! Exit statuses and errors of commands.
 
 use std::io;
 use std::process::ExitCode;
 
-/// A command came to its end.
+/// The outcome of a command that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is wrong.
+    /// The command found no fault.
     Good,
-    /// Something is wrong that the command looks for.
+    /// The command found a fault of the kind it searches for.
     Bad,
-    /// As a program did that the command ran.
+    /// The exit status of the program that the command ran.
     Program(u8),
 }
 
@@ -24,31 +24,31 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// A command could not be done. Its text names the cause and, where there is one, the cure.
+/// The error of a command that failed. Its text names the cause and, where there is one, the cure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver, libibverbs or the card refused something.
+    /// The driver, libibverbs or the HCA refused a call.
     #[error(transparent)]
     Driver(#[from] mlx5::Error),
     /// A file could not be read or written.
     #[error("{what}: {error}")]
     File {
-        /// What was to be done with which file.
+        /// The attempted operation, with the file's name.
         what: String,
-        /// Why it was not.
+        /// The error of the operation.
         error: io::Error,
     },
-    /// Standard output took no more.
+    /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(#[source] io::Error),
-    /// The command line asks for what cannot be.
+    /// The command line asks for something impossible.
     #[error("{0}")]
     Usage(String),
-    /// Something else, in words.
+    /// Any other error, in words.
     #[error("{0}")]
     Told(String),
 }
 
-/// What commands return.
+/// The result of a command.
 pub type Result<T = Outcome, E = Error> = std::result::Result<T, E>;

@@ -1,9 +1,9 @@
-//! Reports on standard output, all else on standard error.
+//! Prints reports on standard output, and everything else on standard error.
 //!
-//! Much of what is shown comes from strangers: peers, names of processes, recordings, files of the
-//! system. So everything that the command prints passes [`Filtered`], which replaces characters that a
-//! terminal obeys. Nothing else in the command opens a standard stream; clippy sees to it
-//! (`clippy.toml`). Colours of the command's own are put around filtered text, by [`Page`].
+//! Much of the output comes from untrusted sources: peers, process names, recordings, system files.
+//! So all output passes [`Filtered`], which replaces the characters that a terminal interprets. No
+//! other module opens a standard stream; clippy enforces this (`clippy.toml`). [`Page`] puts the
+//! command's own colours around filtered text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
@@ -16,18 +16,18 @@ use crate::bed;
 use crate::options::Options;
 use crate::outcome::{Error, Result};
 
-/// Where reports go, and in which form.
+/// The destination and form of reports.
 #[derive(Clone, Debug)]
 pub struct Output {
     json: bool,
 }
 
-/// What is around each report in JSON.
+/// The JSON object around each report.
 #[derive(Serialize)]
 struct Envelope<'a, R> {
     command: &'a str,
     version: &'static str,
-    /// As [`bed::runs_on`] says.
+    /// The result of [`bed::runs_on`].
     runs_on: Option<&'static str>,
     report: &'a R,
 }
@@ -38,19 +38,19 @@ struct Failed {
 }
 
 impl Output {
-    /// As the options say.
+    /// Creates an output by the options.
     #[must_use]
     pub fn new(options: &Options) -> Output {
         Output { json: options.json }
     }
 
-    /// Whether programs read it: then nothing is printed on the way.
+    /// Returns whether the output is for programs: then nothing is printed before the report.
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Prints the report of a command: its text, or in JSON with what it ran on.
+    /// Prints the report of a command: its text, or JSON with the kind of device it ran on.
     ///
     /// # Errors
     /// [`Error::Output`].
@@ -84,7 +84,7 @@ impl Output {
         })
     }
 
-    /// One JSON value on a line of its own, or over several lines if a person may look.
+    /// Prints one JSON value on one line, or on several lines if a person may read it.
     fn json<T: Serialize>(&self, value: &T) -> Result<()> {
         let mut out = stdout(Form::Json);
         serde_json::to_writer_pretty(&mut out, value)
@@ -94,27 +94,27 @@ impl Output {
             .map_err(Error::Output)
     }
 
-    /// Says why the command could not be done: on standard error, in JSON on standard output too.
+    /// Reports why the command failed: on standard error, and in JSON on standard output too.
     pub fn failed(&self, error: &Error) {
         say!("{error}");
         if self.json {
-            // The text is out already, and the exit status says the rest.
+            // The text is already printed, and the exit status reports the failure.
             let _ = self.json(&Failed { error: error.to_string() });
         }
     }
 }
 
-/// What becomes of a character that a terminal obeys.
+/// The replacement of a character that a terminal interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// It becomes U+FFFD, which has its width.
+    /// U+FFFD, which has the same width.
     Text,
-    /// It becomes an escape of JSON: programs get what was there.
+    /// A JSON escape: programs get the original character.
     Json,
 }
 
-/// Whether a terminal obeys a character instead of showing it, or shows others in another order:
-/// controls but newline and tab, and controls of writing direction.
+/// Returns whether a terminal interprets a character instead of showing it, or reorders others
+/// because of it: controls except newline and tab, and controls of writing direction.
 fn is_obeyed(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -124,7 +124,7 @@ fn is_obeyed(character: char) -> bool {
     }
 }
 
-/// Text without characters that a terminal obeys.
+/// Returns text without characters that a terminal interprets.
 pub fn plain(text: &str, form: Form) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return text.into();
@@ -134,25 +134,25 @@ pub fn plain(text: &str, form: Form) -> Cow<'_, str> {
         match form {
             _ if !is_obeyed(character) => plain.push(character),
             Form::Text => plain.push(char::REPLACEMENT_CHARACTER),
-            // All of them are in the basic plane. A string takes them all.
+            // All of these characters are in the basic plane. Writing to a string cannot fail.
             Form::Json => _ = write!(plain, "\\u{:04x}", u32::from(character)),
         }
     }
     plain.into()
 }
 
-/// A stream that passes text on without characters that a terminal obeys. Bytes that are no UTF-8
-/// become U+FFFD: some terminals take them for controls.
+/// A stream that removes characters that a terminal interprets. Bytes that are not UTF-8 become
+/// U+FFFD, since some terminals take them for controls.
 #[derive(Debug)]
 pub struct Filtered<W: Write> {
     to: W,
     form: Form,
-    /// The beginning of a character whose rest was not written yet.
+    /// The start of a character whose other bytes were not written yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Filtered<W> {
-    /// Passes on to `to`.
+    /// Creates a filter that writes to `to`.
     pub fn new(to: W, form: Form) -> Filtered<W> {
         Filtered { to, form, begun: Vec::new() }
     }
@@ -168,7 +168,7 @@ impl<W: Write> Write for Filtered<W> {
         while let Some(chunk) = chunks.next() {
             self.to.write_all(plain(chunk.valid(), self.form).as_bytes())?;
             let invalid = chunk.invalid();
-            // Only what may still become a character is an error without a length.
+            // Only an incomplete character at the end is an error without a length.
             let may_go_on = chunks.peek().is_none()
                 && std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
             if may_go_on {
@@ -188,7 +188,7 @@ impl<W: Write> Write for Filtered<W> {
 impl<W: Write> Drop for Filtered<W> {
     fn drop(&mut self) {
         if !self.begun.is_empty() {
-            // Whoever wants to know whether it was written flushes before.
+            // A caller that must know whether this was written flushes first.
             let _ = self.to.write_all("\u{fffd}".as_bytes());
         }
     }
@@ -204,38 +204,39 @@ fn standard_error() -> io::Stderr {
     io::stderr()
 }
 
-/// Standard output.
+/// Opens standard output.
 pub fn stdout(form: Form) -> Filtered<io::Stdout> {
     Filtered::new(standard_output(), form)
 }
 
-/// Standard error.
+/// Opens standard error.
 pub fn stderr(form: Form) -> Filtered<io::Stderr> {
     Filtered::new(standard_error(), form)
 }
 
-/// Standard error, for the output of a program that is run.
+/// Returns standard error, for the output of a started program.
 pub fn stderr_of_programs() -> Stdio {
     standard_error().into()
 }
 
-/// Whether a person reads standard output.
+/// Returns whether standard output is a terminal.
 pub fn is_stdout_terminal() -> bool {
     standard_output().is_terminal()
 }
 
-/// Whether a person reads standard error.
+/// Returns whether standard error is a terminal.
 pub fn is_stderr_terminal() -> bool {
     standard_error().is_terminal()
 }
 
 /// Prints a line on standard error, after the command's name.
 pub fn line(text: fmt::Arguments<'_>) {
-    // In one piece, between lines of others. Where nobody reads it, there is nobody to tell so.
+    // Written in one piece, so that it does not mix with lines of others. A failure cannot be
+    // reported.
     let _ = stderr(Form::Text).write_all(format!("mlx5: {text}\n").as_bytes());
 }
 
-/// Says something on standard error, as [`line`](crate::output::line).
+/// Prints a line on standard error, by [`line`](crate::output::line).
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
 }
@@ -259,7 +260,7 @@ impl Page {
         self.pieces.push((text.to_string(), Some(color)));
     }
 
-    /// Prints it, and a newline.
+    /// Prints the text and a newline.
     fn print(&self, to: &mut impl Write, is_coloured: bool) -> io::Result<()> {
         for (text, color) in &self.pieces {
             let text = plain(text, Form::Text);

@@ -1,4 +1,4 @@
-//! What holds for every command: help, endings, what is generated.
+//! Properties of every command: help, exit statuses, generated files.
 
 mod rig;
 

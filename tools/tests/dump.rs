@@ -1,4 +1,4 @@
-//! `mlx5 dump` of other processes, whose contexts are compared with what these say of themselves.
+//! `mlx5 dump` of other processes, compared with the attributes that these processes report.
 
 mod rig;
 

@@ -1,4 +1,4 @@
-//! `mlx5 dump` of queues of all kinds, of queues that no queue pair uses, and of what may not be asked.
+//! `mlx5 dump` of all queue kinds, of queues without a queue pair, and of forbidden queries.
 
 mod rig;
 
@@ -210,7 +210,7 @@ fn the_process_of_another_user_is_not_looked_into_and_the_cure_is_told() {
     // SAFETY: always succeeds.
     let root = unsafe { libc::geteuid() } == 0;
     let looked = if root {
-        // Whoever is root looks as nobody.
+        // If the user is root, the command runs as the user nobody.
         let program = Program::start(&[]);
         let mut as_nobody = Command::new("setpriv");
         as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

@@ -1,6 +1,6 @@
-//! `mlx5 decode` on dumps of the flight recorder: `too_far.log` is what `examples/flight_recorder.rs`
-//! wrote, `stray.log` what `tests/flight.rs` printed of a request that was written to before the card
-//! read it, as a log has it.
+//! `mlx5 decode` on dumps of the flight recorder. `examples/flight_recorder.rs` wrote
+//! `too_far.log`. `tests/flight.rs` printed `stray.log`, in the form of a log, for a request that
+//! was overwritten before the HCA read it.
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! `mlx5 info` beside what other programs tell of the same devices: `ibv_devinfo -v` and `ibstat`, and
-//! what sysfs shows them.
+//! `mlx5 info` compared with other reports on the same devices: `ibv_devinfo -v`, `ibstat`, and
+//! their sysfs files.
 
 mod rig;
 
@@ -40,8 +40,8 @@ fn number(text: &str) -> u64 {
     text[..end].parse().unwrap_or_else(|_| panic!("no number in {text:?}"))
 }
 
-/// What `ibv_devinfo -v` says: of the device and of its one port, `key: value` each, and words that
-/// stand alone below a key.
+/// The output of `ibv_devinfo -v` on the device and its one port: `key: value` each, and words on
+/// lines of their own below a key.
 struct Told {
     device: BTreeMap<String, String>,
     port: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ fn devinfo(link: &str, devices: usize) -> Vec<Told> {
     all
 }
 
-/// What `ibv_devinfo` calls otherwise than the header.
+/// Names that differ between `ibv_devinfo` and the header.
 const NAMES: &[(&str, &str)] = &[
     ("completion timestamp_mask", "completion_timestamp_mask"),
     ("max_tso", "tso_caps.max_tso"),

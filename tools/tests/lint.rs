@@ -1,5 +1,5 @@
-//! `mlx5 lint`: on rings that were captured, each with a defect seeded; on logs and recordings; and on
-//! programs, which have none.
+//! `mlx5 lint` on captured rings, each with one seeded defect; on logs and recordings; and on
+//! programs, which have no defects.
 
 mod rig;
 
@@ -32,7 +32,7 @@ const ATOMIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/atomic
 struct Captured {
     ring: Vec<u8>,
     qpn: u32,
-    /// Of the first WQE, and after the last.
+    /// Index of the first WQE, and the index after the last.
     first: u16,
     record: u16,
     max_inline: u32,
@@ -83,7 +83,7 @@ fn capture() -> Captured {
     // So that the six go round the end: the long WQE begins in the last block.
     let first = 2 * blocks - u32::from(LONG) - 1;
     for id in 0..first {
-        // SAFETY: it names no memory.
+        // SAFETY: the request names no memory.
         unsafe { send.post(id.into(), Nop::new().signaled()) }.unwrap();
         mlx5_model::run();
         assert!(completions.poll(&mut send).unwrap().is_some());
@@ -100,7 +100,7 @@ fn capture() -> Captured {
     unsafe { batch.ring() };
     let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these C structures; the queue pair lives.
+    // SAFETY: zeros are valid in these C structures; the queue pair lives.
     let ring = unsafe {
         let object = object.assume_init_mut();
         (object.qp.in_, object.qp.out) = (qp.as_raw().as_ptr(), out.as_mut_ptr());
@@ -202,7 +202,7 @@ fn a_captured_ring_has_nothing_wrong_as_bytes_and_as_hex() {
 fn each_seeded_defect_is_found_by_its_name_and_nothing_else() {
     let folder = Folder::new("lint");
     let ring = captured;
-    // What is seeded where; what else is told; whether a card would mind.
+    // The seeded defects, the further findings, and whether an HCA would report an error.
     let seeds: Vec<(&str, Captured, &[&str], i32)> = vec![
         ("unknown-opcode", ring().set(WRITE, 3, &[0x7e]), &[], 1),
         ("not-on-transport", ring(), &["--transport", "uc"], 1),
@@ -302,7 +302,7 @@ fn what_is_no_ring_is_said_to_be_none() {
     assert!(lint(b"just a sentence about a queue", &[], 3).contains("no hex"));
 }
 
-/// What a program that runs on the model is said to have posted.
+/// Returns the report on the WQEs of a program that runs on the model.
 fn of_program(words: &[&str], status: i32) -> Value {
     let mut command = mlx5(&["lint", "--json", "--"]);
     finish(command.args(words), status).report()
@@ -339,7 +339,8 @@ impl Drop for Server {
     }
 }
 
-/// Whether the kernel's tables have somebody who listens there: to connect would be to be the client.
+/// Returns whether the kernel's tables show a listener on the port: connecting would act as the
+/// client.
 fn is_listening(port: u16) -> bool {
     let local = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
@@ -352,7 +353,7 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-/// A port that nobody listens on.
+/// Returns a port without a listener.
 fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -434,7 +435,7 @@ fn a_recording_tells_of_its_queues_itself() {
     assert!(!run(&["lint", cut.to_str().unwrap()], 3).err.is_empty());
 }
 
-/// Where cargo built it, beside the tests.
+/// Returns the path where cargo built it, beside the tests.
 fn model() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("libmlx5_model.so");

@@ -1,5 +1,5 @@
-//! `mlx5 lint -- PROGRAM` while the program runs: what it posted is told before it ends, and after a
-//! signal that ends it, the report still comes.
+//! `mlx5 lint -- PROGRAM` while the program runs: findings are reported before it ends, and the
+//! report is still printed after a signal ends it.
 
 mod rig;
 

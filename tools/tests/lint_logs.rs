@@ -1,5 +1,5 @@
-//! `mlx5 lint` on logs with dumps of the flight recorder: WQEs are written by hand here, word by word,
-//! and become lines as the recorder writes them.
+//! `mlx5 lint` on logs with dumps of the flight recorder. The tests write WQEs by hand, word by
+//! word, and format them as lines of the recorder.
 
 mod rig;
 
@@ -50,7 +50,7 @@ fn posted(words: &[[u32; 4]]) -> What {
     wqe(words, false, usize::MAX)
 }
 
-/// What a request of a queue pair completes with.
+/// Returns the completion of a queue pair's request.
 fn completed(qpn: u32, index: u16) -> What {
     let mut bytes = [0; 64];
     bytes[56..60].copy_from_slice(&qpn.to_be_bytes());
@@ -85,7 +85,7 @@ fn lint(name: &str, text: &str, more: &[&str], status: i32) -> Printed {
     finish(mlx5(&["lint", "--json"]).args(more).stdin(file), status)
 }
 
-/// What is told of each queue: its number, transport, WQEs, and what was found at which.
+/// Returns the report on each queue: its number, transport, WQEs, and the findings by WQE.
 fn told(printed: &Printed) -> Vec<Value> {
     let report = printed.report();
     let queue = |queue: &Value| {

@@ -24,7 +24,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is a whole number"))
 }
 
-/// What each counter of a point went up by: here, and at the peer.
+/// Returns the increase of each counter of a point: at this side, and at the peer.
 fn counters(point: &Value) -> [BTreeMap<String, u64>; 2] {
     [false, true].map(|peer| {
         let counters = point["counters"].as_array().unwrap().iter();
@@ -373,7 +373,7 @@ fn validation_finds_the_message_that_is_sent_wrong() {
             assert!(notes.contains("messages were WRONG"), "{operation} {kind}: {notes}");
         }
     }
-    // Where nobody looks, nobody finds: and the option says so.
+    // Without validation, no wrong message is found, and the option's error says so.
     let refused = run(&["perf", "lat", "--loopback", "--corrupt-at", "1"], 2);
     assert!(refused.err.contains("--validate"), "{}", refused.err);
 }

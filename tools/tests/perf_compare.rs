@@ -1,6 +1,7 @@
-//! The way through libmlx5 carries what the direct way carries, and both are compared in turn. What the
-//! comparison finds is held to what `cargo xtask bench` finds, where both are optimized alike: libmlx5
-//! always is, and this crate in a release build (`cargo test --release`, which CI runs).
+//! The way through libmlx5 carries the same messages as the direct way, and both are compared in
+//! turn. The comparison's figures must agree with those of `cargo xtask bench`, where both are
+//! optimized alike: libmlx5 always is, and this crate in a release build (`cargo test --release`,
+//! which CI runs).
 
 mod rig;
 
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use rig::{json_has_shape, run, text_has_shape};
 use serde_json::Value;
 
-/// What the port and the queues counted, by name and side, in all points together.
+/// Returns the port's and the queues' counts, by name and side, over all points.
 fn counted(report: &Value) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for point in report["points"].as_array().unwrap() {

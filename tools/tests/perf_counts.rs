@@ -1,5 +1,5 @@
-//! What `mlx5 perf` has the card do, beside what perftest has it do with the same options: as the card
-//! saw it.
+//! The work of the HCA under `mlx5 perf` and under perftest with the same options, as the model saw
+//! it.
 
 mod perf_pair;
 mod rig;
@@ -19,7 +19,7 @@ use rig::{finish, mlx5};
 const ITERATIONS: &str = "120";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a client had its card do.
+/// The HCA's work for a client.
 #[derive(Debug, PartialEq, Eq)]
 struct Done {
     /// Send WQEs by opcode (`mlx5dv.h`, `MLX5_OPCODE_*`).

@@ -1,4 +1,4 @@
-//! The forms of a result say the same: table, JSON, CSV and HDR log, each read back by somebody else.
+//! All forms of a result agree: table, JSON, CSV and HDR log, each read by another program.
 
 mod perf_sample;
 mod rig;

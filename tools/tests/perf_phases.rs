@@ -1,4 +1,4 @@
-//! The feature `phases`: a result says where the time of posts and polls went.
+//! The feature `phases`: a result contains the time per phase of posts and polls.
 
 #![cfg(feature = "phases")]
 

@@ -96,7 +96,7 @@ impl Drop for Browser {
 
 const SIZES: [u64; 5] = [0, 8, 64, 1024, 65536];
 
-/// What is on a page, counted in what is shown.
+/// Counts the visible elements of a page.
 const COUNT: &str = "{
     plots: seen('svg.plot').length, hidden: all('svg.plot').length - seen('svg.plot').length,
     lines: seen('#percentiles path.line').length,

@@ -1,4 +1,4 @@
-//! `mlx5 perf server` and clients that fall silent: each is given up, and holds up nobody.
+//! `mlx5 perf server` and clients that stop responding: the server drops each, and delays no other.
 
 mod perf_pair;
 mod rig;
@@ -12,7 +12,7 @@ use std::thread;
 use perf_pair::Server;
 use rig::{mlx5, run};
 
-/// What becomes of a line between a client and a server.
+/// The fate of a line between a client and a server.
 enum Passed {
     /// It goes on, perhaps changed.
     On(String),
@@ -124,7 +124,7 @@ fn a_client_that_is_stopped_is_given_up() {
     // SAFETY: a signal to this process' own child; no memory is passed.
     assert_eq!(unsafe { libc::kill(client.id() as i32, libc::SIGSTOP) }, 0);
     let ended = server.finish(3);
-    // Or the card found out first that nobody answers.
+    // Or the HCA detected first that the peer does not respond.
     let reasons = ["no sign of life from the peer within 5s", "RETRY_EXC"];
     assert!(reasons.iter().any(|reason| ended.err.contains(reason)), "{}", ended.err);
     client.kill().unwrap();

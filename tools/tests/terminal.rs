@@ -1,5 +1,4 @@
-//! Whatever strangers call themselves, and whatever files contain: no character that a terminal obeys is
-//! printed, by any command.
+//! No command prints a character that a terminal interprets, whatever names and files contain.
 
 mod perf_pair;
 mod rig;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Sets a terminal's title, clears it, and turns the direction of writing around.
 const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\rshown";
-/// What is left of it to see.
+/// The visible rest of it.
 const SEEN: &str = "shown";
 
 /// Nothing of what was printed is obeyed. The hostile text is there, so that it was not just left out.

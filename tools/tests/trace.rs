@@ -25,14 +25,15 @@ const WRITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write.p
 /// Makes as many writes as it is told to.
 const FLOOD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/flood.py");
 
-/// What one side of a connection did: the lines of its trace, its recording, what it printed.
+/// The results of one side of a connection: the lines of its trace, its recording, its output.
 struct Side {
     lines: Vec<Value>,
     recording: PathBuf,
     printed: Printed,
 }
 
-/// A port that nobody listens on: below those of outgoing connections, and another one each time.
+/// Returns a port without a listener, below those of outgoing connections, and another one each
+/// time.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (std::process::id() % 6000) as u16;
@@ -44,7 +45,8 @@ fn port() -> u16 {
     }
 }
 
-/// Whether the kernel's tables have somebody who listens there: to connect would be to be the client.
+/// Returns whether the kernel's tables show a listener on the port: connecting would act as the
+/// client.
 fn is_listening(port: u16) -> bool {
     let local = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
@@ -551,7 +553,7 @@ fn a_reader_that_stops_stops_the_program_and_not_the_memory() {
     let mut command = mlx5(&["trace", "--kind", "cqe", "--json", "-v", "--", PYTHON, FLOOD]);
     command.args([WRITES.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The program says its number; nobody reads the trace.
+    // The program prints its number; the trace is not read yet.
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
@@ -565,7 +567,7 @@ fn a_reader_that_stops_stops_the_program_and_not_the_memory() {
         since = if waits_to_send(&process) { since.or(Some(Instant::now())) } else { None };
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Once somebody reads, it goes on, and nothing is lost.
+    // Once the trace is read, the program continues, and no line is lost.
     let printed = Printed::from(child.wait_with_output().unwrap());
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let cqes = printed.err.lines().filter(|line| line.contains("\"kind\":\"cqe\"")).count();

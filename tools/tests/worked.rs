@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// How long a block may take: many times what the longest needs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What every command says on the model.
+/// The line that every command prints on the model.
 const ON_THE_MODEL: &str = "mlx5: on the model, a software ConnectX";
 
 /// One block of the page.
@@ -40,7 +40,7 @@ struct Step {
     status: i32,
 }
 
-/// What a command printed, and its exit status.
+/// A command's output and exit status.
 struct Done {
     lines: Vec<String>,
     status: i32,
@@ -283,7 +283,7 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Where cargo built it, beside the tests.
+/// Returns the path where cargo built it, beside the tests.
 fn model_library() -> PathBuf {
     let test = std::env::current_exe().expect("a program knows its own path");
     let library = test.with_file_name("libmlx5_model.so");

@@ -34,7 +34,7 @@ impl Control {
         }
         // SAFETY: the descriptor was just made.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        // SAFETY: as above.
+        // SAFETY: the call takes a descriptor and no memory.
         if unsafe { libc::ftruncate(raw, (WORDS * 8) as i64) } != 0 {
             return Err(io::Error::last_os_error());
         }

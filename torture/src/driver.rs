@@ -89,7 +89,7 @@ impl<T: Form> Wire for DriverWire<T> {
         if drops == Drops::Yes {
             return Ok(0);
         }
-        // SAFETY: as above.
+        // SAFETY: the oracle leaves a slot alone until its request is complete.
         match unsafe { batch.try_ring() } {
             Ok(()) => Ok(count),
             Err(error) => Err(format!("a batch was refused: {error}")),
@@ -118,7 +118,7 @@ impl<T: Form> Wire for DriverWire<T> {
                         }
                     }
                 }
-                // SAFETY: as above.
+                // SAFETY: the oracle leaves a receive's memory alone until it is complete.
                 unsafe { batch.ring() };
                 Ok(count)
             }};

@@ -21,7 +21,7 @@ pub const QKEY: u32 = 0x1ee7_5eed;
 /// The access key of all DC targets.
 pub const ACCESS_KEY: u64 = 0x0dc0_ffee_0000_0001;
 
-/// Where the peer receives.
+/// The peer's receiving end.
 pub struct Peer<'a> {
     pub pd: &'a ProtectionDomain,
     pub local: &'a LocalPort,
@@ -32,7 +32,7 @@ pub struct Peer<'a> {
 
 /// A transport that episodes run on.
 pub trait Form: HasQueues + Sized {
-    /// What requests are addressed with.
+    /// The address of requests.
     type Address;
 
     /// Moves a new queue pair to INIT.
@@ -185,7 +185,7 @@ macro_rules! posting {
     };
 }
 
-/// What transports have in common that are told of one peer.
+/// The code that transports with a single peer share.
 macro_rules! connecting {
     () => {
         fn init(

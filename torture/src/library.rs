@@ -15,7 +15,7 @@ use crate::form::Form;
 use crate::plan::Action;
 use crate::wire::{Drops, Event, Request, Result, Wire};
 
-/// Where receives are posted.
+/// The queue that receives are posted to.
 pub enum Receives {
     Own,
     Shared(SharedReceiveQueue),
@@ -28,7 +28,7 @@ pub struct LibraryWire<T: Form> {
     pub qps: Vec<QueuePair<T, Rts>>,
     pub receives: Receives,
     pub addresses: Vec<T::Address>,
-    /// Requests and receives that a queue has room for, and those that are posted.
+    /// The capacity of a queue, and the posted requests and receives.
     pub depth: usize,
     pub posted: Vec<Vec<u64>>,
     pub room: Vec<usize>,

@@ -1,8 +1,9 @@
-//! Random operations between the driver and libibverbs, in two processes on the model, held to an
-//! oracle of memory and completions.
+//! Random operations between the driver and libibverbs, in two processes on the model. An oracle
+//! checks memory and completions.
 //!
 //! `--seed` determines every choice: transports, queue sizes, requests, batches and the calls that
-//! poll. What depends on the scheduler, such as when a process is stopped, differs between runs.
+//! poll. Effects of the scheduler, such as the time at which a process is stopped, differ between
+//! runs.
 
 mod control;
 mod driver;
@@ -36,7 +37,7 @@ usage: mlx5-torture [--seed S] [--seeds COUNT] [--operations N] [--episode E] [-
 /// Two seconds with all retries: far longer than a process is stopped.
 const TIMEOUT: u64 = 16;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Clone, Debug)]
 struct Wanted {
     seed: u64,

@@ -11,7 +11,7 @@ use crate::wire::Result;
 const GAP: usize = 8;
 /// Bytes of a slot: the longest message, in up to four pieces with gaps, and a guard behind.
 const SLOT: usize = LONGEST + GRH + 4 * GAP + 64;
-/// What a slot holds where nothing was written.
+/// The content of slots that were not written.
 const FILL: u8 = 0xa5;
 
 /// The region.
@@ -45,7 +45,7 @@ impl Memory {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.region.len());
-        // SAFETY: within the region, which nobody has a reference to. The oracle writes to a target
+        // SAFETY: within the region, to which no reference exists. The oracle writes to a target
         // between episodes, and to a slot that no request names.
         unsafe {
             let to = self.region.as_ptr().add(at).as_ptr();
@@ -162,7 +162,7 @@ pub fn difference(seen: &[u8], expected: &[u8]) -> Option<String> {
 /// The memory of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Theirs {
-    /// Where its region begins.
+    /// The start of its region.
     pub start: Remote,
 }
 

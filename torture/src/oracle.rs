@@ -1,4 +1,4 @@
-//! The oracle: what each completion and each byte has to be, checked on both sides by the same code.
+//! The oracle: the expected completions and bytes, checked on both sides by the same code.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ struct Sender {
     failed: bool,
 }
 
-/// What the peer's requests of a queue pair do here.
+/// The expected effects of the peer's requests of a queue pair.
 struct Expected {
     stream: Stream,
     qpn: u32,
@@ -237,7 +237,7 @@ impl<'a> Oracle<'a> {
             if killed != self.side && !self.control.is_dead() {
                 most = (after + AHEAD).saturating_sub(sender.count) as usize;
             } else if killed != self.side {
-                // Nobody posts receives any more.
+                // No more receives will be posted.
                 credits = u64::MAX;
             }
         }

@@ -1,5 +1,5 @@
-//! What an episode does: a function of the seed and the episode's number, which both processes
-//! compute for themselves.
+//! The plan of an episode: a function of the seed and the episode's number, which both processes
+//! compute independently.
 
 use crate::random::{Random, bytes};
 
@@ -164,7 +164,7 @@ impl Plan {
     }
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Send,

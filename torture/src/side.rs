@@ -27,7 +27,7 @@ use crate::wire::{Result, Wire};
 /// How long the other process may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What lasts from episode to episode.
+/// The objects that last from episode to episode.
 pub struct Process {
     side: Side,
     control: Control,
@@ -90,7 +90,7 @@ impl Process {
     fn cq(&self, plan: &Plan) -> Result<CompletionQueue> {
         let receives = if plan.kind.is_shared() { 1 } else { plan.qps as u32 };
         let room = match self.side {
-            // As many as the queues are promised, and those that are read and not published.
+            // The entries reserved by the queues, and those that are read and not published.
             Side::Driver => {
                 receives * plan.receive_depth.next_power_of_two().max(4) * 2
                     + plan.qps as u32 * plan.signals

@@ -51,7 +51,7 @@ impl Drop for Running {
     }
 }
 
-/// What a seed came to.
+/// The outcome of a seed.
 #[derive(Default)]
 struct Tally {
     operations: u64,

@@ -1,4 +1,4 @@
-//! What the oracle asks of either data path.
+//! The interface of the oracle to either data path.
 
 use mlx5::wqe::{Remote, Sge};
 
@@ -16,7 +16,7 @@ pub struct Request {
     pub remote: Remote,
 }
 
-/// What a completion says, in the words of neither data path.
+/// A completion, in a form independent of the data path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request is complete.
@@ -30,7 +30,7 @@ pub enum Event {
 /// A data path: the queues of one process.
 pub trait Wire {
     /// Posts the requests in one batch to the queue pair `qp`. With `drops`, prepares the batch and
-    /// drops it unrung. Returns how many requests were posted: as many as there was room for.
+    /// drops it unrung. Returns how many requests were posted: as many as fit.
     fn post(&mut self, qp: usize, requests: &[Request], drops: Drops) -> Result<usize>;
 
     /// Posts receives in one batch, to the shared receive queue or to that of `queue`. Returns how
@@ -47,7 +47,7 @@ pub trait Wire {
     fn describe(&self) -> String;
 }
 
-/// What happens to a batch.
+/// The fate of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drops {
     /// It is rung.

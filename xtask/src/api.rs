@@ -13,7 +13,7 @@ use crate::setup::{self, For};
 /// The list, one item a line.
 const LIST: &str = "docs/api/mlx5.txt";
 
-/// What to do with the interface that the sources have.
+/// The action on the interface of the sources.
 #[derive(Clone, Copy)]
 enum Purpose {
     Compare,

@@ -1,4 +1,4 @@
-//! `cargo xtask asan`: tests under the address sanitizer.
+//! `cargo xtask asan`: runs tests under the address sanitizer.
 
 use crate::Result;
 use crate::build;
@@ -6,8 +6,8 @@ use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
-/// The integration tests of the driver that run so: those that post and poll. Tests that handle
-/// SIGSEGV, count allocations or fork are left out, since the sanitizer does that, too.
+/// The driver's integration tests to run: those that post and poll. Tests that handle SIGSEGV,
+/// count allocations or fork are left out, since the sanitizer does these things too.
 const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "shared"];
 
 /// `cargo xtask asan`.

@@ -29,7 +29,7 @@ pub enum Choice {
     Cycles,
     /// Stores to registers and records, and fences, alone.
     Stores,
-    /// Where the time of posts and polls goes, by a build with the feature `timing`.
+    /// The time per phase of posts and polls, by a build with the feature `timing`.
     Phases,
     /// Those that are recorded, into `docs/benchmarks`, and tables of these into the page on them.
     Record,
@@ -83,9 +83,9 @@ fn bench(decision: &Decision, chosen: &[&str], arguments: &[&OsStr]) -> Result {
     build::run("cargo bench", &mut command)
 }
 
-/// What only a build with the feature `timing` shows: that it compiles without a warning, that its
-/// tests pass, that stamps allocate nothing, and that the benchmark of phases runs. In debug builds,
-/// most of which the tests have made already.
+/// Runs the checks that need the feature `timing`: it compiles without a warning, its tests pass,
+/// stamps allocate nothing, and the benchmark of phases runs. Uses debug builds, most of which the
+/// tests have already made.
 pub fn check_timing(decision: &Decision) -> Result {
     let feature = ["--package", "mlx5", "--features", "timing"];
     let mut clippy = build::cargo_with("clippy", decision);
@@ -99,7 +99,7 @@ pub fn check_timing(decision: &Decision) -> Result {
     build::run("cargo bench", &mut bench)
 }
 
-/// What only a build of the command with the feature `phases` shows: that a result has them.
+/// Runs the check that needs the command's feature `phases`: a result has phases.
 pub fn check_phases(decision: &Decision) -> Result {
     let feature = ["--package", "mlx5-tools", "--features", "phases"];
     let mut clippy = build::cargo_with("clippy", decision);
@@ -110,17 +110,17 @@ pub fn check_phases(decision: &Decision) -> Result {
     build::run("cargo test", &mut test)
 }
 
-/// What only an optimized build shows: that `mlx5 perf --compare` finds of the direct way and of libmlx5
-/// what the benchmarks find.
+/// Runs the check that needs an optimized build: `mlx5 perf --compare` agrees with the benchmarks
+/// on the direct way and on libmlx5.
 pub fn check_compare(decision: &Decision) -> Result {
     let mut test = build::cargo_with("test", decision);
     test.args(["--release", "--package", "mlx5-tools", "--test", "perf_compare"]);
     build::run("cargo test", &mut test)
 }
 
-/// What only a build with the feature `flight-recorder` shows: that it compiles without a warning, also
-/// together with `timing`; that every queue records, every error's record has the WQE that failed, and
-/// nothing is allocated meanwhile. In debug builds.
+/// Runs the checks that need the feature `flight-recorder`: it compiles without a warning, also
+/// together with `timing`; every queue records; every error's record has the failed WQE; and
+/// nothing is allocated meanwhile. Uses debug builds.
 pub fn check_flight(decision: &Decision) -> Result {
     let feature = ["--package", "mlx5", "--features", "flight-recorder"];
     let mut both = build::cargo_with("check", decision);

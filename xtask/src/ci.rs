@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: the order of modules, the tests, then what keeps the tree tidy.
+//! `cargo xtask ci`: the order of modules, the tests, then checks that keep the tree tidy.
 
 use crate::Result;
 use crate::api;

@@ -8,7 +8,7 @@ use crate::build;
 use crate::pair;
 use crate::setup::{self, For};
 
-/// What is shown unless the command line asks for something else.
+/// The default modes.
 const MODES: [&str; 3] = ["send", "write", "read"];
 
 /// How long one run of the example may take; on two cores it takes well under a second.

@@ -20,7 +20,7 @@ pub struct Executable {
     folder: PathBuf,
 }
 
-/// What came of a run of an executable.
+/// The outcome of running an executable.
 pub struct Outcome {
     pub name: String,
     pub output: String,

@@ -203,7 +203,7 @@ impl Uses {
         found
     }
 
-    /// What breaks the order, one line each.
+    /// Returns the violations of the order, one line each.
     fn against(&self, order: &Order) -> Vec<String> {
         let mut broken = Vec::new();
         let place_of = |name: &str| order.modules.iter().position(|(module, _)| *module == name);
@@ -282,7 +282,7 @@ struct Source {
     paths: Vec<(String, usize)>,
 }
 
-/// What a file has.
+/// The paths and modules found in a file.
 #[derive(Default)]
 struct Seen {
     /// Modules that it declares, and lines.
@@ -429,7 +429,7 @@ impl Source {
         at + if renamed { 3 } else { 1 }
     }
 
-    /// Where a group ends that begins there with a bracket.
+    /// Returns the end of a group whose opening bracket is at `at`.
     fn after_group(&self, at: usize) -> usize {
         let mut depth = 0;
         for (offset, token) in self.tokens[at..].iter().enumerate() {
@@ -477,7 +477,7 @@ impl Source {
         (never, part + 1)
     }
 
-    /// Where the item begins that attributes from there on are of.
+    /// Returns the start of the item that the attributes at `at` belong to.
     fn after_attributes(&self, at: usize) -> usize {
         let mut at = at;
         while self.text(at) == "#" {
@@ -498,7 +498,7 @@ impl Source {
         (self.text(at) == "mod" && self.text(at + 2) == ";").then(|| self.text(at + 1))
     }
 
-    /// Where an item, a field, a variant, an arm or a statement ends that begins there.
+    /// Returns the end of the item, field, variant, arm or statement that starts there.
     fn after_item(&self, item: usize) -> usize {
         const ITEMS: [&str; 14] = [
             "pub", "fn", "mod", "use", "impl", "struct", "enum", "const", "static", "type",
@@ -613,7 +613,7 @@ fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// Where a text ends that begins there with its quotation mark.
+/// Returns the end of a string literal whose quotation mark is at `start`.
 fn after_text(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while at < bytes.len() && bytes[at] != b'"' {
@@ -622,7 +622,7 @@ fn after_text(bytes: &[u8], start: usize) -> usize {
     at + 1
 }
 
-/// Where a raw text ends whose content begins there.
+/// Returns the end of a raw string literal whose content starts at `start`.
 fn after_raw(bytes: &[u8], start: usize, hashes: usize) -> usize {
     let end = [&b"\""[..], &vec![b'#'; hashes]].concat();
     let found = bytes[start..].windows(end.len()).position(|window| window == end);
@@ -646,12 +646,12 @@ mod tests {
         Uses::of("src", &files)
     }
 
-    /// What breaks the order in a crate with the usual root and these files.
+    /// Returns the violations in a crate with the usual root and these files.
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
         uses(&[&[ROOT], files].concat()).against(&ORDER)
     }
 
-    /// What `low` uses if it has this text.
+    /// Returns the modules that `low` uses if it has this text.
     fn used(text: &str) -> Vec<(String, usize)> {
         let found = uses(&[ROOT, ("src/low/mod.rs", text)]);
         let lines = |places: BTreeSet<Place>| places.into_iter().map(|place| place.line);

@@ -1,10 +1,10 @@
-//! The one decision about libclang: which one reads the C headers, and with it whether the verbs
-//! bindings come from the rdma-sys crate or from mlx5-sys itself.
+//! Decides which libclang reads the C headers.
 //!
-//! rdma-sys 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer. With
-//! an older libclang on the machine, that one is used and the default features stay on. Where only
-//! newer ones exist, the workspace is built with `--no-default-features`, and mlx5-sys makes the
-//! same bindings with its own bindgen.
+//! The choice also decides whether the verbs bindings come from the rdma-sys crate or from mlx5-sys
+//! itself. rdma-sys 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer.
+//! If the machine has an older libclang, it is used, and the default features stay on. Otherwise
+//! the workspace is built with `--no-default-features`, and mlx5-sys makes the same bindings with
+//! its own bindgen.
 
 use std::cmp::Reverse;
 use std::env;
@@ -19,7 +19,7 @@ const NEWEST_FOR_RDMA_SYS: u32 = 15;
 pub const PACKAGES_FOR_RDMA_SYS: &[&str] =
     &["libclang-14-dev", "libclang-15-dev", "libclang-13-dev", "libclang-11-dev"];
 
-/// What every distribution calls its own version.
+/// The package name that every distribution uses for its default version.
 pub const PACKAGE_OF_ANY_VERSION: &str = "libclang-dev";
 
 /// How the workspace is built on this machine.
@@ -90,7 +90,7 @@ fn choose(installed: Vec<Installed>) -> Option<Decision> {
     })
 }
 
-/// Where distributions, and LLVM's own packages, put the library.
+/// Returns the library folders of distributions and of LLVM's own packages.
 fn search_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"].map(PathBuf::from).into();

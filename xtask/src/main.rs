@@ -1,7 +1,7 @@
 //! `cargo xtask`: sets the machine up, then builds, runs and tests.
 //!
-//! It needs nothing but the standard library, so that it compiles in seconds on a machine where
-//! nothing else of the project can be built yet.
+//! It depends on the standard library only, so it compiles in seconds on a machine where the rest
+//! of the project cannot be built yet.
 
 mod api;
 mod asan;
@@ -72,7 +72,7 @@ nothing is missing, nothing is installed and the network is left alone.
 LIBCLANG_PATH, CARGO_TARGET_DIR and an existing LD_PRELOAD are respected.
 ";
 
-/// What a command ends with when it fails: a sentence with cause and cure, for the person at the
+/// The result of a command. The error is a sentence with cause and cure, for the person at the
 /// terminal.
 type Result<T = ()> = std::result::Result<T, String>;
 

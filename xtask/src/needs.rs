@@ -1,8 +1,8 @@
-//! What building and testing need from the machine, and how to see that it is there.
+//! Requirements of building and testing on the machine, and how to detect them.
 //!
-//! A need is judged by what the build or test will look for (a command, a file, a pkg-config
-//! module), not by what a package database says: that holds on any distribution, and for
-//! libraries that were installed without packages.
+//! A requirement is detected by the file that the build or test will look for (a command, a file, a
+//! pkg-config module), not by a package database. That works on any distribution, and for libraries
+//! that were installed without packages.
 
 use std::env;
 use std::fs;
@@ -34,7 +34,7 @@ pub const KERNEL_HEADERS: &str =
 /// Ubuntu's.
 pub const KERNEL_HEADERS_OF_UBUNTU: &str = "linux-headers-generic";
 
-/// What `cargo build` needs, besides libclang (see [`crate::libclang`]).
+/// The requirements of `cargo build`, besides libclang (see [`crate::libclang`]).
 pub const BUILD: &[Need] = &[
     Need { package: "gcc", evidence: &[Evidence::Program("cc")] },
     Need { package: "libc6-dev", evidence: &[Evidence::Path("/usr/include/stdio.h")] },
@@ -46,7 +46,7 @@ pub const BUILD: &[Need] = &[
     Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
 ];
 
-/// What the tests need besides: programs that run on the model.
+/// The further requirements of the tests: programs that run on the model.
 pub const TEST: &[Need] = &[
     Need {
         package: "ibverbs-utils",

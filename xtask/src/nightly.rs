@@ -1,4 +1,4 @@
-//! The nightly toolchain, for what only it has: Miri and the address sanitizer.
+//! The nightly toolchain, which Miri and the address sanitizer require.
 
 use std::env;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A server and a client in two processes, their output shown side by side, both within a limit.
+//! Runs a server and a client in two processes, with their output side by side and a time limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// What the server prints once a client may connect; its address follows.
+/// The server's line once a client may connect; its address follows.
 const LISTENING: &str = "listening on ";
 
 /// How long the one that is left may still take to notice that the other has failed.
@@ -107,7 +107,7 @@ fn forward(side: Side, pipe: impl Read + Send + 'static, events: Sender<Event>) 
             }
             line.clear();
         }
-        // The receiver is gone only if nobody waits for this side any more.
+        // The receiver is gone only if this side is no longer waited for.
         let _ = events.send(Event::Closed(side));
     });
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask run`: any verbs program on the model, by LD_PRELOAD.
+//! `cargo xtask run`: runs any verbs program on the model, by LD_PRELOAD.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use crate::setup::{self, For};
 const USAGE: &str =
     "usage: cargo xtask run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
     roce: bool,

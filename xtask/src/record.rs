@@ -1,4 +1,4 @@
-//! Tables of `docs/benchmarks` in the page that speaks of them.
+//! Copies the tables of `docs/benchmarks` into the page that discusses them.
 
 use std::fs;
 

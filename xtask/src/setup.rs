@@ -1,4 +1,4 @@
-//! Installs what the machine lacks, or says how.
+//! Installs missing packages, or prints how to.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -46,7 +46,7 @@ fn missing(purpose: For) -> Vec<&'static Need> {
     needs::BUILD.iter().chain(tests).filter(|need| !need.is_met()).collect()
 }
 
-/// Who may run apt-get.
+/// The user that may run apt-get.
 enum Authority {
     Root,
     Sudo,
@@ -140,7 +140,7 @@ fn install(purpose: For) -> Result {
     Ok(())
 }
 
-/// What follows `apt-get install` for these packages.
+/// Returns the arguments of `apt-get install` for these packages.
 fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = Vec::new();
     if packages.contains(&"python3-pyverbs") && documentation_is_left_out() {

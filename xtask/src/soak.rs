@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: the whole suite many times, also beside programs that want the processors.
+//! `cargo xtask soak`: runs the whole suite many times, also beside programs that load the
+//! processors.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use crate::test;
 
 const USAGE: &str = "usage: cargo xtask soak [--runs N] [--load] [-- ARGUMENTS]";
 
-/// What runs beside the tests.
+/// The load beside the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// What has run so far.
+/// The steps that have run so far.
 #[derive(Default)]
 pub struct Steps {
     done: Vec<(String, Duration, Result)>,

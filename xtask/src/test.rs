@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that can be tested on this machine.
+//! `cargo xtask test`: runs every test that this machine allows.
 
 use std::process::Command;
 
@@ -77,8 +77,8 @@ pub fn run_suite(executables: &[Executable], mut each: impl FnMut(Outcome) + Sen
 const MEASURING: &[&str] =
     &["mlx5/timing", "mlx5/blueflame", "model/clock", "tools/perf", "tools/perf_counts"];
 
-/// What only a build with the feature `lint` shows: that it compiles without a warning, that what is
-/// wrong is refused, and that what is right is not, nor allocates.
+/// Runs the checks that need the feature `lint`: it compiles without a warning, defective WQEs are
+/// refused, and correct ones are neither refused nor allocate.
 pub fn check_lint(decision: &Decision) -> Result {
     let feature = ["--package", "mlx5", "--features", "lint"];
     let mut clippy = build::cargo_with("clippy", decision);

@@ -1,9 +1,9 @@
-//! Both ends by command; receives come from a linked list, as verbs' do.
+//! Both ends by command. Receives come from a linked list, as with verbs.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
 
-/// What makes the objects: commands.
+/// Creates the objects, by command.
 mod made {
     use mlx5::devx::{self, SharedReceiveQueueBuilder};
     pub use mlx5::devx::{QueuePair, QueuePairBuilder, SharedReceiveQueue};

@@ -1,5 +1,5 @@
-//! Dynamic connections whose targets were made by command, with shared receive queues that were: the
-//! Repertoire's own tests of them, and what verbs cannot ask for.
+//! Dynamic connections whose targets and shared receive queues were made by command: the
+//! Repertoire's tests of them, and features that verbs cannot request.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests, of objects that something else makes")]
 

@@ -1,9 +1,9 @@
-//! Initiators by verbs, targets by command; receives come from a ring, as verbs' do not.
+//! Initiators by verbs, targets by command. Receives come from a ring; verbs use a linked list.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
 
-/// What makes the objects: commands.
+/// Creates the objects, by command.
 mod made {
     pub use mlx5::devx::SharedReceiveQueue;
     use mlx5::devx::{self, SharedReceiveQueueBuilder};

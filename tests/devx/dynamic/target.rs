@@ -1,4 +1,4 @@
-//! What a target by command says of itself, and what it is refused.
+//! The queried context of a target made by command, and the requests that it is refused.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
-    // SAFETY: the memory lives to the end, and is looked at when the receive is complete.
+    // SAFETY: the memory lives to the end, and is read after the receive completes.
     unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
     assert!(matches!(send(&rig, target.number(), KEY, b"mixed"), Completion::Send(_)));
     let Completion::Receive(done) = wait(&mut completions, &mut shared) else { panic!() };
@@ -108,7 +108,7 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, and is read after the receive completes.
     unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
     assert!(matches!(send(&rig, target.number(), KEY, &[0x5a; 50]), Completion::Send(_)));
     let Completion::Receive(done) = wait(&mut completions, &mut shared) else { panic!() };
@@ -171,7 +171,7 @@ fn a_target_goes_when_the_last_that_uses_it_goes() {
     shared.attach(&target, &mut completions).unwrap();
     drop(target);
     let memory = rig.memory(4096);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, and is read after the receive completes.
     unsafe { shared.post(9, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
     assert!(matches!(send(&rig, number, KEY, b"still there"), Completion::Send(_)));
     assert!(matches!(wait(&mut completions, &mut shared), Completion::Receive(_)));

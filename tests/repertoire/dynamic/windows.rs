@@ -17,7 +17,7 @@ fn region(rig: &Rig) -> MemoryRegion {
 
 impl Initiator {
     fn bind<K: WindowType>(&mut self, window: &mut MemoryWindow<K>, request: BindWindow) -> u32 {
-        // SAFETY: nobody holds a reference to the region.
+        // SAFETY: no code holds a reference to the region.
         let rkey = unsafe { self.send.bind(90, window, request.signaled()) }.unwrap();
         assert_eq!(self.sent(), (90, SendOperation::Umr));
         rkey
@@ -51,7 +51,7 @@ fn a_window_lets_initiators_in_until_it_is_bound_elsewhere() {
     let other = Target::new(&rig);
     let request = window.bind(&region, 512, 64, RIGHTS).unwrap();
     let next = request.rkey();
-    // SAFETY: the payloads are copied, and nobody holds a reference to the region.
+    // SAFETY: the payloads are copied, and no code holds a reference to the region.
     unsafe {
         let mut batch = owner.send.batch();
         let place = Remote::new(region.address() + 256, rkey);
@@ -93,11 +93,11 @@ fn a_window_of_type_2_is_for_the_initiator_that_binds_it() {
     // Requests arrive at a target, which it is not for.
     peer.write(b"astray", region.address(), rkey, &to);
     assert_eq!(peer.failed(), (5, Status::RemoteAccess));
-    // SAFETY: nothing is named that anybody holds a reference to.
+    // SAFETY: the request names no memory that any code holds a reference to.
     unsafe { other.send.post(2, LocalInvalidate::new(rkey).signaled()) }.unwrap();
     assert_eq!(other.failed(), (2, Status::MemoryWindowBind));
     let request = window.bind(qpn, 8, &region, 0, 64, RIGHTS).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the request names no memory that any code holds a reference to.
     unsafe { owner.send.post(3, request.signaled()) }.unwrap();
     assert_eq!(owner.failed(), (3, Status::MemoryWindowBind));
     assert_eq!(owner.qp.query().unwrap().state, QpState::Error);

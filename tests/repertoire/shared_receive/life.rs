@@ -1,4 +1,4 @@
-//! Who posts to a shared receive queue and who takes from it, coming and going.
+//! Queues that post to and take from a shared receive queue, created and dropped during traffic.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Shared receive queues: several queue pairs that take from one.
+//! Shared receive queues: several queue pairs take receives from one.
 
 mod life;
 mod table;
@@ -210,7 +210,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
         for client in 0..SHAPE.clients {
             let length = 1 + random.below(1 << 16);
             let send = Send::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
-            // SAFETY: the memory lives to the end, and nobody writes it.
+            // SAFETY: the memory lives to the end, and no code writes it.
             unsafe { server.clients[client].send.post(0, send) }.unwrap();
         }
         for client in 0..SHAPE.clients {
@@ -350,7 +350,7 @@ fn a_write_with_immediate_takes_a_receive() {
     let remote =
         Remote::new(server.memory.remote_address() + 200 * ROOM as u64, server.memory.rkey());
     let write = WriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
-    // SAFETY: the payload is copied, and nobody looks at the memory before it is there.
+    // SAFETY: the payload is copied, and the memory is not read before it is there.
     unsafe { server.clients[0].send.post(1, write) }.unwrap();
     assert_eq!(server.received().id, 1);
     let done = server.received();

@@ -1,4 +1,4 @@
-//! One of many queues of a CQ: finding it by what completions say, and not believing them.
+//! Finding one of many queues of a CQ by the fields of completions, which are not trusted.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     for round in 0..3u64 {
         for (at, (near, far)) in ends.iter().enumerate() {
             let id = round << 32 | at as u64;
-            // SAFETY: the memory lives to the end, and is looked at when it is filled.
+            // SAFETY: the memory lives to the end, and is read after it is filled.
             unsafe {
                 match table.receive(far.number()) {
                     Some(queue) => queue.post(id, sge(at)).unwrap(),
@@ -80,7 +80,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     assert!(table.detach(keys[1], far.number(), &mut completions));
     let mut alone = table.remove_send(near.number()).unwrap();
     assert!(table.send(near.number()).is_none());
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, and is read after it is filled.
     unsafe {
         table.shared(keys[1]).unwrap().post(1, sge(1)).unwrap();
         alone.post(1, Send::new(Inline(b"lost")).signaled()).unwrap();
@@ -214,7 +214,7 @@ fn every_transport_takes_from_one_queue() {
     }
     // Nobody waits for a receive but the reliable one: the others' messages are lost.
     let lost = Send::new(Inline(b"lost")).signaled();
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end; payloads are copied.
     unsafe {
         to_unreliable.post(1, lost).unwrap();
         to_datagram.post(2, lost.to(&address)).unwrap();
@@ -223,7 +223,7 @@ fn every_transport_takes_from_one_queue() {
         let mut queues = (&mut to_unreliable, &mut to_datagram);
         let Completion::Send(_) = wait(&mut peer_completions, &mut queues) else { panic!() };
     }
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end; payloads are copied.
     unsafe { shared.post(1, part(1)) }.unwrap();
     assert_eq!(completions.poll(&mut shared), Ok(None));
 }

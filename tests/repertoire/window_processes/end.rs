@@ -1,4 +1,4 @@
-//! What either process does by a connection: by this crate, or by libmlx5.
+//! The operations of either process on a connection: by this crate, or by libmlx5.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::processes::{Library, connected, to};
 use crate::rig::Rig;
 use crate::unreliable::Side;
 
-/// Where either side's own memory is used: what is written, what is read, what is received.
+/// Offsets of either side's own memory: written, read, and received data.
 const WRITTEN: usize = 0;
 const FETCHED: usize = 8192;
 pub const RECEIVED: usize = 16384;
@@ -30,8 +30,8 @@ pub type Outcome = status::Type;
 /// A receive: its status, the length of its message, and the key that this has invalidated.
 pub type Received = (Outcome, u32, Option<u32>);
 
-/// One end of a connection, whoever posts and polls for it. Each call is one request, and returns when
-/// its completion is there.
+/// One end of a connection, posted to and polled by either library. Each call posts one request and
+/// returns after its completion.
 pub trait End: Sized {
     fn new(rig: &Rig, control: &mut Connection) -> Self;
     fn qp(&self) -> &QueuePair<Rc, Rts>;
@@ -64,7 +64,7 @@ impl End for Side<Rc> {
     fn new(rig: &Rig, control: &mut Connection) -> Self {
         let (mut side, _) = connected(rig, control, &|_, _| {});
         let room = side.sge(RECEIVED, 64);
-        // SAFETY: memory lives as long as the queues, and is looked at when requests are complete.
+        // SAFETY: memory lives as long as the queues, and is read after the requests complete.
         unsafe { side.receive.post(RECEIVE, room).unwrap() };
         side
     }
@@ -76,13 +76,13 @@ impl End for Side<Rc> {
     fn write(&mut self, to: Remote, bytes: &[u8]) -> Outcome {
         self.memory.write(WRITTEN, bytes);
         let write = Write::new(self.sge(WRITTEN, bytes.len()), to).signaled();
-        // SAFETY: as above.
+        // SAFETY: memory lives as long as the queues, and is read after the requests complete.
         unsafe { self.send.post(1, write).unwrap() };
         outcome(self, 1)
     }
 
     fn read(&mut self, from: Remote, length: usize) -> Result<Vec<u8>, Outcome> {
-        // SAFETY: as above.
+        // SAFETY: memory lives as long as the queues, and is read after the requests complete.
         unsafe {
             self.send.post(2, Read::new(self.sge(FETCHED, length), from).signaled()).unwrap()
         };
@@ -93,7 +93,7 @@ impl End for Side<Rc> {
     }
 
     fn send_invalidate(&mut self, rkey: u32, bytes: &[u8]) -> Outcome {
-        // SAFETY: inline.
+        // SAFETY: the payload is copied into the WQE.
         unsafe {
             self.send.post(3, SendInvalidate::new(Inline(bytes), rkey).signaled()).unwrap();
         }
@@ -123,7 +123,7 @@ impl End for Side<Rc> {
         access: Access,
     ) -> u32 {
         let request = window.bind(region, part.start, part.len(), access).unwrap();
-        // SAFETY: nobody holds a reference to the region.
+        // SAFETY: no code holds a reference to the region.
         let rkey = unsafe { self.send.bind(4, window, request.signaled()) }.unwrap();
         assert_eq!(outcome(self, 4), status::IBV_WC_SUCCESS);
         rkey
@@ -139,7 +139,7 @@ impl End for Side<Rc> {
         let qpn = self.qp.number();
         let request =
             window.bind(qpn, tag, region, part.start, part.len(), READ_AND_WRITE).unwrap();
-        // SAFETY: as above.
+        // SAFETY: no code holds a reference to the region.
         let rkey = unsafe { self.send.bind(5, window, request.signaled()) }.unwrap();
         assert_eq!(outcome(self, 5), status::IBV_WC_SUCCESS);
         rkey

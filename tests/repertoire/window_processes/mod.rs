@@ -1,6 +1,6 @@
 //! Memory windows between two processes. One process has the memory, binds windows to it, and
-//! invalidates them; the other writes and reads by their keys, and invalidates them from afar. One of
-//! the two posts and polls by libmlx5, whichever it is.
+//! invalidates them. The other writes and reads by their keys, and invalidates them remotely. One
+//! of the two, either one, posts and polls by libmlx5.
 
 mod end;
 
@@ -181,7 +181,7 @@ fn a_window_of_an_unreliable_connection_lets_in_and_nobody_tells_who_is_kept_out
             let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
             let request =
                 window.bind(side.qp.number(), 3, &region, 64, 64, READ_AND_WRITE).unwrap();
-            // SAFETY: nobody holds a reference to the region.
+            // SAFETY: no code holds a reference to the region.
             let rkey = unsafe { side.send.bind(1, &mut window, request.signaled()) }.unwrap();
             assert_eq!(side.sent().0, 1);
             control.exchange_data(&told(&[Remote::new(region.address(), rkey)])).unwrap();

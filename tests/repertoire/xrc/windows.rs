@@ -1,5 +1,5 @@
-//! Memory windows that are bound by the requesting end of an extended reliable connection, and keys
-//! that peers invalidate by one.
+//! Memory windows bound by the requesting end of an extended reliable connection, and keys that
+//! peers invalidate over one.
 
 use mlx5::ib::Access;
 use mlx5::verbs::{MemoryWindow, Mkey, ProtectionDomain, Type1, Type2};
@@ -28,7 +28,7 @@ impl Requester {
         window: &mut MemoryWindow<K>,
         request: BindWindow,
     ) -> u32 {
-        // SAFETY: nobody holds a reference to the region.
+        // SAFETY: no code holds a reference to the region.
         let rkey = unsafe { self.send.bind(90, window, request.signaled()) }.unwrap();
         assert_eq!(self.done(), (90, SendOperation::Umr, 0));
         rkey
@@ -58,9 +58,9 @@ fn a_window_lets_requests_in_until_it_is_bound_elsewhere() {
     peer.write(b"let in", region.address() + 300, rkey, to);
     assert_eq!(peer.done().0, 5);
     assert_eq!(at(&region, 299, 8), b"\0let in\0");
-    // Requests that go to a queue are between those that stay.
+    // Requests to the peer stand between local ones.
     let request = window.unbind();
-    // SAFETY: the payloads are copied, and nobody holds a reference to the region.
+    // SAFETY: the payloads are copied, and no code holds a reference to the region.
     unsafe {
         let target = Remote::new(region.address() + 256, rkey);
         let mut batch = owner.send.batch();
@@ -96,11 +96,11 @@ fn a_window_of_type_2_is_for_the_end_that_binds_it() {
     peer.write(b"astray", region.address(), rkey, to);
     assert_eq!(peer.fails(), (5, Status::RemoteAccess));
     // Nor does another end invalidate it, or this one bind it again.
-    // SAFETY: nothing is named that anybody holds a reference to.
+    // SAFETY: the request names no memory that any code holds a reference to.
     unsafe { other.send.post(2, LocalInvalidate::new(rkey).signaled()) }.unwrap();
     assert_eq!(other.fails(), (2, Status::MemoryWindowBind));
     let request = window.bind(qpn, 8, &region, 0, 64, RIGHTS).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the request names no memory that any code holds a reference to.
     unsafe { owner.send.post(3, request.signaled()) }.unwrap();
     assert_eq!(owner.fails(), (3, Status::MemoryWindowBind));
     assert_eq!(at(&region, 0, 64), [0; 64]);

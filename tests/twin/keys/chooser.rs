@@ -1,4 +1,4 @@
-//! What is posted to both twins.
+//! The requests posted to both twins.
 
 use mlx5::ib::Access;
 use mlx5::verbs::MemoryRegion;

@@ -1,4 +1,4 @@
-//! The twin that this crate posts for, to a batch or one by one.
+//! The twin that this crate posts to, in a batch or one by one.
 
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, PostError, SendQueue};
@@ -10,7 +10,7 @@ use mlx5_sys::verbs::ibv_qp_type;
 
 use super::{Layout, Request, Side, What};
 
-/// Where requests go: a batch, or the queue, one by one.
+/// The destination of requests: a batch, or the queue, one by one.
 pub(super) trait Sink<T: mlx5::ib::Transport> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError>;
 }
@@ -26,7 +26,7 @@ pub(super) struct Singly<'a, T: mlx5::ib::Transport>(pub &'a mut SendQueue<T>);
 
 impl<T: mlx5::ib::Transport> Sink<T> for Singly<'_, T> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        // SAFETY: the memory lives to the end of the test, and nobody looks at it.
+        // SAFETY: the memory lives to the end of the test, and the program does not access it.
         unsafe { self.0.post(id, operation) }
     }
 }

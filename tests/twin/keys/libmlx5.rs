@@ -1,4 +1,4 @@
-//! The twin that libmlx5 posts for, by each of its interfaces.
+//! The twin that libmlx5 posts to, by each of its interfaces.
 
 use std::ptr::null_mut;
 
@@ -52,7 +52,8 @@ pub(super) fn by_post_send(side: &mut Side, region: &MemoryRegion, requests: &[R
     let mut list = ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey };
     let mut chain = Vec::new();
     for request in requests {
-        // SAFETY: integers, pointers and unions of them.
+        // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+        // valid.
         let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
         wr.wr_id = request.id;
         wr.send_flags = flags(request);
@@ -185,7 +186,7 @@ unsafe fn configure(
         }
     }
     let (sge_count, piece_count) = (sges.len() as u16, pieces.len() as u16);
-    // SAFETY: passed on.
+    // SAFETY: the caller upholds the same conditions.
     unsafe {
         match (access, layout) {
             (Some(access), Layout::List(_)) if random.one_in(2) => {

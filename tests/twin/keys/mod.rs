@@ -36,7 +36,7 @@ const RECEIVE: u32 = 64;
 const WINDOWS: usize = 3;
 const INLINE: u32 = 500;
 
-/// What is posted; windows and keys by number.
+/// A request; windows and keys are named by index.
 #[derive(Clone, Debug)]
 pub enum What {
     /// To memory of the region, or by the window of type 1 of that number.
@@ -44,11 +44,11 @@ pub enum What {
     Send,
     /// Names a window of type 2 that is bound.
     SendInvalidate(usize),
-    /// Of type 1: to so many bytes at an offset, or to nothing.
+    /// Binds a window of type 1 to a number of bytes at an offset, or to none.
     Bind1(usize, u32, u32, Access),
-    /// Of type 2, which is not bound, with this tag.
+    /// Binds an unbound window of type 2, with this tag.
     Bind2(usize, u8, u32, u32, Access, bool),
-    /// Of a window of type 2 that is bound.
+    /// Invalidates a bound window of type 2.
     Invalidate(usize),
     Configure(usize, Option<Access>, Layout),
 }
@@ -114,7 +114,7 @@ impl Side {
         unsafe { self.qp.qp().as_ref() }.qp_num
     }
 
-    /// What the ctrl segment names, if it is a key.
+    /// Returns the key that the ctrl segment names, if any.
     fn key(&self, what: &What) -> Option<u32> {
         match what {
             What::Write(_) | What::Send => None,
@@ -215,7 +215,7 @@ where
     let region = rig.pd.allocate(MEMORY, rights).unwrap();
     let (mut theirs, mut ours) = (Side::new(rig, T::KIND), Side::new(rig, T::KIND));
     let mut completions = Completions::new(&ours.cq).unwrap();
-    // SAFETY: the QP lives to the end of the function, and nobody else posts to it.
+    // SAFETY: the QP lives to the end of the function, and no other code posts to it.
     let mut queue =
         unsafe { SendQueue::<T>::from_raw(ours.qp.qp(), &mut completions, SendConfig::default()) }
             .unwrap();
@@ -312,7 +312,7 @@ where
                 append(&mut batch, &ours, &region, request).unwrap();
                 ours.posted(&request.what);
             }
-            // SAFETY: the memory lives to the end, and nobody looks at it.
+            // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { batch.ring() };
         }
         let our_log = stores::take();

@@ -1,4 +1,4 @@
-//! Firmware commands: their bytes, and what is said of those that failed.
+//! Firmware commands: their bytes, and reports of failed commands.
 
 use mlx5::devx::ifc::{self, LAYOUTS, Layout, cmd_in, cmd_out, opcode};
 use mlx5::diag::explain;
@@ -7,18 +7,18 @@ use mlx5::diag::text::{FieldValue, Structure};
 use super::finding;
 use super::record::{Field, Kind, Record};
 
-/// The layout of that name, as `mlx5_ifc.h` writes it.
+/// Returns the layout with this name, as `mlx5_ifc.h` spells it.
 #[must_use]
 pub fn layout(name: &str) -> Option<&'static Layout> {
     LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter()).find(|layout| layout.name == name)
 }
 
-/// The names of all layouts.
+/// Returns the names of all layouts.
 pub fn layout_names() -> impl Iterator<Item = &'static str> {
     LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter()).map(|layout| layout.name)
 }
 
-/// An opcode's name, where it is known, with its number.
+/// Returns an opcode's number, with its name where that is known.
 #[must_use]
 pub fn named(code: u64) -> String {
     match u16::try_from(code).ok().and_then(opcode::name) {
@@ -27,7 +27,7 @@ pub fn named(code: u64) -> String {
     }
 }
 
-/// The record of a structure's bytes.
+/// Returns the record of a structure's bytes.
 #[must_use]
 pub fn structure(layout: &'static Layout, bytes: &[u8]) -> Record {
     let mut record =
@@ -61,7 +61,7 @@ fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The record of a command's input.
+/// Returns the record of a command's input.
 #[must_use]
 pub fn input(bytes: &[u8]) -> Record {
     if bytes.len() < cmd_in::SIZE {
@@ -82,12 +82,12 @@ pub fn input(bytes: &[u8]) -> Record {
             record.notes.push("The layout of this command is not known here.".to_owned());
         }
     }
-    // The first word is said in the title.
+    // The title already states the first word.
     record.fields.retain(|field| field.name != "opcode");
     record
 }
 
-/// The record of a command's output. Which command it answers the bytes do not say.
+/// Returns the record of a command's output. The bytes do not name the command they answer.
 #[must_use]
 pub fn output(bytes: &[u8], code: Option<u64>) -> Record {
     let of = code.map(|code| format!(" of {}", named(code))).unwrap_or_default();
@@ -105,7 +105,7 @@ pub fn output(bytes: &[u8], code: Option<u64>) -> Record {
         .and_then(|code| u16::try_from(code).ok())
         .and_then(opcode::name)
         .and_then(|name| layout(&format!("{}_out", name.to_lowercase())));
-    // A refusal says nothing else.
+    // A refusal has no further output fields.
     match known.filter(|_| status == 0) {
         Some(layout) => record.fields = fields(layout, bytes),
         None => record.fields = fields(&cmd_out::LAYOUT, bytes),
@@ -117,10 +117,10 @@ pub fn output(bytes: &[u8], code: Option<u64>) -> Record {
     record
 }
 
-/// What is said of a command that failed.
+/// A failed command, as a source reports it.
 #[derive(Clone, Debug, Default)]
 pub struct Failed {
-    /// Its name, as it was said.
+    /// Its name, as the source prints it.
     pub name: Option<String>,
     /// Its opcode.
     pub opcode: Option<u64>,
@@ -130,12 +130,12 @@ pub struct Failed {
     pub status: Option<u64>,
     /// The reply's syndrome.
     pub syndrome: Option<u64>,
-    /// What the call returned, as it was said.
+    /// The return value of the call, as the source prints it.
     pub error: Option<String>,
 }
 
 impl Failed {
-    /// The record of it.
+    /// Returns the record of the failed command.
     #[must_use]
     pub fn record(self) -> Record {
         let name = match (&self.name, self.opcode) {

@@ -1,4 +1,4 @@
-//! Completions, from a CQE's bytes or from what programs say of them.
+//! Completions, from a CQE's bytes or from the text that programs print about them.
 
 use mlx5::cqe::{ErrorEntry, QueueKind, Status};
 use mlx5::diag::text;
@@ -9,7 +9,7 @@ use super::record::{Key, Kind, Record};
 /// Bytes of a CQE.
 pub const SIZE: usize = 64;
 
-/// The record of a CQE's 64 bytes.
+/// Returns the record of a CQE's 64 bytes.
 #[must_use]
 pub fn cqe(bytes: &[u8; SIZE]) -> Record {
     let line = text::Cqe(bytes).to_string();
@@ -49,7 +49,7 @@ pub fn cqe(bytes: &[u8; SIZE]) -> Record {
     if entry.srqn_or_user_index != 0 {
         record.field("SRQ or user index", format!("{:#x}", entry.srqn_or_user_index));
     }
-    // Receive queues of Ethernet say more (DPDK, mlx5_prm.h, mlx5_error_cqe).
+    // Ethernet receive queues report more fields (DPDK, mlx5_prm.h, mlx5_error_cqe).
     let count = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
     if count != 0 {
         record.field("byte count", count.to_string());
@@ -62,8 +62,8 @@ pub fn cqe(bytes: &[u8; SIZE]) -> Record {
     record
 }
 
-/// Whether 64 bytes without a name are an error CQE: by opcode and a syndrome that has a name, with
-/// nothing where the card writes nothing.
+/// Returns whether 64 unnamed bytes are an error CQE: the opcode fits, the syndrome has a name, and
+/// bytes that the HCA does not write are zero.
 #[must_use]
 pub fn looks_like_error(bytes: &[u8; SIZE]) -> bool {
     ErrorEntry::from_bytes(bytes).is_some_and(|entry| {
@@ -74,43 +74,43 @@ pub fn looks_like_error(bytes: &[u8; SIZE]) -> bool {
     })
 }
 
-/// What a program says of a completion.
+/// A completion, as a program reports it.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// Why it failed.
+    /// The reason of the failure.
     pub status: Option<Status>,
-    /// The CQE's syndrome, where that is said and not `ibv_wc_status`.
+    /// The CQE's syndrome, where the source prints it instead of `ibv_wc_status`.
     pub syndrome: Option<u64>,
-    /// The vendor's code.
+    /// The vendor syndrome.
     pub vendor: Option<u64>,
-    /// The hardware's code, after the part that it comes from.
+    /// The hardware syndrome, after its type.
     pub hardware: Option<(u64, u64)>,
-    /// Whose request it was.
+    /// The kind of queue that the request was posted to.
     pub queue: Option<QueueKind>,
     /// The queue's number.
     pub qpn: Option<u32>,
     /// The WQE's index.
     pub wqe: Option<u16>,
-    /// What was asked for.
+    /// The requested operation.
     pub operation: Option<String>,
 }
 
 impl Said {
-    /// The status of a number of `enum ibv_wc_status`.
+    /// Returns the status for a number of `enum ibv_wc_status`.
     #[must_use]
     pub fn of_wc_status(number: u64) -> Said {
         let status = u32::try_from(number).ok().and_then(Status::from_wc_status);
         Said { status, ..Said::default() }
     }
 
-    /// The status of a CQE's syndrome.
+    /// Returns the status for a CQE's syndrome.
     #[must_use]
     pub fn of_syndrome(number: u64) -> Said {
         let status = u8::try_from(number).ok().map(Status::from_syndrome);
         Said { status, syndrome: Some(number), ..Said::default() }
     }
 
-    /// The record of it.
+    /// Returns the record of the completion.
     #[must_use]
     pub fn record(self, kind: Kind) -> Record {
         let mut record = Record::new(kind, self.title());
@@ -132,7 +132,7 @@ impl Said {
         }
         record.field_if("syndrome", self.syndrome.map(|code| format!("{code:#04x}")));
         record.field_if("vendor code", self.vendor.map(|code| format!("{code:#04x}")));
-        // Without a code the card has nothing to add.
+        // Vendor syndrome 0 carries no information.
         if let Some(code) = self.vendor.filter(|code| *code != 0) {
             record.findings.push(finding::vendor(self.status, code));
         }

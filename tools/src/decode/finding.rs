@@ -1,4 +1,4 @@
-//! Codes, with their meaning, causes and cures.
+//! Codes, with their meanings, causes and cures.
 
 use mlx5::cqe::Status;
 use mlx5::devx::ifc;
@@ -13,7 +13,7 @@ fn causes(explanation: &Explanation) -> Vec<Cause> {
     explanation.causes.iter().map(cause).collect()
 }
 
-/// A status. `code` is how the source said it.
+/// Explains a status. `code` is the source's spelling of it.
 pub fn status(code: String, status: Status) -> Finding {
     let explanation = explain::status::explain(status);
     Finding {
@@ -29,7 +29,7 @@ pub fn status(code: String, status: Status) -> Finding {
     }
 }
 
-/// A vendor code beside a status; beside none, what is known of it anywhere.
+/// Explains a vendor syndrome beside a status; without a status, by all known entries of the code.
 pub fn vendor(status: Option<Status>, code: u64) -> Finding {
     let finding = |meaning: String, knowledge: String, source| Finding {
         code: format!("vendor code {code:#04x}"),
@@ -70,7 +70,7 @@ pub fn vendor(status: Option<Status>, code: u64) -> Finding {
     }
 }
 
-/// What is known of a code, as it goes on after a name: "met on …", or what it means.
+/// Returns the text that follows a code's name: "met on …", or its meaning.
 fn told(entry: &explain::vendor::VendorCode) -> String {
     match entry.knowledge {
         Knowledge::Met => format!("met {}", entry.what),
@@ -84,7 +84,7 @@ fn sentence(text: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-/// The hardware's own code, with the part that it comes from.
+/// Explains a hardware syndrome, with its type.
 pub fn hardware(kind: u64, code: u64) -> Finding {
     Finding {
         code: format!("hardware syndrome {kind}/{code:#04x}"),
@@ -98,7 +98,7 @@ pub fn hardware(kind: u64, code: u64) -> Finding {
     }
 }
 
-/// The status of a command's reply.
+/// Explains the status of a command's reply.
 pub fn command_status(code: u64) -> Finding {
     let known = u8::try_from(code)
         .ok()
@@ -124,7 +124,7 @@ pub fn command_status(code: u64) -> Finding {
     }
 }
 
-/// The syndrome of a command's reply.
+/// Explains the syndrome of a command's reply.
 pub fn command_syndrome(syndrome: u64) -> Finding {
     let known = u32::try_from(syndrome).ok().and_then(explain::command::syndrome);
     let code = format!("syndrome {syndrome:#x}");
@@ -154,7 +154,7 @@ pub fn command_syndrome(syndrome: u64) -> Finding {
     }
 }
 
-/// A syndrome of the health buffer.
+/// Explains a syndrome of the health buffer.
 pub fn health(entry: &explain::health::HealthSyndrome) -> Finding {
     Finding {
         code: format!("health syndrome {:#x}", entry.syndrome),

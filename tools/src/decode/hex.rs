@@ -1,35 +1,35 @@
 //! Bytes in text: hex dumps of every style that drivers print.
 //!
 //! A line of a dump is `00000010: 55 00 …` (Linux, DPDK), `000: 05000002 00000000 …` (mailboxes of
-//! commands), `00000000 00008813 08006214 0000f6d2` (libmlx5), or bytes without an offset. Whatever stands before is a log's; what stands
-//! behind is text for people.
+//! commands), `00000000 00008813 08006214 0000f6d2` (libmlx5), or bytes without an offset. Text
+//! before that is a log prefix; text after it is a rendering for people.
 
 use super::lines::Lines;
 
-/// Bytes, and the lines that they stood in.
+/// Bytes, and the lines that contained them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The bytes, in the order of memory.
     pub bytes: Vec<u8>,
-    /// The offset that the first of them is said to have.
+    /// The offset that the dump gives for the first byte.
     pub offset: u64,
-    /// The line behind the last.
+    /// The line after the last.
     pub end: usize,
 }
 
-/// What one line of a dump says.
+/// The content of one line of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     offset: Option<u64>,
-    /// Bytes to a token: 1, or 4 for words.
+    /// Bytes per token: 1, or 4 for words.
     unit: usize,
     bytes: Vec<u8>,
 }
 
-/// The bytes from line `at` on, at most `limit`; `None` if that line is none of a dump.
+/// Reads bytes from line `at` on, at most `limit`; `None` if that line is not part of a dump.
 ///
-/// With offsets, one foreign line between two rows is skipped; without, the rows follow each other and
-/// are alike.
+/// With offsets, one foreign line between two rows is skipped. Without offsets, the rows follow
+/// each other and have the same form.
 #[must_use]
 pub fn block(lines: &Lines<'_>, at: usize, limit: usize) -> Option<Block> {
     let first = row(lines, at)?;
@@ -40,7 +40,7 @@ pub fn block(lines: &Lines<'_>, at: usize, limit: usize) -> Option<Block> {
         let next = |at| row(lines, at).filter(|row| row.unit == unit);
         let found = match offset {
             Some(start) => {
-                // A row of 16 that shows one byte too many is cut to where the next begins.
+                // A row of 16 that shows one byte too many is cut where the next row begins.
                 let expected = start.checked_add(block.bytes.len() as u64);
                 let cut =
                     expected.and_then(|expected| expected.checked_sub(1)).filter(|_| width == 17);
@@ -66,7 +66,7 @@ pub fn block(lines: &Lines<'_>, at: usize, limit: usize) -> Option<Block> {
     Some(block)
 }
 
-/// The first block that begins on this line or one of the `within` next.
+/// Reads the first block that begins on line `at` or on one of the next `within` lines.
 #[must_use]
 pub fn block_near(lines: &Lines<'_>, at: usize, within: usize, limit: usize) -> Option<Block> {
     (at..=at + within).find_map(|at| block(lines, at, limit))
@@ -104,8 +104,8 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The two or eight digits that a token is, or that it begins with if then something else follows
-/// (programs that print at the same time do not wait for each other's line ends).
+/// Returns the two or eight hex digits of a token. Other text may follow them: programs that print
+/// at the same time do not wait for each other's line ends.
 fn word(token: &str) -> Option<&str> {
     let end = token.find(|digit: char| !digit.is_ascii_hexdigit()).unwrap_or(token.len());
     let digits = &token[..end];
@@ -117,7 +117,7 @@ fn word(token: &str) -> Option<&str> {
     }
 }
 
-/// The tokens at the start that are alike: bytes, or words.
+/// Reads the leading tokens of equal form: bytes, or words.
 fn values(tokens: &[&str], little: bool) -> Option<Row> {
     let unit = word(tokens.first()?)?.len() / 2;
     let mut bytes = Vec::new();
@@ -135,8 +135,9 @@ fn values(tokens: &[&str], little: bool) -> Option<Row> {
     Some(Row { offset: None, unit, bytes })
 }
 
-/// All bytes of a text that is nothing but hex: digits in tokens of whole bytes, with or without
-/// `0x`, with commas, colons or quotes between. Lines with an offset lose it; what is no hex is skipped.
+/// Returns all bytes of a text that is only hex: whole bytes per token, with or without `0x`,
+/// separated by commas, colons or quotes too. Offsets of lines and text that is not hex are
+/// skipped.
 #[must_use]
 pub fn all(lines: &Lines<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -144,7 +145,7 @@ pub fn all(lines: &Lines<'_>) -> Vec<u8> {
         let line = lines.get(at);
         let line = line.split_once(" | ").map_or(line, |(bytes, _)| bytes);
         let tokens: Vec<&str> = line.split_ascii_whitespace().collect();
-        // An offset ends with a colon, and bytes follow it; what a log puts before it goes with it.
+        // An offset ends with a colon, and bytes follow it. A log prefix before it is skipped too.
         let offset = tokens.iter().position(|token| {
             token.strip_suffix(':').is_some_and(|digits| digits.len() >= 3 && is_hex(digits))
         });

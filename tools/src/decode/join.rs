@@ -1,4 +1,4 @@
-//! Records that say the same, and completions and the WQEs that they name.
+//! Merges equal records, and joins completions with the WQEs that they name.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use mlx5::cqe::QueueKind;
 use super::record::{Key, Record};
 use super::wqe;
 
-/// Makes one of records that follow each other and are alike in every field, as flushed requests are
-/// that a program tells without a number.
+/// Merges adjacent records that are equal in every field, such as flushed requests that a program
+/// reports without a number.
 pub fn once(records: Vec<Record>) -> Vec<Record> {
     let mut once: Vec<Record> = Vec::with_capacity(records.len());
     for record in records {
@@ -24,11 +24,11 @@ pub fn once(records: Vec<Record>) -> Vec<Record> {
     once
 }
 
-/// Gives each completion the WQE that it names, where that is among the records or in the memory of a
-/// send queue: from there it is taken as a record of its own.
+/// Links each completion to the WQE that it names, among the records or in the memory of a send
+/// queue. A WQE in memory becomes a record of its own.
 pub fn join(records: &mut Vec<Record>) {
     take_from_rings(records);
-    // Where each WQE is, by its queue's number and by its index alone.
+    // The records of each WQE, by queue number and index, and by index alone.
     let mut places: HashMap<(QueueKind, Option<u32>, u16), Vec<usize>> = HashMap::new();
     for (at, record) in records.iter().enumerate() {
         if let Key::Wqe { queue, qpn, index } = record.key {
@@ -39,7 +39,7 @@ pub fn join(records: &mut Vec<Record>) {
     for (at, record) in records.iter_mut().enumerate() {
         let Key::Names { queue, qpn, index } = record.key else { continue };
         let Some(places) = places.get(&(queue, qpn, index)) else { continue };
-        // Of several, as when a log repeats, the nearest; a WQE is printed after its CQE.
+        // Takes the nearest of several, as when a log repeats; a WQE is printed after its CQE.
         let behind = places.partition_point(|place| *place < at);
         let around = [behind.checked_sub(1), Some(behind)];
         let around = around.into_iter().flatten().filter_map(|place| places.get(place));
@@ -48,7 +48,7 @@ pub fn join(records: &mut Vec<Record>) {
     }
 }
 
-/// Adds the WQEs that completions name to the records, each behind the memory that it lies in.
+/// Adds the WQEs that completions name as records, each after the memory that contains it.
 fn take_from_rings(records: &mut Vec<Record>) {
     let mut wanted: Vec<(Option<u32>, u16)> = records
         .iter()

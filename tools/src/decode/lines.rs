@@ -1,54 +1,55 @@
-//! The lines of what was pasted, without what mail and terminals put around them.
+//! The lines of pasted text, without the decoration of mail programs and terminals.
 
 use std::borrow::Cow;
 
 use mlx5::diag::text::Addressing;
 
-/// How to read what the bytes do not say.
+/// Settings for input that the bytes alone do not determine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What stands between ctrl segment and operation in WQEs; unset, as the source suggests, else
-    /// nothing (RC and UC).
+    /// The segment between ctrl segment and operation in WQEs. If unset, as the source suggests,
+    /// else none (RC and UC).
     pub addressing: Option<Addressing>,
-    /// Whether dumps of 32-bit words show memory as a little-endian machine loads it, and not, as
-    /// libmlx5's and the kernel's do, the big-endian values.
+    /// Whether 32-bit words of dumps are in the byte order of a little-endian load. By default they
+    /// are big-endian values, as libmlx5 and the kernel print them.
     pub little_endian_words: bool,
 }
 
-/// Lines, and how to read them.
+/// Lines, with the settings to read them by.
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     lines: Vec<Cow<'a, str>>,
-    /// How to read what the bytes do not say.
+    /// The settings.
     pub options: Options,
 }
 
 impl<'a> Lines<'a> {
-    /// Splits and cleans: quotation marks of mails, colours of terminals and blanks at the end go.
+    /// Splits and cleans text: removes quotation marks of mails, terminal colours, and trailing
+    /// blanks.
     #[must_use]
     pub fn new(text: &'a str, options: Options) -> Lines<'a> {
         Lines { lines: text.lines().map(clean).collect(), options }
     }
 
-    /// How many there are.
+    /// Returns the number of lines.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no lines.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// A line; empty behind the last.
+    /// Returns a line; empty after the last.
     #[must_use]
     pub fn get(&self, at: usize) -> &str {
         self.lines.get(at).map_or("", |line| line)
     }
 
-    /// Up to three lines as one, for what mail programs have wrapped.
+    /// Returns up to three lines joined as one, for text that mail programs have wrapped.
     #[must_use]
     pub fn unwrapped(&self, at: usize) -> String {
         [self.get(at), self.get(at + 1), self.get(at + 2)].map(str::trim).join(" ")

@@ -1,9 +1,9 @@
-//! `mlx5 decode`: what others print, explained.
+//! `mlx5 decode`: explains error output of drivers and programs.
 //!
-//! Text goes line by line through the formats of [`format`](mod@format); bytes of a kind that is given
-//! through [`raw`]. Both give [`Record`]s: fields, and codes with meaning, causes and cures. [`join`] then
-//! gives completions the WQEs that they name. Nothing here trusts its input: what makes no sense is shown
-//! as it is, or is no record.
+//! Text is read line by line by the formats of [`format`](mod@format); bytes of a given kind are
+//! read by [`raw`]. Both return [`Record`]s: fields, and codes with meanings, causes and cures.
+//! [`join`] then links completions to the WQEs that they name. Input is untrusted: fields without a
+//! known meaning are shown as they are, and unreadable input yields no record.
 
 mod command;
 mod completion;
@@ -109,12 +109,12 @@ enum Words {
     Le,
 }
 
-/// What was found.
+/// The records found in the input.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The records, in the order of the text.
     pub records: Vec<Record>,
-    /// What could have been read, if nothing was.
+    /// The formats that could have been read, if no record was found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<&'static str>,
 }
@@ -135,7 +135,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What is in a text.
+/// Finds the records in a text.
 #[must_use]
 pub fn text(text: &str, options: Options) -> Report {
     let lines = Lines::new(text, options);
@@ -147,7 +147,8 @@ pub fn text(text: &str, options: Options) -> Report {
             at += 1;
             continue;
         };
-        // A format that found something has read this line at least, and no more than there are.
+        // A format that found a record has read at least this line, and no more lines than there
+        // are.
         let end = reading.end.clamp(at + 1, lines.len());
         records.extend(reading.records.into_iter().map(|record| Record {
             format: format.name,
@@ -159,12 +160,12 @@ pub fn text(text: &str, options: Options) -> Report {
     finish(records)
 }
 
-/// What is in bytes of a kind that is given: binary, or hex in a text.
+/// Finds the records in bytes of a given kind: binary, or hex in a text.
 ///
 /// # Errors
-/// What is missing.
+/// Returns which input is missing.
 pub fn bytes(input: &[u8], kind: RawKind, options: Options) -> std::result::Result<Report, String> {
-    // Text has no zero bytes; dumps of memory do.
+    // Text has no zero bytes; memory dumps do.
     let text = std::str::from_utf8(input).ok().filter(|text| !text.contains('\0'));
     let (bytes, format) = match text {
         Some(text) => (hex::all(&Lines::new(text, options)), "hex"),
@@ -186,7 +187,7 @@ fn finish(records: Vec<Record>) -> Report {
 }
 
 impl Arguments {
-    /// Prints what is in the input.
+    /// Prints the records of the input.
     pub(crate) fn run(&self, output: &Output) -> Result {
         if self.table {
             output.report("decode", &Table::new())?;
@@ -210,7 +211,7 @@ impl Arguments {
         Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
     }
 
-    /// Files one after the other, else the arguments themselves, else standard input.
+    /// Reads the files one after the other, else the arguments themselves, else standard input.
     fn read(&self, output: &Output) -> Result<Vec<u8>> {
         let failed = |what: &str| {
             let what = format!("cannot read {what}");
@@ -225,7 +226,7 @@ impl Arguments {
             return Ok(input);
         }
         if !self.input.iter().any(|input| Path::new(input).exists()) {
-            // One word that looks like a file's name is one that is not there.
+            // A single word that looks like a file name names a missing file.
             if let [only] = &self.input[..] {
                 if !only.contains(char::is_whitespace) && only.contains(['/', '.']) {
                     return Err(failed(only)(io::ErrorKind::NotFound.into()));

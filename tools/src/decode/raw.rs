@@ -1,4 +1,4 @@
-//! Bytes of a kind that is given.
+//! Decoding of bytes whose kind is given.
 
 use mlx5::devx::ifc::{Layout, eqe};
 use mlx5::diag::text::{Addressing, CqRecord, Eqe, QpRecord};
@@ -6,7 +6,7 @@ use mlx5::diag::text::{Addressing, CqRecord, Eqe, QpRecord};
 use super::record::{Kind, Record};
 use super::{command, completion, wqe};
 
-/// What bytes are.
+/// The kind of the bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum RawKind {
     /// Send WQEs, one after the other.
@@ -23,7 +23,7 @@ pub enum RawKind {
     CqRecord,
     /// A command's input.
     Command,
-    /// A command's output; of which command, if that is said.
+    /// A command's output, with the opcode of the command if given.
     Reply(Option<u64>),
     /// A structure of `mlx5_ifc.h`.
     Structure(&'static Layout),
@@ -33,11 +33,11 @@ pub enum RawKind {
 const RECORD: usize = 8;
 
 impl RawKind {
-    /// The kind of that name: `wqe`, `cqe` …, a structure of `mlx5_ifc.h` (`qpc`, `create_qp_in` …), or
-    /// `reply:NAME` with a command's name.
+    /// Returns the kind with this name: `wqe`, `cqe` …, a structure of `mlx5_ifc.h` (`qpc`,
+    /// `create_qp_in` …), or `reply:NAME` with a command's name.
     ///
     /// # Errors
-    /// What it could be instead.
+    /// Returns the names that exist instead.
     pub fn named(name: &str) -> Result<RawKind, String> {
         let lower = name.to_ascii_lowercase();
         if let Some(of) = lower.strip_prefix("reply:") {
@@ -58,7 +58,7 @@ impl RawKind {
             "cq-dbr" => RawKind::CqRecord,
             "command" => RawKind::Command,
             "reply" => RawKind::Reply(None),
-            // As people call it, and as the header does.
+            // The short name that people use, and the name in the header.
             "mkey" => return RawKind::named("mkc"),
             _ => match command::layout(&lower) {
                 Some(layout) => RawKind::Structure(layout),
@@ -67,10 +67,10 @@ impl RawKind {
         })
     }
 
-    /// The records of bytes of this kind.
+    /// Returns the records of bytes of this kind.
     ///
     /// # Errors
-    /// What is missing.
+    /// Returns which bytes are missing.
     pub fn records(self, bytes: &[u8], addressing: Addressing) -> Result<Vec<Record>, String> {
         if bytes.is_empty() {
             return Err("no hex is there".to_owned());
@@ -95,7 +95,7 @@ impl RawKind {
     }
 }
 
-/// Entries of a fixed size, one after the other.
+/// Splits entries of a fixed size that follow each other.
 fn entries<'a, const SIZE: usize>(
     bytes: &'a [u8],
     what: &str,

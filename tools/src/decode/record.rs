@@ -1,24 +1,24 @@
-//! What was found: records, their fields, and what their codes mean.
+//! Records of decoded input: their fields, and the meanings of their codes.
 
 use mlx5::cqe::QueueKind;
 use mlx5::diag::text::Addressing;
 use serde::Serialize;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A completion that is told in words.
+    /// A completion reported in words.
     Completion,
     /// The bytes of a CQE.
     Cqe,
-    /// Many CQEs: a completion queue's memory.
+    /// Several CQEs: a completion queue's memory.
     CompletionQueue,
-    /// A send WQE, in bytes or in words.
+    /// A send WQE, as bytes or in words.
     Wqe,
     /// A receive WQE.
     ReceiveWqe,
-    /// Many WQEs: a work queue's memory.
+    /// Several WQEs: a work queue's memory.
     WorkQueue,
     /// An entry of an event queue.
     Eqe,
@@ -26,62 +26,62 @@ pub enum Kind {
     DoorbellRecord,
     /// A firmware command, or its reply.
     Command,
-    /// A command that failed, told in words.
+    /// A failed command, reported in words.
     CommandFailure,
-    /// A context, or another structure of the card's.
+    /// A context or another device structure.
     Structure,
     /// A health report of the firmware.
     Health,
-    /// An entry of a flight recorder's dump that is none of these.
+    /// Any other entry of a flight recorder's dump.
     Event,
 }
 
-/// One thing that was found.
+/// One decoded object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Who prints it so.
+    /// The name of the format that it was printed in.
     pub format: &'static str,
-    /// First and last line that it stood in, counted from 1; none of what came as bytes.
+    /// First and last line of its text, counted from 1; `None` for input given as bytes.
     pub lines: Option<(usize, usize)>,
-    /// What it says in a line.
+    /// A summary in one line.
     pub title: String,
-    /// What it says, field by field.
+    /// Its values, field by field.
     pub fields: Vec<Field>,
     /// Its parts as text.
     pub text: Vec<String>,
-    /// What its codes mean.
+    /// The meanings of its codes.
     pub findings: Vec<Finding>,
-    /// What else there is to know.
+    /// Further remarks.
     pub notes: Vec<String>,
-    /// How often it came, one time after the other and alike in every field.
+    /// The number of adjacent occurrences that are equal in every field.
     pub times: usize,
-    /// Of a completion, the number of the record that is its WQE, counted from 1.
+    /// For a completion, the number of its WQE's record, counted from 1.
     pub wqe: Option<usize>,
-    /// How completions and WQEs find each other.
+    /// The data that links completions to WQEs.
     #[serde(skip)]
     pub key: Key,
 }
 
-/// How completions and WQEs find each other.
+/// The data that links completions to WQEs.
 #[derive(Clone, Debug, Default)]
 pub enum Key {
-    /// It is neither.
+    /// Neither a completion nor a WQE.
     #[default]
     None,
     /// A completion that names a WQE.
     Names {
-        /// Of which queue.
+        /// The kind of its queue.
         queue: QueueKind,
-        /// The queue's number, where it is known.
+        /// The queue's number, where known.
         qpn: Option<u32>,
         /// The WQE's index.
         index: u16,
     },
     /// A WQE.
     Wqe {
-        /// Of which queue.
+        /// The kind of its queue.
         queue: QueueKind,
         /// The queue's number.
         qpn: u32,
@@ -92,7 +92,7 @@ pub enum Key {
     Ring {
         /// The memory.
         bytes: Vec<u8>,
-        /// What its WQEs have between ctrl segment and operation.
+        /// The segment between ctrl segment and operation in its WQEs.
         addressing: Addressing,
     },
 }
@@ -104,27 +104,27 @@ pub struct Field {
     pub name: String,
     /// Its value.
     pub value: String,
-    /// What the value means.
+    /// The meaning of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meaning: Option<String>,
 }
 
-/// What a code means, and what to do.
+/// The meaning of a code, with causes and cures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The code, by the name of its field.
+    /// The code, with the name of its field.
     pub code: String,
-    /// The name that headers give it.
+    /// Its name in the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
-    /// How much is publicly known of it.
+    /// How much is publicly known about it.
     pub knowledge: String,
-    /// Where that stands.
+    /// The public source of that knowledge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<&'static str>,
-    /// Why it comes up, the likeliest first, with what helps.
+    /// Causes, the likeliest first, with cures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
 }
@@ -132,15 +132,15 @@ pub struct Finding {
 /// A likely cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    /// What is wrong.
+    /// The cause.
     pub cause: &'static str,
-    /// What helps.
+    /// The cure.
     pub cure: &'static str,
 }
 
 impl Record {
-    /// One of this kind, with nothing else in it yet. Who prints it and where it stood is filled in by
-    /// whoever goes through the lines.
+    /// Creates a record of this kind without content. The code that iterates over the lines fills
+    /// in its format and line numbers.
     #[must_use]
     pub fn new(kind: Kind, title: impl Into<String>) -> Record {
         Record {
@@ -158,7 +158,7 @@ impl Record {
         }
     }
 
-    /// Whether another says the same.
+    /// Returns whether another record has the same content.
     #[must_use]
     pub fn is_like(&self, other: &Record) -> bool {
         (self.kind, self.format, &self.title) == (other.kind, other.format, &other.title)
@@ -171,7 +171,7 @@ impl Record {
         self
     }
 
-    /// Adds a field whose value means something.
+    /// Adds a field with the meaning of its value.
     pub fn field_meaning(
         &mut self,
         name: impl Into<String>,

@@ -1,13 +1,13 @@
-//! Finding numbers in text.
+//! Searches for numbers in text.
 
-/// What stands behind the first occurrence of `token`.
+/// Returns the text after the first occurrence of `token`.
 #[must_use]
 pub fn after<'a>(text: &'a str, token: &str) -> Option<&'a str> {
     text.split_once(token).map(|(_, rest)| rest)
 }
 
-/// The number at the start, and what follows it: decimal, or hexadecimal with `0x` before it. Blanks
-/// and `= : ( [ #` before it are skipped.
+/// Returns the number at the start, and the text after it: decimal, or hexadecimal after `0x`.
+/// Blanks and `= : ( [ #` before the number are skipped.
 #[must_use]
 pub fn number(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_start_matches([' ', '\t', '=', ':', '(', '[', '#']);
@@ -18,7 +18,7 @@ pub fn number(text: &str) -> Option<(u64, &str)> {
     }
 }
 
-/// The same, hexadecimal with or without `0x`.
+/// Returns the number at the start as [`number`] does, but hexadecimal with or without `0x`.
 #[must_use]
 pub fn hexadecimal(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_start_matches([' ', '\t', '=', ':', '(', '[', '#']);
@@ -31,19 +31,19 @@ fn of_radix(text: &str, radix: u32) -> Option<(u64, &str)> {
     Some((u64::from_str_radix(&text[..end], radix).ok()?, &text[end..]))
 }
 
-/// The number behind the first occurrence of `token`.
+/// Returns the number after the first occurrence of `token`.
 #[must_use]
 pub fn number_after(text: &str, token: &str) -> Option<u64> {
     number(after(text, token)?).map(|(number, _)| number)
 }
 
-/// The hexadecimal number behind the first occurrence of `token`.
+/// Returns the hexadecimal number after the first occurrence of `token`.
 #[must_use]
 pub fn hexadecimal_after(text: &str, token: &str) -> Option<u64> {
     hexadecimal(after(text, token)?).map(|(number, _)| number)
 }
 
-/// What stands between two tokens, without blanks around it.
+/// Returns the text between two tokens, without surrounding blanks.
 #[must_use]
 pub fn between<'a>(text: &'a str, before: &str, behind: &str) -> Option<&'a str> {
     let (inside, _) = after(text, before)?.split_once(behind)?;

@@ -1,4 +1,4 @@
-//! Records for people.
+//! Text output of records.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use super::record::{Field, Finding, Record};
 /// Columns of text.
 const WIDTH: usize = 100;
 
-/// Writes text in lines of at most [`WIDTH`] columns, the first after `first`, the others after as many
-/// blanks as that has columns. A word that is longer, such as an address on the web, stays whole.
+/// Writes text in lines of at most [`WIDTH`] columns. The first line follows `first`; the others
+/// are indented by the width of `first`. A longer word, such as a web address, is not broken.
 fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, text: &str) -> fmt::Result {
     let indent = first.chars().count();
     f.write_str(first)?;
@@ -29,10 +29,10 @@ fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, text: &str) -> fmt::Result {
     writeln!(f)
 }
 
-/// Codes and meanings that were shown, with the number of the record that they were shown at.
+/// Codes and meanings already shown, with the number of the record that showed them.
 type Known<'a> = HashMap<(&'a str, &'a str), usize>;
 
-/// Records under their numbers. What a code means is shown where it first comes up.
+/// Numbered records. The meaning of a code is shown at its first occurrence.
 pub struct Shown<'a>(pub &'a [Record]);
 
 impl fmt::Display for Shown<'_> {
@@ -90,7 +90,7 @@ fn record<'a>(
     Ok(())
 }
 
-/// Writes what a code means.
+/// Writes the meaning of a code.
 pub fn finding(f: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
     let name = finding.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
     let knowledge = match finding.knowledge.as_str() {

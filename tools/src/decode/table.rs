@@ -1,4 +1,4 @@
-//! `mlx5 decode --table`: all codes that are known.
+//! `mlx5 decode --table`: all known codes.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::record::Finding;
 use super::{finding, show};
 
-/// What the option tells.
+/// The output of the option.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// Syndromes of CQEs.
     pub statuses: Vec<Finding>,
-    /// Vendor codes of CQEs, each beside the status that it was met with.
+    /// Vendor syndromes of CQEs, each with the status that it was seen with.
     pub vendor_codes: Vec<Beside>,
     /// Statuses of commands.
     pub command_statuses: Vec<Finding>,
@@ -26,7 +26,7 @@ pub struct Table {
     pub health: Vec<Finding>,
 }
 
-/// A vendor code and the status it stands beside.
+/// A vendor syndrome and the status that it was seen with.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
     /// The status.
@@ -36,7 +36,7 @@ pub struct Beside {
 }
 
 impl Table {
-    /// All of them.
+    /// Returns all known codes.
     #[must_use]
     pub fn new() -> Table {
         let syndrome = |status: Status| format!("syndrome {:#04x}", status.syndrome());

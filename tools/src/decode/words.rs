@@ -1,10 +1,10 @@
-//! Statuses in words.
+//! Statuses written in words.
 
 use mlx5::cqe::Status;
 use mlx5::diag::explain::status::STATUSES;
 
-/// How libibverbs (`ibv_wc_status_str`), the kernel (`ib_wc_status_msg`) and others write a status, in
-/// lower case.
+/// Spellings of statuses by libibverbs (`ibv_wc_status_str`), the kernel (`ib_wc_status_msg`) and
+/// others, in lower case.
 const WORDS: &[(&str, Status)] = &[
     ("local length error", Status::LocalLength),
     ("local qp operation error", Status::LocalQpOperation),
@@ -25,7 +25,7 @@ const WORDS: &[(&str, Status)] = &[
     ("aborted error", Status::RemoteAborted),
 ];
 
-/// The status that a line names, by `ibv_wc_status` or in words.
+/// Returns the status that a line names, by `ibv_wc_status` or in words.
 #[must_use]
 pub fn status(line: &str) -> Option<Status> {
     if line.contains("IBV_WC_") || line.contains("IB_WC_") {
@@ -40,7 +40,7 @@ pub fn status(line: &str) -> Option<Status> {
     WORDS.iter().find(|(words, _)| lower.contains(words)).map(|(_, status)| *status)
 }
 
-/// Whether `name` is there, and not as the start of a longer one.
+/// Returns whether `name` occurs, and not as the start of a longer name.
 fn names(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {
         let next = line[at + name.len()..].chars().next();

@@ -1,14 +1,14 @@
-//! WQEs, and the rings that they lie in.
+//! WQEs, and the rings that contain them.
 
 use mlx5::cqe::QueueKind;
 use mlx5::diag::text::{Addressing, ReceiveWqe, SendWqe};
 
 use super::record::{Key, Kind, Record};
 
-/// Bytes of a send queue's unit.
+/// Bytes of a send queue's basic block.
 pub const BLOCK: usize = 64;
 
-/// The record of a send WQE.
+/// Returns the record of a send WQE.
 #[must_use]
 pub fn send(bytes: &[u8], addressing: Addressing) -> Record {
     let wqe = SendWqe::new(bytes, addressing);
@@ -27,7 +27,7 @@ pub fn send(bytes: &[u8], addressing: Addressing) -> Record {
     record
 }
 
-/// The record of a receive WQE.
+/// Returns the record of a receive WQE.
 #[must_use]
 pub fn receive(bytes: &[u8]) -> Record {
     let text = ReceiveWqe(bytes).to_string();
@@ -37,8 +37,8 @@ pub fn receive(bytes: &[u8]) -> Record {
     record
 }
 
-/// The bytes of the WQE with that index in a ring, made contiguous where it wraps; `None` if the ring
-/// does not have it any more, or is no ring.
+/// Returns the bytes of the WQE with this index in a ring, made contiguous where it wraps; `None`
+/// if the WQE was overwritten, or if the bytes are not a ring.
 #[must_use]
 pub fn in_ring(ring: &[u8], index: u16, qpn: Option<u32>) -> Option<Vec<u8>> {
     let blocks = ring.len() / BLOCK;
@@ -54,8 +54,8 @@ pub fn in_ring(ring: &[u8], index: u16, qpn: Option<u32>) -> Option<Vec<u8>> {
     Some(ring.iter().cycle().skip(at).take(size).copied().collect())
 }
 
-/// The WQEs that follow each other in bytes, each as long as it says; those without a size, or beyond
-/// the end, end it.
+/// Iterates over consecutive WQEs, each as long as it states. A WQE without a size, or one that
+/// exceeds the bytes, ends the iteration.
 pub fn each(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -83,7 +83,7 @@ mod tests {
     fn a_ring_gives_the_wqe_that_is_named_and_no_other() {
         let mut ring = [nop(4, 7, 1), nop(5, 7, 1), nop(2, 7, 1), nop(3, 7, 5)].concat();
         assert_eq!(in_ring(&ring, 5, Some(7)).unwrap(), nop(5, 7, 1)[..16]);
-        // Overwritten, another queue's, and one that wraps.
+        // Overwritten, of another queue, and wrapping.
         assert_eq!(in_ring(&ring, 1, Some(7)), None);
         assert_eq!(in_ring(&ring, 5, Some(8)), None);
         let wrapped = in_ring(&ring, 3, None).unwrap();

@@ -1,4 +1,4 @@
-//! Device nodes: whether they are there, and whether this user may open them.
+//! Device nodes: whether they exist, and whether this user may open them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -19,7 +19,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
     checks
 }
 
-/// Whether there is a node, also where its owner lets nobody follow it.
+/// Returns whether a node exists, without following it if it is a symbolic link.
 fn is_there(situation: &Situation, node: &str) -> bool {
     fs::symlink_metadata(situation.tree.path(node)).is_ok()
 }
@@ -87,7 +87,7 @@ fn permission(situation: &Situation, node: &str) -> Check {
         return question.good(format!("this user may ({owners})"));
     };
     let cure = match error.raw_os_error() {
-        // Permissions of the file are EACCES; EPERM is the device cgroup's.
+        // EACCES comes from the file's permissions, EPERM from the device cgroup.
         Some(libc::EPERM) => "the container's device cgroup forbids it: docker run \
                               --device=/dev/infiniband"
             .to_owned(),

@@ -1,4 +1,4 @@
-//! The card on the PCI bus: whether there is one, who drives it, and how fast its link is.
+//! The HCA on the PCI bus: its presence, its driver, and the speed of its link.
 
 use super::check::{Check, Group, Question};
 use super::situation::{Function, Situation};
@@ -93,7 +93,7 @@ fn driver(situation: &Situation, function: &Function) -> Check {
     }
 }
 
-/// Gigatransfers per second and lanes of one end of a link.
+/// Returns gigatransfers per second and lanes of one end of a link.
 fn speed(tree: &Tree, folder: &str, which: &str) -> Option<(f64, u32)> {
     let text = tree.read(&format!("{folder}/{which}_link_speed"))?;
     let transfers: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -135,12 +135,12 @@ fn link(situation: &Situation, function: &Function) -> Check {
     question.good(shown(now))
 }
 
-/// Device Control of the PCI Express capability (PCI Express Base Specification, 7.5.3.4).
+/// Returns Device Control of the PCI Express capability (PCI Express Base Specification, 7.5.3.4).
 fn device_control(config: &[u8]) -> Option<u16> {
     const CAPABILITIES: usize = 0x34;
     const EXPRESS: u8 = 0x10;
     let mut at = usize::from(*config.get(CAPABILITIES)? & !3);
-    // 48 capabilities fill the space: a longer list is a loop.
+    // 48 capabilities fill the space, so a longer list is a loop.
     for _ in 0..48 {
         if at == 0 {
             return None;
@@ -245,9 +245,9 @@ mod tests {
         config[0x60..0x62].copy_from_slice(&[0x10, 0x00]);
         config[0x68..0x6a].copy_from_slice(&0x2930_u16.to_le_bytes());
         assert_eq!(device_control(&config), Some(0x2930));
-        // What an unprivileged user may read.
+        // The part that an unprivileged user may read.
         assert_eq!(device_control(&config[..64]), None);
-        // A loop ends.
+        // A loop in the list must end the search.
         config[0x61] = 0x40;
         config[0x60] = 0x05;
         assert_eq!(device_control(&config), None);

@@ -1,28 +1,28 @@
-//! One thing that is looked at, and what is to be thought of it.
+//! One checked property of the machine, with its verdict.
 
 use serde::Serialize;
 
-/// What was found is to be thought of so.
+/// The verdict on a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As it should be.
     Good,
-    /// Traffic is possible, and slower, less regular or less portable than it could be.
+    /// Traffic is possible, but slower, less regular or less portable than it could be.
     Warning,
     /// No traffic is possible.
     Broken,
-    /// It could not be found out. Not to be taken for good.
+    /// The state could not be determined. Do not take it for good.
     Unknown,
-    /// There is nothing to look at here.
+    /// The check does not apply here.
     NotApplicable,
 }
 
-/// What a check is about, in the order in which they are shown.
+/// The subject of a check, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// The card on the PCI bus.
+    /// The HCA on the PCI bus.
     Card,
     /// Modules of the kernel.
     Kernel,
@@ -32,7 +32,7 @@ pub enum Group {
     Libraries,
     /// The opened device.
     Device,
-    /// Memory that the card reaches.
+    /// Memory that the HCA can access.
     Memory,
     /// Ports, their addresses and links.
     Ports,
@@ -40,14 +40,14 @@ pub enum Group {
     Registers,
     /// The processor's clocks and states.
     Processor,
-    /// Where card, processor and memory lie.
+    /// Placement of HCA, processor and memory.
     Placement,
-    /// A message.
+    /// A test message.
     Traffic,
 }
 
 impl Group {
-    /// As it is shown.
+    /// Returns the title in the report.
     pub fn title(self) -> &'static str {
         match self {
             Group::Card => "card",
@@ -65,26 +65,26 @@ impl Group {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What it is about.
+    /// Its subject.
     pub group: Group,
     /// Its name.
     pub check: String,
-    /// What is to be thought of it.
+    /// Its verdict.
     pub verdict: Verdict,
-    /// What was found, or why nothing could be.
+    /// The state found, or why it could not be determined.
     pub found: String,
-    /// What to do, as a command line where there is one.
+    /// The cure, as a command line where there is one.
     pub cure: Option<String>,
     /// Why it matters.
     pub why: &'static str,
-    /// Where it was looked.
+    /// The place that was read.
     pub looked_at: String,
 }
 
-/// What is looked at and why, before it is known what is found.
+/// A check before its result is known: its subject and its reason.
 #[derive(Clone, Debug)]
 pub struct Question {
     group: Group,
@@ -115,12 +115,12 @@ impl Question {
         self.answer(Verdict::Broken, found.into(), Some(cure.into()))
     }
 
-    /// `why_not`: what keeps it from being found out.
+    /// Returns a check with verdict `Unknown`. `why_not` states why the state is not known.
     pub fn unknown(self, why_not: impl Into<String>, cure: Option<String>) -> Check {
         self.answer(Verdict::Unknown, why_not.into(), cure)
     }
 
-    /// `because`: why there is nothing to look at.
+    /// Returns a check that does not apply. `because` states why.
     pub fn not_applicable(self, because: impl Into<String>) -> Check {
         self.answer(Verdict::NotApplicable, because.into(), None)
     }

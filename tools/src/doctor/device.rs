@@ -74,8 +74,8 @@ fn fork(situation: &Situation) -> Check {
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return question.unknown("the kernel's version is not told", None);
     };
-    // Pinned pages are copied for the child at the fork since then, and the kernel says so
-    // (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, which ibv_is_fork_initialized asks).
+    // Since then, the kernel copies pinned pages for the child at the fork, and reports so
+    // (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, which ibv_is_fork_initialized queries).
     if (major, minor) >= (5, 12) {
         return question.good(format!("Linux {release} copies pinned pages at a fork"));
     }

@@ -1,4 +1,4 @@
-//! What the network does with packets when it is full, as far as this machine tells.
+//! Handling of packets in a full network, as far as this machine's files tell.
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
@@ -19,7 +19,7 @@ pub fn look(situation: &Situation, port: u8) -> Check {
     }
     let interface = situation.interface(port);
     let name = interface.as_deref().unwrap_or("INTERFACE");
-    // These files are of NVIDIA's own driver packages; the kernel's driver has none.
+    // NVIDIA's own driver packages provide these files; the kernel's driver does not.
     let ecn = format!("sys/class/net/{name}/ecn/roce_np/enable");
     let on: Vec<String> = situation
         .tree

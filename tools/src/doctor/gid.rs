@@ -1,4 +1,4 @@
-//! A port's GIDs: which one to use, and whether the one that was asked for is right.
+//! A port's GIDs: which one to use, and whether a requested one is right.
 
 use std::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ use super::situation::Situation;
 struct Entry {
     index: u32,
     address: Ipv6Addr,
-    /// None on InfiniBand.
+    /// `None` on InfiniBand.
     version: Option<RoceVersion>,
     interface: Option<String>,
 }
@@ -38,7 +38,7 @@ pub fn look(situation: &Situation, port: u8) -> Vec<Check> {
     checks
 }
 
-/// The entries in use, and how many there could be.
+/// Returns the entries in use, and the size of the table.
 fn table(situation: &Situation, port: u8) -> (Vec<Entry>, usize) {
     let Some(device) = &situation.device else { return (Vec::new(), 0) };
     let folder = format!("{}/ports/{port}", device.folder);
@@ -63,7 +63,7 @@ fn table(situation: &Situation, port: u8) -> (Vec<Entry>, usize) {
     (entries.collect(), indices.len())
 }
 
-/// What to use: of the version that was asked for, else 2; an IPv4 address first.
+/// Returns the entry to use: of the requested version, else version 2; IPv4 addresses first.
 fn best(entries: &[Entry], version: RoceVersion) -> Option<&Entry> {
     let of_version = || entries.iter().filter(|entry| entry.version == Some(version));
     let routable = || of_version().find(|entry| !entry.is_link_local());

@@ -1,9 +1,9 @@
-//! Modules of the kernel, and whom it shows RDMA devices.
+//! Kernel modules, and which network namespaces the kernel shows RDMA devices to.
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
 
-/// Each module, what it is for, and whether nothing works without it.
+/// Each module, its purpose, and whether traffic requires it.
 const MODULES: [(&str, &str, bool); 5] = [
     ("mlx5_core", "the card's own driver", true),
     ("mlx5_ib", "RDMA devices of ConnectX ports", true),
@@ -76,7 +76,7 @@ fn namespaces(situation: &Situation) -> Check {
     }
 }
 
-/// `rdma.max` of the process's cgroup: how many objects it may make.
+/// Checks `rdma.max` of the process's cgroup, which limits handles and objects.
 fn limits(situation: &Situation) -> Check {
     let question = Question::new(
         Group::Kernel,

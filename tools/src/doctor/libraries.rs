@@ -1,10 +1,10 @@
-//! libibverbs, libmlx5, and how the one finds the other.
+//! libibverbs, libmlx5, and how libibverbs finds libmlx5.
 
 use super::check::{Check, Group, Question};
 use super::situation::{Live, Situation};
 use super::tree::Tree;
 
-/// Where distributions put libraries.
+/// Library folders of distributions.
 const FOLDERS: [&str; 6] = [
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -26,9 +26,9 @@ pub fn look(situation: &Situation) -> Vec<Check> {
     ]
 }
 
-/// The file of a library with its full version: `libmlx5.so.1.24.44.0`.
+/// Returns the file of a library with its full version: `libmlx5.so.1.24.44.0`.
 fn file(tree: &Tree, name: &str) -> Option<String> {
-    // What this process has loaded, wherever it came from.
+    // The copy that this process has loaded, wherever it came from.
     if tree.is_own() {
         let maps = tree.read("proc/self/maps").unwrap_or_default();
         let mut loaded = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
@@ -44,7 +44,7 @@ fn file(tree: &Tree, name: &str) -> Option<String> {
     })
 }
 
-/// rdma-core's version by a library's: the third number since they are built together.
+/// Returns rdma-core's version from a library's: the third number since they are built together.
 fn package(file: &str) -> Option<u32> {
     let version = file.rsplit_once(".so.")?.1;
     let numbers: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
@@ -97,7 +97,7 @@ fn provider(situation: &Situation) -> Check {
                 (None, None) => "neither /etc/libibverbs.d names mlx5, nor is its plugin there",
             };
             match &situation.live {
-                // This program has libmlx5 linked in; others look for the provider.
+                // This program links libmlx5 in; other programs search for the provider.
                 Live::Open(_) => {
                     question.warning(format!("{missing}; other programs need it"), cure)
                 }

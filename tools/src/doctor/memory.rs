@@ -1,4 +1,4 @@
-//! Memory: how much of it may be locked for the card, and on which pages.
+//! Memory: how much of it may be locked for the HCA, and on which pages.
 
 use mlx5::ib::Access;
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
@@ -12,7 +12,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
     checks
 }
 
-/// What is tried: no program is content with less than the first, few want more than the last.
+/// Sizes tried. No program needs less than the first; few need more than the last.
 const TRIED: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, 64 << 20];
 /// `CAP_IPC_LOCK`.
 const IPC_LOCK: u32 = 14;
@@ -32,11 +32,12 @@ fn locked(situation: &Situation) -> Check {
         return question.not_applicable("the limit is a process's");
     }
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: `limit` is a valid place for the answer.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
         return question.unknown("the limit cannot be asked for", None);
     }
-    // The kernel asks for the capability in the first user namespace, whatever it is called in another.
+    // The kernel checks the capability in the initial user namespace, whatever another one calls
+    // it.
     let first = situation
         .tree
         .read("proc/self/uid_map")
@@ -71,13 +72,13 @@ fn locked(situation: &Situation) -> Check {
     }
 }
 
-/// An error without the cure, which the check has.
+/// Returns an error's text without the cure, which the check has.
 fn brief(error: &mlx5::Error) -> String {
     error.to_string().split("; raise it").next().unwrap_or_default().to_owned()
 }
 
-/// Makes what a small program makes, and registers more and more: the first error, and what could
-/// be registered before.
+/// Creates the objects of a small program and registers growing regions. Returns the first error,
+/// and the size that could be registered before it.
 fn register(context: &Context) -> (Option<mlx5::Error>, usize) {
     let mut most = 0;
     let tried = (|| {
@@ -93,7 +94,7 @@ fn register(context: &Context) -> (Option<mlx5::Error>, usize) {
     (tried.err(), most)
 }
 
-/// In the largest unit that it is a whole number of.
+/// Formats a size in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 bytes".to_owned(),
@@ -165,7 +166,7 @@ fn transparent(situation: &Situation) -> Check {
     }
 }
 
-/// Where there is more than one node.
+/// Checks NUMA balancing where there is more than one node.
 fn balancing(situation: &Situation) -> Option<Check> {
     const FILE: &str = "proc/sys/kernel/numa_balancing";
     let on = situation.tree.number(FILE)?;

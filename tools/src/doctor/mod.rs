@@ -1,10 +1,10 @@
-//! `mlx5 doctor`: everything that goes wrong before the first message, each with its cure.
+//! `mlx5 doctor`: finds faults that prevent traffic, and names the cure of each.
 //!
-//! [`situation`] finds what is examined: a device, opened, and the files that the machine tells about
-//! itself by, which [`tree`] reads from `/` or from a folder. A family of checks is a file
-//! ([`card`], [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`registers`], [`processor`], [`placement`], [`traffic`]): a function that returns what
-//! it looked at and found ([`check`]). [`report`] puts them in order and passes the verdict.
+//! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
+//! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`card`],
+//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
+//! [`fabric`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
+//! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ fn peer_mtu(text: &str) -> std::result::Result<usize, String> {
 }
 
 impl Arguments {
-    /// Looks at everything and says what is wrong.
+    /// Runs all checks and prints what is wrong.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
         if let Some(root) = self.root.as_ref().filter(|root| !root.is_dir()) {
             return Err(Error::Told(format!(
@@ -136,7 +136,7 @@ impl Arguments {
     }
 }
 
-/// All checks, in order.
+/// Runs all checks, in order.
 fn look(situation: &Situation) -> Vec<Check> {
     let families: [fn(&Situation) -> Vec<Check>; 11] = [
         card::look,

@@ -1,4 +1,4 @@
-//! Where the card is, seen from the processors, and where its interrupts go.
+//! NUMA placement of the HCA, and the CPUs of its interrupts.
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
@@ -69,7 +69,8 @@ fn node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }
 
-/// How far the process's first CPU is from the card's node, in the firmware's measure (10 is near).
+/// Describes the distance from the process's first CPU to the HCA's node, in the firmware's measure
+/// (10 is near).
 fn farthest(situation: &Situation, node: i64, allowed: &[u32]) -> String {
     let tree = &situation.tree;
     let own = tree.list(NODES).into_iter().find_map(|name| {

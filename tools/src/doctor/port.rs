@@ -1,4 +1,4 @@
-//! Ports: whether the link is up, or why not; its MTU; partitions; errors.
+//! Ports: link state and why a link is down, MTU, partitions, and errors.
 
 use mlx5::verbs::Mtu;
 
@@ -9,7 +9,7 @@ use super::tree::number;
 pub fn look(situation: &Situation) -> Vec<Check> {
     let Some(device) = &situation.device else { return Vec::new() };
     let ports = situation.ports();
-    // One port that carries traffic is enough, unless another was asked for.
+    // One port that carries traffic is enough, unless the user asked for another.
     let any = ports.iter().any(|&port| situation.is_active(port));
     let mut checks = Vec::new();
     for port in ports {
@@ -79,7 +79,7 @@ fn link(situation: &Situation, port: u8, any_active: bool) -> Check {
     if any_active { question.warning(found, cure) } else { question.broken(found, cure) }
 }
 
-/// Why an InfiniBand port is not active, by its state and physical state (PortInfo).
+/// Explains why an InfiniBand port is not active, by its state and physical state (PortInfo).
 fn down(situation: &Situation, port: u8, state: &str, physical: &str) -> (String, String) {
     let device = situation.device.as_ref().map_or("", |device| &device.name);
     let (why, cure) = match (number_of(state), number_of(physical)) {
@@ -129,7 +129,7 @@ fn number_of(text: &str) -> i64 {
     text.split(':').next().and_then(number).unwrap_or(0)
 }
 
-/// An Ethernet port follows its network interface.
+/// Explains why an Ethernet port is down: it follows its network interface.
 fn ethernet_down(situation: &Situation, port: u8) -> (String, String) {
     let Some(interface) = situation.interface(port) else {
         return (
@@ -157,14 +157,16 @@ fn ethernet_down(situation: &Situation, port: u8) -> (String, String) {
     }
 }
 
-/// What an Ethernet MTU leaves for payload: the largest of RDMA's that fits with the longest headers
-/// (`iboe_get_mtu` of Linux: GRH 40, UDP 8, BTH 12, XRC 4, masked atomics 28, ICRC 4).
+/// Returns the RDMA MTU that fits into an Ethernet MTU: the largest that leaves space for the
+/// longest headers (`iboe_get_mtu` of Linux: GRH 40, UDP 8, BTH 12, XRC 4, masked atomics 28, ICRC
+/// 4).
 fn rdma_mtu(ethernet: i64) -> Option<Mtu> {
     let payload = usize::try_from(ethernet - 96).ok()?;
     (1..=5).rev().filter_map(Mtu::from_code).find(|mtu| mtu.bytes() <= payload)
 }
 
-/// The MTU in use: the card's word where it can be asked, else what follows from the interface.
+/// Returns the MTU in use: the HCA's value where it can be queried, else derived from the
+/// interface.
 fn active_mtu(situation: &Situation, port: u8) -> Option<(Mtu, Option<Mtu>)> {
     if let Some(Ok(attributes)) = situation.context().map(|context| context.port(port)) {
         return Some((attributes.active_mtu, Some(attributes.max_mtu)));

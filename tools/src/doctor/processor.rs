@@ -1,10 +1,10 @@
-//! The processor: its counter, its frequency, its idle states, and who else runs on it.
+//! The processor: its counter, its frequency, its idle states, and other load on it.
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
 
 const CPUS: &str = "sys/devices/system/cpu";
-/// Microseconds that a wake-up may take; deeper idle states show in latencies.
+/// Longest tolerable wake-up, in microseconds; deeper idle states show in latencies.
 const WAKE_UP: i64 = 10;
 
 pub fn look(situation: &Situation) -> Vec<Check> {
@@ -67,7 +67,7 @@ fn clock_source(situation: &Situation) -> Check {
     }
 }
 
-/// The CPUs that have a folder.
+/// Iterates over the CPUs that have a folder.
 fn cpus(situation: &Situation) -> impl Iterator<Item = String> {
     let names = situation.tree.list(CPUS).into_iter();
     names.filter(|name| {

@@ -1,4 +1,4 @@
-//! Doorbell registers: which kinds the kernel gives, and what stores to them cost.
+//! Doorbell registers: which kinds the kernel provides, and the cost of stores to them.
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{Uar, UarKind};
@@ -45,7 +45,8 @@ fn register(situation: &Situation, kind: UarKind) -> Check {
             "dmesg | grep 'Write combining'; in a virtual machine ask for write-combining of the \
              device's memory. Doorbells of 8 bytes work all the same",
         ),
-        // Which is newer than what long-term distributions have, and nobody needs it.
+        // This kind is newer than the kernels of long-term distributions, and no program requires
+        // it.
         (Err(error), UarKind::NonCachedDedicated) => question.not_applicable(error.to_string()),
         (Err(error), UarKind::NonCached) => question.warning(
             error.to_string(),
@@ -54,7 +55,7 @@ fn register(situation: &Situation, kind: UarKind) -> Check {
     }
 }
 
-/// Rounds of NOPs by each way of copying.
+/// Rounds of NOPs for each way of copying.
 const ROUNDS: u32 = 200;
 
 fn copies(situation: &Situation) -> Check {
@@ -114,7 +115,7 @@ fn copies(situation: &Situation) -> Check {
     }
 }
 
-/// A queue pair in RTS that is its own peer.
+/// Creates a queue pair in RTS that is its own peer.
 pub fn to_itself(
     context: &Context,
     cq: &CompletionQueue,

@@ -1,11 +1,11 @@
-//! What was found, in order, with a verdict: as JSON, and as text.
+//! The report of all checks, in order, with a verdict: as JSON, and as text.
 
 use serde::Serialize;
 
 use super::check::{Check, Verdict};
 use crate::output::Page;
 
-/// How many checks came to each verdict.
+/// The number of checks with each verdict.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     good: usize,
@@ -15,19 +15,19 @@ pub struct Counts {
     not_applicable: usize,
 }
 
-/// What was found.
+/// The report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was examined: this machine, the model, or a tree of files.
+    /// The examined target: this machine, the model, or a tree of files.
     examined: String,
     device: Option<String>,
     checks: Vec<Check>,
     pub counts: Counts,
-    /// Whether anything keeps traffic from being possible.
+    /// Whether no fault prevents traffic.
     traffic_possible: bool,
-    /// The same in words.
+    /// The verdict in words.
     verdict: String,
-    /// Whether its text says everything about each check.
+    /// Whether the text has every detail of each check.
     #[serde(skip)]
     verbose: bool,
 }
@@ -62,7 +62,7 @@ impl Report {
     }
 }
 
-/// One sentence.
+/// Returns the verdict as one sentence.
 fn judge(checks: &[Check], counts: Counts) -> String {
     let names = |verdict| {
         let of = checks.iter().filter(|check| check.verdict == verdict);
@@ -90,7 +90,7 @@ fn judge(checks: &[Check], counts: Counts) -> String {
 }
 
 impl Verdict {
-    /// How it is marked in text, and in which colour (ANSI).
+    /// Returns its mark in text, and the mark's colour (ANSI).
     fn mark(self) -> (&'static str, &'static str) {
         match self {
             Verdict::Good => ("ok", "32"),
@@ -106,7 +106,7 @@ impl Report {
     fn check(&self, page: &mut Page, check: &Check) {
         let (mark, color) = check.verdict.mark();
         page.put("  ");
-        // Padded before it is painted: colours have no width.
+        // Padded before it is painted, since colour codes have no width.
         page.paint(format!("{mark:8}"), color);
         page.put(format!(" {:27} {}", check.check, check.found).trim_end());
         page.put("\n");
@@ -121,7 +121,7 @@ impl Report {
         }
     }
 
-    /// Its text.
+    /// Returns the report's text.
     pub fn page(&self) -> Page {
         let mut page = Page::default();
         let device = self.device.as_deref().unwrap_or("no device");

@@ -1,4 +1,4 @@
-//! What is examined: which device, by which files, and the device itself where it can be opened.
+//! The examined target: a device, its files, and the opened device if it can be opened.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::tree::Tree;
 use crate::bed::is_model;
 use crate::machine::Machine;
 
-/// PCI vendor of the cards (Mellanox, now NVIDIA).
+/// PCI vendor of the devices (Mellanox, now NVIDIA).
 pub const VENDOR: i64 = 0x15b3;
 
 /// A PCI function of that vendor.
@@ -21,11 +21,11 @@ pub struct Function {
     pub folder: String,
     /// PCI device id.
     pub part: i64,
-    /// Who drives it.
+    /// Its driver.
     pub driver: Option<String>,
 }
 
-/// An RDMA device as sysfs has it.
+/// An RDMA device in sysfs.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// `mlx5_0`.
@@ -38,37 +38,37 @@ pub struct Device {
     pub ports: Vec<u8>,
 }
 
-/// The device itself.
+/// The opened device, or why there is none.
 #[derive(Debug)]
 pub enum Live {
-    /// Files are examined that somebody copied.
+    /// The examined files are a copy, so there is no device.
     Copied,
-    /// No device of libmlx5's is there, or none of that name.
+    /// libmlx5 finds no device, or none with the requested name.
     Absent(String),
-    /// It cannot be opened.
+    /// The device cannot be opened.
     Closed(mlx5::Error),
-    /// It is open.
+    /// The opened device.
     Open(Context),
 }
 
-/// What is examined.
+/// The examined target.
 #[derive(Debug)]
 pub struct Situation<'a> {
     pub arguments: &'a Arguments,
     pub tree: Tree,
-    /// Whether it is the model.
+    /// Whether the device is the model's.
     pub model: bool,
     /// All functions of the vendor.
     pub functions: Vec<Function>,
     /// The device that is examined.
     pub device: Option<Device>,
-    /// Other devices that are there.
+    /// The other devices of the machine.
     pub others: Vec<String>,
     pub live: Live,
 }
 
 impl<'a> Situation<'a> {
-    /// Finds the device that was asked for, or the first, and opens it.
+    /// Finds the requested device, or the first, and opens it.
     pub fn find(machine: &Machine, arguments: &'a Arguments) -> Situation<'a> {
         let tree = Tree::new(arguments.root.as_deref().unwrap_or(Path::new("/")));
         let names: Vec<String> = tree
@@ -96,7 +96,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The function of the examined device; of none, the first.
+    /// Returns the function of the examined device, or the first function if there is no device.
     pub fn function(&self) -> Option<&Function> {
         let address = self.device.as_ref().and_then(|device| self.address(device));
         match address {
@@ -109,7 +109,7 @@ impl<'a> Situation<'a> {
         self.tree.link(&format!("{}/device", device.folder))
     }
 
-    /// The open device.
+    /// Returns the open device.
     pub fn context(&self) -> Option<&Context> {
         match &self.live {
             Live::Open(context) => Some(context),
@@ -117,7 +117,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Why there is no open device.
+    /// Returns why there is no open device.
     pub fn why_not_open(&self) -> &'static str {
         match &self.live {
             Live::Copied => "files that were copied are examined, not a device",
@@ -127,7 +127,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The ports to look at.
+    /// Returns the ports to examine.
     pub fn ports(&self) -> Vec<u8> {
         let all = self.device.as_ref().map(|device| device.ports.clone()).unwrap_or_default();
         match self.arguments.port {
@@ -136,23 +136,23 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// A file of a port.
+    /// Reads a file of a port.
     pub fn port_file(&self, port: u8, name: &str) -> Option<String> {
         let device = self.device.as_ref()?;
         self.tree.read(&format!("{}/ports/{port}/{name}", device.folder))
     }
 
-    /// Whether a port speaks Ethernet.
+    /// Returns whether a port's link layer is Ethernet.
     pub fn is_ethernet(&self, port: u8) -> bool {
         self.port_file(port, "link_layer").is_some_and(|layer| layer == "Ethernet")
     }
 
-    /// Whether a port carries traffic.
+    /// Returns whether a port carries traffic.
     pub fn is_active(&self, port: u8) -> bool {
         self.port_file(port, "state").is_some_and(|state| state.starts_with("4:"))
     }
 
-    /// The network interface of a port: by its GIDs, or the device's only one.
+    /// Returns the network interface of a port: by its GIDs, or the device's only one.
     pub fn interface(&self, port: u8) -> Option<String> {
         let device = self.device.as_ref()?;
         let ndevs = format!("{}/ports/{port}/gid_attrs/ndevs", device.folder);
@@ -163,7 +163,7 @@ impl<'a> Situation<'a> {
             .or_else(|| self.tree.list(&format!("{}/device/net", device.folder)).into_iter().next())
     }
 
-    /// Signs that this is a container.
+    /// Returns the sign by which this is a container, if it is one.
     pub fn container(&self) -> Option<&'static str> {
         if self.tree.exists(".dockerenv") {
             return Some("/.dockerenv is there");
@@ -178,7 +178,7 @@ impl<'a> Situation<'a> {
             .then_some("/proc/1/cgroup names a container")
     }
 
-    /// Whether this process has a capability, by its bit. None where that cannot be said.
+    /// Returns whether this process has a capability, by its bit; `None` if that is not known.
     pub fn has_capability(&self, bit: u32) -> Option<bool> {
         let status = self.tree.read("proc/self/status")?;
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -223,7 +223,7 @@ fn describe(tree: &Tree, name: &str) -> Device {
     Device { name: name.to_owned(), folder, node, ports }
 }
 
-/// By the bus, and by the devices: the model's functions are on no bus that is listed.
+/// Lists functions by the bus and by the devices, since no listed bus has the model's functions.
 fn functions(tree: &Tree, devices: &[String]) -> Vec<Function> {
     let bus = "sys/bus/pci/devices";
     let on_bus = tree.list(bus).into_iter().map(|address| (format!("{bus}/{address}"), address));

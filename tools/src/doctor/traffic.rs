@@ -1,4 +1,4 @@
-//! The last proof: a message that goes out and comes back.
+//! The final check: a message that is sent and received.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use mlx5::wqe::Send;
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
 
-/// How long a message may take. A connection gives up long before.
+/// Longest time for a message. A connection fails long before.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What benchmarks send by default, as they ask for queues of [`DEPTH`]: less would pass where they
-/// do not. It is cut to the path MTU and put together again.
+/// Benchmarks send this size by default, and ask for queues of [`DEPTH`]: a smaller test would pass
+/// where they fail. The message is segmented to the path MTU and reassembled.
 const LENGTH: usize = 64 << 10;
 const DEPTH: u32 = 128;
 
@@ -68,7 +68,7 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     receiver.post(RECEIVE, arriving).map_err(|refused| refused.error)?;
 
     let queue_pair = queue_pair.rtr(&local.rtr(&own, &own))?;
-    // What does not arrive at once on the own port does not arrive.
+    // On a port connected to itself, a message that does not arrive at once never arrives.
     let attributes = RtsAttributes {
         timeout: AckTimeout::at_least(Duration::from_millis(67)),
         retry_cnt: 3,

@@ -1,4 +1,4 @@
-//! `/sys`, `/proc`, `/dev` and `/etc`: of this machine, or as somebody copied them.
+//! `/sys`, `/proc`, `/dev` and `/etc`: those of this machine, or a copy of another's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -8,47 +8,47 @@ use std::path::{Path, PathBuf};
 /// No file of sysfs or procfs that is read here is longer.
 const LONGEST: u64 = 1 << 20;
 
-/// The files that facts are taken from. All paths are given without a `/` in front.
+/// The files that the checks read. Paths are given without a leading `/`.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
 }
 
 impl Tree {
-    /// Under this folder; `/` is the machine's own.
+    /// Creates a tree under this folder; `/` is the machine's own.
     pub fn new(root: &Path) -> Tree {
         Tree { root: root.to_path_buf() }
     }
 
-    /// Whether it is the running machine's.
+    /// Returns whether the files are those of the running machine.
     pub fn is_own(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Where a path is.
+    /// Returns the full path of a file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// As it is shown: with the `/` in front, whatever the root is.
+    /// Returns the path for display: with the leading `/`, whatever the root is.
     pub fn shown(path: &str) -> String {
         format!("/{path}")
     }
 
-    /// The text of a file, trimmed; none if there is none that can be read. Never waits, and never
-    /// reads more than a mebibyte.
+    /// Reads the text of a file, trimmed; `None` if the file cannot be read. Never blocks, and
+    /// never reads more than a mebibyte.
     pub fn read(&self, path: &str) -> Option<String> {
         self.text(path).ok()
     }
 
-    /// The same, with the error.
+    /// Reads the text of a file, trimmed, or returns the error.
     pub fn text(&self, path: &str) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.bytes(path)?).trim().to_owned())
     }
 
-    /// The bytes of a file.
+    /// Reads the bytes of a file.
     pub fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
-        // A copied tree may have a pipe where a file is expected.
+        // A copied tree may have a pipe in place of a file.
         let file: File =
             OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(self.path(path))?;
         if !file.metadata()?.is_file() {
@@ -59,17 +59,17 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// A number in a file: decimal, or hexadecimal after `0x`.
+    /// Reads the number in a file: decimal, or hexadecimal after `0x`.
     pub fn number(&self, path: &str) -> Option<i64> {
         number(&self.read(path)?)
     }
 
-    /// Whether there is anything.
+    /// Returns whether the path exists.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// The names in a folder, sorted with numbers as numbers; none if it cannot be read.
+    /// Lists the names in a folder, sorted with numbers as numbers; empty if it cannot be read.
     pub fn list(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(path))
             .into_iter()
@@ -88,13 +88,14 @@ impl Tree {
         names
     }
 
-    /// The last part of what a symbolic link points to: how sysfs names drivers and groups.
+    /// Returns the last part of a symbolic link's target, which is how sysfs names drivers and
+    /// groups.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
-    /// The folder above the one that a path leads to, its links followed.
+    /// Returns the folder above the one that a path leads to, with its links followed.
     pub fn parent(&self, path: &str) -> Option<String> {
         let real = fs::canonicalize(self.path(path)).ok()?;
         let root = fs::canonicalize(&self.root).ok()?;
@@ -103,7 +104,7 @@ impl Tree {
     }
 }
 
-/// A decimal number, or a hexadecimal one after `0x`, which words may follow.
+/// Parses a decimal number, or a hexadecimal one after `0x`; words may follow it.
 pub fn number(text: &str) -> Option<i64> {
     let word = text.split_whitespace().next()?;
     match word.strip_prefix("0x") {
@@ -112,7 +113,7 @@ pub fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// The numbers of a list as the kernel writes it: `0-3,8,10-11`. Of no more than a machine has.
+/// Parses a list in the kernel's form, `0-3,8,10-11`. Numbers that no machine reaches are left out.
 pub fn cpus(list: &str) -> Vec<u32> {
     const MOST: u32 = 1 << 16;
     let mut all = Vec::new();
@@ -150,7 +151,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("mlx5-tree-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let path = std::ffi::CString::new(folder.join("pipe").to_str().unwrap()).unwrap();
-        // SAFETY: a C string.
+        // SAFETY: `path` is a valid C string.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
         let tree = Tree::new(&folder);
         assert!(tree.read("pipe").is_none() && tree.read("nothing").is_none());

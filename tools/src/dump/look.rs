@@ -1,4 +1,4 @@
-//! Looks into a process.
+//! Reads the RDMA objects of a process.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use super::Arguments;
 use super::report::{Dump, Everybody, Holder, Keys, Object, OpenDevice, QueuePair};
 use crate::outcome::{Error, Result};
 
-/// A process that is looked into, once or again and again.
+/// An examined process, looked at once or repeatedly.
 pub(super) struct Target<'a> {
     process: Process,
-    /// The devices that it has open, with what they are called.
+    /// The devices that it has open, with their names.
     devices: Vec<(ProcessDevice, String)>,
     arguments: &'a Arguments,
     remarks: Vec<String>,
 }
 
 impl<'a> Target<'a> {
-    /// Copies the descriptors of its devices.
+    /// Copies the descriptors of the process's devices.
     pub fn open(process: Process, arguments: &'a Arguments) -> Result<Target<'a>> {
         let names: BTreeMap<u64, String> =
             devices()?.iter().map(|device| (device.guid().0, device.name())).collect();
@@ -46,12 +46,12 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether the process is still there.
+    /// Returns whether the process still runs.
     pub fn lives(&self) -> bool {
         process::process(self.process.pid).is_ok_and(|now| !now.devices.is_empty())
     }
 
-    /// What there is now.
+    /// Reads the objects that exist now.
     pub fn look(&self) -> Result<Dump> {
         let mut remarks = self.remarks.clone();
         let resources = process::queue_pairs().unwrap_or_else(|error| {
@@ -103,14 +103,14 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Where the card may not be asked.
+/// The remark for objects that the HCA may not be queried about.
 const NO_DEVX: &str = "the program opened the device without DevX, so the kernel lets nobody ask the \
     card: contexts, CQs and what was made by command are missing. libmlx5 of rdma-core 29 and later asks \
     for DevX on each open and goes on without it where it is refused: update an older one, and see by \
     `mlx5 info` whether the device refuses it and why. `mlx5 dump` without --pid shows what the kernel \
     itself knows of the queue pairs";
 
-/// Numbers in ascending order, those that follow each other as `3-7`.
+/// Formats numbers in ascending order, with consecutive ones as `3-7`.
 fn ranges(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let texts = runs.map(|run| match (run[0], run[run.len() - 1]) {
@@ -120,7 +120,7 @@ fn ranges(numbers: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// An object for the report. `asked` is whether the card was.
+/// Makes an object's entry in the report. `asked` tells whether the HCA was queried.
 fn told(object: &ProcessObject, asked: bool) -> Object {
     let fields = object.context.as_ref().map(|context| {
         let fields = context.layout().leaves().into_iter().flat_map(|field| field.words());
@@ -146,7 +146,7 @@ fn told(object: &ProcessObject, asked: bool) -> Object {
     }
 }
 
-/// What is wrong with an object, or about to be.
+/// Returns what is wrong with an object, or about to be.
 fn remark(object: &ProcessObject) -> Option<&'static str> {
     let Some(context) = &object.context else {
         return match object.kind {
@@ -176,7 +176,7 @@ fn remark(object: &ProcessObject) -> Option<&'static str> {
     }
 }
 
-/// By the state of QPC (`mlx5_ifc.h`, `MLX5_QPC_STATE_*`).
+/// Returns the remark for a QPC state (`mlx5_ifc.h`, `MLX5_QPC_STATE_*`).
 fn queue_pair_remark(state: u64) -> Option<&'static str> {
     match state {
         0 => Some("in RESET: nothing is received or sent before INIT, RTR and RTS"),
@@ -200,7 +200,7 @@ fn queue_pair_remark(state: u64) -> Option<&'static str> {
     }
 }
 
-/// Who has devices open.
+/// Lists the processes that have devices open.
 pub(super) fn everybody() -> Result<Everybody> {
     let (resources, remark) = match process::queue_pairs() {
         Ok(all) => (all, None),

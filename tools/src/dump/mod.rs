@@ -1,6 +1,7 @@
-//! `mlx5 dump`: what the card knows of the queues of running programs.
+//! `mlx5 dump`: the HCA's contexts of the queues of running programs.
 //!
-//! `look` finds the objects of a process, `report` is what is told of them, `watch` compares looks.
+//! `look` finds the objects of a process, `report` defines the output, `watch` compares repeated
+//! looks.
 
 mod look;
 mod report;
@@ -77,7 +78,7 @@ enum Kind {
     Pd,
 }
 
-/// A number in decimal or hexadecimal, as programs print queue pairs' numbers.
+/// Parses a decimal or hexadecimal number, as programs print queue pair numbers.
 fn number(text: &str) -> std::result::Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -93,7 +94,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl Arguments {
-    /// Prints the report, or one after the other.
+    /// Prints one report, or reports in sequence.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
         machine.say_model();
         let Some(pid) = self.pid else {
@@ -116,7 +117,7 @@ impl Arguments {
         Ok(Outcome::Good)
     }
 
-    /// Whether all queues of some kind are to be shown.
+    /// Returns whether all queues of some kind are to be shown.
     fn wants_queues(&self) -> bool {
         let queue = |kind: &Kind| matches!(kind, Kind::Qp | Kind::Dct | Kind::Cq | Kind::Srq);
         self.number.is_empty() && (self.kind.is_empty() || self.kind.iter().any(queue))

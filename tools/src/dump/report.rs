@@ -1,4 +1,4 @@
-//! What is told of processes and their objects.
+//! The report on processes and their objects.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ pub(super) struct Everybody {
 pub(super) struct Holder {
     pub pid: u32,
     pub process: String,
-    /// What it has open.
+    /// Its open descriptors.
     pub descriptors: Vec<i32>,
     pub queue_pairs: Vec<QueuePair>,
 }
 
-/// A queue pair as the kernel keeps account of it.
+/// A queue pair, as the kernel accounts for it.
 #[derive(Debug, Serialize)]
 pub(super) struct QueuePair {
     pub device: String,
@@ -44,7 +44,7 @@ pub(super) struct Dump {
     pub verbose: bool,
 }
 
-/// A device that it has open, and what it made there.
+/// An open device of the process, and the objects on it.
 #[derive(Debug, Serialize)]
 pub(super) struct OpenDevice {
     pub device: String,
@@ -57,9 +57,9 @@ pub(super) struct OpenDevice {
 pub(super) struct Object {
     pub kind: &'static str,
     pub handle: u32,
-    /// Its number; of a region that of its key.
+    /// Its number; for a memory region, its key.
     pub number: Option<u32>,
-    /// What is wrong with it.
+    /// What is wrong with the object.
     pub remark: Option<&'static str>,
     pub keys: Option<Keys>,
     /// All fields of its context by name.
@@ -77,7 +77,7 @@ pub(super) struct Keys {
 }
 
 impl Dump {
-    /// Every object with its device's descriptor.
+    /// Iterates over all objects, each with its device's descriptor.
     pub fn objects(&self) -> impl Iterator<Item = (i32, &Object)> {
         self.devices
             .iter()
@@ -86,7 +86,7 @@ impl Dump {
 }
 
 impl Object {
-    /// Kind and number, as far as it is known.
+    /// Returns the kind, and the number if known.
     pub fn name(&self) -> String {
         match self.number {
             Some(number) => format!("{} {number:#x}", self.kind),

@@ -1,4 +1,4 @@
-//! Looks again and again, and tells what changed.
+//! Reads the objects repeatedly, and reports changes.
 
 use std::fmt;
 use std::thread;
@@ -11,7 +11,7 @@ use super::report::{Dump, Object};
 use crate::outcome::Result;
 use crate::output::Output;
 
-/// What changed from one look to the next.
+/// The changes from one look to the next.
 #[derive(Debug, Serialize)]
 struct Changes {
     /// Seconds since the first look.
@@ -35,7 +35,7 @@ struct Field {
     now: u64,
 }
 
-/// Tells of changes until the process has ended, or so many looks were taken.
+/// Reports changes until the process ends or the given number of looks is taken.
 pub(super) fn run(
     target: &Target<'_>,
     mut before: Dump,
@@ -49,7 +49,7 @@ pub(super) fn run(
         thread::sleep(every);
         let now = match target.look() {
             Ok(now) => now,
-            // Its device went with it.
+            // The device is gone because the process ended.
             Err(_) if !target.lives() => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Capabilities of the card by name.
+//! Capabilities of the HCA by name.
 
 use mlx5::devx::Group;
 use mlx5::verbs::Context;
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::outcome::{Error, Result};
 
-/// The groups that were asked for.
+/// The requested groups.
 #[derive(Debug, Serialize)]
 pub(super) struct Capabilities {
     pub groups: Vec<Values>,
-    /// Groups that the card does not have, among those that were asked for.
+    /// Requested groups that the HCA does not have.
     pub missing: Vec<String>,
 }
 
 /// A group.
 #[derive(Debug, Serialize)]
 pub(super) struct Values {
-    /// As `mlx5_ifc.h` calls it.
+    /// Its name in `mlx5_ifc.h`.
     pub group: &'static str,
     pub number: u16,
     pub fields: Vec<Value>,
@@ -27,13 +27,13 @@ pub(super) struct Values {
 #[derive(Debug, Serialize)]
 pub(super) struct Value {
     pub name: String,
-    /// What the function can do now.
+    /// The value in force for the function.
     pub current: u64,
-    /// What the card could be configured to do.
+    /// The value that the HCA could be configured to.
     pub maximum: u64,
 }
 
-/// Whether a group is called so: `roce_cap`, `roce`, `general`, or the number.
+/// Returns whether `word` names the group: `roce_cap`, `roce`, `general`, or the number.
 fn is_called(group: Group, word: &str) -> bool {
     let name = group.layout().name;
     let short = name.trim_end_matches("_cap").trim_end_matches("_caps");
@@ -42,8 +42,8 @@ fn is_called(group: Group, word: &str) -> bool {
     name == word || short == word || variant == word || number == Some(group.number())
 }
 
-/// Asks the card: for a group, for what has the word in its name, or, for no word, for all that is not
-/// zero.
+/// Queries the HCA: for a group, for capabilities with the word in their names, or, for an empty
+/// word, for all that are not zero.
 pub(super) fn find(context: &Context, word: &str) -> Result<Capabilities> {
     let word = word.to_lowercase();
     let named: Vec<Group> =

@@ -1,4 +1,4 @@
-//! What is told of a device.
+//! The report on a device.
 
 use mlx5::devx::{Group, Uar, UarKind, ifc::cmd_hca_cap};
 use mlx5::diag::sysfs::{PciFunction, PciLink};
@@ -17,7 +17,7 @@ pub(super) struct Device {
     pub name: String,
     /// Its character device.
     pub node: String,
-    /// Why it could not be opened, if so; then what follows is not known.
+    /// Why it could not be opened; then the fields below are unknown.
     pub error: Option<String>,
     #[serde(flatten)]
     pub open: Option<Open>,
@@ -39,9 +39,9 @@ pub(super) struct Open {
     pub devx: DevxState,
     pub registers: Registers,
     pub ports: Vec<Port>,
-    /// `ibv_device_attr` and `ibv_device_attr_ex` by the names of the header.
+    /// `ibv_device_attr` and `ibv_device_attr_ex`, by the header's names.
     pub verbs: Map<String, Value>,
-    /// What is set in those that have flags.
+    /// The flags set in the fields that have flags.
     pub flags: Map<String, Value>,
     pub capabilities: Option<Capabilities>,
 }
@@ -53,11 +53,11 @@ pub(super) struct DevxState {
     pub reason: Option<String>,
 }
 
-/// Which doorbell registers a program gets.
+/// The doorbell registers that a program gets.
 #[derive(Debug, Serialize)]
 pub(super) struct Registers {
-    /// Bytes of a BlueFlame register, of which each half takes a WQE; 0 without BlueFlame. `None` where
-    /// the card may not be asked.
+    /// Bytes of a BlueFlame register, of which each half takes a WQE; 0 without BlueFlame. `None`
+    /// where the HCA may not be queried.
     pub blue_flame_bytes: Option<u64>,
     pub kinds: Vec<RegisterKind>,
 }
@@ -66,24 +66,24 @@ pub(super) struct Registers {
 pub(super) struct RegisterKind {
     pub kind: String,
     pub available: bool,
-    /// Why it is not.
+    /// Why it does not.
     pub reason: Option<String>,
 }
 
-/// Where it is plugged in.
+/// The PCI slot.
 #[derive(Debug, Serialize)]
 pub(super) struct Pci {
     pub address: String,
     pub virtual_function: bool,
     pub driver: Option<String>,
-    /// As it runs.
+    /// The link as it runs.
     pub link: Option<Link>,
-    /// What the device could do.
+    /// The fastest link that the device supports.
     pub device_limit: Option<Link>,
-    /// The port above it, and what that could do.
+    /// The PCI port above it; `slot_limit` is the fastest link that it supports.
     pub slot: Option<String>,
     pub slot_limit: Option<Link>,
-    /// What is wrong with the link, if something is.
+    /// Faults of the link, if any.
     pub remarks: Vec<String>,
     pub numa_node: Option<u32>,
     pub local_cpus: Option<String>,
@@ -95,7 +95,7 @@ pub(super) struct Pci {
 pub(super) struct Link {
     pub megatransfers: u32,
     pub lanes: u8,
-    /// What it carries one way.
+    /// Bandwidth in one direction.
     pub mbps: u32,
     #[serde(skip)]
     pub text: String,
@@ -113,7 +113,7 @@ impl From<PciLink> for Link {
 }
 
 impl Device {
-    /// Asks an opened device.
+    /// Queries an opened device.
     pub fn of(context: &Context, arguments: &Arguments) -> Result<Device> {
         let attributes = context.attributes()?;
         let ports: Vec<Port> = (1..=attributes.ports)
@@ -160,7 +160,7 @@ impl Device {
         })
     }
 
-    /// A device that cannot be opened.
+    /// Returns the report on a device that cannot be opened.
     pub fn closed(device: &verbs::Device, error: &mlx5::Error) -> Device {
         Device {
             name: device.name(),
@@ -190,7 +190,7 @@ impl Registers {
 }
 
 impl Pci {
-    /// Asks about a function whose fastest port does so many Mbit/s.
+    /// Queries a function whose fastest port runs at `fastest` Mbit/s.
     fn of(function: &PciFunction, fastest: u32) -> Pci {
         let slot = function.slot();
         let (link, limit) = (function.link(), function.link_limit());
@@ -212,7 +212,7 @@ impl Pci {
     }
 }
 
-/// What is wrong with a link.
+/// Returns the faults of a link.
 fn remarks(
     link: Option<PciLink>,
     limit: Option<PciLink>,

@@ -1,8 +1,8 @@
-//! `mlx5 info`: the devices of this machine, how they are linked, and what they can do.
+//! `mlx5 info`: the devices of this machine, their links, and their capabilities.
 //!
-//! `device` and `port` ask, `capabilities` chooses among what the card can do, `text` is what people
-//! read. Whatever is not told by library, kernel or card is `null` in JSON, and said to be so in text
-//! where somebody may miss it.
+//! `device` and `port` query, `capabilities` selects capabilities, and `text` formats the report
+//! for people. A value that library, kernel and HCA do not provide is `null` in JSON. The text says
+//! so where a reader may look for it.
 
 mod capabilities;
 mod device;
@@ -48,11 +48,11 @@ Examples:
   mlx5 info -c log_max_qp           those whose name has that in it
   mlx5 info --json | jq '.report.devices[].ports[].gids'";
 
-/// What the command tells.
+/// The output of the command.
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<Device>,
-    /// Devices of others, which the command does not look into.
+    /// Devices of other vendors, which the command does not query.
     others: Vec<String>,
     #[serde(skip)]
     verbose: bool,
@@ -64,7 +64,7 @@ impl Arguments {
         let mut report = Report { devices: Vec::new(), others: Vec::new(), verbose: self.verbose };
         let listed = devices()?;
         if machine.device().is_some() || !listed.iter().any(|device| device.is_mlx5()) {
-            // Says what is wrong, if something is.
+            // Opening fails with the reason if no device can be used.
             report.devices.push(Device::of(&machine.open()?, self)?);
         } else {
             machine.say_model();

@@ -1,4 +1,4 @@
-//! What is told of a port.
+//! The report on a port.
 
 use mlx5::diag::sysfs::{self, PortCounters};
 use mlx5::verbs::{Context, GidEntry, PortState};
@@ -15,7 +15,7 @@ pub(super) struct Port {
     pub state: String,
     pub physical_state: u8,
     pub physical_state_name: &'static str,
-    /// What keeps it from carrying traffic, and what helps.
+    /// What prevents traffic on the port, and the cure.
     pub remark: Option<&'static str>,
     pub mbps: u32,
     pub lanes: u8,
@@ -51,7 +51,7 @@ pub(super) struct Gid {
     pub gid: String,
     /// `IB`, `RoCE v1` or `RoCE v2`.
     pub kind: String,
-    /// The network interface behind it.
+    /// The network interface of the entry.
     pub interface: Option<Interface>,
 }
 
@@ -70,17 +70,17 @@ pub(super) struct Pkey {
     pub pkey: u16,
 }
 
-/// What was counted, by name.
+/// Counters by name.
 #[derive(Debug, Serialize)]
 pub(super) struct Counters {
     pub port: Map<String, Value>,
     pub transport: Map<String, Value>,
-    /// Of the function's virtual port, by firmware command: packets and bytes; or why not.
+    /// Counters of the function's virtual port, by firmware command: packets and bytes; or why not.
     pub vport: std::result::Result<Vec<String>, String>,
 }
 
 impl Port {
-    /// Asks about a port.
+    /// Queries a port.
     pub fn of(context: &Context, number: u8, counters: bool) -> Result<Port> {
         let port = context.port(number)?;
         let gids = context.gids(number)?;
@@ -126,7 +126,7 @@ impl Port {
     }
 }
 
-/// What keeps a port from carrying traffic.
+/// Returns what prevents traffic on a port.
 fn remark(state: PortState, physical: u8, ethernet: bool) -> Option<&'static str> {
     match (state, physical) {
         (PortState::Active | PortState::ActiveDefer, _) => None,
@@ -143,13 +143,13 @@ fn remark(state: PortState, physical: u8, ethernet: bool) -> Option<&'static str
     }
 }
 
-/// The network interface behind an entry of the GID table; `None` on InfiniBand, or where the interface
-/// is in another network namespace.
+/// Returns the network interface of a GID table entry; `None` on InfiniBand, or if the interface is
+/// in another network namespace.
 fn behind(context: &Context, entry: &GidEntry) -> Option<sysfs::Interface> {
     if entry.interface != 0 {
         return sysfs::Interface::numbered(entry.interface);
     }
-    // A kernel without the entry query.
+    // For a kernel without the entry query.
     sysfs::Interface::of_gid(&context.sysfs_path(), entry.port, entry.index)
 }
 

@@ -1,4 +1,4 @@
-//! A program that is checked: it runs on the model, and each WQE is gone over as the card fetches it.
+//! Checks a running program on the model: each WQE is checked when the model fetches it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ use crate::output::say;
 use crate::trace::library;
 use crate::trace::run::{Message, Program};
 
-/// Runs the program, and goes over what it posts. What is found is said on standard error at once, and
-/// how the program ended, if not well; the report is filled to its end.
+/// Runs the program and checks the WQEs that it posts. Findings go to standard error at once, as
+/// does a failure of the program. The report is filled when the program ends.
 pub(super) fn lint(
     words: &[OsString],
     named: Option<&Path>,
@@ -23,7 +23,7 @@ pub(super) fn lint(
     report: &mut Report,
 ) -> Result<()> {
     let library = library::find(named)?;
-    // What the program prints is not the report.
+    // The program's output must not mix with the report.
     let program = Program { words, library: &library, record: None, is_aside: true };
     let (status, followed) = program.run(|messages, _| follow(&messages, strict, report))?;
     if !status.success() {
@@ -42,10 +42,10 @@ pub(super) fn lint(
     }
 }
 
-/// Goes over what comes, to the end of all streams; says how many processes there were.
+/// Checks the messages of all streams to their end. Returns the number of processes.
 ///
 /// # Errors
-/// The first stream that cannot be read; the others are gone over all the same.
+/// Returns the first stream that cannot be read. The other streams are still checked.
 fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Result<usize> {
     let mut streams: BTreeMap<usize, Stream> = BTreeMap::new();
     let mut processes = BTreeSet::new();
@@ -67,7 +67,7 @@ fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Re
             }
             Message::Ended { process, error } => {
                 say!("process {process}: {error}");
-                // One that was killed while it wrote, or before.
+                // A process that was killed while it wrote its stream, or before.
                 let was_killed = matches!(error, ReadError::NoTrace | ReadError::Cut(_));
                 if !was_killed && unreadable.is_ok() {
                     unreadable = Err(Error::Told(format!("process {process}: {error}")));

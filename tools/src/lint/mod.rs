@@ -1,10 +1,9 @@
-//! `mlx5 lint`: what is wrong with WQEs.
+//! `mlx5 lint`: reports defects of WQEs.
 //!
-//! The checks are the library's ([`mlx5::diag::lint`]). `source` brings WQEs to them: a ring's bytes, with
-//! what is known of the queue given as options; a dump of the flight recorder; or a recording of what a
-//! program did on the model (`recording`), which tells of its queues itself, as a program does that is
-//! run (`live`). `report` shows what was
-//! found.
+//! The checks are the library's ([`mlx5::diag::lint`]). `source` supplies the WQEs from one of
+//! three inputs: the bytes of a ring, with options that describe the queue; a dump of the flight
+//! recorder; or a recording of a program on the model (`recording`). A recording describes its
+//! queues itself, as does a program that `live` runs. `report` prints the findings.
 
 mod live;
 mod recording;
@@ -122,7 +121,7 @@ Examples:
 
 Exit status: 1 if there is a defect.";
 
-/// A number, decimal or with 0x.
+/// Parses a number, decimal or with 0x.
 fn number(text: &str) -> std::result::Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -156,7 +155,7 @@ impl Queue {
 }
 
 impl Arguments {
-    /// Prints what is wrong.
+    /// Prints the defects found.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let mut report = Report::new(self.verbose);
         if self.program.is_empty() {
@@ -178,10 +177,11 @@ impl Arguments {
     }
 }
 
-/// Returns what `mlx5 lint --verbose` prints of a recording, and why it could not be read to its end.
+/// Returns the output of `mlx5 lint --verbose` for a recording, and why it could not be read to its
+/// end.
 ///
 /// # Errors
-/// Where the bytes are no recording.
+/// Fails if the bytes are not a recording.
 pub fn recorded<R: Read>(
     recording: R,
     strict: bool,

@@ -1,5 +1,5 @@
-//! What processes do on the model, recorded or as they run: queues are known from the commands that
-//! made them.
+//! Checks processes on the model, recorded or live. Queues are known from the commands that create
+//! them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -22,14 +22,14 @@ const CTRL: usize = 16;
 /// A finding, and the WQE's bytes.
 pub(super) type Found = (Finding, Option<Vec<u8>>);
 
-/// A send queue, from its making to its end.
+/// A send queue, from creation to destruction.
 struct Queue {
     lint: Lint,
     wqes: u64,
     found: Vec<Found>,
 }
 
-/// What a send queue was made with.
+/// The attributes that a send queue was created with.
 #[derive(Clone, Copy)]
 struct Made {
     /// Blocks of its ring.
@@ -38,30 +38,30 @@ struct Made {
     cqn: u32,
 }
 
-/// What is known of queues when they are made, and the queues that posted, each of one card and by their
-/// numbers.
+/// The queues and CQs of a process. Created queues, and queues that have posted, are kept by device
+/// and number.
 #[derive(Default)]
 struct Queues {
     made: BTreeMap<(u8, u32), Made>,
-    /// How many CQEs a CQ has room for. Those that have leave to overrun are left out.
+    /// The capacity of each CQ in CQEs. CQs that may overrun are left out.
     cqs: BTreeMap<(u8, u32), u32>,
     posting: BTreeMap<(u8, u32), Queue>,
 }
 
-/// What a process does with its cards: of a recording, or of one that runs.
+/// The events of one process, recorded or live.
 pub(super) struct Stream {
     queues: Queues,
     /// The process, if there may be several.
     process: Option<u32>,
     strict: bool,
-    /// Whether what is found is said at once, on standard error.
+    /// Whether findings go to standard error at once.
     is_live: bool,
 }
 
-/// Goes over all send queues of a recording.
+/// Checks all send queues of a recording.
 ///
 /// # Errors
-/// Why no more can be read. What was read until then is in the report.
+/// Fails if the recording cannot be read on. The report has everything read until then.
 pub(super) fn lint<R: Read>(
     reader: Reader<R>,
     strict: bool,
@@ -79,12 +79,12 @@ pub(super) fn lint<R: Read>(
 }
 
 impl Stream {
-    /// Of a process that runs.
+    /// Creates the state for a running process.
     pub fn live(process: u32, strict: bool) -> Stream {
         Stream { queues: Queues::default(), process: Some(process), strict, is_live: true }
     }
 
-    /// Goes over what happened next. Queues that ended go to the report.
+    /// Processes the next event. Queues that end go to the report.
     pub fn event(&mut self, event: Event, report: &mut Report) {
         let Stream { queues, process, strict, is_live } = self;
         match event.what {
@@ -122,7 +122,7 @@ impl Stream {
         }
     }
 
-    /// Nothing more happens: queues that live go to the report.
+    /// Ends the stream: queues that still exist go to the report.
     pub fn end(self, report: &mut Report) {
         for queue in self.queues.posting.into_values() {
             report.queue(self.process, &queue.lint, queue.wqes, queue.found);
@@ -131,7 +131,7 @@ impl Stream {
 }
 
 impl Queues {
-    /// A command that succeeded: queues are made, start anew, and end.
+    /// Processes a successful command: queues are created, reset and destroyed.
     fn command(
         &mut self,
         card: u8,
@@ -201,7 +201,7 @@ impl Queues {
         }
     }
 
-    /// The CQ has another size: WQEs of its queues are counted anew.
+    /// Sets a new size of the CQ, and restarts the count of its queues' WQEs.
     fn resize(&mut self, cq: (u8, u32), cqes: u32) {
         let Some(known) = self.cqs.get_mut(&cq) else { return };
         *known = cqes;
@@ -218,7 +218,7 @@ impl Queues {
         }
     }
 
-    /// The queue is no more.
+    /// Removes a destroyed queue and reports it.
     fn end(&mut self, queue: (u8, u32), process: Option<u32>, report: &mut Report) {
         self.made.remove(&queue);
         if let Some(Queue { lint, wqes, found }) = self.posting.remove(&queue) {
@@ -226,7 +226,7 @@ impl Queues {
         }
     }
 
-    /// The card fetched a WQE. Returns what is wrong with it.
+    /// Checks a WQE that the HCA fetched. Returns its defects.
     fn wqe(
         &mut self,
         queue: (u8, u32),
@@ -245,17 +245,17 @@ impl Queues {
         };
         let made = self.made.get(&queue).copied();
         let blocks = made.map(|made| made.blocks);
-        // CQEs of Ethernet are those of the queue pair, whose part the queue is.
+        // An Ethernet queue completes on its queue pair's CQ, of which the queue is a part.
         let cq = made.filter(|_| transport != Transport::RawPacket).map(|made| (queue.0, made.cqn));
         let cqes = cq.and_then(|cq| self.cqs.get(&cq).copied());
         let queue = self.posting.entry(queue).or_insert_with(|| {
-            // WQEs of Ethernet have the number of the queue pair, whose part the queue is.
+            // Ethernet WQEs carry the number of the queue pair, of which the queue is a part.
             let qpn = (transport != Transport::RawPacket).then_some(queue.1);
             let facts = Facts { qpn, blocks, cqes, strict, ..Facts::new(transport) };
             Queue { lint: Lint::at(facts, index), wqes: 0, found: Vec::new() }
         });
         if queue.lint.next() != Some(index) {
-            // The card was elsewhere: after an error it goes on where software tells it to.
+            // The HCA was elsewhere: after an error it resumes where software tells it to.
             queue.lint = Lint::at(*queue.lint.facts(), index);
         }
         queue.wqes += 1;
@@ -270,11 +270,11 @@ impl Queues {
         &queue.found[before..]
     }
 
-    /// The card wrote a CQE.
+    /// Processes a CQE that the HCA wrote.
     fn cqe(&mut self, card: u8, bytes: &[u8]) {
         const REQUESTER: u8 = 0;
         const REQUESTER_ERROR: u8 = 0xd;
-        // Of 128 bytes, the CQE is the last 64.
+        // In a CQE of 128 bytes, the last 64 bytes are the CQE proper.
         let Some(bytes) = bytes.last_chunk::<64>() else { return };
         let code = bytes[63] >> 4;
         let number = u32::from_be_bytes([0, bytes[57], bytes[58], bytes[59]]);
@@ -285,7 +285,7 @@ impl Queues {
     }
 }
 
-/// The CQ that overran, if that is what an EQE tells.
+/// Returns the CQ that overran, if the EQE reports that.
 fn overrun(bytes: &[u8]) -> Option<u32> {
     /// `MLX5_CQ_ERROR_SYNDROME_CQ_OVERRUN` (Linux, `include/linux/mlx5/device.h`).
     const OVERRUN: u64 = 1;
@@ -296,7 +296,7 @@ fn overrun(bytes: &[u8]) -> Option<u32> {
     (cq_error::SYNDROME.get(data) == OVERRUN).then(|| cq_error::CQN.get(data) as u32)
 }
 
-/// Goes over a WQE of which only the start is there, at least the ctrl segment.
+/// Checks a WQE of which only the start is available, at least the ctrl segment.
 pub(super) fn start_only(lint: &mut Lint, bytes: &[u8], found: &mut Vec<Found>) {
     lint.wqe(bytes, &mut |finding| {
         let cut = matches!(finding.defect, Defect::SegmentMissing { .. })

@@ -1,4 +1,4 @@
-//! What was found, queue by queue.
+//! The findings, queue by queue.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use mlx5::diag::lint::{Finding, Lint, Severity, Transport};
 use mlx5::diag::text::{Addressing, SendWqe};
 use serde::Serialize;
 
-/// What the command tells.
+/// The output of the command.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     wqes: u64,
     defects: usize,
     suspicious: usize,
     queues: Vec<QueueReport>,
-    /// What the model's card noticed of doorbells, which no WQE shows.
+    /// Doorbell defects that the model noticed; no WQE shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     doorbells: Vec<Doorbell>,
-    /// CQs that the card had no room in.
+    /// CQs that overran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overruns: Vec<Overrun>,
     #[serde(skip)]
     verbose: bool,
 }
 
-/// A queue, and what is wrong with it.
+/// A queue and its defects.
 #[derive(Debug, Serialize)]
 pub(super) struct QueueReport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub(super) struct QueueReport {
     findings: Vec<Found>,
 }
 
-/// A finding, in words as well.
+/// A finding, as data and in words.
 #[derive(Debug, Serialize)]
 struct Found {
     severity: String,
@@ -55,20 +55,20 @@ struct Found {
     shown: Option<String>,
 }
 
-/// A doorbell that is wrong.
+/// A wrong doorbell.
 #[derive(Debug, Serialize)]
 struct Doorbell {
     says: &'static str,
     count: u64,
 }
 
-/// A CQ that overran: the card had a completion more than the program left room for.
+/// A CQ that overran: the HCA had more completions than free CQEs.
 #[derive(Debug, Serialize)]
 pub(super) struct Overrun {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
     pub cqn: u32,
-    /// CQEs that it has room for, if that is known.
+    /// The capacity of the CQ in CQEs, if known.
     pub cqes: Option<u32>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Overrun {
     }
 }
 
-/// What a transport puts before the operation's own segments.
+/// Returns the segment that a transport puts before the operation's own segments.
 fn addressing(transport: Transport) -> Addressing {
     match transport {
         Transport::Rc | Transport::Uc => Addressing::Connected,
@@ -120,7 +120,7 @@ impl Report {
         self.suspicious
     }
 
-    /// A doorbell that the card could make no sense of, or not the one that was meant.
+    /// Adds a doorbell that the HCA could not interpret, or that was not the intended one.
     pub fn doorbell(&mut self, says: &'static str, count: u64) {
         self.defects += 1;
         match self.doorbells.iter_mut().find(|doorbell| doorbell.says == says) {
@@ -132,13 +132,13 @@ impl Report {
         }
     }
 
-    /// A CQ that overran, as the card told.
+    /// Adds a CQ overrun that the HCA reported.
     pub fn overrun(&mut self, overrun: Overrun) {
         self.defects += 1;
         self.overruns.push(overrun);
     }
 
-    /// The queues are of so many processes: of one, it is not said, and of several, each has its place.
+    /// Sets the number of processes. With several, each queue names its process.
     pub fn of_processes(&mut self, count: usize) {
         if count > 1 {
             self.queues.sort_by_key(|queue| queue.process);
@@ -149,7 +149,7 @@ impl Report {
         }
     }
 
-    /// A queue that was gone over. With each finding come the WQE's bytes, if they are at hand.
+    /// Adds a checked queue. Each finding comes with the WQE's bytes, if available.
     pub fn queue(
         &mut self,
         process: Option<u32>,
@@ -197,7 +197,7 @@ impl Report {
     }
 }
 
-/// So many WQEs.
+/// A number of WQEs, for display.
 struct Wqes(u64);
 
 impl fmt::Display for Wqes {

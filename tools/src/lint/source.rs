@@ -1,4 +1,4 @@
-//! Where WQEs come from, if from a file: bytes of a ring, dumps of the flight recorder, recordings.
+//! Input files with WQEs: ring bytes, dumps of the flight recorder, recordings.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use crate::decode::lines::{Lines, Options};
 use crate::outcome::{Error, Result};
 use crate::output::say;
 
-/// The file, or standard input.
+/// Reads the file, or standard input.
 pub(super) fn read(file: Option<&Path>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let (what, done) = match file.filter(|file| *file != Path::new("-")) {
@@ -31,7 +31,7 @@ pub(super) fn read(file: Option<&Path>) -> Result<Vec<u8>> {
     }
 }
 
-/// Goes over whatever the input is.
+/// Checks the input, of any kind.
 pub(super) fn lint(input: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> {
     match Reader::new(input) {
         Ok(reader) => match recording::lint(reader, arguments.queue.strict, report) {
@@ -57,7 +57,7 @@ pub(super) fn lint(input: &[u8], arguments: &Arguments, report: &mut Report) -> 
     ring(&hex::all(&Lines::new(text, options)), arguments, report)
 }
 
-/// A ring's bytes.
+/// Checks a ring's bytes.
 fn ring(bytes: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> {
     let queue = &arguments.queue;
     let have = bytes.len() / 64;
@@ -99,20 +99,20 @@ fn ring(bytes: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// Send queues in dumps of the flight recorder.
+/// Checks the send queues in dumps of the flight recorder.
 fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
     for damage in &dump.damaged {
         say!("line {} of the log cannot be read: {}", damage.line, damage.reason);
     }
     let given = arguments.queue.facts();
     for record in dump.records.iter().filter(|record| record.queue == Queue::Send) {
-        // Names of types; DC's are of either end.
+        // Type names. DC names stand for either end.
         let transport = match record.transport.as_str() {
             "RC" => Transport::Rc,
             "UC" => Transport::Uc,
             "UD" => Transport::Ud,
             "XRC_SEND" => Transport::Xrc,
-            // One word, as dumps have it.
+            // Dumps write it as one word.
             "raw_packet" => Transport::RawPacket,
             name if name.starts_with("DC") => Transport::Dci,
             _ => given.transport,
@@ -123,10 +123,10 @@ fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
         let (mut wqes, mut found) = (0, Vec::new());
         for event in &record.events {
             match &event.what {
-                // What was read again when it failed was seen when it was posted.
+                // A WQE that was read again at the failure was already checked when it was posted.
                 What::Wqe(wqe) if !wqe.found => {
                     if lint.next().is_none_or(|next| next != wqe.index) {
-                        // Older ones were overwritten.
+                        // Older WQEs were overwritten.
                         lint = Lint::at(facts, wqe.index);
                     }
                     wqes += 1;

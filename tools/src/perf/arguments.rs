@@ -1,4 +1,4 @@
-//! What `lat`, `bw` and `rate` have in common on the command line, and the plans that follow from it.
+//! Options that `lat`, `bw` and `rate` share, and the plans made from them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::perf::station::Side;
 use crate::perf::station::memory::Origin;
 use crate::perf::station::place;
 
-/// Payloads up to this go inline by default: as with perftest's latency tests.
+/// Largest payload that is inline by default, as in perftest's latency tests.
 const INLINE: u64 = 220;
 
 /// Where a side's port, threads and memory are.
@@ -40,19 +40,19 @@ pub struct Local {
 }
 
 impl Local {
-    /// The side.
+    /// Creates the side.
     ///
     /// # Errors
-    /// As [`Side::new`].
+    /// Those of [`Side::new`].
     pub fn side(&self, context: Context) -> Result<Side> {
         let origin = Origin { node: self.numa, huge: self.huge };
         Side::new(context, self.ib_port, self.gid_index, origin)
     }
 
-    /// The CPUs that threads run on; none: wherever the system puts them.
+    /// Returns the CPUs that threads run on; empty if the system chooses.
     ///
     /// # Errors
-    /// A NUMA node that is not there.
+    /// Fails if there is no such NUMA node.
     pub fn cpus(&self) -> Result<Vec<usize>> {
         match (&self.cpu, self.numa) {
             (Some(cpus), _) => Ok(cpus.clone()),
@@ -62,7 +62,7 @@ impl Local {
     }
 }
 
-/// Which messages go inline.
+/// The messages that are sent inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inline {
     Auto,
@@ -217,10 +217,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The plans, one per size.
+    /// Makes the plans, one per size.
     ///
     /// # Errors
-    /// What cannot be measured, and what to choose instead.
+    /// Returns what cannot be measured, and what to choose instead.
     pub fn plans(&self, kind: Kind) -> Result<Vec<Plan>> {
         if self.host.is_none() && !self.loopback {
             return Err(Error::Usage(
@@ -307,7 +307,7 @@ impl Arguments {
             pkey_index: self.pkey_index,
         };
         plan.template = match self.posts {
-            // What is compared are requests that both ways write as a whole.
+            // A comparison uses requests that both ways write as a whole.
             Posts::Auto => plan.fits_template() && !self.compare,
             Posts::Requests => false,
             Posts::Template => true,
@@ -315,13 +315,13 @@ impl Arguments {
         plan
     }
 
-    /// Threads of a side.
+    /// Returns the threads of a side.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads as usize
     }
 
-    /// What was chosen, also what no option was given for.
+    /// Returns all settings, including those without an option.
     #[must_use]
     pub fn settings(&self, plans: &[Plan]) -> Vec<Setting> {
         let Some(plan) = plans.first() else { return Vec::new() };
@@ -385,7 +385,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A number with a unit behind it, of those.
+/// Parses a number followed by one of the units.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);

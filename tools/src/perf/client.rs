@@ -1,4 +1,4 @@
-//! The client's side: it decides what is measured, and makes a result of it.
+//! The client's side: it decides what to measure, and computes the result.
 
 use std::net::TcpListener;
 use std::thread;
@@ -27,22 +27,22 @@ use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
 use crate::perf::station::{Backend, Connects, Side, Unconnected};
 
-/// Times one by one of a thread, at most, where it is not known how many there will be.
+/// Most single times recorded per thread, where the number of messages is not known.
 const MOST_RAW: u64 = 1 << 22;
 
-/// The same where that is known: 1 GiB of them.
+/// Most single times recorded per thread, where the number is known: 1 GiB of them.
 const MOST_RAW_ASKED: u64 = 1 << 27;
 
-/// A measurement and what it found wrong.
+/// A measurement, and the errors it found.
 pub struct Found {
     /// The result.
     pub run: Run,
-    /// Messages whose content was wrong, at either side.
+    /// Messages with wrong content, at either side.
     pub wrong: u64,
 }
 
 impl Found {
-    /// How the command ends.
+    /// Returns the outcome of the command.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         if self.wrong == 0 { Outcome::Good } else { Outcome::Bad }
@@ -52,7 +52,7 @@ impl Found {
 /// Measures all points of a command line.
 ///
 /// # Errors
-/// What cannot be measured, and why.
+/// Returns what cannot be measured, and why.
 pub fn measure(
     kind: Kind,
     arguments: &Arguments,
@@ -61,7 +61,8 @@ pub fn measure(
 ) -> Result<Found> {
     let plans = arguments.plans(kind)?;
     if arguments.compare {
-        // A doorbell is then a store, as to a card, and not a fault that hides what both ways take.
+        // A doorbell is then a store, as on a real device, and not a fault that hides the cost of
+        // both ways.
         machine.watch_registers();
     }
     let mut raw = arguments.raw_samples.as_deref().map(Raw::create).transpose()?;
@@ -104,18 +105,18 @@ pub fn measure(
     Ok(Found { run, wrong })
 }
 
-/// All points, and what holds for all of them.
+/// All points, and the data common to them.
 struct Points {
     environment: Environment,
     peer: Environment,
-    /// Each with when it began, after 1970.
+    /// The points, each with its start since 1970.
     points: Vec<(Duration, Point)>,
     comparison: Option<Comparison>,
     notes: Vec<String>,
     wrong: u64,
 }
 
-/// With the server on a thread of this process.
+/// Measures with the server on a thread of this process.
 fn in_a_loop(
     arguments: &Arguments,
     plans: &[Plan],
@@ -139,7 +140,7 @@ fn in_a_loop(
             Ok(served) => served,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        // What goes wrong at one side ends the other, which knows less.
+        // An error at one side also ends the other side, which knows less about it.
         match (points, served) {
             (Ok(points), Ok(())) => Ok(points),
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
@@ -157,7 +158,7 @@ fn points(
     output: &Output,
 ) -> Result<Points> {
     if let (true, [first, ..]) = (cpus.len() == 1, cpus) {
-        // The environment tells where the threads run.
+        // The environment records where the threads run.
         place::pin(&[*first])?;
     }
     let environment = Environment::of(&side.context, side.port.attributes().port)?;
@@ -192,7 +193,7 @@ fn points(
     Ok(all)
 }
 
-/// What all points are measured with, and what they leave.
+/// The data used for all points, and the data collected from them.
 struct Course<'a> {
     arguments: &'a Arguments,
     side: &'a Side,
@@ -205,14 +206,14 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Both ways in turn.
+    /// Measures a point by both ways in turn.
     fn compare(&mut self, plan: &Plan) -> Result<()> {
         let blocks = compare::blocks(plan, self.arguments.pairs);
         let mut pairs = compare::Pairs::default();
         let mut began = None;
         for pair in 0..self.arguments.pairs {
             let [mut direct, mut verbs] = [None, None];
-            // Neither way is always the first.
+            // Neither way always goes first.
             for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
                 let (at, point) = self.point(&blocks[way], true)?;
                 began.get_or_insert(at);
@@ -232,7 +233,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// One point, by the plan's way: when it began, and what was measured.
+    /// Measures one point by the plan's way. Returns its start, and the result.
     fn point(&mut self, plan: &Plan, stamped: bool) -> Result<(Duration, Point)> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = self.first.elapsed().as_secs_f64();
@@ -301,7 +302,7 @@ impl Course<'_> {
     }
 }
 
-/// What threads measured, together.
+/// Combines the measurements of all threads into a point.
 fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     let mut distribution = Distribution::new();
     threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
@@ -324,7 +325,8 @@ fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     }
 }
 
-/// Messages that were looked at. Of a stream of WRITEs only the last ones are still there.
+/// Returns the number of validated messages. In a stream of WRITEs, only the last ones are still in
+/// memory.
 fn validated(plan: &Plan, threads: &[Measured]) -> u64 {
     let sent = threads.iter().flat_map(|thread| &thread.sent);
     match (plan.operation, plan.is_echoed(), plan.layout()) {
@@ -339,14 +341,14 @@ struct OnePoint<'a, B> {
     side: &'a Side,
     cpus: &'a [usize],
     plan: &'a Plan,
-    /// Times one by one, of each thread.
+    /// Single times to record, per thread.
     samples: usize,
     in_a_loop: bool,
     output: &'a Output,
     backend: std::marker::PhantomData<fn() -> B>,
 }
 
-/// What both sides say of a point.
+/// The reports of both sides on a point.
 struct Finished {
     threads: Vec<Measured>,
     received: u64,
@@ -405,7 +407,7 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         )?;
         progress.finish();
 
-        // 3. What the server saw.
+        // 3. The server's results.
         let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
         session.tell(&Say::Finish { sent })?;
         let Account { received, wrong, counters: theirs } =

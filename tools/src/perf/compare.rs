@@ -1,15 +1,15 @@
-//! Both ways, measured in turn.
+//! Compares both ways by measuring them in turn.
 //!
-//! A point is split into pairs of blocks: so many messages by one way, then as many by the other, on
-//! queues that are made alike, for each block anew. Which way begins changes from pair to pair. So what
-//! drifts (clocks of the CPU, other programs, the card's caches) meets both, and of each pair a ratio is
-//! taken: their spread says what a ratio is worth.
+//! A point is split into pairs of blocks: a number of messages by one way, then the same number by
+//! the other. Each block uses fresh queues, created alike. The way that begins alternates from pair
+//! to pair. So drift (CPU clocks, other programs, the HCA's caches) affects both ways. Each pair
+//! gives a ratio, and the spread of the ratios shows their precision.
 
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::result::distribution::Distribution;
 use crate::perf::result::{Comparison, Cpu, Point, Ratio, Via};
 
-/// The plan of a block, by each way.
+/// Returns the plan of a block, for each way.
 #[must_use]
 pub fn blocks(plan: &Plan, pairs: u64) -> [Plan; 2] {
     let amount = match plan.amount {
@@ -22,7 +22,7 @@ pub fn blocks(plan: &Plan, pairs: u64) -> [Plan; 2] {
     })
 }
 
-/// What was measured of one size: directly and by verbs, block by block.
+/// The measurements of one size, directly and by verbs, block by block.
 #[derive(Debug, Default)]
 pub struct Pairs(Vec<[Point; 2]>);
 
@@ -32,17 +32,17 @@ impl Pairs {
         self.0.push(pair);
     }
 
-    /// The blocks of each way as one point.
+    /// Returns the blocks of each way as one point.
     ///
     /// # Errors
-    /// In words, if times cannot be put together.
+    /// Returns in words why times cannot be combined.
     pub fn points(&self, percentiles: &[f64]) -> Result<Vec<Point>, String> {
         let ways = (0..2).map(|way| self.0.iter().map(|pair| &pair[way]).collect::<Vec<_>>());
         ways.filter_map(|blocks| together(&blocks, percentiles).transpose()).collect()
     }
 
-    /// Of each figure, the median ratio and its quartiles. What the CPU did can be compared anywhere;
-    /// times and rates where a card made them.
+    /// Returns the median ratio and its quartiles for each figure. CPU figures can be compared on
+    /// any device; times and rates only where a real device made them.
     #[must_use]
     pub fn ratios(&self, on_card: bool) -> Vec<Ratio> {
         let cpu = |of: fn(&Cpu) -> Option<f64>| move |point: &Point| of(point.cpu.as_ref()?);
@@ -62,7 +62,7 @@ impl Pairs {
         ratios.into_iter().flatten().collect()
     }
 
-    /// `None` where no pair has the figure by both ways.
+    /// Returns the ratio; `None` where no pair has the figure by both ways.
     fn ratio(&self, figure: &str, unit: &str, of: impl Fn(&Point) -> Option<f64>) -> Option<Ratio> {
         let found: Vec<[f64; 2]> = self
             .0
@@ -87,7 +87,7 @@ impl Pairs {
     }
 }
 
-/// What was compared.
+/// Returns a description of the comparison.
 #[must_use]
 pub fn comparison(block: &Plan, on_card: bool, ratios: Vec<Ratio>) -> Comparison {
     let what = if on_card {
@@ -105,7 +105,7 @@ pub fn comparison(block: &Plan, on_card: bool, ratios: Vec<Ratio>) -> Comparison
     Comparison { what: what.to_owned(), block, ratios }
 }
 
-/// Blocks of one way and size, as if they had been measured at once; nothing if there is none.
+/// Combines blocks of one way and size into one point; `None` if there are none.
 fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, String> {
     let Some((first, others)) = blocks.split_first() else { return Ok(None) };
     let mut point = (*first).clone();
@@ -126,7 +126,7 @@ fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, Str
                 (&other.name, other.peer) == (&counter.name, counter.peer)
             };
             match point.counters.iter_mut().find(same) {
-                // Between the blocks of a way it counted the other's.
+                // Between the blocks of one way, the counter counted those of the other.
                 Some(found) => found.after += counter.difference(),
                 None => point.counters.push(counter.clone()),
             }
@@ -138,7 +138,7 @@ fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, Str
     Ok(Some(point))
 }
 
-/// Calls of all blocks, and the median of their medians.
+/// Returns the calls of all blocks, and the median of their medians.
 fn cpu<'a>(blocks: impl Iterator<Item = &'a Cpu>) -> Option<Cpu> {
     let blocks: Vec<&Cpu> = blocks.collect();
     let mut all = (*blocks.first()?).clone();
@@ -155,7 +155,7 @@ fn cpu<'a>(blocks: impl Iterator<Item = &'a Cpu>) -> Option<Cpu> {
     Some(all)
 }
 
-/// The value that so large a part of all is not above, between two values in proportion.
+/// Returns the quantile at `part`, interpolated between two values.
 fn quantile(values: &mut [f64], part: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let place = part * (values.len().checked_sub(1)? as f64);
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(ratios.len(), 2, "nothing was polled: {ratios:?}");
         let Ratio { figure, pairs, direct, verbs, ratio, low, high, .. } = &ratios[0];
         assert_eq!((&**figure, *pairs), ("post", 5));
-        // Half of what the calls took, since each posts two.
+        // Half of the ticks of a call, since each call posts two messages.
         assert_eq!((*direct, *verbs), (5.0, 20.0));
         assert_eq!((*low, *ratio, *high), (4.0, 4.0, 5.0));
         let on_card = self::pairs().ratios(true);

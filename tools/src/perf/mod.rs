@@ -1,13 +1,13 @@
-//! `mlx5 perf`: how fast messages go, and what of that the CPU has to do.
+//! `mlx5 perf`: measures message latency and throughput, and their CPU cost.
 //!
-//! The [`client`] decides what is measured (its [`arguments`] make a [`plan`] per point) and tells the
-//! [`server`] by a [`session`] over TCP. Both make the same objects: a [`station`] per thread. A
-//! [`station::Backend`] makes a [`path`] to the card of it: the direct one, that through libmlx5, or
-//! either with time stamps. The [`loops`] go over any path; they are compiled for each, and for each kind
-//! of request. To [`compare`], both ways are measured in turn.
+//! The [`client`] decides what to measure. Its [`arguments`] make a [`plan`] per point, and a
+//! [`session`] over TCP tells it to the [`server`]. Both sides make the same objects: a [`station`]
+//! per thread. A [`station::Backend`] makes a [`path`] to the HCA from it: the direct path, the
+//! path through libmlx5, or either with time stamps. The [`loops`] run over any path and are
+//! compiled for each path and each kind of request. [`compare`] measures both ways in turn.
 //!
-//! A measurement ends in a [`result::Run`], which is all that outputs know. [`output`] makes tables and
-//! files of it, [`page`] the page with plots.
+//! A measurement ends in a [`result::Run`], which has all the data of the outputs. [`output`] makes
+//! tables and files from it, [`page`] the page with plots.
 
 pub mod arguments;
 pub mod client;
@@ -100,7 +100,7 @@ struct Measurement {
 }
 
 impl Arguments {
-    /// Does what the command line says.
+    /// Runs the selected command.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
         match &self.command {
             Command::Lat(measurement) => measurement.run(Kind::Lat, machine, output),

@@ -1,4 +1,4 @@
-//! What is measured at one point: chosen by the client, told to the server, checked by both.
+//! The plan of a measured point: chosen by the client, sent to the server, checked by both.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ pub use crate::perf::path::operation::{Carrier, Operation};
 use crate::perf::result::distribution::Timed;
 use crate::perf::result::{Kind, Via};
 
-/// The longest message, in bytes: what a port takes at most on all cards so far.
+/// The longest message in bytes: the limit of ports on all devices so far.
 pub const LONGEST_MESSAGE: u64 = 1 << 30;
-/// Queue pairs of one side.
+/// Most queue pairs of one side.
 pub const MOST_QUEUE_PAIRS: u32 = 256;
-/// Threads of one side.
+/// Most threads of one side.
 pub const MOST_THREADS: u32 = 64;
-/// Memory for messages of one side, in bytes.
+/// Most memory for messages of one side, in bytes.
 pub const MOST_MEMORY: u64 = 8 << 30;
 
 /// When messages of an open loop are to be sent.
@@ -32,35 +32,36 @@ pub enum Arrivals {
 
 named_as_on_the_command_line!(Arrivals);
 
-/// An open loop.
+/// The schedule of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// Messages a second, of all threads together.
     pub per_second: f64,
-    /// How they are spread.
+    /// The distribution of arrivals.
     pub arrivals: Arrivals,
-    /// Seed of what is left to chance.
+    /// Seed of the random arrivals.
     pub seed: u64,
 }
 
-/// A pause that is made on purpose, to see what the measurement makes of it.
+/// A deliberate pause, to see its effect on the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// Before which message of each thread is answered, or looked for, from 0, of the measured ones.
+    /// The pause precedes the answer or check of this message of each thread, counted from 0 over
+    /// the measured ones.
     pub at: u64,
-    /// How long, in nanoseconds.
+    /// Its duration in nanoseconds.
     pub nanoseconds: u64,
 }
 
-/// How many messages.
+/// The number of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amount {
-    /// So many of each thread.
+    /// This many messages of each thread.
     Messages(u64),
-    /// As many as go in so many nanoseconds.
+    /// As many messages as fit into this many nanoseconds.
     Nanoseconds(u64),
 }
 
@@ -68,44 +69,44 @@ pub enum Amount {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What is measured.
+    /// The kind of measurement.
     pub kind: Kind,
-    /// What requests do.
+    /// The operation of requests.
     pub operation: Operation,
-    /// How queue pairs are connected.
+    /// The transport of queue pairs.
     pub carrier: Carrier,
     /// Bytes of a message.
     pub size: u64,
-    /// Whether payloads travel in the WQE.
+    /// Whether payloads are inline in the WQE.
     pub inline: bool,
     /// Whether requests are posted from a template.
     pub template: bool,
-    /// Requests that one doorbell rings.
+    /// Requests per doorbell.
     pub batch: u32,
-    /// Every so many-th request has a completion.
+    /// One in this many requests is signaled.
     pub signal_every: u32,
-    /// Requests that a queue pair has outstanding at most.
+    /// Most outstanding requests of a queue pair.
     pub depth: u32,
     /// Queue pairs of all threads together.
     pub queue_pairs: u32,
     /// Threads.
     pub threads: u32,
-    /// Messages that are measured.
+    /// The number of measured messages.
     pub amount: Amount,
-    /// Messages of each thread before those.
+    /// Messages of each thread before the measured ones.
     pub warm_up: u64,
-    /// When messages are sent; `None`: when the ones before are done.
+    /// The schedule of messages; `None`: each is sent when earlier ones are done.
     pub schedule: Option<Schedule>,
     /// Whether every message's content is checked.
     pub validate: bool,
-    /// A message that is sent wrong, to see that validation finds it: its number from 0, of the
-    /// measured ones, of each thread.
+    /// A message that is sent with wrong content, to show that validation finds it: its number from
+    /// 0, over the measured ones, of each thread.
     pub corrupt_at: Option<u64>,
-    /// A pause that is made on purpose.
+    /// A deliberate pause.
     pub stall: Option<Stall>,
-    /// Whose code posts and polls, at both sides.
+    /// The code that posts and polls, at both sides.
     pub via: Via,
-    /// Path MTU; `None`: the largest that both ports do.
+    /// Path MTU; `None`: the largest that both ports support.
     pub mtu: Option<u16>,
     /// Service level, or priority on Ethernet.
     pub service_level: u8,
@@ -114,10 +115,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether such a measurement can be made at all, whatever the cards are.
+    /// Checks whether such a measurement is possible on any device.
     ///
     /// # Errors
-    /// What cannot be, and what to choose instead.
+    /// Returns what is impossible, and what to choose instead.
     pub fn check(&self) -> Result<(), String> {
         let Plan { operation, carrier, size, batch, signal_every, depth, .. } = self;
         match carrier {
@@ -218,7 +219,7 @@ impl Plan {
         self.layout().map(drop)
     }
 
-    /// Whether there is a template for such requests.
+    /// Returns whether a template exists for such requests.
     #[must_use]
     pub fn fits_template(&self) -> bool {
         self.carrier == Carrier::Rc
@@ -229,7 +230,7 @@ impl Plan {
             && self.via == Via::Direct
     }
 
-    /// What latencies are of.
+    /// Returns what the latencies measure.
     #[must_use]
     pub fn timed(&self) -> Timed {
         match (self.schedule, self.kind) {
@@ -240,37 +241,37 @@ impl Plan {
         }
     }
 
-    /// Queue pairs of one thread.
+    /// Returns the queue pairs of one thread.
     #[must_use]
     pub fn queues_per_thread(&self) -> usize {
         (self.queue_pairs / self.threads) as usize
     }
 
-    /// Whether somebody answers each message with another.
+    /// Returns whether the peer answers each message with another.
     #[must_use]
     pub fn is_echoed(&self) -> bool {
         self.kind == Kind::Lat && !self.operation.fetches()
     }
 
-    /// Whether the server's program takes part in each message, beyond its memory.
+    /// Returns whether the server's program takes part in each message, beyond its memory.
     #[must_use]
     pub fn needs_server(&self) -> bool {
         self.is_echoed() || self.operation.takes_receives()
     }
 
-    /// Whether WRITEs are noticed by a look at their last byte.
+    /// Returns whether the arrival of a WRITE is detected by its last byte.
     #[must_use]
     pub fn polls_memory(&self) -> bool {
         self.kind == Kind::Lat && self.operation == Operation::Write
     }
 
-    /// Bytes of inline payload that a queue has to take.
+    /// Returns the bytes of inline payload that a queue must support.
     #[must_use]
     pub fn max_inline(&self) -> u32 {
         if self.inline { self.size as u32 } else { 0 }
     }
 
-    /// Receives that a queue pair has posted ahead.
+    /// Returns the receives that a queue pair posts ahead.
     #[must_use]
     pub fn receives(&self) -> u32 {
         match self.is_echoed() {
@@ -279,15 +280,15 @@ impl Plan {
         }
     }
 
-    /// How messages lie in memory, the same at both sides.
+    /// Returns the layout of messages in memory, the same at both sides.
     ///
     /// # Errors
-    /// If they take more memory than anybody has.
+    /// Fails if the messages exceed the memory limit.
     pub fn layout(&self) -> Result<Layout, String> {
-        /// Where several messages lie in one place, those are this many bytes together.
+        /// Where several messages share slots, the slots take this many bytes together.
         const ENOUGH: u64 = 4 << 20;
         let stride = (self.size + Layout::HEADER as u64).next_multiple_of(64);
-        // Who looks at what is in a message needs a place for each that is under way.
+        // Checking contents needs a slot for each message in flight.
         let own = self.validate || self.polls_memory() || self.operation.is_atomic();
         let slots = |outstanding: u32| {
             let all = u64::from(outstanding).next_power_of_two();
@@ -311,10 +312,10 @@ impl Plan {
         }
     }
 
-    /// Whether a queue takes its payloads.
+    /// Checks whether a queue supports the plan's payloads.
     ///
     /// # Errors
-    /// What is too long, and for what.
+    /// Returns what is too long, and for what.
     pub fn check_limits(&self, limits: Limits) -> Result<(), String> {
         if self.max_inline() > limits.max_inline {
             return Err(format!(
@@ -326,31 +327,31 @@ impl Plan {
     }
 }
 
-/// How the messages of a queue pair lie in memory: in slots of equal size, whose numbers are powers of
-/// two, so that a message finds its slot by a mask.
+/// The layout of a queue pair's messages in memory. Slots have equal size, and their numbers are
+/// powers of two, so that a mask finds the slot of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a message.
     pub size: usize,
-    /// From slot to slot, with room for the header of a datagram.
+    /// Distance between slots, with space for the header of a datagram.
     pub stride: usize,
-    /// Slots that messages leave from, and that what is fetched goes to.
+    /// Slots of outgoing messages, and of fetched data.
     pub out: u64,
-    /// Slots that messages arrive at, and that the peer reaches.
+    /// Slots of incoming messages, which the peer can access.
     pub target: u64,
 }
 
 impl Layout {
-    /// What the card puts before a datagram.
+    /// Bytes of the header (GRH) that the HCA puts before a datagram.
     pub const HEADER: usize = 40;
 
-    /// Bytes of all slots for leaving of one queue pair.
+    /// Returns the bytes of all outgoing slots of one queue pair.
     #[must_use]
     pub fn out_bytes(&self) -> usize {
         self.out as usize * self.stride
     }
 
-    /// Bytes of all slots for arriving of one queue pair.
+    /// Returns the bytes of all incoming slots of one queue pair.
     #[must_use]
     pub fn target_bytes(&self) -> usize {
         self.target as usize * self.stride
@@ -441,7 +442,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Plans come from peers: whatever their numbers, what passes can be laid out and added up.
+        /// Plans come from peers: for any numbers that pass the check, the layout must not
+        /// overflow.
         #[test]
         fn numbers_of_a_stranger_are_refused_or_harmless(
             numbers in prop::array::uniform8(prop_oneof![0u64..300, any::<u64>()]),

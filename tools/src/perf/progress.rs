@@ -1,4 +1,4 @@
-//! A bar on standard error, when a person watches.
+//! A progress bar on standard error, for interactive use.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use crate::perf::plan::{Amount, Plan};
 /// The bar of one point.
 pub struct Progress {
     bar: ProgressBar,
-    /// Nanoseconds, where time is what is measured.
+    /// The time limit in nanoseconds, where the measurement is limited by time.
     time: Option<u64>,
 }
 
 impl Progress {
-    /// Shown only where standard error is a terminal and standard output is not for programs.
+    /// Creates a bar, shown only where standard error is a terminal and standard output is not for
+    /// programs.
     #[must_use]
     pub fn new(plan: &Plan, output: &Output) -> Progress {
         let (length, time) = match plan.amount {
@@ -35,7 +36,7 @@ impl Progress {
         Progress { bar, time }
     }
 
-    /// So many messages are done.
+    /// Shows the number of completed messages.
     pub fn show(&self, messages: u64) {
         match self.time {
             None => self.bar.set_position(messages),
@@ -46,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Takes it away: the result follows.
+    /// Removes the bar before the result is printed.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! The server's side: it does what clients ask for, each on a thread of its own.
+//! The server's side: it serves the requests of clients, each client on a thread of its own.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -27,10 +27,10 @@ use crate::perf::station::counters::Counters;
 use crate::perf::station::threads::Crew;
 use crate::perf::station::{Backend, Connects, Side, Unconnected};
 
-/// The port that is listened on, unless told otherwise.
+/// The default port.
 pub const PORT: u16 = 18517;
 
-/// Clients that are served at once, at most.
+/// Most clients that are served at once.
 const MOST_CLIENTS: usize = 64;
 
 /// Answer the measurements of clients
@@ -66,7 +66,7 @@ Examples:
   mlx5 perf server                        # then, elsewhere: mlx5 perf lat THIS-HOST
   mlx5 perf server --cpu 3 --clients 1    # for one measurement, on CPU 3";
 
-/// What was served.
+/// The report on a served client.
 #[derive(Debug, Serialize)]
 struct Report {
     listened: SocketAddr,
@@ -79,7 +79,7 @@ struct Client {
     points: u64,
     received: u64,
     wrong: u64,
-    /// Why it ended early, if so.
+    /// Why it ended early, if it did.
     error: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Arguments {
 }
 
 impl Arguments {
-    /// Takes clients, and serves each on a thread.
+    /// Accepts clients, and serves each on a thread.
     fn serve<'scope>(
         &self,
         scope: &'scope thread::Scope<'scope, '_>,
@@ -127,7 +127,7 @@ impl Arguments {
             if SERVED.load(Ordering::Relaxed) >= MOST_CLIENTS {
                 let why = format!("{MOST_CLIENTS} clients are served already: try again later");
                 say!("{}: refused: {why}", session.peer());
-                // It is one that may be gone.
+                // A failure means that the client is gone.
                 let _ = session.tell(&Say::Refused { why });
                 continue;
             }
@@ -136,7 +136,7 @@ impl Arguments {
             let serve = move || {
                 let mut client = Client::new(session.peer());
                 if let Err(error) = client.serve(&mut session, side, cpus) {
-                    // It is told, if it still listens.
+                    // Tells the client, if it still listens.
                     let _ = session.tell(&Say::Refused { why: error.to_string() });
                     client.error = Some(error.to_string());
                 }
@@ -177,13 +177,13 @@ impl fmt::Display for Client {
 /// Serves one client in a process of its own: the other side of a loop.
 ///
 /// # Errors
-/// Why it ended early.
+/// Returns why it ended early.
 pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<()> {
     let mut session = Session::accept(listener, session::PATIENCE)?;
     let mut client = Client::new(session.peer());
     let served = client.serve(&mut session, side, cpus);
     if let Err(error) = &served {
-        // It is the client that ends with this.
+        // The client ends with this error.
         let _ = session.tell(&Say::Refused { why: error.to_string() });
     }
     served
@@ -201,7 +201,7 @@ impl Client {
             let plan = match session.hear("plan") {
                 Ok(Say::Plan { plan }) => *plan,
                 Ok(other) => return Err(session::unexpected(&other, "a plan")),
-                // It has all that it wanted.
+                // The client has all that it requested.
                 Err(_) if self.points != 0 && session.is_over() => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -274,7 +274,7 @@ impl<B: Backend> Visit for Point<'_, B> {
             Ok(served)
         };
         let mut finished = false;
-        // Since the client said something, or, after it was done, since its last message.
+        // The time since the client's last line or, after it was done, since its last message.
         let (mut since, mut noticed) = (Instant::now(), 0);
         let watch = || {
             let said = session.hear_within(Duration::from_millis(10))?;
@@ -282,7 +282,7 @@ impl<B: Backend> Visit for Point<'_, B> {
             if said.is_some() || finished && now != noticed {
                 (since, noticed) = (Instant::now(), now);
             }
-            // A stall that was asked for is this side's.
+            // A requested stall is this side's.
             let stall = plan.stall.map_or(0, |stall| stall.nanoseconds);
             if since.elapsed() > session.patience() + Duration::from_nanos(stall) {
                 return Err(match finished {
@@ -317,7 +317,7 @@ impl<B: Backend> Visit for Point<'_, B> {
     }
 }
 
-/// What has to be there before the first message.
+/// Prepares the data required before the first message.
 fn prepare<P: crate::perf::path::Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
     if plan.operation.takes_receives() {
         loops::post_receives(path, plan)?;
@@ -329,7 +329,7 @@ fn prepare<P: crate::perf::path::Path>(path: &mut P, plan: &Plan) -> Result<(), 
     Ok(())
 }
 
-/// The queue pairs of a side, as its peer is told of them.
+/// Returns the endpoints of a side, for the peer.
 pub fn ends<T: Connects>(threads: &[Unconnected<T>]) -> Say {
     let of_thread = |thread: &Unconnected<T>| thread.endpoints.iter().map(End::from).collect();
     Say::Ends { threads: threads.iter().map(of_thread).collect() }

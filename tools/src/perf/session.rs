@@ -1,13 +1,15 @@
-//! What client and server tell each other beside the measurement: lines of JSON over TCP.
+//! The session between client and server beside the measurement: lines of JSON over TCP.
 //!
-//! Each side says [`Say::Hello`]. Then for each point: the client tells its [`Plan`]; the server makes
-//! its queues and offers their ends, or refuses and says why; the client tells its own ends; the server
-//! is ready; messages flow, and the client says every other second that it still sends; then it says how
-//! many it sent, and the server what it saw of them.
+//! Each side sends [`Say::Hello`]. Then, for each point:
+//! 1. The client sends its [`Plan`].
+//! 2. The server creates its queues and offers its endpoints, or refuses and says why.
+//! 3. The client sends its endpoints, and the server reports that it is ready.
+//! 4. Messages flow. Every other second, the client reports that it still sends.
+//! 5. The client sends its number of messages, and the server the number that it saw.
 //!
-//! Nothing of a peer is trusted: a line has a limit, words that nobody knows are refused, every number is
-//! checked where it is used, and every step has an end in time. A peer whose machine is gone is found by
-//! TCP keepalive.
+//! The peer is not trusted. Lines have a length limit, unknown words are refused, every number is
+//! checked where it is used, and every step has a time limit. TCP keepalive detects a peer whose
+//! machine is gone.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -29,46 +31,47 @@ use crate::perf::result::environment::Environment;
 pub const VERSION: u32 = 2;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
-/// More messages than any queue pair sends: numbers of a peer are below, so that they can be added.
+/// An upper bound of messages per queue pair. A peer's numbers are below it, so that they can be
+/// added.
 const MESSAGES: u64 = 1 << 48;
-/// How long the other side may take for one step, unless told otherwise.
+/// Default time limit of the other side for one step.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two words of a client that it still sends.
+/// Time between two reports of a client that it still sends.
 pub const GOING: Duration = Duration::from_secs(2);
-/// [`Say::Going`], as it is told.
+/// [`Say::Going`], encoded.
 const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Say {
-    /// Both sides: who speaks.
+    /// From both sides: the speaker's identity.
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// What the side runs on.
+        /// The side's environment.
         environment: Box<Environment>,
     },
-    /// The client: what is measured next.
+    /// From the client: the next point to measure.
     Plan {
         /// The plan.
         plan: Box<Plan>,
     },
-    /// Both sides: their queue pairs, by thread.
+    /// From both sides: their queue pairs, by thread.
     Ends {
         /// The ends.
         threads: Vec<Vec<End>>,
     },
-    /// The server: messages may come.
+    /// From the server: it is ready for messages.
     Ready {},
-    /// The client: messages still flow.
+    /// From the client: messages still flow.
     Going {},
-    /// The client: messages that it sent on each queue pair, by thread.
+    /// From the client: messages sent on each queue pair, by thread.
     Finish {
         /// Their numbers.
         sent: Vec<Vec<u64>>,
     },
-    /// The server: what it saw.
+    /// From the server: its counts.
     Done {
         /// Messages that arrived, where they are noticed.
         received: u64,
@@ -77,14 +80,14 @@ pub enum Say {
         /// Its counters.
         counters: Vec<Counter>,
     },
-    /// Either: it cannot go on.
+    /// From either side: it cannot continue.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// A queue pair as its peer is told of it.
+/// A queue pair's endpoint, as sent to the peer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
@@ -120,10 +123,10 @@ impl From<&Endpoint> for End {
 }
 
 impl End {
-    /// What it says, if it can be.
+    /// Returns the endpoint, if it is valid.
     ///
     /// # Errors
-    /// The field that cannot be.
+    /// Returns the invalid field.
     pub fn endpoint(&self) -> Result<Endpoint> {
         let wrong = |what: &str| Error::Told(format!("the peer's queue pair has a wrong {what}"));
         if self.qpn >> 24 != 0 || self.psn >> 24 != 0 {
@@ -149,10 +152,10 @@ impl End {
     }
 }
 
-/// The ends that a peer told of, if they are as many as the plan has.
+/// Returns a peer's endpoints, if their number fits the plan.
 ///
 /// # Errors
-/// What does not fit.
+/// Returns what does not fit.
 pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>> {
     let fits = threads.len() == plan.threads as usize
         && threads.iter().all(|queues| queues.len() == plan.queues_per_thread());
@@ -162,7 +165,7 @@ pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>
     threads.iter().map(|queues| queues.iter().map(End::endpoint).collect()).collect()
 }
 
-/// Whether a client can have sent so many messages on each queue pair of the plan.
+/// Returns whether a client can have sent these numbers of messages on the plan's queue pairs.
 #[must_use]
 pub fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
     sent.len() == plan.threads as usize
@@ -171,7 +174,7 @@ pub fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
         })
 }
 
-/// What a server saw of the messages of one point.
+/// A server's counts of the messages of one point.
 #[derive(Debug)]
 pub struct Account {
     /// Messages that arrived, where they are noticed.
@@ -182,10 +185,10 @@ pub struct Account {
     pub counters: Vec<Counter>,
 }
 
-/// Returns what the server says in [`Say::Done`], if it can be.
+/// Returns the content of [`Say::Done`], if it is valid.
 ///
 /// # Errors
-/// Another line, or numbers that no measurement reaches.
+/// Fails for another line, or for numbers that no measurement reaches.
 pub fn account(said: Say) -> Result<Account> {
     match said {
         Say::Done { received, wrong, counters } if received < MESSAGES && wrong < MESSAGES => {
@@ -204,11 +207,11 @@ pub fn account(said: Say) -> Result<Account> {
 pub struct Session {
     stream: TcpStream,
     peer: SocketAddr,
-    /// What came of the next line.
+    /// The received part of the next line.
     heard: Vec<u8>,
-    /// How long the other side may take for one step.
+    /// The time limit of the other side for one step.
     patience: Duration,
-    /// Whether the other side closed the connection, between two lines.
+    /// Whether the other side closed the connection between two lines.
     over: bool,
 }
 
@@ -216,7 +219,7 @@ impl Session {
     /// Connects to a server.
     ///
     /// # Errors
-    /// Who does not answer, and what to do.
+    /// Returns which address does not answer, and what to do.
     pub fn connect(host: &str, port: u16) -> Result<Session> {
         let cannot = |error: io::Error| {
             let cure = match error.kind() {
@@ -240,11 +243,11 @@ impl Session {
     /// Waits for a client.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the system's error.
     pub fn accept(listener: &TcpListener, patience: Duration) -> Result<Session> {
         loop {
             match listener.accept() {
-                // It was gone before it was taken.
+                // The client disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -252,7 +255,7 @@ impl Session {
                 }
                 Ok((stream, peer)) => match Session::new(stream, peer, patience) {
                     Ok(session) => return Ok(session),
-                    // Likewise: only this connection is broken.
+                    // Only this connection is broken.
                     Err(error) => say!("{peer}: {error}"),
                 },
             }
@@ -260,38 +263,38 @@ impl Session {
     }
 
     fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
-        // Short lines in turn: waiting for more to send would cost 40 ms each.
+        // Short lines in turn: coalescing writes would cost 40 ms each.
         stream.set_nodelay(true).map_err(broken)?;
         keep_alive(&stream, patience).map_err(broken)?;
         Ok(Session { stream, peer, heard: Vec::new(), patience, over: false })
     }
 
-    /// How long the other side may take for one step.
+    /// Returns the time limit of the other side for one step.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// The other side's address.
+    /// Returns the other side's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Whether the other side closed the connection, with nothing left half said.
+    /// Returns whether the other side closed the connection, without an incomplete line.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Says who this is, and hears who that is.
+    /// Exchanges greetings and environments.
     ///
     /// # Errors
-    /// A peer that is none, or of another version.
+    /// Fails if the peer does not speak this protocol, or is of another version.
     pub fn greet(&mut self, mine: &Environment) -> Result<Environment> {
         self.tell(&Say::Hello { version: VERSION, environment: Box::new(mine.clone()) })?;
         let line = self.line(self.patience)?.ok_or_else(|| self.silent("greeting"))?;
-        // Of another version, nothing but its number can be relied on.
+        // In another version, only the version number has a known meaning.
         #[derive(Deserialize)]
         struct Greeting {
             version: u32,
@@ -308,7 +311,7 @@ impl Session {
                  build of `mlx5` on both",
                 greeting.version
             );
-            // The other side says the same by itself.
+            // The other side reports the same error.
             return Err(Error::Told(why));
         }
         match parse(&line)? {
@@ -317,10 +320,10 @@ impl Session {
         }
     }
 
-    /// Tells one line.
+    /// Sends one line.
     ///
     /// # Errors
-    /// If the other side is gone.
+    /// Fails if the other side is gone.
     pub fn tell(&mut self, say: &Say) -> Result<()> {
         let mut line = serde_json::to_vec(say)
             .map_err(|error| Error::Told(format!("a line cannot be told: {error}")))?;
@@ -331,15 +334,15 @@ impl Session {
         self.write(&line)
     }
 
-    /// Tells that messages still flow. Allocates nothing.
+    /// Reports that messages still flow. Allocates nothing.
     ///
     /// # Errors
-    /// As [`tell`](Self::tell).
+    /// Fails if the other side is gone.
     pub fn going(&mut self) -> Result<()> {
         self.write(GOING_LINE)
     }
 
-    /// Writes a line, which the other side has to take within its time.
+    /// Writes a line, which the other side must accept within its time limit.
     fn write(&mut self, mut line: &[u8]) -> Result<()> {
         let deadline = Instant::now() + self.patience;
         while !line.is_empty() {
@@ -362,24 +365,24 @@ impl Session {
         Ok(())
     }
 
-    /// Hears one line.
+    /// Receives one line.
     ///
     /// # Errors
-    /// What the other side refuses, and why; if it is gone, or silent.
+    /// Returns why the other side refused, or that it is gone or did not answer in time.
     pub fn hear(&mut self, what: &str) -> Result<Say> {
         self.hear_within(self.patience)?.ok_or_else(|| self.silent(what))
     }
 
-    /// That nothing of the kind came.
+    /// Returns the error for a missing line.
     #[must_use]
     pub fn silent(&self, what: &str) -> Error {
         Error::Told(format!("no {what} from the peer within {:?}: is it stopped?", self.patience))
     }
 
-    /// Hears one line, if one comes in that time.
+    /// Receives one line, if one arrives within `time`.
     ///
     /// # Errors
-    /// As [`hear`](Self::hear).
+    /// Returns why the other side refused, or that it is gone.
     pub fn hear_within(&mut self, time: Duration) -> Result<Option<Say>> {
         let Some(line) = self.line(time)? else { return Ok(None) };
         match parse(&line)? {
@@ -390,7 +393,7 @@ impl Session {
 
     fn line(&mut self, time: Duration) -> Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + time;
-        // Up to here there is no end of a line.
+        // The bytes before this index contain no line end.
         let mut looked = 0;
         loop {
             let end = self.heard[looked..].iter().position(|&byte| byte == b'\n');
@@ -434,7 +437,7 @@ fn gave_up(why: &str) -> Error {
     Error::Told(format!("the peer gave up: {why}"))
 }
 
-/// The peer said something else.
+/// Returns the error for an unexpected line.
 #[must_use]
 pub fn unexpected(said: &Say, wanted: &str) -> Error {
     let said = match said {
@@ -450,11 +453,11 @@ pub fn unexpected(said: &Say, wanted: &str) -> Error {
     Error::Told(format!("the peer tells {said}, and {wanted} is due"))
 }
 
-/// Has the kernel find out within some patience that the other machine is gone.
+/// Makes the kernel detect a dead peer machine within about `patience`.
 fn keep_alive(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    // Asked after a third of it, and then twice more.
+    // The first probe is sent after a third of it, the second and last after another third.
     let seconds = (patience.as_secs() / 3).clamp(1, 3600) as libc::c_int;
-    // Later than this side gives up by itself, which says more.
+    // Later than this side's own limit, whose error is more specific.
     let milliseconds = (2 * patience.as_millis()).min(i32::MAX as u128) as libc::c_int;
     for (level, option, value) in [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -464,7 +467,7 @@ fn keep_alive(stream: &TcpStream, patience: Duration) -> io::Result<()> {
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, milliseconds),
     ] {
         let length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the value is an `int`, as long as told.
+        // SAFETY: the value is an `int` of the given size.
         let set = unsafe {
             libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length)
         };
@@ -513,7 +516,7 @@ mod tests {
         let why = "x".repeat(LIMIT / 2);
         let refused = (0..100).find_map(|_| session.tell(&Say::Refused { why: why.clone() }).err());
         assert!(refused.unwrap().to_string().contains("took no line within 2s"));
-        // A byte now and then is no line.
+        // Single bytes now and then do not make a line.
         let (mut session, mut stream) = pair();
         let is_over = &std::sync::atomic::AtomicBool::new(false);
         let heard = std::thread::scope(|scope| {
@@ -540,7 +543,7 @@ mod tests {
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 4000),
         ] {
             let (mut value, mut length) = (0 as libc::c_int, 4 as libc::socklen_t);
-            // SAFETY: the value is an `int`, as long as told.
+            // SAFETY: the value is an `int` of the given size.
             let got = unsafe {
                 let fd = session.stream.as_raw_fd();
                 libc::getsockopt(fd, level, option, (&raw mut value).cast(), &raw mut length)
@@ -576,7 +579,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_is_a_line_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            // Neither panics.
+            // Neither call panics.
             let _ = parse(&bytes);
             let mut line = b"{\"say\":\"ends\",\"threads\":".to_vec();
             line.extend(&bytes);

@@ -1,4 +1,4 @@
-//! `mlx5 perf show`: a result that was kept, in another form.
+//! `mlx5 perf show`: a stored result in another form.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,12 +32,12 @@ Examples:
   mlx5 perf show lat.json --csv - | column -s, -t";
 
 impl Arguments {
-    /// Prints and writes what was asked for.
+    /// Prints and writes the requested forms.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let file = self.file.display();
         let text = fs::read_to_string(&self.file)
             .map_err(|error| Error::File { what: format!("cannot read {file}"), error })?;
-        // As it was printed, or the report alone.
+        // The file has the printed JSON, or the report alone.
         let kept = serde_json::from_str(&text).and_then(|mut kept: Value| {
             let report = kept.get_mut("report").map(Value::take);
             Run::deserialize(report.unwrap_or(kept))

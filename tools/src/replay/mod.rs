@@ -1,4 +1,4 @@
-//! `mlx5 replay`: does what was recorded again, on a fresh model, and compares.
+//! `mlx5 replay`: repeats a recording on a fresh model, and compares.
 
 mod report;
 
@@ -41,7 +41,7 @@ Examples:
   mlx5 replay --json run.trace | jq .report.first";
 
 impl Arguments {
-    /// Replays it.
+    /// Replays the recording.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let report = compare(&self.file, || recording::open(&self.file))?;
         output.report("replay", &report)?;
@@ -49,10 +49,11 @@ impl Arguments {
     }
 }
 
-/// Returns what `mlx5 replay` prints of the recording that `open` opens, here named `file`.
+/// Returns the output of `mlx5 replay` for the recording that `open` opens, here named `file`.
 ///
 /// # Errors
-/// Where it cannot be replayed. It is opened up to three times: for what happened before a difference.
+/// Fails if it cannot be replayed. It is opened up to three times, to show the events before a
+/// difference.
 fn compare<R: Read>(file: &Path, open: impl Fn() -> Result<Reader<R>>) -> Result<Report> {
     let mut reader = open()?;
     let header = reader.header().clone();
@@ -62,10 +63,10 @@ fn compare<R: Read>(file: &Path, open: impl Fn() -> Result<Reader<R>>) -> Result
     Report::of(file, open, &header, is_foreign, verdict)
 }
 
-/// Returns what `mlx5 replay` prints of a recording's bytes.
+/// Returns the output of `mlx5 replay` for a recording's bytes.
 ///
 /// # Errors
-/// Where they are no recording, or one that cannot be replayed.
+/// Fails if they are not a recording, or one that cannot be replayed.
 pub fn replayed(recording: &[u8]) -> Result<impl fmt::Display + Serialize> {
     let open = || Reader::new(recording).map_err(|error| Error::Told(error.to_string()));
     compare(Path::new("-"), open)

@@ -1,4 +1,4 @@
-//! What a replay showed.
+//! The report on a replay.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,20 +12,20 @@ use crate::outcome::{Error, Result};
 use crate::trace::line::{Place, Style};
 use crate::trace::story::Story;
 
-/// Lines that are shown of what happened before a difference.
+/// Lines shown of the events before a difference.
 const BEFORE: usize = 6;
-/// Bytes that are shown of what was written.
+/// Bytes shown of written data.
 const SHOWN: usize = 64;
 
-/// What the command tells.
+/// The output of the command.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     file: String,
     program: String,
-    /// Whether the model that recorded was of another build.
+    /// Whether another build of the model made the recording.
     other_build: bool,
     equal: bool,
-    /// Whether the recording ends in the middle.
+    /// Whether the recording ends in the middle of a record.
     cut: bool,
     calls: u64,
     commands: u64,
@@ -35,7 +35,7 @@ pub(super) struct Report {
     writes: u64,
     differences: u64,
     first: Option<Told>,
-    /// The first difference of a CQE, where it is not the first.
+    /// The first difference of a CQE, if it is not the first difference.
     completion: Option<Told>,
 }
 
@@ -43,26 +43,26 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 struct Told {
     time_ns: u64,
-    /// The record at which the call begins that showed it.
+    /// The record at which the call that showed it begins.
     record: u64,
-    /// What the card was asked.
+    /// The call to the model.
     call: String,
     recorded: Option<String>,
     replayed: Option<String>,
-    /// What happened before.
+    /// The events before it.
     before: Vec<String>,
 }
 
 impl Report {
-    /// Whether the cards did what they had.
+    /// Returns whether the replay equals the recording.
     pub fn is_equal(&self) -> bool {
         self.equal
     }
 
-    /// Of a recording that was replayed.
+    /// Makes the report of a replayed recording.
     ///
     /// # Errors
-    /// Where it cannot be read again, for what happened before a difference.
+    /// Fails if the recording cannot be read again for the events before a difference.
     pub fn of<R: Read>(
         file: &Path,
         open: impl Fn() -> Result<Reader<R>>,
@@ -114,7 +114,7 @@ impl Told {
         let new = || Story::new(header.cards.iter().map(|card| card.link).collect(), style);
         let damaged = |error| Error::Told(format!("{}: {error}", file.display()));
 
-        // The story up to the call, for what happened before and for what was posted.
+        // Replays the story up to the call, for the events before it and for the posted requests.
         let mut story = new();
         let mut before = VecDeque::new();
         let mut reader = open()?;
@@ -149,7 +149,7 @@ fn event(difference: &Difference, what: What) -> Event {
     Event { card: difference.card, time: difference.time, what }
 }
 
-/// What the card was asked.
+/// Describes the call to the model.
 fn call(story: &mut Story, difference: &Difference) -> String {
     let what = match &difference.call {
         Call::Expire => return "timers that are due".into(),
@@ -169,7 +169,7 @@ fn call(story: &mut Story, difference: &Difference) -> String {
     line.map_or_else(|| format!("{:?}", difference.call), |line| line.text)
 }
 
-/// What a card did, or had done.
+/// Describes an action of the model.
 fn describe(story: &mut Story, difference: &Difference, record: &Record<'static>) -> String {
     match record {
         Record::Observed(observed) => {

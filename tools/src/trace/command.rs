@@ -1,4 +1,4 @@
-//! Firmware commands in words.
+//! Firmware commands as text.
 
 use mlx5::devx::ifc::{Field, LAYOUTS, Layout, opcode, status};
 use mlx5::diag::text::Structure;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::line::{Line, hex};
 
-/// Fields that say what a command is about: they are shown in one line, where they are not zero.
+/// Fields that identify a command: shown in one line, where they are not zero.
 const TELLING: &[&str] = &[
     "access_key",
     "alt_rlid",
@@ -91,11 +91,11 @@ const TELLING: &[&str] = &[
     "xrc_srqn",
     "xrqn",
 ];
-/// Those of them that mean the same whatever object they are of, by which lines are chosen.
+/// The fields among them that have the same meaning for every object; lines are selected by them.
 const QPS: [&str; 2] = ["qpn", "dctn"];
 const CQS: [&str; 3] = ["cqn", "cqn_snd", "cqn_rcv"];
 
-/// A command and its reply.
+/// Fills a line with a command and its reply.
 pub(super) fn tell(line: &mut Line, input: &[u8], output: &[u8]) {
     let code = input.get(..2).map_or(0, |word| u16::from_be_bytes([word[0], word[1]]));
     let name = opcode::name(code).map_or_else(|| format!("command {code:#x}"), str::to_owned);
@@ -117,7 +117,7 @@ pub(super) fn tell(line: &mut Line, input: &[u8], output: &[u8]) {
             line.text += " ->";
             line.text += &answer;
         }
-        // What is asked for at length is shown where all is.
+        // Long output is shown only where everything is shown.
         line.with("output", fields(answered, output));
         line.more.extend(whole(answered, output));
         return;
@@ -134,13 +134,13 @@ pub(super) fn tell(line: &mut Line, input: &[u8], output: &[u8]) {
     }
 }
 
-/// The layout of a command or of its reply.
+/// Returns the layout of a command or of its reply.
 fn layout(command: &str, way: &str) -> Option<&'static Layout> {
     let name = format!("{}_{way}", command.to_lowercase());
     LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter()).find(|layout| layout.name == name)
 }
 
-/// The telling fields in one line, and the queues that they name.
+/// Returns the identifying fields in one line, and adds the queues that they name to `line`.
 fn telling(line: &mut Line, layout: Option<&'static Layout>, bytes: &[u8]) -> String {
     let Some(layout) = layout else { return String::new() };
     let is_reply = layout.name.ends_with("_out");
@@ -148,16 +148,16 @@ fn telling(line: &mut Line, layout: Option<&'static Layout>, bytes: &[u8]) -> St
     for field in whole(Some(layout), bytes).iter().skip(1) {
         let Some((path, value)) = field.trim_start().split_once(" = ") else { continue };
         let name = path.rsplit('.').next().unwrap_or(path);
-        // What is zero says something of a service alone, and of a state that was asked for: commands
-        // that move a queue pair leave it out.
+        // Zero has a meaning only for a service, and for a state that was queried: commands that
+        // move a queue pair leave the state zero.
         let is_zero = value == "0" || value.starts_with("0 ");
         let says = !is_zero || value != "0" && (name == "st" || name == "state" && is_reply);
-        // Of a key, all queue pairs.
+        // In a key's context, this number stands for all queue pairs.
         let is_any = name == "qpn" && value == "0xffffff";
         if !TELLING.contains(&name) || !says || is_any {
             continue;
         }
-        // A value with its meaning is shown by that.
+        // A value with a meaning is shown by its meaning.
         let (number, meaning) = match value.split_once(" (") {
             Some((number, meaning)) => (number, meaning.trim_end_matches(')')),
             None => (value, value),
@@ -179,7 +179,7 @@ fn telling(line: &mut Line, layout: Option<&'static Layout>, bytes: &[u8]) -> St
     text
 }
 
-/// All of it: the fields that are not zero, or the bytes where no public header has them.
+/// Returns all fields that are not zero, or the bytes if no public header has the layout.
 fn whole(layout: Option<&'static Layout>, bytes: &[u8]) -> Vec<String> {
     match layout {
         Some(layout) => {
@@ -190,7 +190,7 @@ fn whole(layout: Option<&'static Layout>, bytes: &[u8]) -> Vec<String> {
     }
 }
 
-/// The same for programs.
+/// Returns the same content for programs.
 fn fields(layout: Option<&'static Layout>, bytes: &[u8]) -> Value {
     let Some(layout) = layout else { return hex(bytes).into() };
     let inside = |field: &Field| field.bit_offset() + field.width() <= bytes.len() * 8;

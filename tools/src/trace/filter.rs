@@ -1,4 +1,4 @@
-//! Which lines are shown.
+//! The filter that selects the lines to show.
 
 use clap::{Args, ValueEnum};
 
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// What is shown unless kinds are chosen: packets and interrupts are many.
+/// The kinds shown by default. Packets and interrupts are left out, since they are many.
 const USUAL: [Kind; 7] =
     [Kind::Command, Kind::Doorbell, Kind::Wqe, Kind::Cqe, Kind::Eqe, Kind::Port, Kind::Mistake];
 
@@ -65,12 +65,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter that lets every line through, packets and interrupts too.
+    /// Returns a filter that passes every line, packets and interrupts too.
     pub fn none() -> Filter {
         Filter { kind: Kind::value_variants().to_vec(), ..Filter::default() }
     }
 
-    /// Whether a line is shown.
+    /// Returns whether a line is shown.
     pub fn passes(&self, line: &Line) -> bool {
         let kind = match self.kind.as_slice() {
             [] => USUAL.contains(&line.kind),
@@ -84,13 +84,13 @@ impl Filter {
             && named(&self.cq, &line.cqs)
     }
 
-    /// Whether packets can be shown.
+    /// Returns whether packets can be shown.
     pub fn wants_packets(&self) -> bool {
         self.kind.contains(&Kind::Packet)
     }
 }
 
-/// A number as programs print them: decimal, or hexadecimal after `0x`.
+/// Parses a number as programs print them: decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Result<u32, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),

@@ -1,4 +1,4 @@
-//! Finding the model to put a program on.
+//! Finds the model's library for a program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,14 @@ use mlx5_model::trace::BUILD;
 use crate::outcome::{Error, Result};
 
 const NAME: &str = "libmlx5_model.so";
-/// Folders where it lies, from that of this command: where cargo builds it for others, and for this
-/// command; where packages put libraries.
+/// Folders of the library, relative to this command's: cargo's for dependencies, cargo's for this
+/// command, and those of packages.
 const FOLDERS: [&str; 5] = ["deps", ".", "../deps", "../lib", "../lib64"];
 const CURE: &str = "build it with `cargo build -p mlx5-tools`, or name one with --library";
 
-/// The library that is asked for, else one beside this command, of the same build as the model inside
-/// it: an older copy would write what this command does not read.
+/// Returns the requested library, else one beside this command. It must be of the same build as the
+/// model linked into this command: an older copy would write a stream that this command cannot
+/// read.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(library) = named {
         return match is_of_this_build(library) {
@@ -55,11 +56,11 @@ fn stale(library: &Path) -> Error {
     ))
 }
 
-/// Whether a library has the mark of this build; nothing where there is none.
+/// Returns whether a library has the mark of this build; `None` where there is no library.
 fn is_of_this_build(library: &Path) -> Option<bool> {
     let bytes = fs::read(library).ok()?;
     let (mark, length) = (BUILD.as_ptr().cast(), BUILD.len());
-    // SAFETY: both runs of bytes are as long as told, and nothing keeps the pointers.
+    // SAFETY: both byte ranges have the given lengths, and the call does not keep the pointers.
     let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), mark, length) };
     Some(!found.is_null())
 }

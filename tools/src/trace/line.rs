@@ -1,4 +1,4 @@
-//! A line of a trace, in text and in JSON.
+//! A line of a trace, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use serde_json::{Map, Value};
 
 use super::filter::Kind;
 
-/// How lines look.
+/// The style of lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub json: bool,
     pub verbose: bool,
 }
 
-/// What happened, told.
+/// An event, ready to print.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Which card of the process.
+    /// The number of the HCA in its process.
     pub card: u8,
     /// Nanoseconds since the stream began.
     pub time: u64,
@@ -24,28 +24,27 @@ pub(crate) struct Line {
     /// Queue pairs and CQs that it concerns.
     pub qps: Vec<u32>,
     pub cqs: Vec<u32>,
-    /// Whether something went wrong.
+    /// Whether it reports an error.
     pub is_error: bool,
-    /// In words, and lines below that say more: always for what went wrong, else where they are asked
-    /// for.
+    /// The text. The lines below it have details: always for errors, otherwise on request.
     pub text: String,
     pub more: Vec<String>,
-    /// For programs, without what every line has.
+    /// The members for programs, without those that every line has.
     pub members: Map<String, Value>,
 }
 
-/// Which process a line is of, and when the trace began.
+/// The process of a line, and the start of the trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The process, where a person has to be told.
+    /// The process, where the text must name it.
     pub process: u32,
     pub is_one_of_several: bool,
-    /// Nanoseconds from the beginning of the trace to that of the stream.
+    /// Nanoseconds from the start of the trace to the start of the stream.
     pub begins: u64,
 }
 
 impl Line {
-    /// A line that nothing is known of yet but what it is.
+    /// Creates a line with a kind and no content.
     pub fn new(card: u8, time: u64, kind: Kind) -> Line {
         Line {
             card,
@@ -66,7 +65,7 @@ impl Line {
         self
     }
 
-    /// The line as it is printed, without an end.
+    /// Returns the printed line, without a line end.
     pub fn render(&self, place: Place, style: Style) -> String {
         if style.json { self.json(place) } else { self.words(place, style.verbose) }
     }
@@ -105,7 +104,7 @@ impl Line {
     }
 }
 
-/// Bytes in hex, for programs.
+/// Returns bytes in hex, for programs.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

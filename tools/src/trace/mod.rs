@@ -1,9 +1,10 @@
-//! `mlx5 trace`: what a program does with the card, as it happens.
+//! `mlx5 trace`: shows how a program uses the HCA, as it happens.
 //!
 //! `run` starts the program on the model and collects the streams of its processes, `library` finds
-//! the model to put it on, `recording` reads a stream and keeps a copy. `story` turns events into
-//! `line`s, with `command` for firmware commands and `packet` for packets: it remembers what was posted,
-//! so that a completion can name its request. `filter` chooses among them, `print` writes them.
+//! the model's library, `recording` reads a stream and stores a copy. `story` turns events into
+//! `line`s, with `command` for firmware commands and `packet` for packets. It remembers posted
+//! requests, so that a completion can name its request. `filter` selects lines, `print` writes
+//! them.
 
 mod command;
 mod filter;
@@ -99,10 +100,10 @@ impl Arguments {
     }
 }
 
-/// Passes every line that `mlx5 trace --from --verbose` makes of a recording, as text or as JSON.
+/// Passes every line that `mlx5 trace --from --verbose` prints for a recording, as text or as JSON.
 ///
 /// # Errors
-/// Where the bytes are no recording, or cannot be read on. The lines before were passed.
+/// Fails if the bytes are not a recording, or cannot be read on. The lines before were passed.
 pub fn lines<R: Read>(
     recording: R,
     json: bool,

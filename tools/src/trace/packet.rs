@@ -1,11 +1,11 @@
-//! Packets in words.
+//! Packets as text.
 
 use mlx5_model::card::Link;
 use mlx5_model::wire::Header;
 
 use super::line::{Line, hex};
 
-/// A packet that was sent or received.
+/// Fills a line with a packet that was sent or received.
 pub(super) fn tell(line: &mut Line, link: Link, frame: &[u8], is_sent: bool) {
     let way = if is_sent { "sent" } else { "received" };
     line.with("way", way).with("length", frame.len());
@@ -34,7 +34,8 @@ pub(super) fn tell(line: &mut Line, link: Link, frame: &[u8], is_sent: bool) {
                 .with("destination_qp", destination)
                 .with("psn", psn)
                 .with("payload", payload);
-            // What arrives is for one of this process; what is sent is told by its peer's number.
+            // A received packet is for a queue pair of this process. A sent packet names the peer's
+            // number.
             if !is_sent {
                 line.qps.push(destination);
             }

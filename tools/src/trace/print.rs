@@ -1,4 +1,4 @@
-//! Where lines go.
+//! The destination of lines.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,12 +12,12 @@ pub(crate) struct Printer {
     to: BufWriter<Filtered<Box<dyn Write>>>,
     /// The file's name.
     file: Option<PathBuf>,
-    /// Why no more can be written.
+    /// The error after which nothing more can be written.
     failed: Option<io::Error>,
 }
 
 impl Printer {
-    /// A file that is named, else one of the standard streams.
+    /// Opens a named file, else one of the standard streams.
     pub fn open(file: &Option<PathBuf>, is_output: bool, form: Form) -> Result<Printer> {
         let to: Box<dyn Write> = match file {
             Some(path) => Box::new(File::create(path).map_err(|error| Error::File {
@@ -27,31 +27,31 @@ impl Printer {
             None if is_output => Box::new(stdout(form)),
             None => Box::new(stderr(form)),
         };
-        // A file is read on a terminal as well.
+        // A file may be shown on a terminal later, so its content is filtered too.
         let to = BufWriter::new(Filtered::new(to, form));
         Ok(Printer { to, file: file.clone(), failed: None })
     }
 
-    /// Writes a line. What cannot be written is told at the end: a program that is traced runs on.
+    /// Writes a line. Errors are reported at the end, so that a traced program runs on.
     pub fn line(&mut self, line: &str) {
         if self.failed.is_none() {
             self.failed = writeln!(self.to, "{line}").err();
         }
     }
 
-    /// Lets whoever reads see what was written.
+    /// Makes the lines written so far visible to readers.
     pub fn flush(&mut self) {
         if self.failed.is_none() {
             self.failed = self.to.flush().err();
         }
     }
 
-    /// Whether nobody reads any more.
+    /// Returns whether writing has failed, as when the reader has closed its end.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Says whether all was written. Somebody who reads no further is no error.
+    /// Returns the result of all writes. A reader that stops early is not an error.
     pub fn finish(mut self) -> Result<()> {
         self.flush();
         match (self.failed.take(), &self.file) {

@@ -1,4 +1,4 @@
-//! Reading streams: from a file, or live with a copy to a file.
+//! Reads streams: from a file, or live with a copy to a file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write as _};
@@ -40,11 +40,11 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
     Ok(Outcome::Good)
 }
 
-/// Passes each line of a recording that the filter lets through, until the recording ends or `line`
+/// Passes each line of a recording that the filter selects, until the recording ends or `line`
 /// breaks.
 ///
 /// # Errors
-/// Where the recording cannot be read on. The lines before were passed.
+/// Fails if the recording cannot be read on. The lines before were passed.
 pub(super) fn tell<R: Read>(
     reader: Reader<R>,
     filter: &Filter,
@@ -64,7 +64,7 @@ pub(super) fn tell<R: Read>(
     Ok(())
 }
 
-/// A stream that is read, and copied to a file.
+/// A stream that is read and copied to a file.
 pub(super) struct Copied<R> {
     from: R,
     to: Option<File>,

@@ -1,4 +1,4 @@
-//! Running a program on the model, and collecting the streams of its processes.
+//! Runs a program on the model, and collects the streams of its processes.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -24,18 +24,19 @@ use super::story::Story;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{say, stderr_of_programs};
 
-/// What is to be run, and how.
+/// The program to run, with its settings.
 pub(crate) struct Program<'a> {
     pub words: &'a [OsString],
-    /// The model.
+    /// The model's library.
     pub library: &'a Path,
-    /// Where a recording is kept.
+    /// The file of the recording.
     pub record: Option<&'a Path>,
-    /// What the program prints goes to standard error: standard output is the command's.
+    /// Whether the program's output goes to standard error, because standard output is the
+    /// command's.
     pub is_aside: bool,
 }
 
-/// What the streams say, each under a number of its own.
+/// The content of the streams, each with its number.
 pub(crate) enum Message {
     Began { stream: usize, header: Box<Header>, is_foreign: bool },
     Event { stream: usize, event: Event },
@@ -43,18 +44,18 @@ pub(crate) enum Message {
     Recording(PathBuf, io::Error),
 }
 
-/// Messages that wait at most. A reader that stops, as a pager does, stops the program with it.
+/// Most messages that wait. A reader that stops, as a pager does, stops the program with it.
 const WAITING: usize = 1024;
 
-/// Where the processes of the program find this one.
+/// The folder where the program's processes find this process.
 struct Meeting {
     folder: PathBuf,
     listener: UnixListener,
-    /// The folder, locked as long as this process lives.
+    /// The folder's lock, held as long as this process lives.
     _lock: File,
 }
 
-/// What names of such folders begin with.
+/// The prefix of such folders' names.
 const FOLDER: &str = "mlx5-trace-";
 
 impl Meeting {
@@ -62,12 +63,12 @@ impl Meeting {
         let place = std::env::temp_dir();
         clear(&place);
         let mut last = io::ErrorKind::AlreadyExists.into();
-        // A name may be taken: by another user, or in another namespace of processes.
+        // Another user, or a process in another namespace, may have taken a name.
         for attempt in 0..100 {
             let folder = place.join(format!("{FOLDER}{}-{attempt}", std::process::id()));
             match Meeting::at(&folder) {
                 Ok(meeting) => return Ok(meeting),
-                // Another process cleared it away before it was locked.
+                // Another process removed the folder before it was locked.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -100,9 +101,9 @@ impl Meeting {
     }
 }
 
-/// Locks a folder, if no process has.
+/// Locks a folder, if no process has locked it.
 fn lock_alone(folder: &File) -> io::Result<()> {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call takes no memory.
     match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -111,18 +112,18 @@ fn lock_alone(folder: &File) -> io::Result<()> {
 
 /// Removes folders of this user whose process was killed.
 fn clear(place: &Path) {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call takes no memory.
     let user = unsafe { libc::geteuid() };
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
         let is_meeting = entry.file_name().to_str().is_some_and(|name| name.starts_with(FOLDER));
-        // Of links, what they are, and not what they lead to.
+        // Metadata of the entry itself: links are not followed.
         let is_own = || entry.metadata().is_ok_and(|made| made.is_dir() && made.uid() == user);
         if is_meeting && is_own() {
             let left =
                 File::open(entry.path()).and_then(|folder| lock_alone(&folder).map(|()| folder));
             if let Ok(_locked) = left {
-                // What cannot be removed harms nobody.
+                // A folder that cannot be removed does no harm.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -130,7 +131,8 @@ fn clear(place: &Path) {
 }
 
 impl Program<'_> {
-    /// Runs it to its end, and prints what its cards do meanwhile. Ends as the program does.
+    /// Runs the program to its end, and prints the HCA's events meanwhile. Ends with the program's
+    /// status.
     pub fn trace(&self, filter: &Filter, style: Style, mut printer: Printer) -> Result {
         let (status, streams) =
             self.run(|messages, began| print(messages, began, filter, style, &mut printer))?;
@@ -146,17 +148,18 @@ impl Program<'_> {
         printer.finish()?;
         Ok(Outcome::Program(match (status.code(), status.signal()) {
             (Some(code), _) => code as u8,
-            // As shells have it.
+            // The convention of shells.
             (None, signal) => 128 + signal.unwrap_or_default() as u8,
         }))
     }
 
-    /// Runs it to its end. `meanwhile` is given what its cards do, as it happens, and when it began; the
-    /// messages end when the program and all of its streams have. Says how the program ended, and what
-    /// `meanwhile` returned. A signal that would end this process ends the program instead.
+    /// Runs the program to its end. `meanwhile` receives the HCA's events as they happen, and the
+    /// start time. The messages end when the program and all its streams have ended. Returns the
+    /// program's exit status and the result of `meanwhile`. A signal that would end this process
+    /// ends the program instead.
     ///
     /// # Errors
-    /// That the program, or its recording, cannot be begun.
+    /// Fails if the program or its recording cannot be started.
     pub fn run<R>(
         &self,
         meanwhile: impl FnOnce(Receiver<Message>, u64) -> R,
@@ -168,7 +171,7 @@ impl Program<'_> {
             ),
             error,
         })?;
-        // The first process' recording is begun now, so that what prevents it is told now.
+        // Creates the first process' recording now, so that an error is reported now.
         let first = self.record.map(File::create).transpose().map_err(|error| Error::File {
             what: format!("cannot write {}", self.record.unwrap_or(Path::new("")).display()),
             error,
@@ -214,7 +217,7 @@ impl Program<'_> {
         Ok(child)
     }
 
-    /// Takes streams until the program has ended and all of them have.
+    /// Reads streams until the program and all streams have ended.
     fn collect<R>(
         &self,
         mut child: Child,
@@ -230,13 +233,14 @@ impl Program<'_> {
             let listener = &meeting.listener;
             scope.spawn(move || {
                 accept(listener, &over, &sender, first, record.as_deref());
-                // Whoever is told to end from now on leaves nothing behind.
+                // From here on, a signal that ends this process leaves no folder behind.
                 let _ = fs::remove_dir_all(&meeting.folder);
             });
             let waiting = scope.spawn(move || {
                 let status = wait(&mut child);
                 ended.store(true, Ordering::Release);
-                // Wakes whoever accepts; a socket that cannot be connected to wakes by itself.
+                // Wakes the accepting thread. If the socket cannot be connected to, that thread
+                // wakes by itself.
                 drop(UnixStream::connect(meeting.socket()));
                 status
             });
@@ -247,9 +251,9 @@ impl Program<'_> {
     }
 }
 
-/// Waits for the program; its number is used for signals only as long as it is its own.
+/// Waits for the program. Signals are sent to its process id only until it is reaped.
 fn wait(child: &mut Child) -> ExitStatus {
-    // SAFETY: all zeros is a valid value, and the call fills it. The child is left to be waited for.
+    // SAFETY: zeros are a valid value, and the call fills it. The child is left unreaped.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         while libc::waitid(libc::P_PID, child.id(), &mut info, libc::WEXITED | libc::WNOWAIT) < 0
@@ -260,7 +264,7 @@ fn wait(child: &mut Child) -> ExitStatus {
     child.wait().expect("it is this process' child")
 }
 
-/// Takes connections until the program has ended and none waits.
+/// Accepts connections until the program has ended and none is waiting.
 fn accept(
     listener: &UnixListener,
     ended: &AtomicBool,
@@ -270,7 +274,8 @@ fn accept(
 ) {
     let mut first = first;
     for stream in 0.. {
-        // Whoever connected before the program ended is in the queue before whoever says so.
+        // A process that connected before the program ended is in the queue before the connection
+        // that wakes.
         if ended.load(Ordering::Acquire) && listener.set_nonblocking(true).is_err() {
             return;
         }
@@ -301,17 +306,17 @@ fn accept(
     }
 }
 
-/// The file for another process; none is made for the connection that only wakes.
+/// Creates the recording of another process; the connection that only wakes gets none.
 fn further(name: &Path, connection: &UnixStream) -> io::Result<File> {
     let own = std::process::id() == process_of(connection) as u32;
     File::create(if own { Path::new("/dev/null") } else { name })
 }
 
-/// The process at the other end.
+/// Returns the process at the other end.
 fn process_of(connection: &UnixStream) -> i32 {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the structure is there to be filled, and as long as told.
+    // SAFETY: the structure has the given size, and the call fills it.
     unsafe {
         libc::getsockopt(
             connection.as_raw_fd(),
@@ -324,12 +329,12 @@ fn process_of(connection: &UnixStream) -> i32 {
     who.pid
 }
 
-/// Follows one stream to its end.
+/// Reads one stream to its end.
 fn follow(stream: usize, connection: UnixStream, file: Option<File>, sender: &SyncSender<Message>) {
     let process = process_of(&connection) as u32;
     let mut copied = BufReader::new(Copied::new(connection, file));
     let ended = (|| -> std::result::Result<(), ReadError> {
-        // Nothing at all: a connection that only wakes, or a process that was killed at once.
+        // The stream is empty: a connection that only wakes, or a process that was killed at once.
         if io::BufRead::fill_buf(&mut copied)?.is_empty() {
             return Ok(());
         }
@@ -338,19 +343,19 @@ fn follow(stream: usize, connection: UnixStream, file: Option<File>, sender: &Sy
         let is_foreign = reader.is_foreign();
         let _ = sender.send(Message::Began { stream, header, is_foreign });
         for event in reader.events() {
-            // Nobody listens once this command ends.
+            // Sending fails only when this command is ending.
             let _ = sender.send(Message::Event { stream, event: event? });
         }
         Ok(())
     })();
     if let Err(error) = ended {
         let _ = sender.send(Message::Ended { process, error });
-        // What cannot be shown is still recorded, and the program not held up.
+        // An unreadable stream is still recorded, and the program is not delayed.
         let _ = io::copy(&mut copied, &mut io::sink());
     }
 }
 
-/// Prints what comes; says how many streams there were.
+/// Prints the messages. Returns the number of streams.
 fn print(
     messages: Receiver<Message>,
     began: u64,
@@ -406,35 +411,35 @@ fn print(
     streams.len()
 }
 
-/// The program, while it runs.
+/// The process id of the running program; 0 if there is none.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// A signal that ends this command ends the program first, and then the command with it. What a
-/// terminal sends, it sends to both.
+/// Passes a signal that ends this command to the program first. A terminal sends its signals to
+/// both.
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let child = CHILD.load(Ordering::Acquire);
     if child == 0 {
-        // What is left is processes that the program left behind.
-        // SAFETY: ends the process at once, as the signal would have.
+        // Only processes that the program left behind still run. SAFETY: the call ends the process
+        // at once, as the signal would have.
         unsafe { libc::_exit(128 + signal) };
     }
-    // SAFETY: the kernel gives a handler installed with SA_SIGINFO this structure.
+    // SAFETY: the kernel passes this structure to a handler installed with SA_SIGINFO.
     let by_terminal = unsafe { (*info).si_code } > 0;
     if !by_terminal {
-        // SAFETY: no memory is passed.
+        // SAFETY: the call takes no memory.
         unsafe { libc::kill(child, signal) };
     }
 }
 
 fn install_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: a zeroed sigaction is a valid one, and the handler, which calls nothing that is not
-        // async-signal-safe, has the signature that SA_SIGINFO asks for.
+        // SAFETY: a zeroed sigaction is valid. The handler calls only async-signal-safe functions,
+        // and has the signature that SA_SIGINFO requires.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &mut action);
             if action.sa_sigaction == libc::SIG_IGN {
-                // As nohup wants it.
+                // nohup ignores this signal.
                 continue;
             }
             action = std::mem::zeroed();

@@ -1,4 +1,4 @@
-//! Events as lines: what happened, joined with what it follows from.
+//! Turns events into lines, each joined with the events that caused it.
 
 use std::collections::HashMap;
 
@@ -25,33 +25,33 @@ const HALF: u16 = 0x100;
 const REQUESTER: u8 = 0;
 const REQUESTER_ERROR: u8 = 13;
 const RESPONDER_ERROR: u8 = 14;
-/// Syndrome of what was flushed (`mlx5dv.h`, `MLX5_CQE_SYNDROME_WR_FLUSH_ERR`).
+/// Syndrome of flushed requests (`mlx5dv.h`, `MLX5_CQE_SYNDROME_WR_FLUSH_ERR`).
 const FLUSHED: u8 = 0x05;
 
-/// What is known of a process so far.
+/// The state of a process, as known from its events.
 #[derive(Debug)]
 pub(crate) struct Story {
     links: Vec<Link>,
     style: Style,
     has_packets: bool,
     outstanding: Outstanding,
-    /// Where a queue pair's receives come from.
+    /// The source of a queue pair's receives.
     queues: HashMap<(u8, u32), Queue>,
 }
 
 impl Story {
-    /// Nothing yet, of cards with these links.
+    /// Creates the state of a process without events, for HCAs with these links.
     pub fn new(links: Vec<Link>, style: Style) -> Story {
         let (outstanding, queues) = (Outstanding::default(), HashMap::new());
         Story { links, style, has_packets: true, outstanding, queues }
     }
 
-    /// Whether packets are told of, which costs more than all else.
+    /// Sets whether packets become lines, which costs more than all other events.
     pub fn tell_packets(&mut self, wanted: bool) {
         self.has_packets = wanted;
     }
 
-    /// The line that tells of an event; none where another line has told it.
+    /// Returns the line for an event; `None` if another line covers it.
     pub fn tell(&mut self, event: &Event) -> Option<Line> {
         let line = |kind| Line::new(event.card, event.time, kind);
         match &event.what {
@@ -141,7 +141,7 @@ impl Story {
                     ),
                 }
             }
-            // Further parts of a copy, or half a register.
+            // Further parts of a copy, or half of a register.
             _ if !self.style.verbose => return None,
             _ => format!("UAR {uar}+{offset:#x}: {}", hex(bytes)),
         };
@@ -247,7 +247,7 @@ impl Story {
         line.cqs.push(cq);
         line.qps.push(qp);
         let failed = matches!(opcode, REQUESTER_ERROR | RESPONDER_ERROR);
-        // What is flushed is the consequence of something else.
+        // A flushed request is the consequence of another error.
         line.is_error = failed && cqe[55] != FLUSHED;
         let text = Cqe(cqe).to_string();
         let text = text.strip_prefix("CQE ").unwrap_or(&text);
@@ -289,7 +289,7 @@ impl Story {
     }
 }
 
-/// An EQE.
+/// Fills a line with an EQE.
 fn entry(line: &mut Line, eq: u32, index: u32, bytes: &[u8]) {
     line.with("eq", eq).with("index", index).with("bytes", hex(bytes));
     if bytes.len() < eqe::SIZE {

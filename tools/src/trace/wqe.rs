@@ -1,4 +1,4 @@
-//! Send WQEs that were fetched and not completed yet, so that a completion can name its request.
+//! Send WQEs that were fetched and not yet completed, so that a completion can name its request.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,18 +9,18 @@ use mlx5_model::trace::Queue;
 /// Bytes of a segment, and of an address vector.
 const SEGMENT: usize = 16;
 const ADDRESS_VECTOR: usize = 48;
-/// Requests that are remembered of each queue: as many as 16-bit counters tell apart.
+/// Most requests remembered per queue: the range of 16-bit counters.
 const MOST: usize = 1 << 16;
 
-/// A request, as a completion names it.
+/// A request, with the data that a completion's line shows.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub index: u16,
     /// Its opcode's name.
     pub opcode: String,
-    /// Bytes of the message, where the WQE says so.
+    /// Bytes of the message, where the WQE states them.
     pub length: Option<u64>,
-    /// All of it, in words: one line per segment.
+    /// The full text: one line per segment.
     pub text: Vec<String>,
 }
 
@@ -31,14 +31,15 @@ pub(super) struct Outstanding {
     receives: HashMap<(u8, bool, u32), VecDeque<Request>>,
 }
 
-/// What a completion ends: the request it names, and how many were posted before it.
+/// The effect of a completion: the request it names, and the number of requests completed before
+/// it.
 pub(super) struct Completed {
     pub request: Request,
     pub before: usize,
 }
 
 impl Request {
-    /// A send WQE.
+    /// Creates the request of a send WQE.
     pub fn of_send(index: u16, service: Service, bytes: &[u8]) -> Request {
         let addressing = match service {
             Service::Rc | Service::Uc => Addressing::Connected,
@@ -52,13 +53,13 @@ impl Request {
         Request { index, opcode, length, text: lines(&text) }
     }
 
-    /// A receive WQE.
+    /// Creates the request of a receive WQE.
     pub fn of_receive(index: u16, bytes: &[u8]) -> Request {
         let text = lines(&ReceiveWqe(bytes).to_string());
         Request { index, opcode: "receive".into(), length: list(bytes), text }
     }
 
-    /// In a few words.
+    /// Returns a short text.
     pub fn brief(&self) -> String {
         match self.length {
             Some(length) => format!("{}, {length} bytes", self.opcode),
@@ -80,7 +81,7 @@ impl Outstanding {
         remember(self.receives.entry(place(card, qp, queue)).or_default(), request);
     }
 
-    /// A completion of a send queue: it ends what was posted before as well.
+    /// Completes a request of a send queue, and all requests posted before it.
     pub fn complete_send(&mut self, card: u8, qp: u32, index: u16) -> Option<Completed> {
         let requests = self.sends.get_mut(&(card, qp))?;
         let before = requests.iter().position(|request| request.index == index)?;
@@ -88,7 +89,7 @@ impl Outstanding {
         requests.pop_front().map(|request| Completed { request, before })
     }
 
-    /// A completion of a receive queue: requests of a shared one end in any order.
+    /// Completes a request of a receive queue. Requests of a shared queue complete in any order.
     pub fn complete_receive(
         &mut self,
         card: u8,
@@ -116,14 +117,14 @@ fn remember(requests: &mut VecDeque<Request>, request: Request) {
     requests.push_back(request);
 }
 
-/// Bytes that a message carries: of its data segments, behind those that address it. Only of
-/// operations that consist of nothing else.
+/// Returns the payload bytes of a message: those of its data segments, after the address segments.
+/// `None` for operations with other segments.
 fn length(opcode: &str, service: Service, bytes: &[u8]) -> Option<u64> {
     let addressed = match service {
         Service::Rc | Service::Uc => SEGMENT,
         Service::Ud => SEGMENT + ADDRESS_VECTOR,
         Service::Xrc => 2 * SEGMENT,
-        // Their address comes in two lengths, or with a header of any.
+        // Their address segment has two lengths, or is followed by a header of any length.
         Service::Dc | Service::Ethernet => return None,
     };
     let operation = match opcode {
@@ -135,10 +136,10 @@ fn length(opcode: &str, service: Service, bytes: &[u8]) -> Option<u64> {
     list(bytes.get(addressed + operation..)?)
 }
 
-/// Bytes of a list of data segments.
+/// Returns the bytes of a list of data segments.
 fn list(mut rest: &[u8]) -> Option<u64> {
     const INLINE: u32 = 1 << 31;
-    /// The key that ends a list of receives before its WQE does.
+    /// The key that ends a receive's list before the end of its WQE.
     const END: [u8; 4] = 0x100u32.to_be_bytes();
     let mut sum = 0;
     while let Some((segment, after)) = rest.split_first_chunk::<SEGMENT>() {

@@ -1,4 +1,4 @@
-//! Where the input comes from, and bytes of a kind that is given.
+//! Sources of the input, and bytes of a given kind.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,8 +1,9 @@
-//! Every error that the model's card reports, of every transport: the bytes of the CQE and of the send
-//! queue go through `mlx5 decode --json`, which has to say what libmlx5's `ibv_poll_cq` and this driver's
-//! poll say of that CQE.
+//! Every error that the model reports, on every transport. The bytes of the CQE and of the send
+//! queue go through `mlx5 decode --json`. The output must agree with libmlx5's `ibv_poll_cq` and
+//! with this driver's poll of that CQE.
 //!
-//! Both read one CQ: the driver first, and then libmlx5, whose own consumer index is still at the start.
+//! Both read one CQ: the driver first, and then libmlx5, whose own consumer index is still at the
+//! start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ use crate::rig::{Printed, mlx5};
 /// Says to the process that it is the one to provoke the errors of that link.
 const CHILD: &str = "MLX5_DECODE_ERRORS";
 
-/// What the card reports of a request: its queue, its status, and the operation as the PRM calls it.
+/// The HCA's report on a request: its queue, its status, and the operation by its PRM name.
 pub type Expected = (QueueKind, ibv_wc_status::Type, Option<&'static str>);
 
 /// A failed request of a send queue.
@@ -39,7 +40,7 @@ pub const fn receive(status: ibv_wc_status::Type) -> Expected {
     (QueueKind::Receive, status, None)
 }
 
-/// What one CQ has of a case: the failures that the driver polled from it.
+/// The results from one CQ of a case: the failures that the driver polled.
 pub struct Polled {
     cq: NonNull<ibv_cq>,
     failures: Vec<Failure>,
@@ -61,7 +62,7 @@ pub fn failures<Q: Queues + ?Sized>(
     Polled { cq, failures }
 }
 
-/// As [`failures`], of failures that were polled otherwise.
+/// Like [`failures`], for failures that were already polled.
 pub fn polled(cq: NonNull<ibv_cq>, failures: Vec<Failure>) -> Polled {
     Polled { cq, failures }
 }
@@ -120,7 +121,7 @@ impl Seen {
             // SAFETY: the case keeps the queue pair alive.
             let dv = unsafe { QpMemory::new(*qp) }.dv;
             let length = (dv.sq.wqe_cnt * dv.sq.stride) as usize;
-            // SAFETY: the ring is as long, and nobody writes it: its requests have failed.
+            // SAFETY: the ring is as long, and no code writes it: its requests have failed.
             let ring = unsafe { std::slice::from_raw_parts(dv.sq.buf.cast::<u8>(), length) };
             writeln!(dump, "MLX5 Error SQ: at [0x1], len={length}").expect("memory");
             for (row, bytes) in ring.chunks(16).enumerate() {
@@ -172,7 +173,7 @@ impl Seen {
     }
 }
 
-/// A CQE in rows of words, as libmlx5 prints those that it prints at all.
+/// Formats a CQE as rows of words, as libmlx5 prints CQEs.
 fn rows(dump: &mut String, entry: &[u8]) {
     dump.push_str("mlx5: host: got completion with error:\n");
     for row in entry.chunks(16) {
@@ -184,7 +185,7 @@ fn rows(dump: &mut String, entry: &[u8]) {
     }
 }
 
-/// What the command says of a dump.
+/// Returns the command's output for a dump.
 fn decoded(dump: &str, transport: &str) -> Vec<Value> {
     let mut command = mlx5(&["decode", "--json", "--transport", transport]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

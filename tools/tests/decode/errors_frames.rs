@@ -45,21 +45,23 @@ pub fn frames(seen: &mut Seen) {
         header[at] = byte;
     }
     type Post = fn(&mut Side, &[u8]);
-    // SAFETY: of every post here: the memory lives until the request is complete, or is no memory at
-    // all, which is what the card is to find out.
+    // SAFETY: of every post here: the memory lives until the request is complete, or does not
+    // exist, which the HCA has to detect.
     let rows: [(&str, Post, Expected); 4] = [
         (
             "frame of a wrong lkey",
             |a, _| {
                 let sge = Sge { lkey: a.memory.lkey() ^ 0x5500, ..a.sge(60) };
-                // SAFETY: as above.
+                // SAFETY: the memory lives until the request is complete, or does not exist, which
+                // the HCA has to detect.
                 unsafe { a.send.post(1, EthSend::new(sge)) }.unwrap();
             },
             send(IBV_WC_LOC_PROT_ERR, "SEND"),
         ),
         (
             "frame beyond the MTU",
-            // SAFETY: as above.
+            // SAFETY: the memory lives until the request is complete, or does not exist, which the
+            // HCA has to detect.
             |a, _| unsafe { a.send.post(1, EthSend::new(a.sge(1515))) }.unwrap(),
             send(IBV_WC_LOC_LEN_ERR, "SEND"),
         ),
@@ -67,7 +69,8 @@ pub fn frames(seen: &mut Seen) {
             "large send beyond the MTU",
             |a, header| {
                 let pieces = EthTso::new(header, 1461, a.sge(1461));
-                // SAFETY: as above.
+                // SAFETY: the memory lives until the request is complete, or does not exist, which
+                // the HCA has to detect.
                 unsafe { a.send.post(1, pieces) }.unwrap();
             },
             send(IBV_WC_LOC_LEN_ERR, "TSO"),
@@ -76,7 +79,8 @@ pub fn frames(seen: &mut Seen) {
             "large send whose header is cut off",
             |a, header| {
                 let cut = EthTso::new(&header[..40], 100, a.sge(60));
-                // SAFETY: as above.
+                // SAFETY: the memory lives until the request is complete, or does not exist, which
+                // the HCA has to detect.
                 unsafe { a.send.post(1, cut) }.unwrap();
             },
             send(IBV_WC_LOC_QP_OP_ERR, "TSO"),

@@ -1,4 +1,4 @@
-//! Errors of reliable connections: those of two queue pairs, extended and dynamic ones.
+//! Errors of reliable connections: plain, extended and dynamic ones.
 
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
@@ -20,7 +20,7 @@ use crate::errors_unreliable::{Side, bytes, connected};
 
 type Post = fn(&Rig, &mut Side<Rc>, &mut Side<Rc>);
 
-/// What is posted by `a` to `b`, what `a` is told then, and what `b`.
+/// The requests that `a` posts to `b`, the error at `a`, and the error at `b`.
 type Row = (&'static str, Post, Expected, Option<Expected>);
 
 const ACCESS: ibv_wc_status::Type = IBV_WC_REM_ACCESS_ERR;
@@ -38,8 +38,7 @@ fn word(a: &Side<Rc>) -> Word {
 macro_rules! post {
     ($end:expr, $request:expr) => {{
         let request = $request;
-        // SAFETY: the memory lives to the end, or is no memory at all, which is what the card is to
-        // find out.
+        // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
         unsafe { $end.post(1, request) }.unwrap()
     }};
 }
@@ -162,7 +161,7 @@ const ROWS: &[Row] = &[
         "opcode that no card knows",
         |_, a, _| {
             let unknown = bytes(0x3e, &[]);
-            // SAFETY: it names no memory.
+            // SAFETY: the request names no memory.
             let unknown = unsafe { RawWqe::new(&unknown) };
             post!(a.send, unknown.unwrap());
         },
@@ -220,7 +219,7 @@ pub fn reliable(seen: &mut Seen) {
     ];
     seen.hold("RC: flushed", "rc", &ends, &[a.qp.as_raw()], &expected);
 
-    // Nothing to receive in, and nobody there.
+    // No receive posted, and no such queue pair.
     for (name, there, status) in [
         ("RC: no receive", true, IBV_WC_RNR_RETRY_EXC_ERR),
         ("RC: nobody there", false, IBV_WC_RETRY_EXC_ERR),
@@ -326,7 +325,7 @@ pub fn extended(seen: &mut Seen) {
     }
 }
 
-/// What opens the target here.
+/// The access key of the target.
 const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 /// An initiator.

@@ -1,4 +1,4 @@
-//! Errors of connections whose messages go to a shared receive queue, and to a list of tags.
+//! Errors of connections whose messages go to a shared receive queue or to a tag list.
 
 use std::time::Instant;
 
@@ -115,8 +115,8 @@ pub fn shared(seen: &mut Seen) {
             receives.attach(taker, &mut received).unwrap();
         });
         let into = sge(length);
-        // SAFETY: of every post here: the memory lives to the end, or is no memory at all, which is
-        // what the card is to find out.
+        // SAFETY: of every post here: the memory lives to the end, or does not exist, which the HCA
+        // has to detect.
         unsafe {
             receives.post(1, Sge { lkey: into.lkey ^ key, ..into }).unwrap();
             a.send.post(2, Send::new(sge(64))).unwrap();
@@ -130,7 +130,7 @@ pub fn shared(seen: &mut Seen) {
     let mut matcher = Matcher::new(&rig);
     let (mut a, _taker) = matcher.sender(&rig);
     let into = Sge { lkey: 0xdead_be00, ..matcher.sge(256) };
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.post(8, into).unwrap();
         a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();
@@ -143,7 +143,7 @@ pub fn shared(seen: &mut Seen) {
     let mut matcher = Matcher::new(&rig);
     let (mut a, _taker) = matcher.sender(&rig);
     let into = matcher.sge(7);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.append(1, TagReceive::new(Tag::exact(1), into)).unwrap();
         a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();
@@ -151,7 +151,7 @@ pub fn shared(seen: &mut Seen) {
     let expected = [send(IBV_WC_REM_INV_REQ_ERR, "SEND")];
     seen.hold("tags: entry too short", "rc", &[a.fails()], &[a.qp.as_raw()], &expected);
 
-    // A list that somebody else has filled, but for two places: the third change fails.
+    // A list that another program has filled except for two places: the third change fails.
     let mut matcher = Matcher::new(&rig);
     for _ in 0..CAPACITY.tags - 1 {
         let append = TagOperation::Append(Tag::exact(0), Sge::new(0, 0, 0));

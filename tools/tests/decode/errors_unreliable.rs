@@ -100,15 +100,15 @@ pub fn unreliable(seen: &mut Seen) {
     let mut batch = a.send.batch();
     batch.append(1, Send::new(wrong)).unwrap();
     batch.append(2, Send::new(right)).unwrap();
-    // SAFETY: of every post here: the memory lives to the end, or is no memory at all, which is what
-    // the card is to find out.
+    // SAFETY: of every post here: the memory lives to the end, or does not exist, which the HCA has
+    // to detect.
     unsafe { batch.ring() };
     let expected = [send(IBV_WC_LOC_PROT_ERR, "SEND"), send(IBV_WC_WR_FLUSH_ERR, "SEND")];
     let ends = [a.fails(2)];
     seen.hold("UC: wrong lkey stops the send queue", "uc", &ends, &[a.qp.as_raw()], &expected);
 
     let [mut a, mut b] = connected::<Uc>(&rig);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         b.receive.post(1, b.sge(10)).unwrap();
         b.receive.post(2, b.sge(10)).unwrap();
@@ -129,14 +129,14 @@ pub fn unreliable(seen: &mut Seen) {
     ] {
         let mut a = datagrams(&rig);
         let sge = if long { a.sge(longest + 1) } else { a.wrong(8) };
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
         unsafe { a.send.post(1, Send::new(sge).to(to(&b))) }.unwrap();
         let ends = [a.fails(1)];
         seen.hold(name, "ud", &ends, &[a.qp.as_raw()], &[send(status, "SEND")]);
     }
     let mut a = datagrams(&rig);
     let read = bytes(0x10, &[[0; 16], [0; 16]]);
-    // SAFETY: it names no memory.
+    // SAFETY: the request names no memory.
     unsafe { a.send.post(1, RawWqe::new(&read).unwrap()) }.unwrap();
     let ends = [a.fails(1)];
     let expected = [send(IBV_WC_LOC_QP_OP_ERR, "RDMA_READ")];

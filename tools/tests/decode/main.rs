@@ -1,4 +1,5 @@
-//! `mlx5 decode`: on dumps from public threads, on what libmlx5 prints of the model's errors, on anything.
+//! `mlx5 decode` on dumps from public threads, on libmlx5's reports of the model's errors, on
+//! random input.
 
 #[path = "../../../tests/rig/mod.rs"]
 mod card;

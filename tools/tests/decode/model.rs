@@ -1,8 +1,8 @@
-//! The model's errors, as libmlx5 reports them: its own text of the CQE is decoded, and has to say what its
-//! own `ibv_poll_cq` said.
+//! The model's errors, as libmlx5 reports them. The CQE's text by libmlx5 is decoded, and must
+//! agree with the result of its own `ibv_poll_cq`.
 //!
-//! libmlx5 writes to the file that `MLX5_DEBUG_FILE` names when a device is opened, so each error is provoked
-//! in a process of its own: this one, started again.
+//! libmlx5 writes to the file that `MLX5_DEBUG_FILE` names when a device is opened. So each error
+//! is provoked in a process of its own: this program, started again.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -112,7 +112,7 @@ fn what_libmlx5_prints_of_every_error_is_what_it_says_of_it() {
     }
 }
 
-/// What `ibv_poll_cq` says.
+/// The result of `ibv_poll_cq`.
 struct Wc {
     status: ibv_wc_status::Type,
     vendor: u32,
@@ -138,7 +138,7 @@ fn say(wc: &ibv_wc) {
 fn next(cq: &CompletionQueue) -> ibv_wc {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // SAFETY: nobody else polls it.
+        // SAFETY: no other code polls it.
         if let Some(wc) = unsafe { poll(cq.as_raw()) }.expect("it can be polled") {
             return wc;
         }
@@ -240,7 +240,7 @@ fn fails<T: Transport>(
         say(&next(&cqs[1]));
     }
     let length = (memory.dv.sq.wqe_cnt * memory.dv.sq.stride) as usize;
-    // SAFETY: the ring is as long, and nobody writes it: the request has failed.
+    // SAFETY: the ring is as long, and no code writes it: the request has failed.
     let ring = unsafe { std::slice::from_raw_parts(memory.dv.sq.buf.cast::<u8>(), length) };
     let mut dump = format!("MLX5 Error SQ: at [0x1], len={}\n", ring.len());
     for (row, bytes) in ring.chunks(16).enumerate() {

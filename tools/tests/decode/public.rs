@@ -1,4 +1,4 @@
-//! Dumps from public threads, each with its source in the first line. What has to be found in them was
+//! Dumps from public threads, each with its source in the first line. The expected findings were
 //! read from bytes and threads by hand.
 
 use std::fmt::Write as _;
@@ -42,8 +42,8 @@ pub fn value<'a>(record: &'a Record, field: &str) -> Option<&'a str> {
     record.fields.iter().find(|entry| entry.name == field).map(|entry| entry.value.as_str())
 }
 
-/// What has to be found of a completion: operation, QP, WQE, status, vendor code; `-` where the text does
-/// not say it.
+/// The expected fields of a completion: operation, QP, WQE, status, vendor syndrome; `-` where the
+/// text does not have them.
 const COMPLETIONS: &[(&str, usize, [&str; 5])] = &[
     ("libmlx5_read_access", 0, ["RDMA_READ", "0x12abe", "0x0dd0", "IBV_WC_REM_ACCESS_ERR", "0x88"]),
     ("libmlx5_interleaved", 0, ["-", "0x6214", "-", "IBV_WC_REM_ACCESS_ERR", "0x88"]),

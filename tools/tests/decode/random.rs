@@ -1,4 +1,4 @@
-//! Anything as input: nothing panics, and no input takes long.
+//! Random input: no input panics, and none takes long.
 
 use std::time::{Duration, Instant};
 
@@ -172,7 +172,7 @@ fn random_bytes_of_every_kind_are_shown_without_a_panic() {
 /// Bytes of a long input. What takes time by its square takes minutes for it.
 const LONG: usize = 400_000;
 
-/// What would be quadratic if a format looked further than it consumes.
+/// Input that would take quadratic time if a format read further than it consumes.
 #[test]
 fn long_inputs_take_time_by_their_length() {
     for line in [

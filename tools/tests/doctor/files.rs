@@ -1,4 +1,4 @@
-//! Machines by their files: what is wrong with one is named, with its cure, and nothing else is.
+//! Machines as files: each fault is named with its cure, and nothing else is reported.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a report says of one thing.
+//! The part of a report on one check.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
-//! A machine as its files tell of it: a sound one with a card on Ethernet, in which a test breaks
-//! something.
+//! A machine as files: a sound one with an HCA on Ethernet, in which a test breaks one thing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -26,7 +25,7 @@ pub struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A leftover in the folder of temporary files harms nobody.
+        // A leftover temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.root);
     }
 }

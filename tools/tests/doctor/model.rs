@@ -1,4 +1,4 @@
-//! The bare machine, and the model: sound, and with the faults that machines have.
+//! The bare machine, and the model: sound, and with typical faults of machines.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn without(capabilities: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     command
 }
 
-/// What is wrong besides what may be the machine's fault.
+/// Returns the faults, except those that the test machine may cause.
 fn wrong(report: &Value) -> Vec<&str> {
     let verdicts = ["broken", "warning", "unknown"];
     let all = verdicts.iter().flat_map(|verdict| with(report, verdict));

@@ -1,4 +1,4 @@
-//! The other side of `mlx5 perf`, and a folder for what it writes.
+//! The peer of `mlx5 perf`, and a folder for its files.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 

@@ -1,5 +1,5 @@
-//! A result with everything that results can have, and what is hostile in what comes from outside.
-//! Times come from a generator with a seed, in the shape that times of messages have.
+//! A result with all optional data, and hostile content in all outside text. A seeded generator
+//! makes times with a distribution typical of messages.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -9,10 +9,10 @@ use mlx5_tools::perf::result::{
     Calls, Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Via,
 };
 
-/// What would be markup, a path out of an attribute, or a terminal's command.
+/// Text that would be markup, an escape from an attribute, or a terminal command.
 pub const HOSTILE: &str = "<script>alert('x')</script>\"><img src=//evil.example/a.png> \u{1b}[2J";
 
-/// What was asked for.
+/// The requested percentiles.
 pub const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// Times in nanoseconds: most around a thousand and the size, one of hundred longer, few much longer.
@@ -78,7 +78,7 @@ pub fn point(via: Via, size: u64, began: f64) -> Point {
     }
 }
 
-/// What a machine says of itself; its name is [`HOSTILE`].
+/// Returns a machine's environment; its name is [`HOSTILE`].
 pub fn environment() -> Environment {
     Environment {
         host: Some(HOSTILE.to_owned()),

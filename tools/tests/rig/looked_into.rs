@@ -1,4 +1,4 @@
-//! Programs that `mlx5 dump` looks into.
+//! Programs that `mlx5 dump` examines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

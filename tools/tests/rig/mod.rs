@@ -1,8 +1,8 @@
-//! Runs the command as users do, and holds the shape of what it prints to files.
+//! Runs the command as users do, and compares the shape of its output with files.
 //!
-//! A shape is what a figure's change leaves alone: of text, every number is a `#`; of JSON, every
-//! value is its type. `UPDATE_EXPECT=1 cargo test -p mlx5-tools` writes the files anew; look at the
-//! difference before you commit it.
+//! A shape ignores the values of figures: in text, every number is a `#`; in JSON, every value is
+//! its type. `UPDATE_EXPECT=1 cargo test -p mlx5-tools` rewrites the files; look at the difference
+//! before you commit it.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -38,7 +38,7 @@ pub fn run(arguments: &[&str], status: i32) -> Printed {
     finish(&mut mlx5(arguments), status)
 }
 
-/// As [`run`], of a command that was prepared.
+/// Like [`run`], for a prepared command.
 pub fn finish(command: &mut Command, status: i32) -> Printed {
     let output = command.output().unwrap_or_else(|error| {
         panic!("{command:?}: {error}; `cargo xtask test` installs the programs that tests need")
@@ -54,7 +54,7 @@ pub fn finish(command: &mut Command, status: i32) -> Printed {
     printed
 }
 
-/// What a command printed.
+/// The output of a command.
 pub struct Printed {
     /// Its exit status; none if a signal ended it.
     pub status: Option<i32>,

@@ -1,8 +1,8 @@
-//! DPDK's mlx5 drivers: error CQEs and the memory of the queues, and commands that failed.
+//! DPDK's mlx5 drivers: error CQEs, queue memory, and failed commands.
 //!
-//! `net/mlx5/mlx5_tx.c` and `mlx5_rx.c` write a line and hex dumps to `/var/log` or the working folder
-//! (`mlx5_dump_debug_information`); `common/mlx5/mlx5_devx_cmds.c` logs "DevX … failed …";
-//! `net/mlx5/hws/mlx5dr_send.c` "CQE ERR:0x…".
+//! `net/mlx5/mlx5_tx.c` and `mlx5_rx.c` write a line and hex dumps to `/var/log` or the working
+//! folder (`mlx5_dump_debug_information`). `common/mlx5/mlx5_devx_cmds.c` logs "DevX … failed …".
+//! `net/mlx5/hws/mlx5dr_send.c` logs "CQE ERR:0x…".
 
 use mlx5::cqe::{ErrorEntry, QueueKind};
 use mlx5::diag::text::Addressing;
@@ -13,7 +13,7 @@ use super::super::record::{Key, Kind, Record};
 use super::super::{hex, lines::Lines, scan, wqe};
 use super::{Format, Reading};
 
-/// What DPDK prints.
+/// The format of DPDK's messages.
 pub const FORMAT: Format = Format {
     name: "DPDK",
     reads: "DPDK: \"Unexpected CQE error syndrome …\", \"MLX5 Error CQ/SQ/RQ:\" dumps, \"DevX … failed …\"",
@@ -71,7 +71,7 @@ fn said(line: &str, at: usize) -> Option<Reading> {
     Some(Reading::to(at, vec![record]))
 }
 
-/// Hardware steering.
+/// Reads a line about hardware steering.
 fn steering(line: &str, at: usize) -> Option<Reading> {
     let said = Said {
         vendor: scan::hexadecimal_after(line, "Vendor_ERR:"),
@@ -101,7 +101,7 @@ fn memory(lines: &Lines<'_>, at: usize, queue: &str) -> Option<Reading> {
     Some(Reading { end: block.end, records })
 }
 
-/// The first error CQE in full, the others by number: those that follow are flushed ones.
+/// Returns the first error CQE in full and the others by number: later ones are flushed requests.
 fn completions(bytes: &[u8]) -> Vec<Record> {
     let entries: Vec<&[u8; completion::SIZE]> =
         bytes.chunks_exact(completion::SIZE).filter_map(|entry| entry.try_into().ok()).collect();

@@ -1,7 +1,7 @@
-//! The flight recorder of this crate's own queues: the last WQEs, doorbells and CQEs of each.
+//! The flight recorder of this crate's queues: the last WQEs, doorbells and CQEs of each.
 //!
-//! `mlx5::flight` writes a record as lines that begin with `mlx5-flight/1`, and reads it; here it becomes
-//! a timeline, with the CQE that failed and the WQE that it names.
+//! `mlx5::flight` writes and reads records as lines that begin with `mlx5-flight/1`. This module
+//! turns a record into a timeline, with the failed CQE and the WQE that it names.
 
 use mlx5::diag::flight::{
     Doorbell, DoorbellKind, Dump, Event, Queue, Reason, Record as Flight, What, Wqe,
@@ -12,14 +12,14 @@ use super::super::record::{Key, Kind, Record};
 use super::super::{completion, lines::Lines, wqe};
 use super::{Format, Reading};
 
-/// What a queue prints that was built with the feature `flight-recorder`.
+/// The format of queues built with the feature `flight-recorder`.
 pub const FORMAT: Format = Format {
     name: "flight recorder",
     reads: "mlx5: a flight record (MLX5_FLIGHT_DUMP, `SendQueue::flight_record`)",
     read,
 };
 
-/// In each line.
+/// The mark in each line of a record.
 const MARK: &str = "mlx5-flight/";
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
@@ -48,8 +48,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading { end, records })
 }
 
-/// The line behind the records that begin at this one: behind the last line of a record, as long as
-/// another line of one follows, or one is open.
+/// Returns the line after the records that begin at `at`. They go on while another record line
+/// follows the last line of a record, or while a record is open.
 fn end(lines: &Lines<'_>, at: usize) -> usize {
     let (mut open, mut end, mut next) = (0_usize, at, at);
     while next < lines.len() {
@@ -64,7 +64,7 @@ fn end(lines: &Lines<'_>, at: usize) -> usize {
                 }
                 end = next;
             }
-            // What a log has between is not of the record.
+            // Log lines between those of a record do not belong to it.
             None if open > 0 => {}
             None => break,
         }
@@ -72,7 +72,7 @@ fn end(lines: &Lines<'_>, at: usize) -> usize {
     end
 }
 
-/// What a record is of.
+/// Returns the name of the queue that a record belongs to.
 fn name(flight: &Flight) -> String {
     let transport = match flight.transport.as_str() {
         "" => String::new(),
@@ -128,7 +128,7 @@ fn timeline(dump: &Dump, place: usize) -> Record {
     record
 }
 
-/// WQEs of a send queue's record that no CQE of it has completed.
+/// Returns how many WQEs of a send queue's record no recorded CQE completes.
 fn outstanding(flight: &Flight) -> usize {
     let last = flight.events.iter().rev().find_map(|event| match &event.what {
         What::Cqe(cqe) => Some(cqe.wqe_index()),
@@ -138,13 +138,14 @@ fn outstanding(flight: &Flight) -> usize {
         What::Wqe(wqe) if !wqe.found => Some(wqe.index),
         _ => None,
     });
-    // An index up to half of all ahead of the last that was completed.
+    // An index is outstanding if it is at most half of the index range ahead of the last completed
+    // one.
     let after =
         |index: u16| last.is_none_or(|last| (1..0x8000).contains(&index.wrapping_sub(last)));
     posted.filter(|index| after(*index)).count()
 }
 
-/// An event in a line.
+/// Formats an event as a line.
 fn line(dump: &Dump, place: usize, at: usize) -> String {
     let flight = &dump.records[place];
     let Event { at: when, what } = &flight.events[at];
@@ -160,7 +161,7 @@ fn line(dump: &Dump, place: usize, at: usize) -> String {
             let text = text::Cqe(&cqe.0).to_string();
             let Some((of, wqe)) = dump.wqe_of(place, at) else { return text };
             let posted = &dump.records[of];
-            // As it was posted; what was found when it failed is of now.
+            // Uses the bytes as posted. Bytes read again at the failure show the present state.
             let written = posted.events[..wqe + 1].iter().rev().find(|event| {
                 matches!((&event.what, &posted.events[wqe].what), (What::Wqe(one), What::Wqe(other))
                     if one.index == other.index && !one.found)
@@ -175,14 +176,14 @@ fn line(dump: &Dump, place: usize, at: usize) -> String {
     }
 }
 
-/// What a WQE asks for.
+/// Returns the operation that a WQE requests.
 fn operation(flight: &Flight, wqe: &Wqe) -> String {
     if flight.queue != Queue::Send {
         return "receive".to_owned();
     }
     let text = SendWqe::new(&wqe.bytes, flight.addressing()).to_string();
     let first = text.lines().next().unwrap_or_default();
-    // The name, and what is behind number and size, which the line has already.
+    // The name, and the text after number and size. The line already has those two.
     let name = first.split(" WQE ").next().unwrap_or(first);
     let flags = first.split_once(" ds ").and_then(|(_, rest)| rest.split_once(' '));
     match flags {
@@ -207,7 +208,7 @@ fn rung(doorbell: &Doorbell) -> String {
     }
 }
 
-/// The CQE that failed, with its WQE, as records of their own.
+/// Returns the failed CQE and its WQE as separate records.
 fn failure(
     dump: &Dump,
     place: usize,
@@ -225,7 +226,7 @@ fn failure(
             let addressing = addressing.unwrap_or_else(|| posted.addressing());
             wqe::send(&found.bytes, addressing)
         }
-        // A list's WQE begins with the place of its successor.
+        // A linked-list WQE begins with the index of its successor.
         Queue::SharedReceive => wqe::receive(found.bytes.get(16..).unwrap_or_default()),
         Queue::Receive | Queue::Completion => wqe::receive(&found.bytes),
     };

@@ -9,7 +9,7 @@ use super::super::record::Kind;
 use super::super::{lines::Lines, scan};
 use super::{Format, Reading};
 
-/// What they print.
+/// The format of these libraries' messages.
 pub const FORMAT: Format = Format {
     name: "DOCA GPUNetIO",
     reads: "DOCA GPUNetIO, NIXL: \"got completion with err: syndrome=…, vendor_err_synd=…\"",
@@ -24,7 +24,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let code = scan::number_after(rest, "hw_err_synd=");
     let said = Said {
         vendor: Some(vendor),
-        // The whole byte is printed; the part is its upper half.
+        // The source prints the whole byte. Its upper half is the hardware syndrome's type.
         hardware: part.zip(code).map(|(part, code)| (part >> 4, code)),
         queue: Some(QueueKind::Send),
         wqe: scan::number_after(rest, "wqe_counter=").and_then(|index| u16::try_from(index).ok()),

@@ -1,16 +1,16 @@
-//! Dumps without a name that are error CQEs by what is in them.
+//! Unnamed dumps that are recognized as error CQEs by their content.
 
 use super::super::{completion, hex, lines::Lines};
 use super::{Format, Reading};
 
-/// What somebody cut out of a log.
+/// The format of dumps that were cut out of a log.
 pub const FORMAT: Format = Format {
     name: "hex",
     reads: "64 bytes of hex that are an error CQE, or the last 16 of them",
     read,
 };
 
-/// The last line of a dump, which has all the codes.
+/// Length of the last line of a dump, which has all the codes.
 const TAIL: usize = 16;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
@@ -18,7 +18,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if let Ok(bytes) = block.bytes.as_slice().try_into() {
         return found(&bytes, block.end, None);
     }
-    // One line, of sixteen bytes.
+    // A single line of sixteen bytes.
     if block.bytes.len() != TAIL || ![0, 0x30].contains(&block.offset) {
         return None;
     }

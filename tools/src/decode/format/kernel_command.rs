@@ -1,21 +1,21 @@
-//! Linux's mlx5_core, and libmlx5 on VFIO: firmware commands that failed, and their bytes.
+//! Linux's mlx5_core, and libmlx5 on VFIO: failed firmware commands, and their bytes.
 //!
-//! `mlx5/core/cmd.c`: `cmd_status_err` and `mlx5_cmd_check` before it ("NAME(0x…) op_mod(0x…) failed,
-//! status …, syndrome (0x…)"), the tracepoint mlx5_cmd, `wait_func`'s timeout, and with debugging the
-//! mailboxes of `dump_command`.
+//! `mlx5/core/cmd.c`: `cmd_status_err` and the older `mlx5_cmd_check` ("NAME(0x…) op_mod(0x…)
+//! failed, status …, syndrome (0x…)"), the tracepoint mlx5_cmd, and the timeout of `wait_func`.
+//! With debugging, also the mailboxes of `dump_command`.
 
 use super::super::command::{self, Failed};
 use super::super::{hex, lines::Lines, scan};
 use super::{Format, Reading};
 
-/// What mlx5_core prints of commands.
+/// The format of mlx5_core's messages about commands.
 pub const FORMAT: Format = Format {
     name: "Linux mlx5_core",
     reads: "Linux: \"NAME(0x…) op_mod(0x…) failed, status …, syndrome (0x…)\", \"dump command …\"",
     read,
 };
 
-/// Commands are no longer than this in practice; a longer dump is several.
+/// Longest command in practice. A longer dump is several commands.
 const LONGEST: usize = 1 << 16;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
@@ -30,7 +30,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let text = lines.unwrapped(at);
-    // What is wrapped goes on in the next lines, up to the syndrome and what the call returned.
+    // Wrapped text continues in the next lines, up to the syndrome and the call's return value.
     let from = text.find("syndrome (")?;
     let mut end = from + text[from..].find(')')? + 1;
     if text[end..].starts_with(", err(") {
@@ -38,7 +38,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let text = &text[..end];
     let (before, rest) = text.split_once("op_mod(")?;
-    // The end may be another failure's, if this one says no more.
+    // If this failure has no more fields, the end may belong to another failure.
     if rest.contains("op_mod(") {
         return None;
     }
@@ -56,7 +56,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let mut record = failed.record();
     record.field_if("device", device(line));
-    // What was wrapped belongs to it.
+    // Wrapped lines belong to the failure.
     let mut last = at;
     let mut length = lines.get(at).trim().len();
     while length + 1 < end && last < at + 2 {
@@ -73,7 +73,7 @@ fn called(text: &str) -> Option<(Option<String>, u64)> {
     let (opcode, rest) = scan::hexadecimal(number)?;
     let name =
         before.rsplit(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').next();
-    // libmlx5 on VFIO does not know the names, and prints what it is instead.
+    // libmlx5 on VFIO does not know command names and prints its own function name instead.
     let name = name.filter(|name| !name.is_empty() && !name.starts_with("mlx5_vfio"));
     rest.is_empty().then(|| (name.map(str::to_uppercase), opcode))
 }

@@ -1,8 +1,8 @@
 //! Linux's mlx5_ib: error CQEs of the kernel's own queue pairs (NVMe, NFS, iSER, SMC, UMR …).
 //!
-//! `drivers/infiniband/hw/mlx5/cq.c`: `dump_cqe`, with the status in words since 5.17 ("WC error: 10,
-//! Message: …"), as words before 4.13, and `mlx5_poll_one`'s "Responder error cqe on cqn …" with
-//! dynamic debug.
+//! `drivers/infiniband/hw/mlx5/cq.c`: `dump_cqe`, with the status in words since 5.17 ("WC error:
+//! 10, Message: …") and as 32-bit words before 4.13. With dynamic debug, also "Responder error cqe
+//! on cqn …" of `mlx5_poll_one`.
 
 use mlx5::cqe::QueueKind;
 
@@ -11,7 +11,7 @@ use super::super::record::{Kind, Record};
 use super::super::{hex, lines::Lines, scan};
 use super::{Format, Reading};
 
-/// What mlx5_ib prints.
+/// The format of mlx5_ib's messages.
 pub const FORMAT: Format = Format {
     name: "Linux mlx5_ib",
     reads: "Linux: \"dump error cqe\" or \"WC error: …\" with its hex dump, \"error cqe on cqn …\"",
@@ -29,7 +29,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if status.is_none() && !dumped {
         return None;
     }
-    // The words, the heading, and other lines of the log in between.
+    // The status text, the heading, and unrelated log lines may stand in between.
     let block = hex::block_near(lines, at, 4, completion::SIZE);
     let whole = block.and_then(|block| {
         let bytes: [u8; completion::SIZE] = block.bytes.as_slice().try_into().ok()?;
@@ -44,7 +44,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading { end, records: vec![record] })
 }
 
-/// Two lines of words.
+/// Reads a failure that two lines of text report.
 fn said(lines: &Lines<'_>, at: usize, device: Option<&str>) -> Option<Reading> {
     let line = lines.get(at);
     let text = lines.unwrapped(at);

@@ -1,7 +1,7 @@
 //! Linux's mlx5e: error CQEs of network interfaces, and the WQEs they name.
 //!
-//! `en/txrx.h`, `mlx5e_dump_error_cqe`: a line and a hex dump of the CQE; `wq.c`,
-//! `mlx5_wq_cyc_wqe_dump`: "WQE DUMP: …" and one of the WQE.
+//! `en/txrx.h`, `mlx5e_dump_error_cqe`: a line and a hex dump of the CQE. `wq.c`,
+//! `mlx5_wq_cyc_wqe_dump`: "WQE DUMP: …" and a hex dump of the WQE.
 
 use mlx5::diag::text::Addressing;
 
@@ -10,14 +10,14 @@ use super::super::record::{Kind, Record};
 use super::super::{hex, lines::Lines, scan, wqe};
 use super::{Format, Reading};
 
-/// What mlx5e prints.
+/// The format of mlx5e's messages.
 pub const FORMAT: Format = Format {
     name: "Linux mlx5e",
     reads: "Linux: \"Error cqe on cqn …\" and \"WQE DUMP: …\" of network interfaces, with hex dumps",
     read,
 };
 
-/// WQEs longer than this are not written by any driver.
+/// No driver writes WQEs longer than this.
 const LONGEST: u64 = 1024;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
@@ -53,7 +53,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading { end, records: vec![record] })
 }
 
-/// The WQE that the CQE before it names.
+/// Reads the WQE that the preceding CQE names.
 fn work(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let text = lines.unwrapped(at);
     let rest = scan::after(&text, "WQE DUMP:")?;

@@ -9,7 +9,7 @@ use super::super::{finding, lines::Lines, scan};
 use super::kernel_command::device;
 use super::{Format, Reading};
 
-/// What mlx5_core prints of the firmware's health.
+/// The format of mlx5_core's health reports.
 pub const FORMAT: Format = Format {
     name: "Linux mlx5_core health",
     reads: "Linux: health reports (\"assert_var[0] …\", \"Health issue observed …\", \"synd 0x…\")",
@@ -28,7 +28,7 @@ const WORDS: [&str; 8] = [
     "severity",
 ];
 
-/// Lines of another kind that may stand between those of a report.
+/// Unrelated lines that may stand between those of a report.
 const APART: usize = 2;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
@@ -43,7 +43,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (mut end, mut next) = (at + 1, at);
     while next < lines.len() && next < end + APART {
         let line = lines.get(next);
-        // Each card's report is one of its own.
+        // Each device has a report of its own.
         let same =
             self::device(line).is_none_or(|other| device.is_none_or(|device| device == other));
         if is_report(line) && same {

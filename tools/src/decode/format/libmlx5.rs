@@ -1,20 +1,20 @@
-//! libmlx5: the CQE of each error that is not a flushed request or an exceeded retry.
+//! libmlx5: the CQE of each error except flushed requests and exceeded retries.
 //!
-//! rdma-core `providers/mlx5/cq.c`, `dump_cqe`: four lines of four words, each the big-endian value,
-//! behind "mlx5: HOST: got completion with error:", or, where it was built to debug and `MLX5_DEBUG_MASK`
-//! says so, of every CQE behind "dump cqe for cqn".
+//! rdma-core `providers/mlx5/cq.c`, `dump_cqe`: four lines of four words, each the big-endian
+//! value, after "mlx5: HOST: got completion with error:". A debug build with `MLX5_DEBUG_MASK` set
+//! for it also prints every CQE, after "dump cqe for cqn".
 
 use super::super::{completion, hex, lines::Lines, scan};
 use super::{Format, Reading};
 
-/// What libmlx5 prints.
+/// The format of libmlx5's messages.
 pub const FORMAT: Format = Format {
     name: "libmlx5",
     reads: "libmlx5: \"got completion with error:\" and four lines of four words",
     read,
 };
 
-/// Lines between the heading and its dump, where other programs print at the same time.
+/// Most lines between the heading and its dump, which other programs may print at the same time.
 const APART: usize = 3;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {

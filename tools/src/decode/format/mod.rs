@@ -1,8 +1,8 @@
-//! What is read, by who prints it: a file each.
+//! The text formats that `mlx5 decode` reads, one file per printing program.
 //!
-//! A [`Format`] looks at a line, and at as many after it as it needs, and says what it found there and
-//! how many lines that took. [`FORMATS`] lists them; the first that finds something has the lines. To
-//! read another source, write a file here and enter it.
+//! A [`Format`] reads a line, and as many lines after it as it needs. It returns the records it
+//! found and the line after them. [`FORMATS`] lists the formats; the first one that finds a record
+//! takes the lines. To read another source, add a file here and list it.
 
 mod dpdk;
 mod flight;
@@ -20,35 +20,35 @@ mod words;
 use super::lines::Lines;
 use super::record::Record;
 
-/// How one source prints.
+/// The output format of one source.
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// Who prints it.
+    /// The printing program.
     pub name: &'static str,
-    /// What is read of it, for hints and help.
+    /// A description of the input it reads, for hints and help.
     pub reads: &'static str,
-    /// What begins at this line; `None` if nothing does.
+    /// Reads the records that begin at this line; `None` if there are none.
     pub read: fn(&Lines<'_>, usize) -> Option<Reading>,
 }
 
-/// What a format found.
+/// The records that a format found.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// The line behind the last that was read.
+    /// The line after the last one read.
     pub end: usize,
-    /// What was there.
+    /// The records found.
     pub records: Vec<Record>,
 }
 
 impl Reading {
-    /// Records that end with the line at `last`.
+    /// Returns a reading of records that end with the line at `last`.
     #[must_use]
     pub fn to(last: usize, records: Vec<Record>) -> Reading {
         Reading { end: last + 1, records }
     }
 }
 
-/// Every format, those that need more to be told first.
+/// All formats. Those that need more evidence come first.
 pub const FORMATS: &[Format] = &[
     flight::FORMAT,
     libmlx5::FORMAT,

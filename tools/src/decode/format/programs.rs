@@ -5,7 +5,7 @@ use super::super::record::Kind;
 use super::super::{lines::Lines, scan};
 use super::{Format, Reading};
 
-/// What they print.
+/// The format of these programs' messages.
 pub const FORMAT: Format = Format {
     name: "perftest, NCCL",
     reads: "perftest: \"Failed status 12: wr_id 0 syndrom 0x81\"; NCCL: \"Got completion … status=12 … vendor err 129\"",
@@ -25,7 +25,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 
 fn perftest(line: &str, at: usize) -> Option<Reading> {
     let (status, rest) = scan::number(scan::after(line, "Failed status ")?)?;
-    // "syndrom" is how perftest writes it.
+    // perftest spells it "syndrom".
     let vendor = ["syndrom ", "syndrome ", "vendor_err "];
     let said = Said {
         vendor: vendor.iter().find_map(|token| scan::hexadecimal_after(rest, token)),
@@ -44,7 +44,7 @@ fn nccl(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let rest = scan::after(&text, "Got completion ")?;
     let status = ["with status=", "with error "].iter().find_map(|token| {
         let rest = scan::after(rest, token)?;
-        // Newer ones print the name, then the number.
+        // Newer versions print the name, then the number.
         scan::number(rest).or_else(|| scan::number(rest.split_once('(')?.1))
     });
     let (vendor, behind) = scan::number(scan::after(rest, "vendor err ")?)?;

@@ -1,7 +1,7 @@
-//! UCX: completions with errors and the WQEs they name, and commands that failed.
+//! UCX: error completions and the WQEs they name, and failed commands.
 //!
-//! `uct/ib/mlx5/ib_mlx5_log.c`, `uct_ib_mlx5_completion_with_err`: two lines, or one before 1.6;
-//! `uct/ib/rc/verbs/rc_verbs_iface.c`; `uct/ib/mlx5/dv/ib_mlx5_dv.c` for commands.
+//! `uct/ib/mlx5/ib_mlx5_log.c`, `uct_ib_mlx5_completion_with_err`: two lines, or one before 1.6.
+//! `uct/ib/rc/verbs/rc_verbs_iface.c`. For commands, `uct/ib/mlx5/dv/ib_mlx5_dv.c`.
 
 use mlx5::cqe::QueueKind;
 
@@ -11,7 +11,7 @@ use super::super::record::{Key, Kind, Record};
 use super::super::{lines::Lines, scan, words};
 use super::{Format, Reading};
 
-/// What UCX prints.
+/// The format of UCX's messages.
 pub const FORMAT: Format = Format {
     name: "UCX",
     reads: "UCX: \"… on mlx5_0:1/IB (synd 0x… vend 0x… hw_synd …)\" with \"RC QP 0x… wqe[…]: …\"",
@@ -43,7 +43,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading::to(at, vec![record]))
 }
 
-/// The first line has the codes, the second, or the rest of it, the WQE.
+/// The first line has the codes; the second, or the rest of the first, has the WQE.
 fn mlx5(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     let (before, codes) = line.split_once("(synd ")?;
@@ -54,7 +54,7 @@ fn mlx5(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         let (part, rest) = scan::number(numbers)?;
         Some((part, scan::number(rest.strip_prefix('/')?)?.0))
     });
-    // Older ones say all in one line: "Error on mlx5_3:1 QP 0xe6d7 wqe[7821]: … opcode SEND".
+    // Older versions use one line: "Error on mlx5_3:1 QP 0xe6d7 wqe[7821]: … opcode SEND".
     let (last, about) = match (before.contains("wqe["), lines.get(at + 1).contains(" wqe[")) {
         (true, _) => (at, Some(line)),
         (false, true) => (at + 1, Some(lines.get(at + 1))),
@@ -141,7 +141,7 @@ impl Work {
     }
 }
 
-/// A segment of UCX's in the words of other dumps.
+/// Translates a segment that UCX printed into the text of other dumps.
 fn segment_text(segment: &str) -> String {
     let number = |token: &str| scan::number_after(segment, token);
     if let Some(length) = segment.strip_prefix("inl len ") {

@@ -1,21 +1,21 @@
-//! Anything else that says in words why a completion failed.
+//! Any other line that states in words why a completion failed.
 //!
-//! A line with a status by name (`IBV_WC_…`) or in the words of `ibv_wc_status_str`, or with numbers for
-//! status and vendor code.
+//! A line with a status by name (`IBV_WC_…`), in the words of `ibv_wc_status_str`, or as numbers
+//! for status and vendor syndrome.
 
 use super::super::completion::Said;
 use super::super::record::Kind;
 use super::super::{lines::Lines, scan, words};
 use super::{Format, Reading};
 
-/// What many programs print.
+/// The format of many programs' messages.
 pub const FORMAT: Format = Format {
     name: "a program",
     reads: "any program: a line with IBV_WC_… or ibv_wc_status_str's words, and a vendor code if there is one",
     read,
 };
 
-/// How programs introduce the vendor's code.
+/// Words that programs put before the vendor syndrome.
 const VENDOR: [&str; 7] = [
     "vendor_err_synd",
     "vendor syndrome",
@@ -26,14 +26,14 @@ const VENDOR: [&str; 7] = [
     "vend_err",
 ];
 
-/// What else is in a line about a completion, in lower case: without one of these, words such as "remote
-/// access error" may be about anything.
+/// Other words in a line about a completion, in lower case. Without one of these, text such as
+/// "remote access error" may be about anything.
 const ABOUT: [&str; 9] =
     ["completion", "status", "vend", "wc ", "wc:", "cqe", "wr_id", "work request", "recv for"];
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
-    // Most lines of a log end here.
+    // Most lines of a log are rejected here.
     if line.is_empty() || line.len() > 4096 {
         return None;
     }

@@ -1,5 +1,5 @@
-//! One request at a time that fetches: a READ or an atomic, timed until its completion is seen. The
-//! peer's card answers, and nobody else there.
+//! Fetches with one request at a time: a READ or an atomic, timed until its completion is polled.
+//! The peer's HCA answers; its software takes no part.
 
 use mlx5::timing::Clock;
 
@@ -51,7 +51,7 @@ impl<P: Path> Client<P> for Fetch {
     }
 }
 
-/// Whether what was fetched is what it should be.
+/// Returns whether the fetched bytes are right.
 pub(super) fn is_right<P: Path>(
     path: &mut P,
     task: &Task<'_>,

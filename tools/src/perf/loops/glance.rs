@@ -1,4 +1,5 @@
-//! A ping-pong of WRITEs: nothing completes at who is written to, so its last byte is looked at.
+//! A ping-pong of WRITEs: a WRITE completes nothing at its target, so the receiver polls its last
+//! byte.
 
 use mlx5::timing::Clock;
 
@@ -28,8 +29,8 @@ impl Glance {
         Ok(())
     }
 
-    /// Waits for the peer's message of that number. Now and then it looks whether one of the own has
-    /// failed, which is seen in no other way. `false`: it will not come.
+    /// Waits for the peer's message with that number. Looks now and then for a failure of its own
+    /// requests, which shows only in completions. Returns `false` if the message will not come.
     #[inline(always)]
     fn arrival<P: Path>(
         &mut self,
@@ -58,7 +59,7 @@ impl Glance {
         })
     }
 
-    /// Makes room in the send queue, before it is short.
+    /// Frees entries of the send queue before it is full.
     #[inline(always)]
     fn make_room<P: Path>(
         &mut self,
@@ -112,7 +113,7 @@ impl<P: Path> Client<P> for Glance {
     }
 }
 
-/// Answers each message by one of the same number, until all that the client sent are answered.
+/// Answers each message with one of the same number, until all that the client sent are answered.
 pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
     let mut side = Glance::new(task.plan);
     let mut served = Served::default();

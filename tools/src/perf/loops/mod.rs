@@ -1,12 +1,13 @@
-//! The loops, each in a file of its own, written for any [`Path`].
+//! The measurement loops, one per file, generic over the [`Path`].
 //!
-//! The client's: [`ping`] sends a message and waits for the answer; [`glance`] does so by WRITEs,
-//! whose arrival is seen in memory; [`fetch`] waits for what it fetches; [`stream`] keeps many requests
-//! outstanding. The server's: [`pong`] and [`glance`] answer, [`sink`] takes. When the next message is
-//! sent is up to a [`pace`]; times go to a [`record`]; whoever waits does it by [`wait`].
+//! Loops of the client: [`ping`] sends a message and waits for the answer. [`glance`] does the same
+//! with WRITEs, whose arrival is seen in memory. [`fetch`] waits for the data that it fetches.
+//! [`stream`] keeps many requests outstanding. Loops of the server: [`pong`] and [`glance`] answer,
+//! [`sink`] only receives. A [`pace`] decides when the next message is sent, a [`record`] stores
+//! times, and [`wait`] does all waiting.
 //!
-//! Nothing here allocates or enters the kernel once a loop runs, but to yield where cores are few, and
-//! to sleep where a stall was asked for.
+//! A running loop allocates nothing. It enters the kernel only to yield where cores are few, and to
+//! sleep for a requested stall.
 
 mod fetch;
 mod glance;
@@ -30,29 +31,29 @@ use super::plan::{Amount, Carrier, Layout, Operation, Plan};
 use super::result::{Cpu, Kind, Phase};
 use pace::{Closed, Open, Pace};
 
-/// What a thread does.
+/// The task of a thread.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// What threads tell each other.
+    /// The signals between threads.
     pub signals: &'a Signals,
     /// Which thread this is, from 0.
     pub thread: usize,
-    /// Whether cores are so few that who waits gives its own away.
+    /// Whether a waiting thread yields its core, because cores are few.
     pub yields: bool,
 }
 
-/// How far a loop goes.
+/// The end of a loop.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Messages.
+    /// A number of messages.
     count: u64,
-    /// The tick after which none is begun.
+    /// The tick after which no message is begun.
     end: u64,
 }
 
-/// What a client's thread measured.
+/// The measurements of a client's thread.
 #[derive(Debug)]
 pub struct Measured {
     /// Times.
@@ -67,16 +68,16 @@ pub struct Measured {
     pub sent: Vec<u64>,
     /// Messages whose content was wrong.
     pub wrong: u64,
-    /// Where the time went.
+    /// The time per phase of posts and polls.
     pub phases: Vec<Phase>,
-    /// What calls took, if they are stamped.
+    /// The cost of calls, if they are stamped.
     pub cpu: Option<Cpu>,
 }
 
-/// What a server's thread saw.
+/// The counts of a server's thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
-    /// Messages that arrived, where they are noticed.
+    /// Messages that arrived, where arrivals are noticed.
     pub received: u64,
     /// Messages whose content was wrong.
     pub wrong: u64,
@@ -84,7 +85,7 @@ pub struct Served {
 
 /// A client's loop.
 trait Client<P: Path> {
-    /// Goes on, so far.
+    /// Runs to the given end.
     fn run<A: Pace>(
         &mut self,
         path: &mut P,
@@ -94,11 +95,11 @@ trait Client<P: Path> {
         record: &mut Record,
     ) -> Result<(), Stop>;
 
-    /// Messages that were sent on each queue pair.
+    /// Returns the messages sent on each queue pair.
     fn sent(&self) -> Vec<u64>;
 }
 
-/// Measures: a client's thread, from its first receive to its last completion.
+/// Runs a client's thread, from its first receive to its last completion.
 ///
 /// # Errors
 /// [`Stop`].
@@ -165,7 +166,7 @@ fn measure_by<P: Path, C: Client<P>>(
     })
 }
 
-/// Answers or takes: a server's thread, until all that the client sent is here.
+/// Runs a server's thread, which answers or receives until all messages of the client have arrived.
 ///
 /// # Errors
 /// [`Stop`].
@@ -178,7 +179,7 @@ pub fn serve<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
     }
 }
 
-/// Looks at what WRITEs left, after the last: the newest message of each slot.
+/// Checks the memory that WRITEs filled, after the last one: the newest message of each slot.
 pub fn look_at_writes<P: Path>(path: &mut P, task: &Task<'_>, sent: &[u64]) -> u64 {
     let slots = path.memory().layout().target;
     let mut wrong = 0;
@@ -192,7 +193,7 @@ pub fn look_at_writes<P: Path>(path: &mut P, task: &Task<'_>, sent: &[u64]) -> u
     wrong
 }
 
-/// Posts all receives that fit.
+/// Posts as many receives as fit.
 ///
 /// # Errors
 /// [`Stop`].
@@ -206,7 +207,7 @@ pub fn post_receives<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
 }
 
 impl Task<'_> {
-    /// Pauses, if it was asked for before this message.
+    /// Pauses, if a stall is requested before this message.
     #[inline(always)]
     fn stall(&self, sequence: u64) {
         if let Some(stall) = &self.plan.stall {
@@ -216,7 +217,7 @@ impl Task<'_> {
         }
     }
 
-    /// Where a message lies that a receive of that slot completed for.
+    /// Returns the message for which a receive of this slot completed.
     #[inline(always)]
     fn landed(&self, slot: u64, sequence: u64) -> (u64, usize) {
         match (self.plan.operation, self.plan.carrier) {
@@ -226,7 +227,7 @@ impl Task<'_> {
         }
     }
 
-    /// Makes a message what it is to be, where that is looked at.
+    /// Writes a message's content, where content is checked.
     #[inline(always)]
     fn stamp<P: Path>(&self, path: &mut P, queue: usize, sequence: u64) {
         if self.plan.validate {
@@ -248,7 +249,7 @@ impl Task<'_> {
     }
 }
 
-/// Counts to the next request that is signaled.
+/// Counts down to the next signaled request.
 #[derive(Clone, Copy, Debug)]
 struct Every {
     left: u32,
@@ -260,7 +261,7 @@ impl Every {
         Every { left: every, every }
     }
 
-    /// Whether the last one was.
+    /// Returns whether the last request was signaled.
     fn is_fresh(&self) -> bool {
         self.left == self.every
     }

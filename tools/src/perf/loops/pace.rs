@@ -1,10 +1,9 @@
-//! When the next message is sent, and from when on it is timed.
+//! Decides when the next message is sent, and from which time it is measured.
 //!
-//! A *closed* loop sends a message when the one before is done. So while something stalls, it sends
-//! nothing, and the one message that was under way is all that it has to tell of the stall. An *open*
-//! loop has a schedule that does not care: messages that are due while something stalls are late, and
-//! each is timed from when it should have been sent. (This is what Gil Tene calls coordinated omission,
-//! and its cure.)
+//! A *closed* loop sends a message when the previous one is done. During a stall it sends nothing,
+//! so only the one message in flight records the stall. An *open* loop follows a fixed schedule.
+//! Messages that are due during a stall are late, and each is timed from its scheduled time. (Gil
+//! Tene calls the defect of closed loops coordinated omission.)
 
 use mlx5::timing::Clock;
 
@@ -12,16 +11,16 @@ use super::wait::Wait;
 use crate::perf::path::Stop;
 use crate::perf::plan::{Arrivals, Schedule};
 
-/// A way to decide it.
+/// A policy for the send times.
 pub(super) trait Pace {
-    /// Waits until the next message is to be sent. Returns the tick from which it is timed.
+    /// Waits until the next message is due. Returns the tick from which it is timed.
     fn next(&mut self, wait: &mut Wait<'_>) -> Result<u64, Stop>;
 
-    /// The same without waiting: `None` if none is due at the tick `now`.
+    /// Returns that tick without waiting; `None` if no message is due at the tick `now`.
     fn due(&mut self, now: u64) -> Option<u64>;
 }
 
-/// When there is room.
+/// Sends whenever the loop has space for a message.
 pub(super) struct Closed;
 
 impl Pace for Closed {
@@ -36,19 +35,19 @@ impl Pace for Closed {
     }
 }
 
-/// By schedule.
+/// Sends by schedule.
 pub(super) struct Open {
     /// When the next message is due, in ticks after `began`.
     next: f64,
     began: u64,
     /// Ticks between two messages, in the mean.
     gap: f64,
-    /// Where arrivals are by chance.
+    /// The generator for random arrivals.
     random: Option<Random>,
 }
 
 impl Open {
-    /// The schedule of one of so many threads, from the tick `began` on.
+    /// Creates the schedule of one of `threads` threads, from the tick `began` on.
     pub(super) fn new(schedule: &Schedule, threads: u32, thread: usize, began: u64) -> Open {
         let gap = Clock::get().hertz() * f64::from(threads) / schedule.per_second;
         match schedule.arrivals {
@@ -57,7 +56,7 @@ impl Open {
                 let next = gap * thread as f64 / f64::from(threads);
                 Open { next, began, gap, random: None }
             }
-            // Each is a Poisson process, and so are all of them together.
+            // Each thread is a Poisson process, and so are all of them together.
             Arrivals::Poisson => {
                 let random = Some(Random::new(schedule.seed, thread as u64));
                 let mut open = Open { next: 0.0, began, gap, random };
@@ -84,7 +83,7 @@ impl Pace for Open {
                 return Ok(due);
             }
             wait.once()?;
-            // Waiting for the time to come is no silence.
+            // Waiting for the scheduled time does not count as time without an event.
             wait.over();
         }
     }
@@ -100,7 +99,7 @@ impl Pace for Open {
     }
 }
 
-/// SplitMix64: chance that can be had again.
+/// SplitMix64: a reproducible random number generator.
 struct Random(u64);
 
 impl Random {
@@ -108,7 +107,7 @@ impl Random {
         Random(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
-    /// Above 0, at most 1.
+    /// Returns a number above 0 and at most 1.
     #[inline(always)]
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! The client's half of a ping-pong of SENDs, or of WRITEs with immediate: each message is answered by
-//! one, and both take receives.
+//! The client's half of a ping-pong of SENDs, or of WRITEs with immediate: each message is answered
+//! by one message, and both consume receives.
 
 use mlx5::timing::Clock;
 
@@ -10,7 +10,7 @@ use crate::perf::path::{Event, Message, Path, Stop};
 use crate::perf::plan::Plan;
 
 pub(super) struct Ping {
-    /// Messages sent, and known to be done at the card.
+    /// Messages sent, and messages known to be completed.
     sent: u64,
     retired: u64,
     signal: Every,
@@ -44,7 +44,7 @@ impl<P: Path> Client<P> for Ping {
             path.post(0, Message { sequence, signaled: self.signal.next() })?;
             self.sent += 1;
 
-            // 2. The answer completes a receive. Own completions come between.
+            // 2. The answer completes a receive. Completions of own requests may come in between.
             let slot = loop {
                 match path.poll()? {
                     Some(Event::Received { slot, .. }) => break slot,
@@ -57,7 +57,7 @@ impl<P: Path> Client<P> for Ping {
             record.add(since, Clock::now());
             wait.over();
 
-            // 3. What need not be timed.
+            // 3. Work outside the measured time.
             if task.plan.validate {
                 let (slot, skip) = task.landed(slot, sequence);
                 record.check(path.memory().is_right(0, slot, skip, sequence, false));

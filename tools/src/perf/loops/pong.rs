@@ -4,7 +4,7 @@ use super::wait::Wait;
 use super::{Every, Served, Task};
 use crate::perf::path::{Event, Message, Path, Stop};
 
-/// Answers each message by one of the same number, until all that the client sent are answered.
+/// Answers each message with one of the same number, until all that the client sent are answered.
 pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
     let mut served = Served::default();
     let mut signal = Every::new(task.plan.signal_every);
@@ -21,7 +21,8 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
                     let right = path.memory().is_right(0, slot, skip, sequence, false);
                     served.wrong += u64::from(!right);
                 }
-                // The receive first: the next message may come as soon as this is answered.
+                // Posts the receive first: the next message may come as soon as this one is
+                // answered.
                 path.receive(0, slot)?;
                 path.post(0, Message { sequence, signaled: signal.next() })?;
                 served.received += 1;
@@ -33,7 +34,7 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
                         break;
                     }
                 }
-                // Written ahead, while the message before is on its way.
+                // Writes the next answer while the previous one is on its way.
                 task.stamp(path, 0, served.received);
             }
             Some(Event::Sent { sequence, .. }) => retired = sequence + 1,

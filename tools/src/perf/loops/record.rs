@@ -5,22 +5,22 @@ use mlx5::timing::Clock;
 use crate::perf::plan::Plan;
 use crate::perf::result::distribution::{Distribution, Timed};
 
-/// Times of one thread's messages, in all, and one by one if that was asked for.
+/// Times of one thread's messages: all together, and one by one on request.
 #[derive(Debug)]
 pub struct Record {
     clock: &'static Clock,
-    /// A round trip is counted half.
+    /// Whether a round trip counts half.
     halves: bool,
     distribution: Distribution,
     raw: Vec<u64>,
-    /// Times that there was no room for.
+    /// Times dropped for lack of space.
     dropped: u64,
     last: u64,
     wrong: u64,
 }
 
 impl Record {
-    /// All memory is taken here: room for `raw` times one by one.
+    /// Allocates all memory, with space for `raw` single times.
     #[must_use]
     pub fn new(plan: &Plan, raw: usize) -> Record {
         Record {
@@ -34,7 +34,7 @@ impl Record {
         }
     }
 
-    /// A message that is timed from one tick to another.
+    /// Adds a message that took from one tick to another.
     #[inline(always)]
     pub(super) fn add(&mut self, since: u64, now: u64) {
         self.last = now;
@@ -48,42 +48,42 @@ impl Record {
         }
     }
 
-    /// A message that is wrong, if it is.
+    /// Counts a message if it is wrong.
     #[inline(always)]
     pub(super) fn check(&mut self, right: bool) {
         self.wrong += u64::from(!right);
     }
 
-    /// Forgets what was so far, but for what was wrong.
+    /// Clears all times, but keeps the count of wrong messages.
     pub(super) fn clear(&mut self) {
         self.distribution.clear();
         self.raw.clear();
         self.dropped = 0;
     }
 
-    /// The last tick.
+    /// Returns the last tick.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Messages that were wrong.
+    /// Returns the number of wrong messages.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong
     }
 
-    /// All times.
+    /// Returns all times.
     #[must_use]
     pub fn distribution(&self) -> &Distribution {
         &self.distribution
     }
 
-    /// Times one by one, in nanoseconds, in the order in which messages were done.
+    /// Returns single times in nanoseconds, in the order in which messages completed.
     #[must_use]
     pub fn raw(&self) -> &[u64] {
         &self.raw
     }
 
-    /// How many of them there was no room for.
+    /// Returns how many single times were dropped for lack of space.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped

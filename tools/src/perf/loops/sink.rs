@@ -1,5 +1,5 @@
-//! The server's half of a stream of SENDs, or of WRITEs with immediate: it takes what comes, and posts
-//! the receive again.
+//! The server's half of a stream of SENDs, or of WRITEs with immediate: it takes each message and
+//! posts its receive again.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,12 @@ use super::{Served, Task};
 use crate::perf::path::{Event, Path, Stop};
 use crate::perf::plan::Carrier;
 
-/// How long a datagram, or a message of an unreliable connection, may come after the client is done.
+/// How long a datagram or a message of an unreliable connection may arrive after the client is
+/// done.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Takes messages until all that the client sent are here; where messages may be lost, until none came
-/// for a while.
+/// Receives until all messages that the client sent have arrived; where messages may be lost, until
+/// none has arrived for a while.
 pub(super) fn take<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
     let mut served = Served::default();
     let mut expected = vec![0; path.queues()];
@@ -56,8 +57,8 @@ fn may_lose(task: &Task<'_>) -> bool {
     task.plan.carrier != Carrier::Rc
 }
 
-/// The number of a message that arrived: the next, or where messages may be lost, the one that it says
-/// to be, in as many bits as it has for it.
+/// Returns the number of a message that arrived: the next one, or, where messages may be lost, the
+/// number that the message carries, in as many bits as it has for it.
 fn number<P: Path>(
     path: &mut P,
     task: &Task<'_>,

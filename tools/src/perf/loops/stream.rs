@@ -1,4 +1,5 @@
-//! Many requests outstanding on each queue pair: how many bytes, or messages, go through.
+//! A stream with many outstanding requests on each queue pair, to measure bytes or messages per
+//! second.
 
 use mlx5::timing::Clock;
 
@@ -8,14 +9,14 @@ use super::{Client, Every, Record, Span, Task, fetch};
 use crate::perf::path::{Event, Message, Path, Stop};
 use crate::perf::plan::Plan;
 
-/// A queue pair's requests.
+/// The requests of a queue pair.
 struct Flight {
     sent: u64,
     retired: u64,
-    /// Messages are sent up to this number.
+    /// The number at which sending ends.
     last: u64,
     signal: Every,
-    /// From when requests that are outstanding are timed: a ring, by number.
+    /// The start times of outstanding requests: a ring, indexed by number.
     since: Box<[u64]>,
 }
 
@@ -36,7 +37,8 @@ impl Flight {
         &mut self.since[sequence as usize & mask]
     }
 
-    /// The next request. The last one has a completion, which tells of all before it.
+    /// Returns the next request. The last request is signaled, and its completion covers all before
+    /// it.
     #[inline(always)]
     fn next(&mut self, since: u64) -> Message {
         let sequence = self.sent;
@@ -63,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Posts a batch on that queue pair, if there is room for it. Returns whether it did.
+    /// Posts a batch on that queue pair if the batch fits. Returns whether it did.
     #[inline(always)]
     fn post<P: Path, A: Pace>(
         &mut self,
@@ -93,7 +95,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// Takes all completions that are there. Returns whether there were any.
+    /// Polls all available completions. Returns whether there were any.
     #[inline(always)]
     fn poll<P: Path>(
         &mut self,
@@ -142,12 +144,12 @@ impl<P: Path> Client<P> for Stream {
             if now >= span.end {
                 break;
             }
-            // 1. A batch for each queue pair that has room.
+            // 1. A batch for each queue pair that has space.
             let mut any = false;
             for queue in 0..self.flights.len() {
                 any |= self.post(path, task, pace, queue, now)?;
             }
-            // 2. What is complete.
+            // 2. Completions.
             any |= self.poll(path, task, record)?;
             if any {
                 wait.over();
@@ -160,12 +162,12 @@ impl<P: Path> Client<P> for Stream {
             }
             wait.once()?;
             if self.flights.iter().all(|flight| flight.outstanding() == 0) {
-                // By schedule nothing is due: that is no silence.
+                // No message is due by schedule, so this does not count as time without an event.
                 wait.over();
             }
         }
-        // The time is over. What is under way is waited for; unless it has a completion already, one
-        // more request brings it.
+        // The time is over. Outstanding requests are waited for. If the last one is not signaled,
+        // one more request brings a completion.
         for queue in 0..self.flights.len() {
             let flight = &mut self.flights[queue];
             flight.last = flight.sent;

@@ -1,4 +1,4 @@
-//! Waiting, and what threads tell each other meanwhile.
+//! Waiting, and the signals between threads.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 use super::{Served, Task};
 use crate::perf::path::Stop;
 
-/// How long nothing may happen at the client.
+/// Longest time without an event at the client.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the threads of a side, and who watches over them, tell each other.
+/// The signals between the threads of a side and their supervisor.
 #[derive(Debug)]
 pub struct Signals {
     abandoned: AtomicBool,
     /// Threads that are ready to begin.
     ready: AtomicU64,
-    /// Per thread: messages that the client sent, as soon as that is known.
+    /// Per thread: messages that the client sent, once that is known.
     expected: Vec<AtomicU64>,
     /// Per thread: messages so far.
     progress: Vec<Counted>,
 }
 
-/// On a cache line of its own.
+/// A counter on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counted(AtomicU64);
 
 impl Signals {
-    /// For so many threads.
+    /// Creates the signals of `threads` threads.
     #[must_use]
     pub fn new(threads: usize) -> Signals {
         Signals {
@@ -40,41 +40,41 @@ impl Signals {
         }
     }
 
-    /// Has all threads stop at their next look.
+    /// Makes all threads stop at their next check.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they were told to.
+    /// Returns whether the threads must stop.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Tells a thread how many messages there are.
+    /// Sets the number of messages of a thread.
     pub fn expect(&self, thread: usize, messages: u64) {
         self.expected[thread].store(messages, Ordering::Relaxed);
     }
 
-    /// How many messages there are for a thread; `u64::MAX` while that is not known.
+    /// Returns the number of messages of a thread; `u64::MAX` while it is not known.
     #[must_use]
     pub fn expected(&self, thread: usize) -> u64 {
         self.expected[thread].load(Ordering::Relaxed)
     }
 
-    /// Says how many messages a thread has had.
+    /// Sets the number of messages that a thread has handled.
     #[inline(always)]
     pub fn progress(&self, thread: usize, messages: u64) {
         self.progress[thread].0.store(messages, Ordering::Relaxed);
     }
 
-    /// How many messages all threads have had.
+    /// Returns the number of messages that all threads have handled.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.progress.iter().map(|counted| counted.0.load(Ordering::Relaxed)).sum()
     }
 
-    /// Waits until all threads are here.
+    /// Waits until all threads have arrived.
     pub(super) fn begin(&self, task: &Task<'_>) -> Result<(), Stop> {
         self.ready.fetch_add(1, Ordering::Relaxed);
         let mut wait = Wait::patient(task, "start of the other threads");
@@ -85,36 +85,36 @@ impl Signals {
     }
 }
 
-/// Busy waiting with an end.
+/// A busy wait with a time limit.
 pub(super) struct Wait<'a> {
     signals: &'a Signals,
     what: &'static str,
-    /// Turns between two looks at what else goes on, less one.
+    /// Turns between two checks of limit and signals, less one.
     mask: u32,
     yields: bool,
     turns: u32,
-    /// How long; `None`: until somebody gives up.
+    /// The time limit; `None`: wait until a thread or the peer gives up.
     limit: Option<Duration>,
     since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
-    /// Until something happens, or has not for a long time.
+    /// Creates a wait that ends with an event, or after a long time without one.
     pub(super) fn new(task: &Task<'a>, what: &'static str) -> Wait<'a> {
         let stall = task.plan.stall.map_or(0, |stall| stall.nanoseconds);
         let limit = Some(SILENCE + Duration::from_nanos(stall));
         Wait { limit, ..Wait::patient(task, what) }
     }
 
-    /// Until something happens, or somebody gives up.
+    /// Creates a wait that ends with an event, or when a thread or the peer gives up.
     pub(super) fn patient(task: &Task<'a>, what: &'static str) -> Wait<'a> {
         let mask = if task.yields { 15 } else { 1023 };
         let (signals, yields) = (task.signals, task.yields);
         Wait { signals, what, mask, yields, turns: 0, limit: None, since: None }
     }
 
-    /// One turn in which nothing happened. Returns whether this was one with a look at what else goes
-    /// on, which is seldom.
+    /// Counts a turn without an event. Returns whether this turn checked limit and signals, which
+    /// few turns do.
     #[inline(always)]
     pub(super) fn once(&mut self) -> Result<bool, Stop> {
         self.turns = self.turns.wrapping_add(1);
@@ -144,14 +144,14 @@ impl<'a> Wait<'a> {
         Ok(())
     }
 
-    /// Something happened.
+    /// Restarts the limit after an event.
     #[inline(always)]
     pub(super) fn over(&mut self) {
         self.since = None;
     }
 }
 
-/// Stays until the client is done: only this side's memory takes part.
+/// Waits until the client is done: only this side's memory takes part.
 pub(super) fn stay(task: &Task<'_>) -> Result<Served, Stop> {
     while task.signals.expected(task.thread) == u64::MAX {
         if task.signals.is_abandoned() {

@@ -1,11 +1,11 @@
-//! A line per size, with a line of names before: RFC 4180, lines ended by a newline alone.
+//! CSV output: a line per size after a line of names. RFC 4180, but lines end with a newline alone.
 
 use std::collections::BTreeSet;
 
 use crate::perf::result::distribution::Latency;
 use crate::perf::result::{Cpu, Run};
 
-/// All points. Times are nanoseconds; what was not measured is empty.
+/// Returns all points as text. Times are nanoseconds; cells without a measurement are empty.
 pub fn text(run: &Run) -> String {
     let percents = percents(run);
     let mut names: Vec<String> = ["runs_on", "kind", "via", "size", "messages", "seconds"]
@@ -61,7 +61,7 @@ pub fn text(run: &Run) -> String {
     text
 }
 
-/// Those of any point, as they are written, in their order.
+/// Returns the percentiles of all points, as they are written, in their order.
 fn percents(run: &Run) -> Vec<String> {
     let points = run.points.iter().flat_map(|point| &point.latency);
     let mut percents: Vec<f64> =

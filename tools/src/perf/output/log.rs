@@ -1,4 +1,4 @@
-//! HdrHistogram's interval log: an interval per point, which its tools and plotters read.
+//! HdrHistogram's interval log for its tools and plotters: an interval per point.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,14 +7,14 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use crate::perf::result::Run;
 
-/// All points that have times, in nanoseconds, each under its tag: `direct-64`.
+/// Returns all points that have times, in nanoseconds, each under its tag: `direct-64`.
 ///
 /// # Errors
-/// What is wrong with a histogram, in words.
+/// Returns in words what is wrong with a histogram.
 pub fn text(run: &Run) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
-    // What is printed as the longest of an interval is in milliseconds, as other writers have it.
+    // The longest time of an interval is printed in milliseconds, as other writers do.
     let mut builder = IntervalLogWriterBuilder::new();
     builder
         .add_comment("[Histogram log format version 1.3]")
@@ -39,7 +39,7 @@ pub fn text(run: &Run) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// What a file says may be anything.
+/// A file may contain any value.
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default().min(Duration::from_secs(1 << 40))
 }

@@ -1,6 +1,6 @@
-//! What becomes of a result: a table for people, JSON and CSV for programs, a log for tools of
-//! HdrHistogram, and a page to show to others. All of them have the same figures: they read them
-//! from one [`Run`], and compute nothing anew but rates.
+//! Output of results: a table for people, JSON and CSV for programs, an interval log for tools of
+//! HdrHistogram, and a page with plots. All outputs read the same figures from one [`Run`], and
+//! compute only rates.
 
 mod csv;
 mod log;
@@ -33,11 +33,11 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Opens the files, and leaves what they contain: whoever measures for an hour wants to hear
-    /// of a wrong folder before.
+    /// Opens the files without changing them, so that a wrong folder is reported before a long
+    /// measurement.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Told`] where two things want standard output.
+    /// [`Error::File`]; [`Error::Told`] if two outputs ask for standard output.
     pub fn check(&self, output: &Output) -> Result<()> {
         let printed = [&self.csv, &self.hdr_log];
         let printed = printed.into_iter().flatten().filter(|file| is_standard(file)).count();
@@ -80,7 +80,7 @@ fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// Whether it went to standard output.
+/// Returns whether the bytes went to standard output.
 fn put(file: &Path, bytes: &[u8]) -> Result<bool> {
     if is_standard(file) {
         let mut out = stdout(Form::Text);

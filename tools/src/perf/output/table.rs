@@ -1,14 +1,14 @@
-//! A result for people: a line per size, aligned, and what a reader has to know of it.
+//! A result for people: an aligned line per size, with notes.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::perf::result::figures::Figures;
 use crate::perf::result::{Comparison, Point, Run};
 
-/// Cells, the first line of them names. All columns are aligned to the right but the first ones.
+/// Cells, with names in the first line. All columns but the first ones are right-aligned.
 struct Table {
     lines: Vec<Vec<String>>,
-    /// How many columns are aligned to the left.
+    /// Number of left-aligned columns.
     left: usize,
 }
 
@@ -91,7 +91,7 @@ fn points(run: &Run) -> Table {
     table
 }
 
-/// What names a point's lines in the tables below the first.
+/// Returns the name of a point's lines in the tables after the first.
 fn name(point: &Point) -> [String; 2] {
     [point.via.to_string(), point.size.to_string()]
 }

@@ -1,4 +1,4 @@
-//! The points that have times, each with its histogram, its name and its colour.
+//! Points with times, each with its histogram, name and colour.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::scale::{amount, bytes};
 use crate::perf::result::distribution::Latency;
 use crate::perf::result::{Point, Run, Via};
 
-/// Colours that sizes are spread over, from the smallest to the largest (see `style.css`).
+/// Colours of the sizes, from the smallest to the largest (see `style.css`).
 const COLOURS: usize = 12;
 
 /// One point's times.
@@ -18,30 +18,30 @@ pub struct Curve<'a> {
     pub point: &'a Point,
     /// Its times.
     pub latency: &'a Latency,
-    /// All of them.
+    /// The histogram of all its times.
     pub histogram: Histogram<u64>,
-    /// What tells it from the others.
+    /// The name that distinguishes it from the others.
     pub name: String,
-    /// Colour, and dash if it is by verbs.
+    /// The colour class, and the dash class if it is by verbs.
     pub class: String,
 }
 
 impl Curve<'_> {
-    /// What so many percent took no longer than, in nanoseconds.
+    /// Returns a percentile in nanoseconds.
     pub fn percentile(&self, percent: f64) -> f64 {
         self.latency.percentile(&self.histogram, percent) as f64
     }
 
-    /// For the legend.
+    /// Returns its entry of the legend.
     pub fn key(&self) -> Key {
         Key { class: self.class.clone(), name: self.name.clone() }
     }
 }
 
-/// Of all points that have times.
+/// Returns the curves of all points that have times.
 ///
 /// # Errors
-/// What is wrong with a histogram, in words.
+/// Returns in words what is wrong with a histogram.
 pub fn curves(run: &Run) -> Result<Vec<Curve<'_>>, String> {
     let sizes: BTreeSet<u64> = run.points.iter().map(|point| point.size).collect();
     let sizes: Vec<u64> = sizes.into_iter().collect();
@@ -70,12 +70,12 @@ pub fn curves(run: &Run) -> Result<Vec<Curve<'_>>, String> {
     Ok(curves)
 }
 
-/// Whether points were measured by both ways.
+/// Returns whether points were measured by both ways.
 pub fn has_both(run: &Run) -> bool {
     run.points.iter().any(|point| point.via != run.points[0].via)
 }
 
-/// The colour of a way.
+/// Returns the colour of a way.
 pub fn way(via: Via) -> &'static str {
     match via {
         Via::Direct => "direct",

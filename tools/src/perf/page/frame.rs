@@ -1,25 +1,25 @@
-//! A plot without its content: axes, grid and names, in a form for wide pages and one for phones,
-//! of which the page's style shows one. Both have all data in them.
+//! The frame of a plot: axes, grid and names. Each plot has a form for wide pages and one for
+//! phones, both with all data. The page's style shows one of them.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::markup::Markup;
 use super::scale::Scale;
 
-/// A form: its size in units of the drawing, which are about a pixel.
+/// The form of a plot: its size in units of the drawing, about a pixel each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For windows wider than a hand.
+    /// For wide windows.
     Wide,
     /// For phones.
     Narrow,
 }
 
 impl Form {
-    /// Both.
+    /// All forms.
     pub const ALL: [Form; 2] = [Form::Wide, Form::Narrow];
 
-    /// How wide the drawing is.
+    /// Returns the width of the drawing.
     pub fn width(self) -> f64 {
         match self {
             Form::Wide => 760.0,
@@ -27,13 +27,13 @@ impl Form {
         }
     }
 
-    /// How many values stand at an axis of this length.
+    /// Returns the number of values along an axis of this length.
     fn ticks(self, length: f64) -> usize {
         let apart = if self == Form::Wide { 70.0 } else { 58.0 };
         ((length / apart) as usize).clamp(3, 10)
     }
 
-    /// How wide a text is at most.
+    /// Returns an upper bound of a text's width.
     pub fn text_width(self, text: &str) -> f64 {
         let character = if self == Form::Wide { 6.8 } else { 6.3 };
         text.chars().count() as f64 * character
@@ -47,21 +47,21 @@ impl Form {
     }
 }
 
-/// A place in a drawing, to a tenth.
+/// A coordinate in a drawing, printed to a tenth.
 pub struct Px(pub f64);
 
 impl Display for Px {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let tenths = (self.0 * 10.0).round() / 10.0;
-        // No place is "-0".
+        // Avoids "-0".
         write!(f, "{}", if tenths == 0.0 { 0.0 } else { tenths })
     }
 }
 
-/// A place along an axis, and what stands there.
+/// A position along an axis, with its name.
 #[derive(Clone, Debug)]
 pub struct Tick {
-    /// From 0 to 1.
+    /// The position, from 0 to 1.
     pub at: f64,
     /// Its name.
     pub name: String,
@@ -82,45 +82,45 @@ pub struct Area {
     pub height: f64,
 }
 
-/// Below the area, for names of values and of the axis.
+/// Space below the area, for names of values and of the axis.
 const BELOW: f64 = 44.0;
 const ABOVE: f64 = 24.0;
 
 impl Area {
-    /// In a drawing of this form, with so much place for names at the left.
+    /// Creates the area in a drawing of this form, with space for names at the left.
     pub fn new(form: Form, left: f64, height: f64) -> Area {
         let right = 14.0;
         Area { form, left, top: ABOVE, width: form.width() - left - right, height }
     }
 
-    /// From a place on the horizontal axis.
+    /// Returns the coordinate of a position on the horizontal axis.
     pub fn x(&self, at: f64) -> f64 {
         self.left + at * self.width
     }
 
-    /// From a place on the vertical axis, which goes upwards.
+    /// Returns the coordinate of a position on the vertical axis, which goes upwards.
     pub fn y(&self, at: f64) -> f64 {
         self.top + (1.0 - at) * self.height
     }
 
-    /// Where the lower edge is.
+    /// Returns the coordinate of the lower edge.
     pub fn bottom(&self) -> f64 {
         self.top + self.height
     }
 
-    /// Round values of a horizontal axis.
+    /// Returns the round values of a horizontal axis.
     pub fn ticks_x(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Tick> {
         let ticks = scale.ticks(self.form.ticks(self.width)).into_iter();
         ticks.map(|value| Tick { at: scale.at(value), name: name(value) }).collect()
     }
 
-    /// Round values of a vertical axis.
+    /// Returns the round values of a vertical axis.
     pub fn ticks_y(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Tick> {
         let ticks = scale.ticks(self.form.ticks(self.height * 1.4)).into_iter();
         ticks.map(|value| Tick { at: scale.at(value), name: name(value) }).collect()
     }
 
-    /// Grid and names of the horizontal axis, and what it is. A name that has no room is left out.
+    /// Draws grid, names and title of the horizontal axis. A name that does not fit is left out.
     pub fn axis_x(&self, out: &mut Markup, ticks: &[Tick], what: &str) {
         let mut free = f64::NEG_INFINITY;
         for tick in ticks {
@@ -145,7 +145,7 @@ impl Area {
         );
     }
 
-    /// Grid and names of the vertical axis, and above it what it is.
+    /// Draws grid and names of the vertical axis, with its title above it.
     pub fn axis_y(&self, out: &mut Markup, ticks: &[Tick], what: &str) {
         for tick in ticks {
             let y = self.y(tick.at);
@@ -167,7 +167,7 @@ impl Area {
     }
 }
 
-/// What names a plot, for the page and for those who do not see it.
+/// The texts of a plot, for the page and for screen readers.
 pub struct Caption<'a> {
     /// Unique within the page: letters and dashes.
     pub id: &'static str,
@@ -175,11 +175,11 @@ pub struct Caption<'a> {
     pub title: &'static str,
     /// What it shows, and how to read it.
     pub text: &'a str,
-    /// What somebody who does not see it has to know: the figures that matter.
+    /// The important figures, for readers who cannot see the plot.
     pub told: &'a str,
 }
 
-/// What a colour and a dash stand for.
+/// An entry of the legend: a colour and a dash with their meaning.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The class of its colour.
@@ -188,7 +188,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// A figure: its names and colours, and the plot in each form, which says how high it has become.
+/// Adds a figure: its legend, and the plot in each form. The plot returns its height.
 pub fn figure(
     out: &mut Markup,
     caption: &Caption<'_>,
@@ -236,7 +236,7 @@ pub fn figure(
     out.put("<figcaption>{}</figcaption></figure>\n", &[text]);
 }
 
-/// The height of a drawing with this area.
+/// Returns the height of a drawing with this area.
 pub fn height(area: &Area) -> f64 {
     area.bottom() + BELOW
 }

@@ -1,14 +1,14 @@
-//! How often which time occurred: a row per curve, above one axis.
+//! A histogram of times: a row per curve, above a common axis.
 
 use super::curve::Curve;
 use super::frame::{self, Area, Caption, Form, Px};
 use super::markup::Markup;
 use super::scale::{Scale, amount, time};
 
-/// Above the bars of a row, where its name stands.
+/// Space above the bars of a row, for its name.
 const NAME: f64 = 18.0;
 
-/// The plot of all curves; nothing if there is none.
+/// Adds the plot of all curves, if there are any.
 pub fn figure(out: &mut Markup, curves: &[Curve<'_>]) {
     if curves.is_empty() {
         return;
@@ -80,7 +80,7 @@ fn bars(
 ) {
     let mut counts = vec![0u64; bins];
     for value in curve.histogram.iter_recorded() {
-        // The histogram rounds up, perhaps beyond what is known exactly.
+        // The histogram rounds up, perhaps beyond the exact maximum.
         let ns = value
             .value_iterated_to()
             .clamp(curve.latency.min_ns, curve.latency.max_ns.max(curve.latency.min_ns));

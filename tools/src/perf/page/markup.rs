@@ -1,5 +1,5 @@
-//! Text with markup, in which nothing from outside can become markup: what is written as it stands
-//! is part of the program, and every value is escaped.
+//! Markup that no outside text can extend: templates are string literals of the program, and every
+//! value is escaped.
 
 use std::fmt::{Display, Write as _};
 
@@ -8,15 +8,15 @@ use std::fmt::{Display, Write as _};
 pub struct Markup(String);
 
 impl Markup {
-    /// None.
+    /// Creates an empty piece.
     pub fn new() -> Markup {
         Markup::default()
     }
 
-    /// Markup of the program, with each `{}` replaced by the next value, escaped.
+    /// Adds a template of the program, with each `{}` replaced by the next value, escaped.
     ///
     /// # Panics
-    /// If there are more or fewer values than places for them, which is a mistake of the caller.
+    /// If the number of values differs from the number of `{}`, which is a mistake of the caller.
     pub fn put(&mut self, template: &'static str, values: &[&dyn Display]) -> &mut Markup {
         let mut values = values.iter();
         for (at, piece) in template.split("{}").enumerate() {
@@ -29,26 +29,26 @@ impl Markup {
         self
     }
 
-    /// Markup of the program, as it stands.
+    /// Adds markup of the program, unchanged.
     pub fn raw(&mut self, markup: &'static str) -> &mut Markup {
         self.0 += markup;
         self
     }
 
-    /// Another piece.
+    /// Adds another piece.
     pub fn add(&mut self, other: &Markup) -> &mut Markup {
         self.0 += &other.0;
         self
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn into_text(self) -> String {
         self.0
     }
 }
 
-/// Adds a value as text, which is also right within a quoted attribute. Characters that control
-/// (a terminal's, or the direction of writing) are replaced: they could hide what follows.
+/// Adds a value as text, which is also valid in a quoted attribute. Control characters (of
+/// terminals or of writing direction) are replaced, since they could hide the text after them.
 fn escape(text: &mut String, value: &dyn Display) {
     let mut plain = String::new();
     write!(plain, "{value}").expect("a string takes all");

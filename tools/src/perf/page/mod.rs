@@ -1,8 +1,8 @@
-//! The page that is shown to others: one file for any browser, without a script, and which loads
-//! nothing. Plots are drawn in two forms ([`frame`]), for wide windows and for phones; [`curve`]
-//! gives each point its name and colour, [`scale`] the axes; [`percentiles`], [`histogram`],
-//! [`sweep`] and [`ratios`] are the plots, [`tables`] the same in numbers. What comes from outside
-//! (names of machines, arguments, files of results) is escaped where it is written ([`markup`]).
+//! The page with plots: one file for any browser, without scripts, which loads nothing. Plots are
+//! drawn in two forms ([`frame`]), for wide windows and for phones. [`curve`] gives each point its
+//! name and colour, [`scale`] makes the axes. [`percentiles`], [`histogram`], [`sweep`] and
+//! [`ratios`] are the plots; [`tables`] has the same data as numbers. Outside text (machine names,
+//! arguments, result files) is escaped where it is written ([`markup`]).
 
 mod curve;
 mod frame;
@@ -17,14 +17,14 @@ mod tables;
 use self::markup::Markup;
 use super::result::{Kind, Run};
 
-/// Nothing may be loaded, sent or executed, whatever the page came to contain.
+/// A policy that forbids loading, sending and executing, whatever content gets into the page.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// The page of a run.
+/// Returns the page of a run.
 ///
 /// # Errors
-/// What is wrong with a histogram, in words.
+/// Returns in words what is wrong with a histogram.
 pub fn text(run: &Run) -> Result<String, String> {
     let curves = curve::curves(run)?;
     let mut out = Markup::new();
@@ -79,7 +79,7 @@ pub fn text(run: &Run) -> Result<String, String> {
     Ok(out.into_text())
 }
 
-/// What was measured, in a few words.
+/// Returns the title: what was measured.
 fn title(run: &Run) -> String {
     let what = match run.kind {
         Kind::Lat => "Latency",
@@ -96,12 +96,12 @@ fn title(run: &Run) -> String {
     }
 }
 
-/// Seconds since 1970 as a date and a time of day, UTC.
+/// Formats seconds since 1970 as date and time of day, UTC.
 fn date(seconds: f64) -> String {
     let seconds = seconds.clamp(0.0, 253_402_300_799.0) as i64;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years from March to February, so that the day that may be missing is the last; 400 of them
-    // always have as many days.
+    // Years from March to February, so that a leap day is the last day. 400 such years always have
+    // the same number of days.
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

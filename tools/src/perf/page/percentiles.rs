@@ -1,18 +1,18 @@
-//! Times by percentile, as HdrHistogram plots them: to the right the rarer ones, each "9" more as
-//! wide as the one before.
+//! Times by percentile, as HdrHistogram plots them: rarer times to the right, with equal width for
+//! each further "9".
 
 use super::curve::Curve;
 use super::frame::{self, Area, Caption, Form, Px, Tick};
 use super::markup::Markup;
 use super::scale::{Scale, time};
 
-/// Places along the axis at which a curve is drawn, and those at which it can be read off.
+/// Points along the axis at which a curve is drawn, and at which it can be read off.
 const STEPS: usize = 96;
 const READINGS: usize = 24;
-/// More than these are not written out at a reading.
+/// Most curves written out at a reading.
 const READ: usize = 8;
 
-/// The plot of all curves; nothing if there is none.
+/// Adds the plot of all curves, if there are any.
 pub fn figure(out: &mut Markup, curves: &[Curve<'_>]) {
     if curves.is_empty() {
         return;
@@ -42,7 +42,7 @@ pub fn figure(out: &mut Markup, curves: &[Curve<'_>]) {
     frame::figure(out, &caption, &keys, |out, form| draw(out, form, curves));
 }
 
-/// Where a percentile stands: the number of its nines.
+/// Returns the position of a percentile: its number of nines.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).max(f64::MIN_POSITIVE).log10()
 }
@@ -51,7 +51,7 @@ fn percent(nines: f64) -> f64 {
     100.0 * (1.0 - 10f64.powf(-nines))
 }
 
-/// A percentile with as many nines as it needs.
+/// Formats a percentile with as many nines as it needs.
 fn name(percent: f64) -> String {
     let places = ((nines(percent) - 1e-6).ceil() as usize).saturating_sub(2).min(8);
     format!("{percent:.places$}%")
@@ -120,7 +120,7 @@ fn draw(out: &mut Markup, form: Form, curves: &[Curve<'_>]) -> f64 {
     frame::height(&area)
 }
 
-/// An upright strip that shows, while the pointer is in it, the figures at its middle.
+/// Adds an upright strip that shows the figures at its middle while the pointer is in it.
 fn readings(
     out: &mut Markup,
     area: &Area,

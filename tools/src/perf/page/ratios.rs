@@ -1,4 +1,4 @@
-//! Both ways beside each other: a row per figure and size, with the spread of its ratio.
+//! The comparison of both ways: a row per figure and size, with the spread of its ratio.
 
 use super::frame::{self, Area, Caption, Form, Px};
 use super::markup::Markup;
@@ -7,7 +7,7 @@ use crate::perf::result::{Comparison, Ratio};
 
 const ROW: f64 = 34.0;
 
-/// The plot of all ratios; nothing if there is none.
+/// Adds the plot of all ratios, if there are any.
 pub fn figure(out: &mut Markup, comparison: Option<&Comparison>) {
     let Some(comparison) = comparison.filter(|comparison| !comparison.ratios.is_empty()) else {
         return;

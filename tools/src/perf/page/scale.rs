@@ -1,4 +1,4 @@
-//! From values to places on an axis, and which values to write there.
+//! Scales: positions of values on an axis, and the values to label.
 
 /// An axis, linear or logarithmic.
 #[derive(Clone, Copy, Debug)]
@@ -9,21 +9,21 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From the smallest of these to the largest, with a little room around; logarithmic, for what
-    /// is above 0. Values may be anything: what is no number or not above 0 is left out.
+    /// Creates a logarithmic scale from the smallest to the largest value, with a margin. Values
+    /// that are not numbers or not above 0 are left out.
     pub fn log(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = span(values.into_iter().filter(|value| *value > 0.0));
         let room = ((high / low).ln() * 0.06).clamp(0.03, 2.0).exp();
         Scale { from: low / room, to: high * room, log: true }
     }
 
-    /// From exactly here to exactly there.
+    /// Creates a linear scale with these ends.
     pub fn linear(from: f64, to: f64) -> Scale {
         let to = if to > from { to } else { from + 1.0 };
         Scale { from, to, log: false }
     }
 
-    /// Where a value is, from 0 (the beginning) to 1 (the end); what is beyond is at the end.
+    /// Returns the position of a value, from 0 (start) to 1 (end). Values outside are clamped.
     pub fn at(&self, value: f64) -> f64 {
         let at = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -33,7 +33,7 @@ impl Scale {
         if at.is_nan() { 0.0 } else { at.clamp(0.0, 1.0) }
     }
 
-    /// The value at a place from 0 to 1.
+    /// Returns the value at a position from 0 to 1.
     pub fn value(&self, at: f64) -> f64 {
         if self.log {
             self.from * (self.to / self.from).powf(at)
@@ -42,7 +42,7 @@ impl Scale {
         }
     }
 
-    /// Round values along the axis, `most` of them or a few less.
+    /// Returns round values along the axis, `most` of them or a few less.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         if self.log {
             let decades = (self.from.log10().floor() as i32)..=(self.to.log10().ceil() as i32);
@@ -70,14 +70,14 @@ impl Scale {
             let ticks = (0..=most + 1).map(|at| (first + at as f64) * step);
             ticks.take_while(|tick| *tick <= self.to).collect()
         };
-        // The finest that are not too many, of which each is at most two and a half times the next:
-        // so there is one at least.
+        // Takes the finest steps that give at most `most + 1` values. Each step is at most two and
+        // a half times the next finer one, so at least one fits.
         let steps = [0.5, 1.0, 2.0, 5.0, 10.0].map(|digit| every(digit * power));
         steps.into_iter().find(|ticks| (1..=most + 1).contains(&ticks.len())).unwrap_or_default()
     }
 }
 
-/// The smallest and the largest; from 1 to 1 if there is none.
+/// Returns the smallest and the largest value; 1 and 1 if there are none.
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let span = values
         .filter(|value| value.is_finite() && *value < 1e30 && *value > 1e-30)
@@ -87,7 +87,7 @@ fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if span.0 <= span.1 { span } else { (1.0, 1.0) }
 }
 
-/// A time with its unit, three digits of it.
+/// Formats a time with its unit, to three digits.
 pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 999.5 => (ns, "ns"),
@@ -98,7 +98,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// A number with a letter for its power of thousand.
+/// Formats a number with a letter for its power of a thousand.
 pub fn amount(value: f64) -> String {
     match value {
         value if value < 999.5 => digits(value),
@@ -109,7 +109,7 @@ pub fn amount(value: f64) -> String {
     }
 }
 
-/// Bytes of a message.
+/// Formats a message size in bytes.
 pub fn bytes(size: u64) -> String {
     match size {
         0..1024 => format!("{size} B"),
@@ -119,7 +119,7 @@ pub fn bytes(size: u64) -> String {
     }
 }
 
-/// Three significant digits, without zeros at the end.
+/// Formats three significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         value if value >= 99.95 => 0,

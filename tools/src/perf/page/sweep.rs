@@ -1,4 +1,4 @@
-//! Figures by the size of messages, where there are several sizes.
+//! Figures by message size, where there are several sizes.
 
 use super::curve::{Curve, has_both, way};
 use super::frame::{self, Area, Caption, Form, Key, Px, Tick};
@@ -6,7 +6,7 @@ use super::markup::Markup;
 use super::scale::{Scale, amount, bytes, time};
 use crate::perf::result::{Run, Via};
 
-/// A line of a plot: values by size, and how the line looks.
+/// A line of a plot: values by size, and the line's style.
 struct Line {
     key: Key,
     /// Size, value.
@@ -14,14 +14,14 @@ struct Line {
 }
 
 impl Line {
-    /// Nothing, if no size has a value.
+    /// Returns the line; `None` if no size has a value.
     fn new(name: &str, class: String, values: Vec<(u64, f64)>) -> Option<Line> {
         let key = Key { class, name: name.to_owned() };
         (!values.is_empty()).then_some(Line { key, values })
     }
 }
 
-/// Times by size, and what goes through by size; nothing if there is one size alone.
+/// Adds times and throughput by size, if there are several sizes.
 pub fn figures(out: &mut Markup, run: &Run, curves: &[Curve<'_>]) {
     let first = run.points.first().map(|point| point.size);
     if run.points.iter().all(|point| Some(point.size) == first) {
@@ -53,7 +53,7 @@ pub fn figures(out: &mut Markup, run: &Run, curves: &[Curve<'_>]) {
     }
 }
 
-/// Per way: median, 99%, longest.
+/// Returns the lines of each way: median, 99%, longest.
 fn latencies(run: &Run, curves: &[Curve<'_>]) -> Vec<Line> {
     let mut lines = vec![];
     for via in [Via::Direct, Via::Verbs] {
@@ -115,7 +115,7 @@ fn figure(
 fn draw(out: &mut Markup, form: Form, lines: &[Line], name: fn(f64) -> String, axis: &str) -> f64 {
     let area = Area::new(form, 78.0, if form == Form::Wide { 280.0 } else { 220.0 });
     let values = || lines.iter().flat_map(|line| &line.values);
-    // A message of nothing stands where one of half a byte would.
+    // A message of size 0 is drawn at half a byte.
     let place = |size: u64| if size == 0 { 0.5 } else { size as f64 };
     let scale_x = Scale::log(values().map(|(size, _)| place(*size)));
     let scale_y = Scale::log(values().map(|(_, value)| *value));

@@ -1,4 +1,4 @@
-//! The figures as tables: what plots show for those who do not see them, or want the numbers.
+//! The figures as tables, for readers who cannot see the plots or want the numbers.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use crate::perf::result::environment::Environment;
 use crate::perf::result::figures::Figures;
 use crate::perf::result::{Kind, Point, Run};
 
-/// A table that scrolls by itself where the window is narrower. The first columns are names.
+/// Adds a table that scrolls by itself in narrow windows. The first columns are names.
 fn table(
     out: &mut Markup,
     id: &str,
@@ -49,12 +49,12 @@ fn cell(out: &mut Markup, kind: &str, is_name: bool, value: &dyn Display) {
     };
 }
 
-/// The figures that a reader looks for first.
+/// Adds the most important figures.
 pub fn cards(out: &mut Markup, run: &Run, curves: &[Curve<'_>]) {
     let mut cards: Vec<(String, String)> = vec![];
     match run.kind {
         Kind::Lat => {
-            // Where both ways are compared, the ratios below say it of libmlx5.
+            // In a comparison, the ratios below cover libmlx5.
             let ways = if run.comparison.is_some() { 1 } else { 2 };
             for curve in leading(run, curves).take(ways) {
                 let of = |percent| time(curve.percentile(percent));
@@ -97,13 +97,13 @@ pub fn cards(out: &mut Markup, run: &Run, curves: &[Curve<'_>]) {
     out.raw("</dl>\n");
 }
 
-/// Of a sweep, the smallest messages: their latency is what is asked for.
+/// Returns the curves of a sweep's smallest messages, whose latency is the one usually asked for.
 fn leading<'a, 'b>(run: &Run, curves: &'a [Curve<'b>]) -> impl Iterator<Item = &'a Curve<'b>> {
     let least = run.points.iter().map(|point| point.size).min();
     curves.iter().filter(move |curve| Some(curve.point.size) == least)
 }
 
-/// Every point, and every percentile that was asked for.
+/// Adds all points with all requested percentiles.
 pub fn points(out: &mut Markup, run: &Run) {
     let Figures { names, lines } = Figures::of(run, |percent| format!("{percent}%"));
     let timed = run.points.iter().find_map(|point| point.latency.as_ref());
@@ -113,7 +113,7 @@ pub fn points(out: &mut Markup, run: &Run) {
     table(out, "figures", &title, &names, 1, &lines);
 }
 
-/// What the CPU did, both ways compared, phases, and counters.
+/// Adds CPU cost, the comparison, phases, and counters.
 pub fn details(out: &mut Markup, run: &Run) {
     let cpu = run.points.iter().filter_map(|point| {
         let cpu = point.cpu.as_ref()?;
@@ -175,7 +175,7 @@ pub fn details(out: &mut Markup, run: &Run) {
     table(out, "counters", "Counters of the card", &names, 3, &counters.collect::<Vec<_>>());
 }
 
-/// What was chosen, on what it ran, and the command line.
+/// Adds settings, environment and command line.
 pub fn context(out: &mut Markup, run: &Run) {
     let settings: Vec<(String, String)> = run
         .configuration
@@ -210,7 +210,7 @@ fn list(out: &mut Markup, id: &str, title: &str, facts: &[(String, String)]) {
     out.raw("</dl></section>\n");
 }
 
-/// A word of a command line as a shell takes it.
+/// Quotes a word of a command line for a shell.
 fn quoted(word: &str) -> String {
     let plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./:=,+@%".contains(character);

@@ -1,4 +1,4 @@
-//! The direct path: this crate's rings, as a program would use them.
+//! The direct path: this crate's rings, used as a program would use them.
 
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Transport;
@@ -15,19 +15,19 @@ use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
 use crate::perf::station::{Backend, Connects, Station};
 
-/// How much of an id is a message's number; what is above is its queue pair's.
+/// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
 
 /// The queues of one thread, posted to and polled without libmlx5.
 pub struct Direct<T: Transport, R: Requests<T>> {
-    /// Before the memory, so that nothing is in flight when that goes.
+    /// Dropped before the memory, so that no request is in flight when the memory is freed.
     queues: Vec<(R::Poster, ReceiveQueue)>,
     completions: Completions,
     site: Site,
     header: usize,
 }
 
-/// Makes [`Direct`]s.
+/// The backend that makes [`Direct`]s.
 #[derive(Clone, Copy, Debug)]
 pub enum ByHand {}
 
@@ -70,10 +70,10 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     #[inline(always)]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         let (poster, _) = &mut self.queues[queue];
-        // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues, and
-        // nobody holds a reference to it. Loops keep at most as many requests outstanding as the plan's
-        // depth, which is how many slots there are where contents matter; where they do not, requests
-        // may share one.
+        // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
+        // reference to it exists. Loops keep at most the plan's depth of requests outstanding, and
+        // there are as many slots where contents matter. Where contents do not matter, requests may
+        // share a slot.
         unsafe { poster.post(id(queue, message.sequence), &self.site, queue, message)? };
         Ok(())
     }
@@ -86,7 +86,8 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     ) -> Result<(), Stop> {
         let (poster, _) = &mut self.queues[queue];
         let messages = messages.map(|message| (id(queue, message.sequence), message));
-        // SAFETY: as in `post`, for each.
+        // SAFETY: each request's memory is a slot of `site`, which outlives the queues; no
+        // reference to it exists. Slots are shared only where contents do not matter.
         unsafe { poster.post_batch(&self.site, queue, messages)? };
         Ok(())
     }
@@ -95,15 +96,16 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
         let memory = self.site.memory.receive(queue, slot);
         let (_, receives) = &mut self.queues[queue];
-        // SAFETY: a slot of `site`, which is dropped after the queues; it is read by copy only, and
-        // posted again after it was.
+        // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
+        // only by copying, and posted again only after that.
         unsafe { receives.post(id(queue, slot), memory)? };
         Ok(())
     }
 
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
-        // A pair of queues tells the poll which of them to try first; many are looked through.
+        // For a single (send, receive) pair, the poll decides which to try first. A longer slice is
+        // searched.
         let polled: Result<Option<Completion>, PollError> = match &mut self.queues[..] {
             [one] => self.completions.poll(one),
             many => self.completions.poll(many),
@@ -150,7 +152,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
                 median_ns: report.clock().nanoseconds(phase.median),
             }));
         };
-        // Queues of one thread do the same: the first stands for all.
+        // Queues of one thread do the same work, so the first stands for all.
         if let Some((sends, receives)) = self.queues.first() {
             add("send", sends.queue().timing());
             add("receive", receives.timing());

@@ -1,9 +1,9 @@
-//! What loops ask of a way to the card.
+//! The interface between the loops and a way to the HCA.
 //!
-//! A loop is written once, for any [`Path`], and compiled for each: what posts and polls is called
-//! directly and inlined, so that a loop over [`Direct`](direct::Direct) is what a program that uses
-//! `mlx5` would write by hand. The other ways are libmlx5's ([`verbs`]), and either one [`stamped`];
-//! [`request`] has what they post, and [`poster`] how the direct one does.
+//! Each loop is generic over the [`Path`] and compiled for each. Posts and polls are called
+//! directly and inlined, so a loop over [`Direct`](direct::Direct) is the code that a program using
+//! `mlx5` would contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`].
+//! [`request`] defines the posted requests, and [`poster`] how the direct way posts them.
 
 pub mod direct;
 pub mod operation;
@@ -24,23 +24,23 @@ use crate::perf::station::memory::Memory;
 /// A request to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// Its number on its queue pair, from 0: decides where it lies at both sides. Less than 2^48.
+    /// Its number on its queue pair, from 0; selects its memory at both sides. Less than 2^48.
     pub sequence: u64,
-    /// Whether it has a completion.
+    /// Whether it is signaled.
     pub signaled: bool,
 }
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request is done, and all before it on that queue pair.
+    /// A request completed, and all requests before it on that queue pair.
     Sent {
         /// The queue pair, from 0.
         queue: usize,
         /// The request's number.
         sequence: u64,
     },
-    /// A receive is done.
+    /// A receive completed.
     Received {
         /// The queue pair, from 0.
         queue: usize,
@@ -48,17 +48,17 @@ pub enum Event {
         slot: u64,
         /// Bytes of the message.
         length: usize,
-        /// What came along.
+        /// Immediate data of the message.
         immediate: Option<u32>,
     },
 }
 
 /// The queues of one thread, in RTS, and their memory.
 pub trait Path: Send {
-    /// How many queue pairs there are.
+    /// Returns the number of queue pairs.
     fn queues(&self) -> usize;
 
-    /// Posts one request and rings.
+    /// Posts one request and rings the doorbell.
     ///
     /// # Errors
     /// [`Stop`].
@@ -80,13 +80,13 @@ pub trait Path: Send {
     /// [`Stop`].
     fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop>;
 
-    /// What has happened, if anything: the oldest first.
+    /// Returns the oldest completion, if there is one.
     ///
     /// # Errors
     /// [`Stop`].
     fn poll(&mut self) -> Result<Option<Event>, Stop>;
 
-    /// What has happened, all of it.
+    /// Passes all available completions.
     ///
     /// # Errors
     /// [`Stop`].
@@ -98,39 +98,39 @@ pub trait Path: Send {
         Ok(())
     }
 
-    /// The memory.
+    /// Returns the memory.
     fn memory(&mut self) -> &mut Memory;
 
-    /// Where the time of posts and polls went, if that is recorded.
+    /// Returns the time per phase of posts and polls, if it is recorded.
     fn phases(&self) -> Vec<Phase> {
         Vec::new()
     }
 
-    /// What calls took, if they are stamped.
+    /// Returns the cost of calls, if they are stamped.
     fn cpu(&self) -> Option<Cpu> {
         None
     }
 
-    /// Forgets what was recorded, after warming up.
+    /// Clears the recorded times after warming up.
     fn clear_phases(&mut self) {}
 }
 
 /// Why a loop ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Nothing could be posted.
+    /// A post failed.
     Post(PostError),
-    /// Nothing could be polled.
+    /// A poll failed.
     Poll(PollError),
     /// A request or a receive failed.
     Failed(Failure),
-    /// A completion of no queue.
+    /// A completion belongs to no queue.
     Unclaimed(Unclaimed),
-    /// Nothing happened for so long.
+    /// No event happened for this time.
     Silent(&'static str, Duration),
     /// Another thread, or the peer, gave up.
     Abandoned,
-    /// Something else, in words.
+    /// Any other reason, in words.
     Told(String),
 }
 

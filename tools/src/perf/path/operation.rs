@@ -1,4 +1,4 @@
-//! What requests do, and how queue pairs are connected.
+//! Operations of requests, and transports of queue pairs.
 
 use std::fmt;
 
@@ -24,19 +24,19 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the peer's receives take part.
+    /// Returns whether the operation consumes receives of the peer.
     #[must_use]
     pub fn takes_receives(self) -> bool {
         matches!(self, Operation::Send | Operation::WriteImm)
     }
 
-    /// Whether it fetches: then nobody answers but the card.
+    /// Returns whether it fetches data; then only the peer's HCA answers.
     #[must_use]
     pub fn fetches(self) -> bool {
         matches!(self, Operation::Read | Operation::Cas | Operation::Fadd)
     }
 
-    /// Whether it works on one word of 8 bytes.
+    /// Returns whether it operates on one word of 8 bytes.
     #[must_use]
     pub fn is_atomic(self) -> bool {
         matches!(self, Operation::Cas | Operation::Fadd)

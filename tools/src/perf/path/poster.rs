@@ -1,4 +1,4 @@
-//! How requests get into a send queue: each written as a whole, or from a template.
+//! Ways to write requests into a send queue: in full, or from a template.
 
 use std::marker::PhantomData;
 
@@ -10,19 +10,20 @@ use mlx5::wqe::{InlineBytes, Send, Write};
 use super::Message;
 use super::request::{Requests, Site};
 
-/// Has a send queue, and posts to it. Completions are polled with it as it is.
+/// Owns a send queue and posts to it. Completions are polled with it directly.
 ///
 /// # Safety of posts
-/// What posts name is memory of `site`, which outlives the queue; nobody holds a reference to it, and
-/// loops keep at most as many requests outstanding as there are slots where contents matter.
+/// Posted requests name memory of `site`, which must outlive the queue. No reference to that memory
+/// may exist. Where contents matter, at most as many requests as slots may be outstanding.
 pub trait Poster<T: Transport>: Queues + std::marker::Send + Sized {
-    /// Posts one request and rings.
+    /// Posts one request and rings the doorbell.
     ///
     /// # Errors
     /// [`PostError`].
     ///
     /// # Safety
-    /// See [`Poster`].
+    /// The memory of `site` must outlive the queue, and no reference to it may exist. Where
+    /// contents matter, at most as many requests as slots may be outstanding.
     unsafe fn post(
         &mut self,
         id: u64,
@@ -31,13 +32,14 @@ pub trait Poster<T: Transport>: Queues + std::marker::Send + Sized {
         message: Message,
     ) -> Result<(), PostError>;
 
-    /// Posts requests, each with its id, with one doorbell where this way has that.
+    /// Posts requests, each with its id, with one doorbell where this way supports that.
     ///
     /// # Errors
     /// [`PostError`].
     ///
     /// # Safety
-    /// See [`Poster`].
+    /// For each request, the memory of `site` must outlive the queue, and no reference to it may
+    /// exist. Where contents matter, at most as many requests as slots may be outstanding.
     unsafe fn post_batch(
         &mut self,
         site: &Site,
@@ -45,15 +47,15 @@ pub trait Poster<T: Transport>: Queues + std::marker::Send + Sized {
         messages: impl Iterator<Item = (u64, Message)>,
     ) -> Result<(), PostError>;
 
-    /// The queue.
+    /// Returns the queue.
     fn queue(&self) -> &SendQueue<T>;
 
-    /// Forgets what posts took so far.
+    /// Clears the recorded times of posts.
     #[cfg(feature = "phases")]
     fn clear_timing(&mut self);
 }
 
-/// Writes each request as a whole.
+/// Writes each request in full.
 #[derive(Debug)]
 pub struct Whole<T: Transport, R> {
     queue: SendQueue<T>,
@@ -61,7 +63,7 @@ pub struct Whole<T: Transport, R> {
 }
 
 impl<T: Transport, R> Whole<T, R> {
-    /// Of that queue.
+    /// Creates the poster of a queue.
     #[must_use]
     pub fn new(queue: SendQueue<T>) -> Whole<T, R> {
         Whole { queue, requests: PhantomData }
@@ -78,7 +80,7 @@ impl<T: Transport, R: Requests<T>> Poster<T> for Whole<T, R> {
         message: Message,
     ) -> Result<(), PostError> {
         let request = R::request(site, queue, message);
-        // SAFETY: passed on.
+        // SAFETY: the caller upholds the conditions of `Poster`.
         unsafe { self.queue.post(id, request) }
     }
 
@@ -93,7 +95,7 @@ impl<T: Transport, R: Requests<T>> Poster<T> for Whole<T, R> {
         for (id, message) in messages {
             batch.append(id, R::request(site, queue, message))?;
         }
-        // SAFETY: passed on, for each.
+        // SAFETY: the caller upholds the conditions of `Poster` for each request.
         unsafe { batch.ring() };
         Ok(())
     }
@@ -125,8 +127,8 @@ impl<T: Transport, R> Queues for Whole<T, R> {
     }
 }
 
-/// Posts from a template: the request lies in each slot of the ring, and a post fills in the payload,
-/// and of a WRITE where it goes.
+/// Posts from a template: each slot of the ring already contains the request. A post fills in the
+/// payload, and for a WRITE also the remote address.
 macro_rules! from_template {
     ($(#[$doc:meta])* $name:ident, $request:ty, $fields:ty,
      |$site:ident, $queue:ident, $sequence:ident| $values:expr) => {
@@ -137,10 +139,11 @@ macro_rules! from_template {
         }
 
         impl<const N: usize> $name<N> {
-            /// Of that queue; the request's values do not matter, but for the remote address.
+            /// Creates the poster of a queue. Of the request's values, only the remote address
+            /// matters.
             ///
             /// # Errors
-            /// [`PostError`]: no queue like this takes such a request.
+            /// [`PostError`]: no such queue takes such a request.
             pub fn new(queue: SendQueue<Rc>, request: $request) -> Result<Self, PostError> {
                 Ok(Self { template: Template::new(queue, request)? })
             }
@@ -157,7 +160,8 @@ macro_rules! from_template {
             ) -> Result<(), PostError> {
                 let $sequence = message.sequence;
                 let values = $values;
-                // SAFETY: passed on; an inline payload names no memory of this side.
+                // SAFETY: the caller upholds the conditions of `Poster`; inline payloads name no
+                // memory of this side.
                 unsafe {
                     match message.signaled {
                         true => self.template.post_signaled(id, values),
@@ -174,7 +178,7 @@ macro_rules! from_template {
                 messages: impl Iterator<Item = (u64, Message)>,
             ) -> Result<(), PostError> {
                 for (id, message) in messages {
-                    // SAFETY: passed on.
+                    // SAFETY: the caller upholds the conditions of `Poster`.
                     unsafe { self.post(id, site, queue, message)? };
                 }
                 Ok(())

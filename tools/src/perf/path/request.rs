@@ -1,4 +1,4 @@
-//! The requests that are posted, as types: so a loop over one is compiled for it alone.
+//! The posted requests as types, so that a loop is compiled for one kind of request alone.
 
 use mlx5::ib::{Rc, Transport, Uc, Ud};
 use mlx5::ring::{PostError, SendQueue};
@@ -13,38 +13,38 @@ use crate::perf::plan::{Carrier, Operation, Plan};
 use crate::perf::station::Connects;
 use crate::perf::station::memory::{Memory, Target};
 
-/// What requests are made of: this side's memory, and where each queue pair's peer is.
+/// The data that requests are made of: this side's memory, and the peer of each queue pair.
 #[derive(Debug)]
 pub struct Site {
     /// This side's slots.
     pub memory: Memory,
     /// The peer's, per queue pair.
     pub targets: Vec<Target>,
-    /// Where datagrams go, per queue pair; of connections, nothing.
+    /// Datagram destinations, per queue pair; empty for connections.
     pub addresses: Vec<UdAddress>,
-    /// The message that adds, or swaps in, another number than it should, if any.
+    /// The message that adds or swaps in a wrong number, if any.
     pub corrupt: Option<u64>,
 }
 
 /// Makes the requests of one operation on transport `T`.
 pub trait Requests<T: Transport>: Sized + 'static {
-    /// What is posted.
+    /// The type of the request.
     type Request<'a>: PostOn<T>;
 
-    /// What posts it.
+    /// The type that posts it.
     type Poster: Poster<T>;
 
-    /// A message's request, on that queue pair.
+    /// Returns a message's request on that queue pair.
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_>;
 
-    /// Takes a send queue to post on.
+    /// Wraps a send queue for posting.
     ///
     /// # Errors
-    /// [`PostError`]: no queue like this takes such requests.
+    /// [`PostError`]: no such queue takes such requests.
     fn poster(sends: SendQueue<T>, site: &Site, queue: usize) -> Result<Self::Poster, PostError>;
 }
 
-/// Requests that are written as a whole.
+/// Requests that are written in full.
 macro_rules! written_as_a_whole {
     ($transport:ty) => {
         type Poster = Whole<$transport, Self>;
@@ -61,18 +61,18 @@ macro_rules! written_as_a_whole {
 
 /// How a payload travels.
 pub trait Carries: 'static {
-    /// What a request is given.
+    /// The payload type of a request.
     type Payload<'a>: Payload;
 
-    /// A message's.
+    /// Returns a message's payload.
     fn payload(site: &Site, queue: usize, sequence: u64) -> Self::Payload<'_>;
 }
 
-/// The card fetches it.
+/// The HCA fetches the payload.
 #[derive(Debug)]
 pub enum Gathered {}
 
-/// It is copied into the WQE.
+/// The payload is copied into the WQE.
 #[derive(Debug)]
 pub enum Inlined {}
 
@@ -165,7 +165,7 @@ impl Requests<Rc> for Reads {
     }
 }
 
-/// Atomic fetch and add: adds 1 to the peer's first word, so what comes back counts messages.
+/// Atomic fetch and add: adds 1 to the peer's first word, so the returned value counts messages.
 #[derive(Debug)]
 pub enum Adds {}
 
@@ -181,7 +181,7 @@ impl Requests<Rc> for Adds {
     }
 }
 
-/// Atomic compare and swap: replaces a message's number, in the peer's first word, by the next.
+/// Atomic compare and swap: replaces a message's number in the peer's first word with the next.
 #[derive(Debug)]
 pub enum Swaps {}
 
@@ -246,22 +246,22 @@ impl<const N: usize> Requests<Rc> for TemplateWrites<N> {
     }
 }
 
-/// What a template is written with.
+/// The message that a template is written with.
 const FIRST: Message = Message { sequence: 0, signaled: false };
 
-/// Something that is done for one transport and kind of request.
+/// Code that is compiled for one transport and kind of request.
 pub trait Visit {
-    /// What comes of it.
+    /// Its result.
     type Output;
 
-    /// Does it.
+    /// Runs it.
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output;
 }
 
-/// Does it for the transport and kind of request that the plan names.
+/// Runs the visitor for the transport and kind of request that the plan names.
 ///
 /// # Errors
-/// An operation that the transport does not have; [`Plan::check`] says so before.
+/// Fails for an operation that the transport does not have. [`Plan::check`] reports that earlier.
 pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
     use Carrier::{Rc as OfRc, Uc as OfUc, Ud as OfUd};
     if plan.template {

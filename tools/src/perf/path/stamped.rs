@@ -1,9 +1,9 @@
-//! A path around another, which takes the time of every call that posts and of every poll that finds
-//! something: the CPU's side of messages, whatever the card's is.
+//! A path around another that times each posting call and each poll that finds a completion: the
+//! CPU cost of messages, independent of the HCA.
 //!
-//! A call is timed from stamp to stamp, and what a stamp costs is taken off. The stamps wait for what is
-//! before them, so calls do not overlap: both ways pay for that alike. What counts is the median of the
-//! calls: a thread that loses its core in the middle of one would spoil any sum.
+//! A call is timed from stamp to stamp, minus the cost of a stamp. Stamps wait for earlier
+//! instructions, so calls do not overlap; both ways pay for that alike. The figure is the median of
+//! the calls: a thread that loses its core during one call would spoil any sum.
 
 use hdrhistogram::Histogram;
 use mlx5::timing::Clock;
@@ -16,10 +16,10 @@ use crate::perf::result::{Calls, Cpu, Phase, Via};
 use crate::perf::station::memory::Memory;
 use crate::perf::station::{Backend, Connects, Station};
 
-/// The longest call that is told apart from longer ones, in ticks.
+/// The longest call that is distinguished from longer ones, in ticks.
 const LONGEST: u64 = 1 << 32;
 
-/// Stamps the calls of `P`.
+/// A path that stamps the calls of `P`.
 pub struct Stamped<P> {
     path: P,
     overhead: u64,
@@ -27,13 +27,13 @@ pub struct Stamped<P> {
     polls: Stamps,
 }
 
-/// What calls took, in ticks.
+/// The cost of calls, in ticks.
 struct Stamps {
     histogram: Histogram<u64>,
     messages: u64,
 }
 
-/// Makes paths of `B`, stamped.
+/// The backend that makes stamped paths of `B`.
 #[derive(Clone, Copy, Debug)]
 pub struct ByStamps<B>(std::marker::PhantomData<fn() -> B>);
 
@@ -61,7 +61,7 @@ impl Stamps {
         Stamps { histogram, messages: 0 }
     }
 
-    /// Adds a call that took so long for so many messages.
+    /// Adds a call with its duration and its number of messages.
     #[inline(always)]
     fn add(&mut self, ticks: u64, messages: u64) {
         self.histogram.saturating_record(ticks);

@@ -1,8 +1,9 @@
-//! The way through libmlx5: the same requests by `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
+//! The way through libmlx5: the same requests by `ibv_post_send`, `ibv_post_recv` and
+//! `ibv_poll_cq`.
 //!
-//! Work requests are made ahead, as by a program that cares: a post changes what differs from message
-//! to message (number, places, whether there is a completion) and makes one call. A batch is one list,
-//! which is one call. A poll takes one completion, as the direct way does.
+//! Work requests are prepared ahead, as an efficient program does. A post changes the fields that
+//! differ between messages (number, addresses, signaled flag) and makes one call. A batch is one
+//! list and one call. A poll takes one completion, as on the direct way.
 
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, zeroed};
@@ -19,22 +20,22 @@ use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
 use crate::perf::station::{Backend, Connects, Destination, Station};
 
-/// How much of an id is a message's number; what is above is its queue pair's.
+/// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
 
 /// The queues of one thread, posted to and polled by libmlx5.
 pub struct Verbs<T: Connects> {
-    /// Before the memory, so that nothing is in flight when that goes.
+    /// Dropped before the memory, so that no request is in flight when the memory is freed.
     queues: Vec<QueuePair<T, Rts>>,
     cq: CompletionQueue,
     site: Site,
     destinations: Vec<Destination>,
     operation: Operation,
-    /// What all requests have.
+    /// The flags of all requests.
     flags: u32,
     header: usize,
-    /// A batch's requests, linked to each other, each with its payload. They are in a box that is never
-    /// moved or changed in length, since they point at each other.
+    /// The requests of a batch, linked to each other, each with its payload. The box is never moved
+    /// or resized, since they point at each other.
     requests: Box<[Request]>,
 }
 
@@ -44,11 +45,11 @@ struct Request {
     sge: ibv_sge,
 }
 
-// SAFETY: the pointers in the requests lead into the same box, whose only owner this is; libibverbs
-// takes calls from any thread.
+// SAFETY: the pointers in the requests lead into the same box, which this value owns alone.
+// libibverbs takes calls from any thread.
 unsafe impl<T: Connects> Send for Verbs<T> where QueuePair<T, Rts>: Send {}
 
-/// Makes [`Verbs`].
+/// The backend that makes [`Verbs`].
 #[derive(Clone, Copy, Debug)]
 pub enum ByVerbs {}
 
@@ -66,7 +67,8 @@ impl Backend for ByVerbs {
             Operation::Fadd => ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
         };
         let empty = || {
-            // SAFETY: integers, pointers and unions of them.
+            // SAFETY: the structure consists of integers, pointers and unions of them, so zeros are
+            // valid.
             let mut wr: ibv_send_wr = unsafe { zeroed() };
             (wr.opcode, wr.num_sge) = (opcode, 1);
             Request { wr, sge: ibv_sge { addr: 0, length: 0, lkey: 0 } }
@@ -74,7 +76,7 @@ impl Backend for ByVerbs {
         let mut requests: Box<[Request]> = (0..plan.batch.max(1)).map(|_| empty()).collect();
         let first = requests.as_mut_ptr();
         for at in 0..requests.len() {
-            // SAFETY: within the box.
+            // SAFETY: `at` is within the box.
             unsafe { (*first.add(at)).wr.sg_list = &raw mut (*first.add(at)).sge };
         }
         Ok(Verbs {
@@ -96,7 +98,7 @@ fn id(queue: usize, number: u64) -> u64 {
 }
 
 impl<T: Connects> Verbs<T> {
-    /// Makes a request that of a message.
+    /// Sets a request's fields for a message.
     #[inline(always)]
     fn fill(&mut self, at: usize, queue: usize, message: Message) {
         let Message { sequence, signaled } = message;
@@ -139,10 +141,10 @@ impl<T: Connects> Verbs<T> {
     #[inline(always)]
     fn send(&mut self, queue: usize, count: usize) -> Result<(), Stop> {
         let first = self.requests.as_mut_ptr();
-        // The list ends where the batch does.
+        // The list ends where the batch ends.
         for at in 0..count {
             let last = at + 1 == count;
-            // SAFETY: within the box, as `fill` would have panicked otherwise.
+            // SAFETY: `at` is within the box, since `fill` would have panicked otherwise.
             unsafe {
                 (*first.add(at)).wr.next =
                     if last { null_mut() } else { &raw mut (*first.add(at + 1)).wr };
@@ -150,9 +152,9 @@ impl<T: Connects> Verbs<T> {
         }
         let qp = self.queues[queue].as_raw().as_ptr();
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives as long as this; its requests' memory are slots of `site`, which
-        // is dropped after the queue pairs, and to which nobody holds a reference. The requests
-        // themselves are read within the call only.
+        // SAFETY: the queue pair lives as long as `self`. The requests' memory is slots of `site`,
+        // which is dropped after the queue pairs, and no reference to it exists. libmlx5 reads the
+        // requests only during the call.
         let result = unsafe { ibv_post_send(qp, &raw mut (*first).wr, &mut bad) };
         if result == 0 { Ok(()) } else { Err(refused("ibv_post_send", result)) }
     }
@@ -195,7 +197,8 @@ impl<T: Connects> Path for Verbs<T> {
             num_sge: 1,
         };
         let mut bad = null_mut();
-        // SAFETY: as in `send`.
+        // SAFETY: the queue pair lives as long as `self`. The receive's memory is a slot of `site`,
+        // which is dropped after the queue pairs, and no reference to it exists.
         let result =
             unsafe { ibv_post_recv(self.queues[queue].as_raw().as_ptr(), &mut wr, &mut bad) };
         if result == 0 { Ok(()) } else { Err(refused("ibv_post_recv", result)) }
@@ -204,11 +207,11 @@ impl<T: Connects> Path for Verbs<T> {
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
         let mut wc = MaybeUninit::<ibv_wc>::uninit();
-        // SAFETY: the CQ lives as long as this, and there is room for one.
+        // SAFETY: the CQ lives as long as `self`, and `wc` has space for one completion.
         let found = unsafe { ibv_poll_cq(self.cq.as_raw().as_ptr(), 1, wc.as_mut_ptr()) };
         match found {
             0 => Ok(None),
-            // SAFETY: libmlx5 has filled it, as it says.
+            // SAFETY: libmlx5 returned 1, so it has filled the completion.
             1 => event(unsafe { wc.assume_init_ref() }, self.header).map(Some),
             _ => Err(Stop::Told(format!("ibv_poll_cq cannot read the CQ ({found})"))),
         }
@@ -231,7 +234,7 @@ fn event(wc: &ibv_wc, header: usize) -> Result<Event, Stop> {
         return Ok(Event::Sent { queue, sequence: number });
     }
     let has_immediate = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
-    // SAFETY: both members of the union are integers of 32 bits.
+    // SAFETY: both members of the union are 32-bit integers.
     let immediate = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
     Ok(Event::Received {
         queue,
@@ -243,7 +246,7 @@ fn event(wc: &ibv_wc, header: usize) -> Result<Event, Stop> {
 
 #[cold]
 fn failed(wc: &ibv_wc) -> Stop {
-    // SAFETY: libibverbs has a text for every status, also for one that it does not know.
+    // SAFETY: libibverbs returns a text for every status, including unknown ones.
     let text = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
     Stop::Told(format!(
         "a request failed: {} (by ibv_poll_cq: status {}, vendor error 0x{:x})",

@@ -1,4 +1,4 @@
-//! Times, kept as a histogram that has room for any, with the shortest and the longest exactly.
+//! Times, stored as a histogram of any range, with the exact shortest and longest time.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 /// Significant decimal digits: a time is off by at most a thousandth of itself.
 pub const DIGITS: u8 = 3;
-/// The longest time that is told apart from longer ones, in nanoseconds: an hour.
+/// The longest time that is distinguished from longer ones, in nanoseconds: an hour.
 pub const LONGEST: u64 = 3_600_000_000_000;
 
-/// Times in nanoseconds, as they are recorded.
+/// Recorded times in nanoseconds.
 ///
-/// All memory (about 270 KiB) is taken when it is made: [`record`](Self::record) allocates nothing.
+/// Creation allocates all memory (about 270 KiB), so [`record`](Self::record) allocates nothing.
 #[derive(Clone)]
 pub struct Distribution {
     histogram: Histogram<u64>,
@@ -31,7 +31,7 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// Without any time.
+    /// Creates an empty distribution.
     #[must_use]
     pub fn new() -> Distribution {
         let histogram = Histogram::new_with_bounds(1, LONGEST, DIGITS)
@@ -39,7 +39,7 @@ impl Distribution {
         Distribution { histogram, min: u64::MAX, max: 0, sum: 0 }
     }
 
-    /// Adds one time. What is longer than [`LONGEST`] counts as that, but in [`max`](Self::max).
+    /// Adds one time. A time beyond [`LONGEST`] counts as that, except in [`max`](Self::max).
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
         self.histogram.saturating_record(nanoseconds);
@@ -48,7 +48,7 @@ impl Distribution {
         self.sum += u128::from(nanoseconds);
     }
 
-    /// Adds all times of another, such as another thread's.
+    /// Adds all times of another distribution, such as another thread's.
     pub fn add(&mut self, other: &Distribution) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         self.min = self.min.min(other.min);
@@ -59,7 +59,7 @@ impl Distribution {
     /// Adds all times of a result.
     ///
     /// # Errors
-    /// What is wrong with its histogram, in words.
+    /// Returns in words what is wrong with its histogram.
     pub fn add_latency(&mut self, latency: &Latency) -> Result<(), String> {
         let histogram = latency.histogram()?;
         self.histogram.add(&histogram).map_err(|error| error.to_string())?;
@@ -69,32 +69,32 @@ impl Distribution {
         Ok(())
     }
 
-    /// Forgets all times, and keeps the memory.
+    /// Removes all times, and keeps the memory.
     pub fn clear(&mut self) {
         self.histogram.reset();
         (self.min, self.max, self.sum) = (u64::MAX, 0, 0);
     }
 
-    /// How many times there are.
+    /// Returns the number of times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The longest, exactly; 0 if there is none.
+    /// Returns the exact longest time; 0 if there is none.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// What so many percent of all took no longer than: exactly that, or up to a thousandth more.
-    /// Of 0 the shortest and of 100 the longest, exactly; 0 if there is none.
+    /// Returns a percentile: exact, or up to a thousandth larger. 0 gives the exact shortest time,
+    /// 100 the exact longest; 0 if there is none.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> u64 {
         percentile(&self.histogram, self.min, self.max, percent)
     }
 
-    /// What goes into a result; `None` if there is no time.
+    /// Returns the part that a result contains; `None` if there is no time.
     #[must_use]
     pub fn latency(&self, timed: Timed, percentiles: &[f64]) -> Option<Latency> {
         if self.count() == 0 {
@@ -131,7 +131,8 @@ impl fmt::Debug for Distribution {
     }
 }
 
-/// A value of a bucket is the bucket's highest, which may be beyond what was measured.
+/// Returns a percentile. The value of a bucket is its highest one, so it is limited to the measured
+/// range.
 fn percentile(histogram: &Histogram<u64>, min: u64, max: u64, percent: f64) -> u64 {
     if histogram.is_empty() {
         return 0;
@@ -143,7 +144,7 @@ fn percentile(histogram: &Histogram<u64>, min: u64, max: u64, percent: f64) -> u
     }
 }
 
-/// What a time is of.
+/// The interval that a time measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timed {
@@ -153,7 +154,7 @@ pub enum Timed {
     RoundTrip,
     /// From before the post of a message until its completion was seen.
     Completion,
-    /// From when a message was to be sent by plan, whether or not it was, until its answer or
+    /// From the scheduled time of a message, whether or not it was sent then, until its answer or
     /// completion was seen.
     Planned,
 }
@@ -169,43 +170,43 @@ impl fmt::Display for Timed {
     }
 }
 
-/// Times as a result has them.
+/// Times in the form of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// What they are of.
+    /// The measured interval.
     pub timed: Timed,
-    /// How many there are; at least one.
+    /// The number of times; at least one.
     pub count: u64,
-    /// The shortest, exactly.
+    /// The exact shortest time.
     pub min_ns: u64,
-    /// Of the exact times.
+    /// The mean of the exact times.
     pub mean_ns: f64,
-    /// The longest, exactly.
+    /// The exact longest time.
     pub max_ns: u64,
-    /// Standard deviation, of the histogram.
+    /// Standard deviation, computed from the histogram.
     pub deviation_ns: f64,
-    /// Those that were asked for.
+    /// The requested percentiles.
     pub percentiles: Vec<Percentile>,
     /// Significant decimal digits of percentiles and of the histogram.
     pub digits: u8,
-    /// All of them: HdrHistogram's form V2, compressed, in Base64.
+    /// All times: HdrHistogram's form V2, compressed, in Base64.
     pub histogram: String,
 }
 
-/// So many percent of all took no longer.
+/// A percentile: this part of all times is no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentile {
-    /// 0 to 100.
+    /// The percentage, from 0 to 100.
     pub percent: f64,
-    /// How long that is.
+    /// The time.
     pub ns: u64,
 }
 
 impl Latency {
-    /// The histogram, out of a result that may have been changed on its way.
+    /// Returns the histogram of a result that may have been modified.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns in words what is wrong with it.
     pub fn histogram(&self) -> Result<Histogram<u64>, String> {
         let bytes = BASE64_STANDARD
             .decode(&self.histogram)
@@ -223,14 +224,14 @@ impl Latency {
         Ok(histogram)
     }
 
-    /// What so many percent of all took no longer than, as [`Distribution::percentile`]; of the
-    /// histogram that belongs to this.
+    /// Returns a percentile, as [`Distribution::percentile`] does. `histogram` must be the one of
+    /// this result.
     #[must_use]
     pub fn percentile(&self, histogram: &Histogram<u64>, percent: f64) -> u64 {
         percentile(histogram, self.min_ns, self.max_ns.max(self.min_ns), percent)
     }
 
-    /// The one that was asked for, if it was.
+    /// Returns a requested percentile; `None` if it was not requested.
     #[must_use]
     pub fn asked(&self, percent: f64) -> Option<u64> {
         self.percentiles.iter().find(|asked| asked.percent == percent).map(|asked| asked.ns)
@@ -243,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// By definition: the smallest time that at least so many percent are no longer than.
+    /// By definition: the smallest time such that at least this percentage is no longer.
     fn reference(sorted: &[u64], percent: f64) -> u64 {
         let rank = (percent / 100.0 * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted[rank.min(sorted.len()) - 1]

@@ -1,4 +1,4 @@
-//! What figures depend on besides the options: machine, card, versions, where the thread runs.
+//! The environment of a measurement: machine, device, versions, and the CPUs of the thread.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::bed;
 use crate::outcome::Result;
 
-/// What one side runs on. What the system does not tell is `None`.
+/// The environment of one side. Values that the system does not provide are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The machine's name.
@@ -23,15 +23,15 @@ pub struct Environment {
     pub cpus_allowed: Option<String>,
     /// CPUs that Linux runs nothing else on (`isolcpus`).
     pub cpus_isolated: Option<String>,
-    /// What chooses the clock of the CPU that this thread is on: `performance`, `powersave`…
+    /// The frequency governor of the CPU that this thread is on: `performance`, `powersave`…
     pub governor: Option<String>,
     /// The device's name.
     pub device: String,
-    /// What it is, by its PCI number; of the model, what it claims to be.
+    /// The product, by its PCI number; for the model, the product that it claims to be.
     pub product: String,
-    /// Whether it is the model, a software ConnectX: then times say nothing of a card.
+    /// Whether it is the model, a software ConnectX: then times do not represent a real device.
     pub model: bool,
-    /// The card's board id (PSID).
+    /// The device's board id (PSID).
     pub board_id: Option<String>,
     /// Its firmware.
     pub firmware: String,
@@ -45,26 +45,26 @@ pub struct Environment {
     pub link_mbps: u32,
     /// The link's MTU, in bytes.
     pub mtu: u32,
-    /// The file of libibverbs that is in use, which has its version.
+    /// The file of the loaded libibverbs, whose name has its version.
     pub libibverbs: Option<String>,
-    /// Likewise of libmlx5.
+    /// The file of the loaded libmlx5, whose name has its version.
     pub libmlx5: Option<String>,
     /// Version of this command.
     pub version: String,
-    /// Whether it was built with optimizations: without, it measures nothing.
+    /// Whether the command was built with optimizations; without them, its times are meaningless.
     pub optimized: bool,
 }
 
 impl Environment {
-    /// Of this thread, and this port of an open device. Reads some files.
+    /// Returns the environment of this thread and this port of an open device. Reads some files.
     ///
     /// # Errors
-    /// As [`Context::attributes`] and [`Context::port`].
+    /// Those of [`Context::attributes`] and [`Context::port`].
     pub fn of(context: &Context, port: u8) -> Result<Environment> {
         let attributes = context.attributes()?;
         let port = context.port(port)?;
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        // SAFETY: asks for a number, and nothing else.
+        // SAFETY: the call takes no memory.
         let cpu = unsafe { libc::sched_getcpu() };
         Ok(Environment {
             host: host(),
@@ -94,7 +94,7 @@ impl Environment {
         })
     }
 
-    /// All of it for people: name and value, without what is not known.
+    /// Returns name and value of each known entry, for people.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let Environment { device, product, .. } = self;
@@ -127,7 +127,7 @@ fn line(file: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(file).ok()?.lines().next()?.trim().to_owned())
 }
 
-/// The value of a line `name: value`.
+/// Returns the value of a line `name: value`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -137,7 +137,7 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 fn host() -> Option<String> {
     let mut name = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: room for one, whose zeroes are empty strings.
+    // SAFETY: zeros are valid in the structure (empty strings), and the call fills it.
     let name = unsafe {
         if libc::uname(name.as_mut_ptr()) != 0 {
             return None;
@@ -148,7 +148,7 @@ fn host() -> Option<String> {
     Some(String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned())
 }
 
-/// Virtual machines like to leave the number out of the name.
+/// Returns the CPU's name and numbers. Virtual machines often omit the number from the name.
 fn cpu_of(info: &str) -> Option<String> {
     let name = field(info, "model name")?;
     let numbers = ["cpu family", "model", "stepping"].map(|name| field(info, name));
@@ -160,7 +160,7 @@ fn cpu_of(info: &str) -> Option<String> {
     })
 }
 
-/// The file behind a mapping, past links: its name has the version.
+/// Returns the file behind a mapping, with links resolved: its name has the version.
 fn library(maps: &str, name: &str) -> Option<String> {
     let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| {
         Path::new(path).file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))

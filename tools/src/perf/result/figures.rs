@@ -1,22 +1,23 @@
-//! What is said of each point, as cells of a table.
+//! The figures of each point, as cells of a table.
 
 use super::Run;
 
-/// A table of all points: a way, a size, and all that was counted and timed.
+/// A table of all points: way, size, and all counts and times.
 #[derive(Debug)]
 pub struct Figures {
-    /// The heads of the columns; the first is the way to the card.
+    /// The names of the columns; the first is the way to the HCA.
     pub names: Vec<String>,
     /// A line per point, with a cell per column; fewer where a point has no times.
     pub lines: Vec<Vec<String>>,
 }
 
 impl Figures {
-    /// Of a run, with the head that a percentile's column has.
+    /// Makes the table of a run. `percentile` names a percentile's column.
     pub fn of(run: &Run, percentile: impl Fn(f64) -> String) -> Figures {
         let open = run.points.iter().any(|point| point.planned_per_second.is_some());
         let validated = run.points.iter().any(|point| point.validated.is_some());
-        // All points are asked for the same; a file may say otherwise, and then has empty cells.
+        // All points have the same percentiles. A modified file may differ, and then has empty
+        // cells.
         let percents: Option<Vec<f64>> = run
             .points
             .iter()

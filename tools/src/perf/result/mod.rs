@@ -1,5 +1,5 @@
-//! What a measurement found out: all that outputs know, and what is kept of it as JSON: times as a
-//! [`distribution`], what it was measured on as [`environment`].
+//! The result of a measurement: the data of all outputs, and the content of the JSON files. Times
+//! are a [`distribution`]; the machines measured on are an [`environment`].
 
 pub mod distribution;
 pub mod environment;
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use self::distribution::Latency;
 use self::environment::Environment;
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// How long one message takes.
+    /// Latency of one message.
     Lat,
-    /// How many bytes go through in a second.
+    /// Bytes per second.
     Bw,
-    /// How many messages go through in a second.
+    /// Messages per second.
     Rate,
 }
 
@@ -38,7 +38,7 @@ pub enum Via {
 }
 
 impl Kind {
-    /// The name of its command.
+    /// Returns the name of its command.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Kind {
 }
 
 impl Via {
-    /// As on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,34 +72,34 @@ impl fmt::Display for Via {
     }
 }
 
-/// One measurement, whole.
+/// A complete measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What was measured.
+    /// The kind of measurement.
     pub kind: Kind,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// When it began: seconds since 1970, UTC.
+    /// Its start: seconds since 1970, UTC.
     pub began: f64,
-    /// What the side that prints ran on.
+    /// The environment of the side that prints.
     pub environment: Environment,
-    /// What the other side ran on; `None` in a loop.
+    /// The environment of the other side; `None` in a loop.
     pub peer: Option<Environment>,
-    /// What was chosen, by the options' names, in their order; also what no option was given for.
+    /// All settings by option name, in the options' order, including defaults.
     pub configuration: Vec<Setting>,
-    /// One per size and [`Via`], in the order in which they were measured.
+    /// One point per size and [`Via`], in the order of measurement.
     pub points: Vec<Point>,
-    /// Where both ways were measured in turn.
+    /// The comparison, where both ways were measured in turn.
     pub comparison: Option<Comparison>,
-    /// What a reader has to know of these figures, a sentence each.
+    /// Remarks on these figures, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Run {
-    /// Whether figures that come from a file can be those of a measurement.
+    /// Checks whether figures from a file can be those of a measurement.
     ///
     /// # Errors
-    /// What cannot be, in words.
+    /// Returns in words which figure is impossible.
     pub fn check(&self) -> Result<(), String> {
         for point in &self.points {
             let wrong =
@@ -122,7 +122,7 @@ impl Run {
     }
 }
 
-/// One thing that was chosen.
+/// One setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The option, without dashes: `inline`.
@@ -132,77 +132,77 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Of anything that can be printed.
+    /// Creates a setting from a printable value.
     pub fn new(name: &str, value: impl fmt::Display) -> Setting {
         Setting { name: name.to_owned(), value: value.to_string() }
     }
 }
 
-/// What was measured of messages of one size.
+/// The measurement of messages of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Whose code.
+    /// The code that posts and polls.
     pub via: Via,
     /// Bytes of a message.
     pub size: u64,
-    /// When it began: seconds after the run.
+    /// Its start: seconds after the start of the run.
     pub began: f64,
-    /// How long it took, without warming up.
+    /// Its duration in seconds, without warming up.
     pub seconds: f64,
-    /// Messages that were completed in that time; of a ping-pong, both ways.
+    /// Messages completed in that time; in a ping-pong, both ways.
     pub messages: u64,
-    /// Messages a second that were to be sent, in an open loop.
+    /// Scheduled messages per second, in an open loop.
     pub planned_per_second: Option<f64>,
-    /// How long messages took, each.
+    /// The latency of messages.
     pub latency: Option<Latency>,
-    /// What this side's CPU did for it.
+    /// The CPU cost at this side.
     pub cpu: Option<Cpu>,
-    /// Where the time of posts and polls went, in a build with the feature `phases`.
+    /// The time per phase of posts and polls, in a build with the feature `phases`.
     pub phases: Vec<Phase>,
-    /// Counters of the card that changed, or were looked at.
+    /// Counters of the HCA that changed or were requested.
     pub counters: Vec<Counter>,
-    /// Messages whose content was looked at, where it was.
+    /// Messages whose content was checked, if checks were enabled.
     pub validated: Option<u64>,
 }
 
 impl Point {
-    /// Messages a second.
+    /// Returns messages per second.
     #[must_use]
     pub fn messages_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.messages as f64 / self.seconds } else { 0.0 }
     }
 
-    /// Gigabits (10⁹ bits) of payload a second.
+    /// Returns gigabits (10⁹ bits) of payload per second.
     #[must_use]
     pub fn gigabits_per_second(&self) -> f64 {
         self.messages_per_second() * self.size as f64 * 8.0 / 1e9
     }
 }
 
-/// What the CPU of this side did, in ticks of its constant-rate counter.
+/// The CPU cost at this side, in ticks of its constant-rate counter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Ticks a second.
+    /// Ticks per second.
     pub hertz: f64,
     /// Calls that posted.
     pub posts: Calls,
-    /// Polls that found something; those that found nothing are left out.
+    /// Polls that found a completion; empty polls are left out.
     pub polls: Calls,
 }
 
-/// Calls that were timed, each.
+/// Calls that were timed one by one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
     /// Messages that they posted, or completions that they found.
     pub messages: u64,
-    /// Half of the calls took no longer.
+    /// The median of a call's ticks.
     pub median_ticks: f64,
 }
 
 impl Calls {
-    /// Ticks of a message, or of a completion, in the median call.
+    /// Returns ticks per message, or per completion, in the median call.
     #[must_use]
     pub fn ticks_per_message(&self) -> Option<f64> {
         (self.messages > 0).then(|| self.median_ticks * self.calls as f64 / self.messages as f64)
@@ -210,7 +210,7 @@ impl Calls {
 }
 
 impl Cpu {
-    /// Ticks that posts and polls took together, by messages that were posted.
+    /// Returns the ticks of posts and polls together, per posted message.
     #[must_use]
     pub fn ticks_per_message(&self) -> Option<f64> {
         let all = |calls: &Calls| calls.median_ticks * calls.calls as f64;
@@ -218,7 +218,7 @@ impl Cpu {
         (self.posts.messages > 0).then(|| ticks / self.posts.messages as f64)
     }
 
-    /// The same in nanoseconds.
+    /// Returns the nanoseconds of posts and polls together, per posted message.
     #[must_use]
     pub fn ns_per_message(&self) -> Option<f64> {
         let ticks = self.ticks_per_message()?;
@@ -233,13 +233,13 @@ pub struct Phase {
     pub queue: String,
     /// Its name.
     pub name: String,
-    /// How often it was run through.
+    /// The number of times it was run through.
     pub count: u64,
     /// The shortest.
     pub min: u64,
-    /// Half of all took no longer.
+    /// The median.
     pub median: u64,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile.
     pub p99: u64,
     /// The longest.
     pub max: u64,
@@ -247,21 +247,21 @@ pub struct Phase {
     pub median_ns: f64,
 }
 
-/// A counter of the card, or of its port.
+/// A counter of the HCA or of its port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// Its name, as sysfs or the card's interface has it.
+    /// Its name in sysfs or in the HCA's interface.
     pub name: String,
-    /// Whether it is the other side's.
+    /// Whether it belongs to the other side.
     pub peer: bool,
-    /// Before the first message, warming up included.
+    /// Its value before the first message, including warming up.
     pub before: u64,
-    /// After the last.
+    /// Its value after the last message.
     pub after: u64,
 }
 
 impl Counter {
-    /// What was added. Counters may be 32 bits wide and begin anew; then this is 0.
+    /// Returns the increase. Counters may be 32 bits wide and wrap; then this is 0.
     #[must_use]
     pub fn difference(&self) -> u64 {
         self.after.saturating_sub(self.before)
@@ -271,21 +271,21 @@ impl Counter {
 /// Both ways, measured in turn: a block of messages by one, then by the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What was compared, in a sentence.
+    /// A description of the comparison, in a sentence.
     pub what: String,
-    /// Messages of a block; 0 where a block is as many as go in a time.
+    /// Messages per block; 0 where a block is limited by time.
     pub block: u64,
-    /// One per size and figure.
+    /// One ratio per size and figure.
     pub ratios: Vec<Ratio>,
 }
 
-/// One figure by both ways. Of each pair of neighbouring blocks the ratio is taken; these are the
-/// medians and quartiles of all pairs.
+/// One figure by both ways. Each pair of neighbouring blocks gives a ratio; these are the medians
+/// and quartiles of all pairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Bytes of a message.
     pub size: u64,
-    /// What: `post`, `poll`.
+    /// The figure: `post`, `poll`.
     pub figure: String,
     /// Its unit: `ticks per message`.
     pub unit: String,
@@ -295,11 +295,11 @@ pub struct Ratio {
     pub direct: f64,
     /// Median, by verbs.
     pub verbs: f64,
-    /// Median of verbs / direct: above 1, direct takes less.
+    /// Median of verbs / direct: above 1, the direct way takes less.
     pub ratio: f64,
-    /// A quarter of the pairs have no larger ratio.
+    /// The lower quartile of the ratios.
     pub low: f64,
-    /// A quarter of the pairs have no smaller ratio.
+    /// The upper quartile of the ratios.
     pub high: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A file of times one by one.
+//! The file of single times.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,14 +8,14 @@ use crate::outcome::{Error, Result};
 use crate::perf::loops::Measured;
 use crate::perf::plan::Plan;
 
-/// The file, which says in its first line what is in the others.
+/// The file. Its first line names the columns.
 pub struct Raw {
     path: PathBuf,
     file: BufWriter<File>,
 }
 
 impl Raw {
-    /// Makes it, empty, before anything is measured.
+    /// Creates the file, empty, before the measurement.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -31,8 +31,8 @@ impl Raw {
         writeln!(self.file, "{line}").map_err(|error| cannot(&self.path, error))
     }
 
-    /// Adds the times of a point, in the order in which messages were done. Returns how many there was
-    /// no room for.
+    /// Adds the times of a point, in the order in which messages completed. Returns how many were
+    /// dropped for lack of space.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -45,7 +45,7 @@ impl Raw {
         Ok(threads.iter().map(|thread| thread.record.dropped()).sum())
     }
 
-    /// Writes what is left.
+    /// Writes buffered data.
     ///
     /// # Errors
     /// [`Error::File`].

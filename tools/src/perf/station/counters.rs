@@ -1,4 +1,4 @@
-//! Counters of the card, before and after.
+//! Counters of the HCA, before and after a measurement.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use mlx5::verbs::{Context, QueuePair, Rts};
 
 use crate::perf::result::Counter;
 
-/// The counters of a side's port and queues that can be read.
+/// The readable counters of a side's port and queues.
 pub struct Counters {
     context: Context,
     /// Folders of sysfs: the port's counters, and those of its queues.
     folders: Vec<PathBuf>,
-    /// A set of counters of this side's queue pairs alone.
+    /// A counter set of this side's queue pairs alone.
     queues: Option<QueueCounters>,
-    /// Why some cannot be read, if so.
+    /// Why some counters cannot be read, if so.
     pub notes: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Counters {
 pub type Values = Vec<(String, u64)>;
 
 impl Counters {
-    /// Of that port.
+    /// Opens the counters of a port.
     #[must_use]
     pub fn new(context: &Context, port: u8) -> Counters {
         let root = PathBuf::from("/sys/class/infiniband").join(context.name()).join("ports");
@@ -41,7 +41,7 @@ impl Counters {
         Counters { context: context.clone(), folders, queues, notes }
     }
 
-    /// Has queue pairs count in the set of this side.
+    /// Binds queue pairs to the counter set of this side.
     pub fn count<T: Transport>(&mut self, queue_pairs: &[QueuePair<T, Rts>]) {
         let Some(queues) = &self.queues else { return };
         for qp in queue_pairs {
@@ -53,7 +53,7 @@ impl Counters {
         }
     }
 
-    /// All that can be read now.
+    /// Reads all readable counters.
     #[must_use]
     pub fn read(&self) -> Values {
         let mut values = Values::new();
@@ -89,7 +89,7 @@ impl Counters {
         values
     }
 
-    /// What changed between two readings.
+    /// Returns the counters that changed between two readings.
     #[must_use]
     pub fn changed(before: &Values, after: &Values) -> Vec<Counter> {
         let value =

@@ -1,4 +1,4 @@
-//! The memory that messages leave from and arrive at, and what is in them when they are checked.
+//! The memory that messages are sent from and received into, and the contents that are checked.
 
 use mlx5::ib::Access;
 use mlx5::verbs::{HugePageSize, MemoryRegion, Pages, ProtectionDomain};
@@ -7,12 +7,12 @@ use mlx5::wqe::{Remote, Sge, Word};
 use crate::outcome::Result;
 use crate::perf::plan::Layout;
 
-/// Where memory is taken from.
+/// The origin of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
-    /// Of one NUMA node only.
+    /// The only NUMA node to take it from, if set.
     pub node: Option<u32>,
-    /// On huge pages.
+    /// The size of its huge pages, if set.
     pub huge: Option<HugePageSize>,
 }
 
@@ -31,20 +31,20 @@ impl Origin {
 
 /// The slots of a thread's queue pairs.
 ///
-/// What leaves and what arrives lie in two regions: peers may write the second at any moment, and
-/// never the first.
+/// Outgoing and incoming slots lie in two regions. Peers may write the incoming slots at any time,
+/// and never the outgoing ones.
 #[derive(Debug)]
 pub struct Memory {
     layout: Layout,
     out: MemoryRegion,
     target: MemoryRegion,
-    /// A message as it should be, and one as it is.
+    /// The expected message, and the received one.
     wanted: Vec<u8>,
     found: Vec<u8>,
 }
 
 impl Memory {
-    /// Takes and registers memory for so many queue pairs.
+    /// Allocates and registers memory for `queues` queue pairs.
     ///
     /// # Errors
     /// Those of [`Pages`] and of [`ProtectionDomain::register`].
@@ -71,7 +71,7 @@ impl Memory {
         })
     }
 
-    /// How messages lie in it.
+    /// Returns the layout of messages in memory.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -89,7 +89,7 @@ impl Memory {
         queue * self.layout.target_bytes() + slot * self.layout.stride
     }
 
-    /// Where a message leaves from, or what it fetches goes to.
+    /// Returns the slot that a message is sent from or fetched into.
     #[inline(always)]
     #[must_use]
     pub fn out(&self, queue: usize, sequence: u64) -> Sge {
@@ -97,7 +97,7 @@ impl Memory {
         Sge::new(address, self.layout.size as u32, self.out.lkey())
     }
 
-    /// The same, of an atomic's old value.
+    /// Returns the slot that an atomic's old value is fetched into.
     #[inline(always)]
     #[must_use]
     pub fn out_word(&self, queue: usize, sequence: u64) -> Word {
@@ -105,20 +105,21 @@ impl Memory {
         Word::new(addr, lkey)
     }
 
-    /// The bytes that leave, to be copied into a WQE.
+    /// Returns the bytes of an outgoing message, to be copied into a WQE.
     #[inline(always)]
     #[must_use]
     pub fn out_bytes(&self, queue: usize, sequence: u64) -> &[u8] {
         let offset = self.out_offset(queue, sequence);
-        // SAFETY: a slot of the region, which is zeroed memory of its own. No peer may write it, nor
-        // does this side's card: payloads are inline of SENDs and WRITEs only, and plans have one
-        // operation. Threads have memory of their own, and `stamp` borrows it alone.
+        // SAFETY: the bytes are a slot of the region, which is zeroed memory of its own. No peer
+        // may write it. This side's HCA does not write it either: only SENDs and WRITEs have inline
+        // payloads, and plans have one operation. Each thread has its own memory, and `stamp`
+        // borrows it exclusively.
         unsafe {
             std::slice::from_raw_parts(self.out.as_ptr().add(offset).as_ptr(), self.layout.size)
         }
     }
 
-    /// The first of them, where so many are a message.
+    /// Returns the first `N` of these bytes, where a message has that many.
     #[inline(always)]
     #[must_use]
     pub fn out_array<const N: usize>(&self, queue: usize, sequence: u64) -> [u8; N] {
@@ -127,7 +128,7 @@ impl Memory {
         bytes
     }
 
-    /// A receive: the slot with the place of a datagram's header before the message.
+    /// Returns a receive: the slot, with space for a datagram's header before the message.
     #[inline(always)]
     #[must_use]
     pub fn receive(&self, queue: usize, slot: u64) -> Sge {
@@ -135,7 +136,7 @@ impl Memory {
         Sge::new(address, (self.layout.size + Layout::HEADER) as u32, self.target.lkey())
     }
 
-    /// What the peer is told of a queue pair's slots for arriving.
+    /// Returns a queue pair's incoming slots, as sent to the peer.
     #[must_use]
     pub fn offered(&self, queue: usize) -> mlx5::connect::RemoteRegion {
         mlx5::connect::RemoteRegion {
@@ -145,8 +146,8 @@ impl Memory {
         }
     }
 
-    /// Makes what leaves next the message of that number, with a marker as its last byte if somebody
-    /// waits for that.
+    /// Writes the content of the next outgoing message with that number, and the marker into its
+    /// last byte if the peer polls for it.
     pub fn stamp(&mut self, queue: usize, sequence: u64, marked: bool) {
         fill(sequence, &mut self.wanted);
         if let (true, Some(last)) = (marked, self.wanted.last_mut()) {
@@ -156,14 +157,14 @@ impl Memory {
         self.out.write(offset, &self.wanted);
     }
 
-    /// Only the marker, as the last byte.
+    /// Writes only the marker, into the last byte.
     #[inline(always)]
     pub fn mark(&mut self, queue: usize, sequence: u64) {
         let last = self.out_offset(queue, sequence) + self.layout.size - 1;
         self.out.write(last, &[marker(sequence)]);
     }
 
-    /// Turns a bit of what leaves next.
+    /// Flips a bit of the next outgoing message.
     pub fn corrupt(&mut self, queue: usize, sequence: u64) {
         let at = self.out_offset(queue, sequence) + self.layout.size / 2;
         let mut byte = [0];
@@ -171,7 +172,7 @@ impl Memory {
         self.out.write(at, &[byte[0] ^ 0x10]);
     }
 
-    /// Whether the message of that number has arrived, by its marker.
+    /// Returns whether the message with that number has arrived, by its marker.
     #[inline(always)]
     #[must_use]
     pub fn has_arrived(&self, queue: usize, sequence: u64) -> bool {
@@ -179,7 +180,7 @@ impl Memory {
         self.target.poll_byte(last) == marker(sequence)
     }
 
-    /// Whether a slot for arriving has the message of that number, `skip` bytes into it.
+    /// Returns whether an incoming slot holds the message with that number, at offset `skip`.
     pub fn is_right(
         &mut self,
         queue: usize,
@@ -197,7 +198,7 @@ impl Memory {
         self.found == self.wanted
     }
 
-    /// The number that a datagram says it has, which may come after others that are lost.
+    /// Returns the number that a datagram carries. Datagrams before it may be lost.
     #[must_use]
     pub fn says(&self, queue: usize, slot: u64, skip: usize) -> u64 {
         let mut number = [0; 8];
@@ -206,8 +207,8 @@ impl Memory {
         u64::from_le_bytes(number)
     }
 
-    /// Fills the slots that a peer fetches: each with the message of its own number, one of them wrong
-    /// if that is asked for.
+    /// Fills the slots that a peer fetches, each with the message of its own number. One of them is
+    /// wrong if requested.
     pub fn fill_target(&mut self, queues: usize, corrupt: Option<u64>) {
         for queue in 0..queues {
             for slot in 0..self.layout.target {
@@ -222,7 +223,7 @@ impl Memory {
         }
     }
 
-    /// Whether what was fetched is the message of the slot that it came from; wipes it.
+    /// Returns whether fetched data is the message of its source slot; then clears it.
     pub fn fetched_is_right(&mut self, queue: usize, sequence: u64) -> bool {
         fill(sequence & (self.layout.target - 1), &mut self.wanted);
         let offset = self.out_offset(queue, sequence);
@@ -233,7 +234,7 @@ impl Memory {
         right
     }
 
-    /// An atomic's old value.
+    /// Returns an atomic's old value.
     #[must_use]
     pub fn fetched_word(&self, queue: usize, sequence: u64) -> u64 {
         let mut word = [0; 8];
@@ -242,7 +243,7 @@ impl Memory {
     }
 }
 
-/// Memory of the peer's queue pair.
+/// The memory of the peer's queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its first slot.
@@ -252,20 +253,20 @@ pub struct Target {
 }
 
 impl Target {
-    /// Slots as the plan lays them, from `first` on.
+    /// Creates a target whose slots are laid out by the plan, from `first` on.
     #[must_use]
     pub fn new(first: Remote, layout: &Layout) -> Target {
         Target { first, mask: layout.target - 1, stride: layout.stride as u64 }
     }
 
-    /// Where a message goes, or is fetched from.
+    /// Returns the remote address that a message is written to or fetched from.
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, sequence: u64) -> Remote {
         self.first.offset(self.offset(sequence))
     }
 
-    /// How far that is behind the first slot.
+    /// Returns the offset of that address from the first slot.
     #[inline(always)]
     #[must_use]
     pub fn offset(&self, sequence: u64) -> u64 {
@@ -273,14 +274,15 @@ impl Target {
     }
 }
 
-/// The last byte of a message whose arrival is seen by it: never 0, never that of the message that was
-/// in the slot before, since a power of two is no multiple of 255.
+/// Returns the last byte of a message whose arrival is detected by it. It is never 0, and never
+/// that of the previous message in the slot, since a power of two is no multiple of 255.
 #[inline(always)]
 fn marker(sequence: u64) -> u8 {
     (sequence % 255) as u8 + 1
 }
 
-/// A message: its number, least significant byte first, then words that depend on number and place.
+/// Fills a message: its number, least significant byte first, then words that depend on number and
+/// place.
 fn fill(sequence: u64, message: &mut [u8]) {
     for (place, chunk) in message.chunks_mut(8).enumerate() {
         let word = match place as u64 {

@@ -1,6 +1,6 @@
-//! The objects of one thread, made and connected by verbs; a [`Backend`] makes a [`Path`] of them.
+//! The objects of one thread, made and connected by verbs. A [`Backend`] makes a [`Path`] of them.
 //!
-//! With their [`memory`], the [`place`] of both and of the [`threads`], and the card's [`counters`].
+//! Includes their [`memory`], the [`place`] of memory and [`threads`], and the HCA's [`counters`].
 
 pub mod counters;
 pub mod memory;
@@ -27,28 +27,28 @@ use crate::perf::result::Via;
 /// The Q_Key of datagrams.
 const QKEY: u32 = 0x6d6c_7835;
 
-/// Whose code posts and polls.
+/// The code that posts and polls.
 pub trait Backend: Send + Sync + 'static {
-    /// What results call it.
+    /// Its name in results.
     const VIA: Via;
 
-    /// What it makes of a thread's objects.
+    /// The path that it makes of a thread's objects.
     type Path<T: Connects, R: Requests<T>>: Path;
 
-    /// Makes it. No receive is posted yet.
+    /// Makes the path, without posting receives.
     ///
     /// # Errors
-    /// What is in the way of taking the queues over.
+    /// Returns what prevents taking the queues over.
     fn path<T: Connects, R: Requests<T>>(
         station: Station<T>,
         plan: &Plan,
     ) -> Result<Self::Path<T, R>>;
 }
 
-/// Where datagrams go.
+/// A destination of datagrams.
 #[derive(Debug)]
 pub struct Destination {
-    /// The way there.
+    /// The address handle.
     pub handle: AddressHandle,
     /// The queue pair.
     pub qpn: u32,
@@ -58,13 +58,14 @@ pub struct Destination {
 
 /// A transport whose queue pairs are connected here.
 pub trait Connects: Receives + Sized {
-    /// Whether a receive begins with a header.
+    /// Whether a received message begins with a header (GRH).
     const HAS_HEADER: bool = false;
 
-    /// From RESET to RTS, towards the peer. Returns the peer's address, where requests carry one.
+    /// Connects a queue pair from RESET to RTS. Returns the peer's address, where requests carry
+    /// one.
     ///
     /// # Errors
-    /// What the card, or the way to the peer, refuses.
+    /// Fails if the HCA or the path to the peer refuses the connection.
     fn connect(
         qp: QueuePair<Self, Reset>,
         way: &Way<'_>,
@@ -73,7 +74,7 @@ pub trait Connects: Receives + Sized {
     ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)>;
 }
 
-/// What all queue pairs of a side have in common on their way to the peer.
+/// The attributes that all connections of a side share.
 #[derive(Debug)]
 pub struct Way<'a> {
     /// The port.
@@ -139,23 +140,23 @@ impl Connects for Ud {
     }
 }
 
-/// One side of a measurement: what all its threads share.
+/// One side of a measurement: the objects that its threads share.
 pub struct Side {
     /// The opened device.
     pub context: Context,
-    /// The port, as connections leave from it.
+    /// The local port of connections.
     pub port: LocalPort,
-    /// Where memory comes from.
+    /// The origin of memory.
     pub origin: Origin,
-    /// Where queues lie, if it was asked for.
+    /// The placement of queues, if requested.
     placement: Option<Arc<Placement>>,
 }
 
 impl Side {
-    /// A port of an opened device.
+    /// Creates a side on a port of an opened device.
     ///
     /// # Errors
-    /// As [`LocalPort::new`].
+    /// Those of [`LocalPort::new`].
     pub fn new(context: Context, port: u8, gid_index: Option<u8>, origin: Origin) -> Result<Side> {
         let port = LocalPort::new(&context, port, gid_index)?;
         let placement = match (origin.node, origin.huge) {
@@ -179,27 +180,27 @@ pub struct Unconnected<T: Connects> {
     queue_pairs: Vec<QueuePair<T, Reset>>,
     memory: Memory,
     layout: Layout,
-    /// What the peer is told, per queue pair.
+    /// The endpoints to send to the peer, per queue pair.
     pub endpoints: Vec<Endpoint>,
 }
 
 /// One thread's objects, connected.
 pub struct Station<T: Connects> {
-    /// In RTS.
+    /// The queue pairs, in RTS.
     pub queue_pairs: Vec<QueuePair<T, Rts>>,
-    /// What all of them complete on.
+    /// The CQ of all queue pairs.
     pub cq: CompletionQueue,
-    /// What requests are made of.
+    /// The data that requests are made of.
     pub site: Site,
-    /// Where datagrams go, per queue pair; of connections, nothing.
+    /// Datagram destinations, per queue pair; empty for connections.
     pub destinations: Vec<Destination>,
 }
 
 impl<T: Connects> Unconnected<T> {
-    /// Makes the objects of one thread.
+    /// Creates the objects of one thread.
     ///
     /// # Errors
-    /// What the card refuses, or what exceeds its limits.
+    /// Returns what the HCA refuses, or which limit is exceeded.
     pub fn new(side: &Side, plan: &Plan) -> Result<Unconnected<T>> {
         let layout = plan.layout().map_err(Error::Told)?;
         let queues = plan.queues_per_thread();
@@ -218,7 +219,8 @@ impl<T: Connects> Unconnected<T> {
             )));
         }
         let pd = ProtectionDomain::new(&side.context)?;
-        // First, as it says best what is missing: huge pages, or memory of the node.
+        // Memory comes first, since its error is the most specific: huge pages or node memory is
+        // missing.
         let memory = Memory::new(&pd, layout, queues, side.origin)?;
         // All requests and receives may complete, as they do when one fails.
         let entries = (plan.depth + plan.receives()) * queues as u32;
@@ -234,7 +236,7 @@ impl<T: Connects> Unconnected<T> {
                 .max_send_wr(plan.depth)
                 .max_recv_wr(plan.receives())
                 .max_inline_data(plan.max_inline())
-                // As libmlx5 has it by default; all memory here is the process's own.
+                // libmlx5's default; all memory here belongs to the process.
                 .scatter_to_cqe(ScatterToCqe::Receives);
             let built = match &side.placement {
                 Some(placement) => builder.placement(placement).build(),
@@ -269,10 +271,10 @@ impl<T: Connects> Unconnected<T> {
         Ok(Unconnected { pd, cq, queue_pairs, memory, layout, endpoints })
     }
 
-    /// Connects them to the peer's, in order.
+    /// Connects the queue pairs to the peer's, in order.
     ///
     /// # Errors
-    /// What the card refuses; a peer that offers too little memory.
+    /// Fails if the HCA refuses a connection, or if a peer offers too little memory.
     pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
         let way = Way { port: &side.port, pd: &self.pd, plan };
         let mut queue_pairs = Vec::with_capacity(theirs.len());

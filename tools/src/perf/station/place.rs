@@ -1,4 +1,4 @@
-//! Where threads run, and where their memory lies.
+//! Placement of threads on CPUs, and of their memory.
 
 use std::fs;
 use std::mem;
@@ -7,10 +7,10 @@ use mlx5::verbs::HugePageSize;
 
 use crate::outcome::{Error, Result};
 
-/// CPUs from text such as `0,2-3`.
+/// Parses CPUs from text such as `0,2-3`.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// Returns in words what is wrong.
 pub fn cpus(text: &str) -> std::result::Result<Vec<usize>, String> {
     let wrong = || format!("{text:?} is no list of CPUs such as 0,2-3");
     let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&cpu| cpu < CPUS);
@@ -26,13 +26,13 @@ pub fn cpus(text: &str) -> std::result::Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// CPUs that a set of the C library's has.
+/// The number of CPUs in a set of the C library.
 const CPUS: usize = 1024;
 
-/// The CPUs of a NUMA node.
+/// Returns the CPUs of a NUMA node.
 ///
 /// # Errors
-/// If there is no such node.
+/// Fails if there is no such node.
 pub fn cpus_of_node(node: u32) -> Result<Vec<usize>> {
     let file = format!("/sys/devices/system/node/node{node}/cpulist");
     let list = fs::read_to_string(&file).map_err(|error| {
@@ -41,18 +41,18 @@ pub fn cpus_of_node(node: u32) -> Result<Vec<usize>> {
     cpus(list.trim()).map_err(Error::Told)
 }
 
-/// Has this thread run on those CPUs alone.
+/// Restricts this thread to those CPUs.
 ///
 /// # Errors
-/// If it may not run on any of them.
+/// Fails if it may not run on any of them.
 pub fn pin(cpus: &[usize]) -> Result<()> {
-    // SAFETY: a set of bits, none of them set.
+    // SAFETY: the set is a bit array, for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     for &cpu in cpus {
-        // SAFETY: numbers that `cpus` let through are less than the set has bits.
+        // SAFETY: `cpus` accepts only numbers below the size of the set.
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
-    // SAFETY: a set of the size that is given, of this thread.
+    // SAFETY: the set has the given size, and the call affects this thread only.
     let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
     if result == 0 {
         return Ok(());
@@ -64,10 +64,10 @@ pub fn pin(cpus: &[usize]) -> Result<()> {
     )))
 }
 
-/// A size of huge pages, as on the command line.
+/// Parses a size of huge pages, as on the command line.
 ///
 /// # Errors
-/// What it may be.
+/// Returns the accepted values.
 pub fn huge(text: &str) -> std::result::Result<HugePageSize, String> {
     match text {
         "2M" | "2m" => Ok(HugePageSize::Mib2),

@@ -1,4 +1,4 @@
-//! Threads of one side: started, watched over, and ended together.
+//! Threads of one side: started, supervised, and ended together.
 
 use std::thread;
 
@@ -9,23 +9,23 @@ use crate::perf::loops::{Signals, Task};
 use crate::perf::path::{Path, Stop};
 use crate::perf::plan::Plan;
 
-/// How the threads of a side run.
+/// The settings of a side's threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Crew<'a> {
-    /// What they do.
+    /// The plan that they execute.
     pub plan: &'a Plan,
-    /// What they tell each other.
+    /// The signals between them.
     pub signals: &'a Signals,
-    /// CPUs, taken in turn; none: wherever the system puts them.
+    /// CPUs, taken in turn; if empty, the system places the threads.
     pub cpus: &'a [usize],
 }
 
 impl Crew<'_> {
-    /// Runs `work` on a thread for each of the paths, and `watch` on this one until all are at their
-    /// end. If either fails, all threads are told to give up.
+    /// Runs `work` on a thread for each path, and `watch` on this thread until all are done. If
+    /// either fails, all threads are told to give up.
     ///
     /// # Errors
-    /// The first that was met.
+    /// Returns the first error.
     pub fn run<P: Path, O: Send>(
         &self,
         paths: &mut [P],
@@ -33,7 +33,7 @@ impl Crew<'_> {
         mut watch: impl FnMut() -> Result<()>,
     ) -> Result<Vec<O>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // The model's card is a thread, too.
+        // The model's HCA is a thread, too.
         let yields = bed::is_model() || cores <= self.plan.threads as usize;
         let Crew { plan, signals, cpus } = *self;
         let work = &work;
@@ -58,7 +58,7 @@ impl Crew<'_> {
             let mut watched = Ok(());
             while !handles.iter().all(|handle| handle.is_finished()) {
                 if watched.is_err() {
-                    // They look before long.
+                    // The threads check the signals soon.
                     thread::yield_now();
                     continue;
                 }
