@@ -3,9 +3,9 @@
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
 //! itself, rings the HCA itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
-//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the HCA sees,
-//! [`explain`] what its codes mean, [`lint`] what is wrong with WQEs, [`flight`] what came before a
-//! failure, [`timing`] where cycles go, and [`sysfs`] the machine around the HCA.
+//! or make is asked and made by firmware command ([`devx`]). All of them speak in the plain values
+//! of [`ib`]. [`diag`] shows queue entries as text, explains the HCA's codes and checks WQEs.
+//! [`timing`] shows where cycles go.
 
 pub mod connect;
 pub mod cqe;

@@ -310,7 +310,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.shape().entries()
     }
 
-    /// Returns the queue's parameters for a [lint](crate::watch::lint) of its ring. `None` for a
+    /// Returns the queue's parameters for a [lint](mlx5_diag::lint) of its ring. `None` for a
     /// transport that the lint does not support.
     pub fn facts(&self) -> Option<Facts> {
         self.ring.facts::<T>()
