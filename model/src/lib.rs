@@ -50,18 +50,18 @@
 //! The modules, lowest first; each uses only those before it:
 //!
 //! - [`stores`], [`clock`] and [`memory`].
-//! - [`wire`]: packets and frames.
-//! - [`work`]: WQEs, completions and events as values.
+//! - [`wire`] – packets and frames.
+//! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
-//! - [`object`]: the contexts.
-//! - [`trace`]: recordings.
-//! - [`card`]: the state of one device.
-//! - [`queue`]: fetches WQEs and writes CQEs.
-//! - [`transport`]: requester and responder of each service.
-//! - [`command`]: firmware commands.
-//! - [`mod@replay`]: replays recorded calls on fresh devices.
-//! - [`engine`]: runs devices.
-//! - [`frontend`]: the interface for programs.
+//! - [`object`] – the contexts.
+//! - [`trace`] – recordings.
+//! - [`card`] – the state of one device.
+//! - [`queue`] – fetches WQEs and writes CQEs.
+//! - [`transport`] – requester and responder of each service.
+//! - [`command`] – firmware commands.
+//! - [`mod@replay`] – replays recorded calls on fresh devices.
+//! - [`engine`] – runs devices.
+//! - [`frontend`] – the interface for programs.
 
 #![allow(
     rustdoc::private_intra_doc_links,

@@ -8,10 +8,11 @@ use super::*;
 use crate::ib::{Transport, Ud};
 use crate::ring::RegisterMemory;
 use crate::ring::random::Random;
-use crate::watch::flight::{self, Config, DoorbellKind, What};
+use crate::watch::flight::{Config, DoorbellKind};
 use crate::wqe::{
     Inline, InlineBytes, LocalInvalidate, Nop, PostOn, Read, Remote, Send, Sge, UdAddress, Write,
 };
+use mlx5_diag::flight::What;
 
 const BLOCKS: u32 = 32;
 /// What the page has where nothing has stored.
@@ -223,7 +224,7 @@ fn a_second_failure_that_is_no_flush_is_kept_in_place_of_the_first() {
         // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
     }
-    let syndromes = |record: &flight::Record| -> Vec<u8> {
+    let syndromes = |record: &mlx5_diag::flight::Record| -> Vec<u8> {
         let cqes = record.events.iter().filter_map(|event| match &event.what {
             What::Cqe(cqe) => Some(cqe.syndrome()),
             _ => None,
