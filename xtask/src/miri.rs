@@ -40,6 +40,7 @@ const TESTS: &[&str] = &[
     "wqe::dump",
     "wqe::signature",
     "wqe::tags",
+    "wqe::unit",
     "wqe::writer",
     "doorbell::",
     "cqe::error_entry",
