@@ -3,7 +3,6 @@
 mod rig;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
@@ -11,12 +10,6 @@ use mlx5::verbs::QueuePair;
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, Read, Remote, Send, Write};
 use mlx5_model::Mode;
 use rig::Rig;
-
-/// Whose turn it is: the model, told to run by one test, also does what others have posted.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Requests that a queue takes.
 const REQUESTS: u32 = 16;
@@ -82,7 +75,6 @@ fn alone(slice: Slice) {
 
 #[test]
 fn buffers_are_what_they_were_made_of() {
-    let _turn = turn();
     let pair = Pair::new(false);
     assert!(matches!(Buffers::default(), Buffers::None));
     assert!(Buffers::None.slices().is_empty());
@@ -132,7 +124,6 @@ fn buffers_are_what_they_were_made_of() {
 
 #[test]
 fn what_one_completion_retires_comes_back_one_by_one() {
-    let _turn = turn();
     for apart in [false, true] {
         let mut pair = Pair::new(apart);
         // Twice round the ring, and then some.
@@ -190,7 +181,6 @@ fn what_one_completion_retires_comes_back_one_by_one() {
 
 #[test]
 fn what_has_not_come_back_holds_its_place() {
-    let _turn = turn();
     let mut pair = Pair::new(false);
     let blocks = pair.channel.send_queue().blocks();
     let remote = pair.remote;
@@ -230,7 +220,6 @@ fn what_has_not_come_back_holds_its_place() {
 
 #[test]
 fn receives_come_back_between_requests() {
-    let _turn = turn();
     for apart in [false, true] {
         let mut pair = Pair::new(apart);
         let remote = pair.remote;
@@ -306,7 +295,6 @@ fn receives_come_back_between_requests() {
 
 #[test]
 fn closing_gives_back_what_polls_have_not() {
-    let _turn = turn();
     let mut pair = Pair::new(false);
     let remote = pair.remote;
     for id in 0..5 {
@@ -329,7 +317,6 @@ fn closing_gives_back_what_polls_have_not() {
 
 #[test]
 fn whatever_is_leaked_or_dropped_does_no_harm() {
-    let _turn = turn();
     let mut pair = Pair::new(false);
     let remote = pair.remote;
     let mut whole = pair.slice(64);
@@ -361,7 +348,6 @@ fn whatever_is_leaked_or_dropped_does_no_harm() {
 
 #[test]
 fn batches_come_back_like_single_requests() {
-    let _turn = turn();
     let mut pair = Pair::new(false);
     let remote = pair.remote;
     for round in 0..30u64 {
@@ -399,7 +385,6 @@ fn batches_come_back_like_single_requests() {
 
 #[test]
 fn batches_that_are_not_rung_leave_nothing_behind() {
-    let _turn = turn();
     for leaked in [false, true] {
         let mut pair = Pair::new(false);
         let remote = pair.remote;

@@ -36,3 +36,25 @@ fn nothing_happens_until_the_card_is_told() {
     }
     device.close();
 }
+
+#[test]
+fn a_device_is_run_by_the_thread_that_opened_it_alone() {
+    mlx5_model::set_mode(Mode::Manual).unwrap();
+    let device = Device::open(0);
+    let (one, other) = connected(&device);
+    let mut bytes = vec![0; 64];
+    let region = device.register(&mut bytes);
+    other.receive(6, region, 64);
+    one.send(7, region, 40, ibv_send_flags(0));
+    std::thread::spawn(mlx5_model::run).join().unwrap();
+    assert!(device.poll_now().is_none());
+    mlx5_model::run();
+    let mut ids = [6, 7].map(|_| device.poll_now().expect("completion").wr_id);
+    ids.sort_unstable();
+    assert_eq!(ids, [6, 7]);
+    one.destroy();
+    other.destroy();
+    // SAFETY: the region is deregistered once, and the memory still lives.
+    unsafe { assert_eq!(ibv_dereg_mr(region.as_ptr()), 0) };
+    device.close();
+}

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use libc::pid_t;
+
 use super::config::Mode;
 use super::devx::answer::AnswerFile;
 use super::devx::event::EventFile;
@@ -22,6 +24,8 @@ pub(super) struct CommandFile {
     pub running: &'static Running,
     /// How the model notices stores to its register pages.
     pub mode: Mode,
+    /// The thread that opened it, by the kernel's number.
+    pub opener: pid_t,
     device: usize,
     state: Mutex<State>,
 }
@@ -103,7 +107,9 @@ impl CommandFile {
     /// Creates a file of a device, without a context yet.
     pub fn new(running: &'static Running, device: usize) -> Self {
         trap::unblock();
-        Self { running, mode: settings::mode(), device, state: Mutex::default() }
+        // SAFETY: the call has no arguments.
+        let opener = unsafe { libc::gettid() };
+        Self { running, mode: settings::mode(), opener, device, state: Mutex::default() }
     }
 
     /// Returns the number of its device.

@@ -34,10 +34,11 @@ fn look(page: &Page, must: bool) -> bool {
     !stored.is_empty()
 }
 
-/// Executes everything that was posted to the cards in manual mode since the last call.
+/// Executes everything that was posted since the last call to the devices that this thread opened in
+/// manual mode.
 pub(super) fn run() {
     let Some(running) = Running::current() else { return };
-    for page in running.registers.of(Mode::Manual) {
+    for page in running.registers.of_this_thread() {
         look(page, true);
     }
 }

@@ -43,7 +43,9 @@ pub(super) fn mode() -> Mode {
     }
 }
 
-/// Lets the cards execute everything that was posted in [`Mode::Manual`] since the last call.
+/// Lets the cards execute everything that was posted since the last call to the devices that this
+/// thread opened in [`Mode::Manual`]. Devices that other threads opened are theirs to run, so tests that
+/// a process runs at the same time do not disturb each other.
 ///
 /// Doorbells of several posts before one call count as one, like the last of them: a card looks
 /// at the doorbell records anyway. Costs nothing for devices in other modes.

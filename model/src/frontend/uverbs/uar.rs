@@ -4,7 +4,7 @@
 //! mapping. The program's mapping is read-only where stores trap, and writable where the model
 //! polls.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -36,6 +36,8 @@ pub(super) struct Page {
     pub function: usize,
     /// How the model notices stores to it.
     pub mode: Mode,
+    /// The thread that opened the device: it runs the card in manual mode. Changes as the number does.
+    opener: AtomicI32,
     /// The model's own mapping.
     alias: usize,
     /// Number of the page in the file, as offsets of `mmap` count.
@@ -73,6 +75,7 @@ impl Page {
             uar: AtomicU32::new(0),
             function,
             mode: Mode::Trapped,
+            opener: AtomicI32::new(0),
             alias: 0,
             index: 0,
             used: AtomicBool::new(true),
@@ -162,14 +165,9 @@ impl Registers {
         Ok(Self { file: aside(file)?, pages: Mutex::new(Vec::new()) })
     }
 
-    /// Returns a page for a device's UAR: a free one, or a new one.
-    fn page(
-        &self,
-        running: &Running,
-        function: usize,
-        mode: Mode,
-        uar: u32,
-    ) -> Result<&'static Page> {
+    /// Returns a page for a UAR of a file: a free one, or a new one.
+    fn page(&self, file: &CommandFile, uar: u32) -> Result<&'static Page> {
+        let (running, function, mode) = (file.running, file.function().index, file.mode);
         let mut pages = lock(&self.pages);
         let again = pages.iter().find(|page| {
             page.function == function
@@ -181,6 +179,7 @@ impl Registers {
             // which no reference covers.
             unsafe { page.part(0, PAGE).write_bytes(0, PAGE) };
             page.uar.store(uar, Ordering::Release);
+            page.opener.store(file.opener, Ordering::Release);
             return Ok(page);
         }
         let index = pages.len() as u64;
@@ -205,6 +204,7 @@ impl Registers {
             uar: AtomicU32::new(uar),
             function,
             mode,
+            opener: AtomicI32::new(file.opener),
             alias: alias as usize,
             index,
             used: AtomicBool::new(true),
@@ -224,6 +224,15 @@ impl Registers {
             .filter(|page| page.mode == mode && page.used.load(Ordering::Acquire))
             .copied()
             .collect()
+    }
+
+    /// Returns the pages in use of the devices that this thread opened in manual mode.
+    pub fn of_this_thread(&self) -> Vec<&'static Page> {
+        // SAFETY: the call has no arguments.
+        let thread = unsafe { libc::gettid() };
+        let mut pages = self.of(Mode::Manual);
+        pages.retain(|page| page.opener.load(Ordering::Acquire) == thread);
+        pages
     }
 }
 
@@ -265,7 +274,7 @@ pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     let mut command = Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE);
     command.set(alloc_uar_in::UID, uid);
     let number = alloc_uar_out::UAR.get(&function.run(command)?) as u32;
-    let page = match file.running.registers.page(file.running, function.index, file.mode, number) {
+    let page = match file.running.registers.page(file, number) {
         Ok(page) => page,
         Err(error) => {
             free(file, uid, number)?;
