@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mlx5_diag::text::EventKind;
 use mlx5_sys::dv::{
     MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA, mlx5dv_devx_create_event_channel,
     mlx5dv_devx_destroy_event_channel, mlx5dv_devx_event_channel, mlx5dv_devx_get_event,
@@ -22,7 +23,6 @@ use crate::verbs::{
     Cause, Context, Errno, Error, Result, Rtr, State, check, deadline, interrupted, non_null,
     set_nonblocking, wait_readable, would_block,
 };
-use mlx5_diag::text::EventKind;
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
 /// command. Clones are cheap and name the same channel.

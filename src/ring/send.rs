@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use mlx5_diag::lint::Facts;
 use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
@@ -30,7 +31,6 @@ use crate::watch::flight::{self, Queue};
 use crate::watch::lint::{Guard, Refusal};
 use crate::watch::timing::Recorder;
 use crate::wqe::{Limits, PostOn};
-use mlx5_diag::lint::Facts;
 
 /// Which queues store to the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

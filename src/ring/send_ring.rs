@@ -4,6 +4,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use mlx5_diag::lint;
 use mlx5_sys::wqe::{
     CE_ALWAYS, CtrlSeg, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE,
 };
@@ -22,7 +23,6 @@ use crate::ib::{Counter, Transport};
 use crate::watch::lint::{self as guard, Guard, Refusal};
 use crate::watch::timing::Phase;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
-use mlx5_diag::lint;
 
 /// The state that send queues of all transports have in common.
 pub(super) struct SendRing {

@@ -69,7 +69,9 @@ pub enum FireError {
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn twice(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
 ///     let next = armed.next().unwrap();
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { next.fire([1; 8]) };
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { next.fire([2; 8]) };
 /// }
 /// ```
@@ -77,7 +79,9 @@ pub enum FireError {
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn out_of_order(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
 ///     let (first, second) = (armed.next().unwrap(), armed.next().unwrap());
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { second.fire([2; 8]) };
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { first.fire([1; 8]) };
 /// }
 /// ```
@@ -86,6 +90,7 @@ pub enum FireError {
 /// fn beside_it(queue: &mut SendQueue<Rc>, remote: Remote) {
 ///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
 ///     let batch = queue.batch();
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { armed.next().unwrap().fire([1; 8]) };
 /// }
 /// ```
@@ -93,7 +98,9 @@ pub enum FireError {
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn in_order(queue: &mut SendQueue<Rc>, remote: Remote) {
 ///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { armed.next().unwrap().fire([1; 8]) };
+///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { armed.next().unwrap().fire([2; 8]) };
 ///     let batch = queue.batch();
 /// }

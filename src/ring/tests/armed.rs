@@ -3,6 +3,8 @@
 
 use core::mem::forget;
 
+use mlx5_diag::text;
+
 use super::*;
 use crate::cqe::{Completion, SendOperation, Status};
 use crate::ring::armed::Either;
@@ -14,7 +16,6 @@ use crate::wqe::{
     EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send,
     SendImm, Sge, Word, Write, WriteImm,
 };
-use mlx5_diag::text;
 
 /// A CQ and a send queue that completes on it.
 pub(super) struct Twin {

@@ -1,6 +1,7 @@
 //! What the recorder keeps of every way of posting, against what lies in the ring and what came to
 //! the register.
 
+use mlx5_diag::flight::What;
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
@@ -12,7 +13,6 @@ use crate::watch::flight::{Config, DoorbellKind};
 use crate::wqe::{
     Inline, InlineBytes, LocalInvalidate, Nop, PostOn, Read, Remote, Send, Sge, UdAddress, Write,
 };
-use mlx5_diag::flight::What;
 
 const BLOCKS: u32 = 32;
 /// What the page has where nothing has stored.

@@ -1,5 +1,7 @@
 //! Posting: bytes of the ring, doorbell record, register.
 
+use mlx5_diag::text;
+
 use super::*;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
@@ -7,7 +9,6 @@ use crate::wqe::{
     CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm,
     Sge, Word, Write, WriteImm,
 };
-use mlx5_diag::text;
 
 /// A request, and how the oracle lays it out.
 #[derive(Clone, Debug)]
