@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
+use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ib::Access;
-use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Read, Remote, Send, Write};

@@ -2,8 +2,9 @@
 //!
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
-//! itself, rings the HCA itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
-//! or make is asked and made by firmware command ([`devx`]). All of them speak in the plain values
+//! itself, rings the HCA itself and reads CQEs ([`cqe`]) itself ([`ring`]). The safe layer above
+//! ([`endpoint`]) owns the memory of requests. What verbs cannot ask or make is asked and made by
+//! firmware command ([`devx`]). All of them speak in the plain values
 //! of [`ib`]. [`diag`] shows queue entries as text, explains the HCA's codes and checks WQEs.
 //! [`timing`] shows where cycles go.
 
@@ -11,14 +12,16 @@ pub mod connect;
 pub mod cqe;
 pub mod devx;
 mod doorbell;
+pub mod endpoint;
+mod error;
 pub mod ib;
 pub mod ring;
 pub mod verbs;
 mod watch;
 pub mod wqe;
 
+pub use error::{Error, Result};
 pub use mlx5_diag as diag;
-pub use verbs::{Error, Result};
 #[cfg(feature = "flight-recorder")]
 pub use watch::flight;
 pub use watch::timing;

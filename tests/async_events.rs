@@ -5,7 +5,8 @@ mod rig;
 
 use std::os::fd::AsRawFd;
 
-use mlx5::verbs::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource, PortState, QueuePair};
+use mlx5::ib::PortState;
+use mlx5::verbs::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource, QueuePair};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::ibv_wr_opcode;
 use rig::verbs::{Request, post_send};

@@ -147,7 +147,7 @@ fn a_peer_of_another_version_is_named() {
     bytes[4..6].copy_from_slice(&(VERSION + 1).to_be_bytes());
     let result = told(bytes);
     assert!(
-        matches!(result, Err(ConnectError::Version { theirs }) if theirs == VERSION + 1),
+        matches!(result, Err(ConnectError::Version { theirs, ours: VERSION }) if theirs == VERSION + 1),
         "{result:?}"
     );
 }
@@ -159,7 +159,7 @@ fn a_peer_that_announces_too_much_is_not_waited_for() {
         bytes[8..12].copy_from_slice(&u32::to_be_bytes(announced));
         let result = told(bytes);
         assert!(
-            matches!(result, Err(ConnectError::TooLong { announced: got }) if got == announced),
+            matches!(result, Err(ConnectError::TooLong { announced: got, limit: 1024 }) if got == announced),
             "{announced}: {result:?}"
         );
     }

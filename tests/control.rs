@@ -5,11 +5,11 @@ use std::time::Duration;
 use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::ib::{Access, Rc};
+use mlx5::ib::{GidType, PortState};
 use mlx5::verbs::{
     AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context, CqeSize,
-    Devx, GidType, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, PortState,
-    ProtectionDomain, QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
-    ThreadDomain, devices,
+    Devx, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, ProtectionDomain,
+    QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes, ThreadDomain, devices,
 };
 use mlx5_model as _;
 

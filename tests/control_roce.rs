@@ -7,10 +7,11 @@ use mlx5::Error;
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ib::Access;
+use mlx5::ib::GidType;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressVector, CompletionQueue, Context, GidEntry, GidType, LinkLayer, ProtectionDomain,
-    QueuePair, RtrAttributes,
+    AddressVector, CompletionQueue, Context, GidEntry, LinkLayer, ProtectionDomain, QueuePair,
+    RtrAttributes,
 };
 use mlx5::wqe::{Send, Sge};
 use mlx5_model as _;

@@ -7,9 +7,9 @@ mod rig;
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::diag::flight::{DoorbellKind, Dump, Queue, Reason, Record, What, Wqe};
+use mlx5::endpoint::{Channel, Receiver, Slice};
 use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
-use mlx5::ring::owned::{Channel, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,

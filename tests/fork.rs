@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{Uar, UarKind};
+use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, Rts, fork_init, fork_status,

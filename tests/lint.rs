@@ -7,8 +7,8 @@ mod rig;
 
 use mlx5::cqe::Completion;
 use mlx5::diag::lint::{Finding, Segment};
+use mlx5::endpoint::{Channel, Event, Receiver, Slice};
 use mlx5::ib::Rc;
-use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue,

@@ -5,8 +5,8 @@
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
+use mlx5::endpoint::{Channel, Event, OwnedOperation, Receiver, Slice};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::owned::{Channel, Event, OwnedOperation, Receiver, Slice};
 use mlx5::ring::{Completions, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{FetchAdd, Inline, Read, Send, Write};

@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use mlx5::cqe::Completion;
-use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{

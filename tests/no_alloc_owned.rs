@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{Inline, Read, Remote, Write};

@@ -4,7 +4,7 @@ mod rig;
 
 use std::collections::VecDeque;
 
-use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, Read, Remote, Send, Write};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ib::Access;
-use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PollError, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,

@@ -8,7 +8,7 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
-use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,

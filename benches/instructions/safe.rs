@@ -1,7 +1,7 @@
 //! This crate, owned layer.
 
+use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ib::Rc;
-use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Write};

@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::Endpoint;
 use crate::cqe::{DatagramHeader, ReceiveDone};
-use crate::ib::{Access, Gid, Transport};
+use crate::error::{Error, Result};
+use crate::ib::{Access, Gid, GidType, Transport};
 use crate::verbs::{
-    AddressVector, Context, Error, GidEntry, GidType, GlobalRoute, InitAttributes, PortAttributes,
-    QueuePair, Result, RtrAttributes, RtsAttributes, State,
+    AddressVector, Context, GidEntry, GlobalRoute, InitAttributes, PortAttributes, QueuePair,
+    RtrAttributes, RtsAttributes, State,
 };
 
 /// A port of this host, with the GID that connections use.
@@ -16,7 +17,7 @@ use crate::verbs::{
 /// ```no_run
 /// # use mlx5::{connect::*, ib::Rc, verbs::*};
 /// # fn connect(context: &Context, qp: QueuePair<Rc, Reset>, connection: &mut Connection)
-/// # -> Result<QueuePair<Rc, Rts>> {
+/// # -> mlx5::Result<QueuePair<Rc, Rts>> {
 /// let local = LocalPort::new(context, 1, None)?;
 /// let mine = local.endpoint(&qp);
 /// let theirs = connection.exchange(&mine)?;

@@ -24,7 +24,7 @@
 //! A barrier is one byte: the number of the step. Data is what the programs make of it, at most
 //! 1024 bytes.
 
-use super::ConnectError;
+use crate::error::ConnectError;
 use crate::ib::Gid;
 use crate::verbs::{MemoryRegion, Mtu};
 
@@ -222,12 +222,12 @@ pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), Conne
     }
     let theirs = u16::from_be_bytes(fields.take()?);
     if theirs != VERSION {
-        return Err(ConnectError::Version { theirs });
+        return Err(ConnectError::Version { theirs, ours: VERSION });
     }
     let kind = u16::from_be_bytes(fields.take()?);
     let announced = u32::from_be_bytes(fields.take()?);
     if announced as usize > LIMIT {
-        return Err(ConnectError::TooLong { announced });
+        return Err(ConnectError::TooLong { announced, limit: LIMIT });
     }
     let length = announced as usize;
     let (kind, fits) = match kind {

@@ -4,12 +4,11 @@
 //! The peer is not trusted. All that it sends, or does not send, ends in an [`Endpoint`] or in a
 //! specific [`ConnectError`], within the caller's timeout.
 
-mod error;
 mod local;
 mod message;
 mod tcp;
 
-pub use error::ConnectError;
+pub use crate::error::ConnectError;
 pub use local::LocalPort;
 pub use message::{Endpoint, RemoteRegion, VERSION};
 pub use tcp::{Connection, Listener};

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use super::ConnectError;
 use super::message::{self, Endpoint, HEADER, Kind};
-use crate::verbs::{deadline, wait_readable};
+use crate::error::ConnectError;
+use crate::ring::deadline;
+use crate::verbs::wait_readable;
 
 type Result<T> = std::result::Result<T, ConnectError>;
 

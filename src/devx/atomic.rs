@@ -2,8 +2,9 @@
 
 use mlx5_sys::ifc::{Field, atomic_caps};
 
-use super::Group;
-use crate::verbs::{Context, Result};
+use crate::error::Result;
+use crate::ib::capability::Group;
+use crate::verbs::Context;
 
 /// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: compare and swap, fetch and add, of eight bytes.
 const IB_COMPLIANT: u64 = 1;

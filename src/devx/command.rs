@@ -5,8 +5,9 @@ use std::fmt;
 use mlx5_sys::dv::mlx5dv_devx_general_cmd;
 use mlx5_sys::ifc::{Field, cmd_in, cmd_out, opcode};
 
-use super::error::{Sent, judge};
-use crate::verbs::{Context, Devx, Error, Result};
+use super::judge::judge;
+use crate::error::{Devx, Error, Hex, Name, Result, Sent};
+use crate::verbs::Context;
 
 /// Shortest command and shortest reply that the kernel takes: the header of an object.
 const SHORTEST: usize = 16;
@@ -271,19 +272,6 @@ impl fmt::Debug for Command {
     }
 }
 
-/// An opcode that prints as its name, or as a number where it has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Name(pub u16);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match opcode::name(self.0) {
-            Some(name) => write!(f, "{name} ({:#x})", self.0),
-            None => write!(f, "command {:#x}", self.0),
-        }
-    }
-}
-
 /// The HCA's reply to an executed command.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -327,29 +315,6 @@ impl Reply {
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Reply").field(&Hex(&self.bytes)).finish()
-    }
-}
-
-/// Formats bytes as hexadecimal words of four; at most the first 64 bytes.
-pub(super) struct Hex<'a>(pub &'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.0[..self.0.len().min(64)];
-        for (at, byte) in shown.iter().enumerate() {
-            let gap = if at > 0 && at % 4 == 0 { " " } else { "" };
-            write!(f, "{gap}{byte:02x}")?;
-        }
-        match self.0.len() - shown.len() {
-            0 => Ok(()),
-            more => write!(f, " and {more} bytes more"),
-        }
-    }
-}
-
-impl fmt::Debug for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -7,13 +7,14 @@ use mlx5_sys::dv;
 use mlx5_sys::ifc::opcode;
 use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_rwq_ind_table, ibv_srq, ibv_wq};
 
-use super::command::{Command, Name, Reply};
+use super::command::{Command, Reply};
 use super::context::{ObjectContext, Query};
 use super::object::Object;
+use crate::error::{Error, Name, Result, check};
 use crate::ib::{Dct, RawPacket, Transport};
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, Error, QueuePair, Result, SharedReceiveQueue, Spread,
-    State, StridingQueue, check,
+    CompletionQueue, CompletionQueueHandle, QueuePair, SharedReceiveQueue, Spread, State,
+    StridingQueue,
 };
 
 mod sealed {

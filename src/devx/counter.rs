@@ -11,9 +11,11 @@ use mlx5_sys::ifc::{
 
 use mlx5_sys::verbs::ibv_qp_type;
 
-use super::{Command, Group, Object};
+use super::{Command, Object};
+use crate::error::Result;
 use crate::ib::Transport;
-use crate::verbs::{Context, QueuePair, Result, Rts};
+use crate::ib::capability::Group;
+use crate::verbs::{Context, QueuePair, Rts};
 
 /// A set of queue counters (`ALLOC_Q_COUNTER`). An HCA has 255 at most.
 ///

@@ -12,12 +12,16 @@ use mlx5_sys::ifc::{
 
 use super::event_channel::{EventSource, sealed::Source};
 use super::umem::{Memory, Place};
-use super::{Command, Group, Object, Uar, UarKind, Umem};
+use super::{Command, Object, Uar, UarKind, Umem};
+use crate::error::{Error, Result};
 use crate::ib::CqeCompression;
+use crate::ib::capability::Group;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionView, CqCheck, CqObject, CqOwner};
 use crate::ring::{CompletionSource, Titles};
-use crate::verbs::{Context, CqeSize, Error, Result};
+use crate::verbs::{Context, CqeSize};
+use core::ptr::NonNull;
+use mlx5_sys::verbs::ibv_context;
 
 /// The name of the object in errors.
 const QUEUE: &str = "completion queue";
@@ -486,8 +490,8 @@ unsafe impl Completes for CompletionQueue {
         Arc::<CqInner>::clone(&self.inner)
     }
 
-    fn context(&self) -> &Context {
-        CompletionQueue::context(self)
+    fn device(&self) -> NonNull<ibv_context> {
+        CompletionQueue::context(self).as_raw()
     }
 
     fn completions(&self) -> Result<CompletionView> {

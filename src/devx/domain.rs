@@ -10,12 +10,16 @@ use mlx5_sys::ifc::{
 };
 
 use super::{Command, Object};
-use crate::verbs::{self, Context, DomainId, Result};
+use crate::error::Result;
+use crate::ring::source::DomainId;
+use crate::verbs::{self, Context};
 
 pub(crate) mod sealed {
     use std::any::Any;
 
-    use crate::verbs::{Context, DomainId, Result};
+    use crate::error::Result;
+    use crate::ring::source::DomainId;
+    use crate::verbs::Context;
 
     /// An object with a number, made by verbs or by command.
     pub trait Numbered {

@@ -18,11 +18,10 @@ use mlx5_sys::ifc::eqe;
 use super::event::Event;
 use super::object::Object;
 use super::{DcTarget, QueuePair, Rq, SharedReceiveQueue, Sq};
+use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Transport;
-use crate::verbs::{
-    Cause, Context, Errno, Error, Result, Rtr, State, check, deadline, interrupted, non_null,
-    set_nonblocking, wait_readable, would_block,
-};
+use crate::ring::deadline;
+use crate::verbs::{Context, Rtr, State, interrupted, set_nonblocking, wait_readable, would_block};
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
 /// command. Clones are cheap and name the same channel.

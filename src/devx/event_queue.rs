@@ -8,7 +8,8 @@ use mlx5_sys::dv::{
 };
 
 use super::command::{Command, Reply};
-use crate::verbs::{Cause, Context, Errno, Error, Result};
+use crate::error::{Cause, Errno, Error, Result};
+use crate::verbs::Context;
 
 /// Returns the number of the event queue behind a completion vector, as CREATE_CQ takes it. Vectors
 /// are numbered from 0. The kernel shares its event queues among all programs. One call into the
@@ -22,7 +23,7 @@ pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
     let result = unsafe {
         mlx5_sys::dv::mlx5dv_devx_query_eqn(context.as_raw().as_ptr(), vector, &mut number)
     };
-    crate::verbs::check("mlx5dv_devx_query_eqn", result)?;
+    crate::error::check("mlx5dv_devx_query_eqn", result)?;
     Ok(number)
 }
 
@@ -58,7 +59,7 @@ impl MsiVector {
     pub fn new(context: &Context) -> Result<MsiVector> {
         // SAFETY: the context is open.
         let vector = unsafe { mlx5dv_devx_alloc_msi_vector(context.as_raw().as_ptr()) };
-        let vector = crate::verbs::non_null("mlx5dv_devx_alloc_msi_vector", vector);
+        let vector = crate::error::non_null("mlx5dv_devx_alloc_msi_vector", vector);
         Ok(MsiVector { vector: vector.map_err(only_vfio)?, _context: context.clone() })
     }
 

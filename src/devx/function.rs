@@ -12,8 +12,9 @@ use mlx5_sys::ifc::{
 
 use super::command::Command;
 use super::context::ObjectContext;
-use super::group::Group;
-use crate::verbs::{Context, Result};
+use crate::error::Result;
+use crate::ib::capability::Group;
+use crate::verbs::Context;
 
 /// The vendor of the board, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

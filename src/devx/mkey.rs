@@ -10,9 +10,11 @@ use mlx5_sys::ifc::{
 
 use super::domain::Domain;
 use super::umem::Hold;
-use super::{Command, Group, Object, Reply, Umem};
+use super::{Command, Object, Reply, Umem};
+use crate::error::{Error, Result};
 use crate::ib::Access;
-use crate::verbs::{Context, Error, Result, check_region_access};
+use crate::ib::capability::Group;
+use crate::verbs::{Context, check_region_access};
 use crate::wqe::{ConfigureKey, LocalInvalidate, Sge};
 
 /// Access modes (`mlx5_ifc.h`, `MLX5_MKC_ACCESS_MODE_*`).

@@ -10,9 +10,10 @@ use mlx5_sys::dv::{
     mlx5dv_devx_obj_query,
 };
 
-use super::command::{Command, Name, Reply};
-use super::error::withheld;
-use crate::verbs::{Context, Errno, Error, Result};
+use super::command::{Command, Reply};
+use super::judge::withheld;
+use crate::error::{Errno, Error, Name, Result};
+use crate::verbs::Context;
 
 /// An object that a command created. Dropping it destroys it.
 ///
@@ -165,7 +166,7 @@ impl Object {
     pub fn destroy(self) -> Result<(), Box<DestroyError>> {
         // SAFETY: the object is alive; if the call succeeds, it is not touched again.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
-        if let Err(error) = crate::verbs::check("mlx5dv_devx_obj_destroy", result) {
+        if let Err(error) = crate::error::check("mlx5dv_devx_obj_destroy", result) {
             return Err(Box::new(DestroyError { object: self, error }));
         }
         let mut gone = ManuallyDrop::new(self);

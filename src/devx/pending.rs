@@ -13,11 +13,11 @@ use mlx5_sys::dv::{
 };
 
 use super::command::{Command, Reply};
-use super::error::{judge, withheld};
+use super::judge::{judge, withheld};
 use super::object::Object;
-use crate::verbs::{
-    Context, Devx, Errno, Error, Result, deadline, non_null, set_nonblocking, wait_readable,
-};
+use crate::error::{Devx, Errno, Error, Result, non_null};
+use crate::ring::deadline;
+use crate::verbs::{Context, set_nonblocking, wait_readable};
 
 /// The name of the call in errors.
 const CALL: &str = "mlx5dv_devx_obj_query_async";

@@ -6,7 +6,8 @@ use mlx5_sys::ifc::{create_psv_in, create_psv_out, opcode};
 
 use super::domain::Domain;
 use super::{Command, Object};
-use crate::verbs::{Context, Result};
+use crate::error::Result;
+use crate::verbs::Context;
 
 /// A signature object (PSV, `CREATE_PSV`). A key for protected data needs one for the data in
 /// memory and one for the data on the wire.

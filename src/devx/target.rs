@@ -17,16 +17,17 @@ use mlx5_sys::ifc::{
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::domain::Domain;
-use super::{Command, Group, Object, Reply, atomic};
+use super::{Command, Object, Reply, atomic};
+use crate::error::{Error, QueueError, Result};
+use crate::ib::capability::Group;
 use crate::ib::{Access, Dct};
 use crate::ring::source::handover::Receives;
-use crate::ring::source::{CqObject, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
-use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
-use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
-use crate::verbs::{
-    Claims, Context, DctRtrAttributes, DomainId, Error, InitAttributes, Result, WorkQueue,
-    check_mtu,
+use crate::ring::source::{
+    CqObject, CqOwner, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner, WorkQueue,
 };
+use crate::ring::{CompletionSource, ReceiveSource, SharedReceiveSource};
+use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
+use crate::verbs::{Claims, Context, DctRtrAttributes, InitAttributes, check_mtu};
 
 /// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`
 const SCATTER_64: u32 = 2;

@@ -10,9 +10,10 @@ use mlx5_sys::dv::{
 };
 use mlx5_sys::ifc::cmd_hca_cap;
 
-use super::Group;
+use crate::error::{Cause, Devx, Error, Result, non_null};
+use crate::ib::capability::Group;
 use crate::ring::RegisterMemory;
-use crate::verbs::{Cause, Context, Devx, Error, Result, keep_from_children, non_null};
+use crate::verbs::{Context, keep_from_children};
 
 /// How a UAR is mapped, and whether it is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

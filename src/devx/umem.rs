@@ -11,8 +11,9 @@ use mlx5_sys::dv::{
     mlx5dv_devx_umem_reg, mlx5dv_devx_umem_reg_ex,
 };
 
+use crate::error::{Cause, Devx, Errno, Error, Result, non_null};
 use crate::ib::Access;
-use crate::verbs::{Cause, Context, Devx, Errno, Error, Pages, Result, non_null};
+use crate::verbs::{Context, Pages};
 
 /// The smallest page size of the HCA.
 const ADAPTER_PAGE: usize = 4096;

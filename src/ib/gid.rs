@@ -89,6 +89,27 @@ impl fmt::Debug for Guid {
     }
 }
 
+/// The network protocol of packets with this source GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GidType {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1: an Ethernet type of its own, not routable.
+    RoceV1,
+    /// RoCE version 2: UDP port 4791.
+    RoceV2,
+}
+
+impl fmt::Display for GidType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GidType::InfiniBand => "IB",
+            GidType::RoceV1 => "RoCE v1",
+            GidType::RoceV2 => "RoCE v2",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

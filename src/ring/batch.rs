@@ -80,7 +80,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Appends a request on its fast path, if it fits before the clear head. Returns whether it
     /// did.
     #[inline(always)]
-    pub(super) fn append_ready<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    pub(crate) fn append_ready<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         self.queue.ring.doorbell.timing.begin();
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
@@ -115,20 +115,20 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Makes the queue's head not clear until the batch is rung. Posts before that take the general
     /// path.
     #[inline(always)]
-    pub(super) fn alone(self) -> Self {
+    pub(crate) fn alone(self) -> Self {
         self.queue.ring.set_clear(self.head);
         self
     }
 
     /// Returns the ring that it is written to.
     #[inline(always)]
-    pub(super) fn send_ring(&self) -> &SendRing {
+    pub(crate) fn send_ring(&self) -> &SendRing {
         &self.queue.ring
     }
 
     /// Appends any request.
     #[inline(always)]
-    pub(super) fn append_any<O: PostOn<T>>(
+    pub(crate) fn append_any<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,
@@ -158,7 +158,7 @@ impl<'q, T: Transport> Batch<'q, T> {
 
     /// Returns the slot of the next request to append.
     #[inline(always)]
-    pub(super) fn slot(&self) -> usize {
+    pub(crate) fn slot(&self) -> usize {
         self.queue.ring.cursor.shape().slot(self.head)
     }
 
@@ -226,7 +226,7 @@ impl<'q, T: Transport> Batch<'q, T> {
 
     /// Keeps the reason why nothing was rung for the queue's next call that can fail.
     #[inline(always)]
-    pub(super) fn keep(&mut self, refusal: Refusal) {
+    pub(crate) fn keep(&mut self, refusal: Refusal) {
         self.queue.ring.guard.keep(refusal);
     }
 
@@ -236,7 +236,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Until each request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
+    pub(crate) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;

@@ -18,9 +18,10 @@ use super::completion::CqParts;
 use super::credit::Ledger;
 use super::keep::CqKeep;
 use super::source::{CompletionSource, SendSource};
-use super::{Completions, PollError, QueueError, SendConfig, SendQueue};
+use super::{Completions, PollError, SendConfig, SendQueue};
 use crate::cqe::{Completion, QueueKind};
 use crate::doorbell::{ArmDoorbell, Record, fence};
+use crate::error::QueueError;
 use crate::ib::Transport;
 
 /// Words of a CQE.
@@ -112,7 +113,7 @@ impl CollapsedCompletions {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse); [`Error::Queue`](crate::Error::Queue) for a
     /// CQ that is not collapsed.
-    pub fn new<C: CompletionSource>(cq: &C) -> crate::Result<Self> {
+    pub fn new<C: CompletionSource>(cq: &C) -> crate::error::Result<Self> {
         let keep = CqKeep::new(cq.owner())?;
         let view = cq.completions()?;
         if !view.collapsed {
@@ -158,7 +159,7 @@ impl CollapsedCompletions {
         &mut self,
         qp: &Q,
         config: SendConfig,
-    ) -> crate::Result<SendQueue<Q::Transport>> {
+    ) -> crate::error::Result<SendQueue<Q::Transport>> {
         self.reader.collect();
         let again = self.reader.ledger.owes(qp.sends()?.number, QueueKind::Send);
         if !again && !self.reader.ledger.is_unpromised() {

@@ -18,11 +18,12 @@ use super::keep::CqKeep;
 use super::known::{Known, Membership, Name};
 use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
-use super::{PollError, QueueError, Queues};
+use super::{PollError, Queues};
 use crate::cqe::{
     Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
+use crate::error::QueueError;
 use crate::ib::{Counter, CqeCompression, Shape};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
@@ -82,7 +83,7 @@ impl Completions {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
-    pub fn new<C: CompletionSource>(cq: &C) -> crate::Result<Self> {
+    pub fn new<C: CompletionSource>(cq: &C) -> crate::error::Result<Self> {
         let keep = CqKeep::new(cq.owner())?;
         let view = cq.completions()?;
         if view.collapsed {
@@ -443,7 +444,7 @@ impl Completions {
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
     /// of its queue. The CQE is still to be taken.
     #[inline(always)]
-    pub(super) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+    pub(crate) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
         let (send, receive) = (Found::Send, Found::Receive);
         let take = |_: &mut Self, _| {};
         self.look_for::<false, Q, _>(queues, take, send, receive, Found::Nothing, Found::Other)
@@ -527,7 +528,7 @@ impl Completions {
     /// This path is not only for rare cases. It handles successes of queues other than the likely
     /// one, short messages in the CQE, and all CQEs of 128 bytes.
     #[inline(never)]
-    pub(super) fn take_other<Q: Queues + ?Sized>(
+    pub(crate) fn take_other<Q: Queues + ?Sized>(
         &mut self,
         queues: &mut Q,
         into: &mut MaybeUninit<Completion>,
@@ -729,7 +730,7 @@ impl Completions {
     /// # Safety
     /// The last call on this reader was `find`, and it returned a send or a receive.
     #[inline(always)]
-    pub(super) unsafe fn take_found(&mut self) {
+    pub(crate) unsafe fn take_found(&mut self) {
         // SAFETY: the caller called `find` last. It found the next CQE, which is not one to pause
         // at.
         unsafe { self.take_at(self.consumer.place()) };
@@ -754,18 +755,18 @@ impl Completions {
     }
 
     /// Makes every poll take the slow path (`held`), or no longer.
-    pub(super) fn hold(&mut self, held: bool) {
+    pub(crate) fn hold(&mut self, held: bool) {
         self.consumer.hold(held);
     }
 
     /// Makes every poll that finds no CQE take the slow path (`watched`), or no longer.
-    pub(super) fn watch(&mut self, watched: bool) {
+    pub(crate) fn watch(&mut self, watched: bool) {
         self.consumer.watch(watched || self.overrun);
     }
 }
 
 /// The result of looking for the next CQE.
-pub(super) enum Found {
+pub(crate) enum Found {
     Nothing,
     /// The oldest request of the likely queue. It was plain, and no other request was retired. An
     /// owner of buffers takes them from that request's place.

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::QueueError;
 use super::srq::UserIndex;
 use crate::cqe::QueueKind;
+use crate::error::QueueError;
 
 /// The CQ slots that are reserved.
 #[derive(Debug)]

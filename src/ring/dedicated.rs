@@ -4,9 +4,9 @@ use core::fmt;
 
 use super::keep::RegisterClaim;
 use super::{
-    Batch, Completions, PostError, QueueError, Queues, ReceiveSide, SendConfig, SendQueue,
-    SendSide, SendSource,
+    Batch, Completions, PostError, Queues, ReceiveSide, SendConfig, SendQueue, SendSide, SendSource,
 };
+use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
@@ -60,7 +60,7 @@ impl<T: Transport> DedicatedRegister<T> {
         qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
-    ) -> crate::Result<usize> {
+    ) -> crate::error::Result<usize> {
         let queue = SendQueue::unclaimed(qp, completions, config)?;
         let doorbell = &queue.ring.doorbell;
         match self.queues.first() {

@@ -2,8 +2,9 @@
 
 use mlx5_sys::verbs::ibv_qp_state;
 
+use super::SendQueue;
 use super::source::require;
-use super::{QueueError, SendQueue};
+use crate::error::QueueError;
 use crate::ib::Dci;
 
 impl SendQueue<Dci> {

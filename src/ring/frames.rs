@@ -55,7 +55,7 @@ impl FrameReceives {
         qp: &Q,
         cq: &C,
         config: ReceiveConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let mut completions = Completions::new(cq)?;
         let queue = ReceiveQueue::new(qp, &mut completions, config)?;
         Ok(Self { queue, completions })

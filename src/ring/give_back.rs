@@ -11,21 +11,21 @@ use crate::ib::Counter;
 
 /// The tail of a send ring at some time.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     tail: Counter,
     slack: u32,
 }
 
 impl SendRing {
     /// Returns a mark of what is retired now.
-    pub(super) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark { tail: self.cursor.tail(), slack: self.slack_retired }
     }
 
     /// Moves the tail back to `mark`, which was taken just before the last CQE. Returns the former
     /// tail. Call [`give_back`](Self::give_back) until the tail is there again, before another CQE
     /// is taken.
-    pub(super) fn hold_back(&mut self, mark: Mark) -> Counter {
+    pub(crate) fn hold_back(&mut self, mark: Mark) -> Counter {
         let end = self.cursor.tail();
         self.cursor.hold_back(mark.tail);
         self.slack_retired = mark.slack;
@@ -35,7 +35,7 @@ impl SendRing {
 
     /// Moves the tail over its oldest request, which is retired, towards `end`. Returns its slot
     /// and shadow entry; `None` at the end.
-    pub(super) fn give_back(&mut self, end: Counter) -> Option<(usize, Entry)> {
+    pub(crate) fn give_back(&mut self, end: Counter) -> Option<(usize, Entry)> {
         let tail = self.cursor.tail();
         if tail == end {
             return None;
@@ -53,7 +53,7 @@ impl SendRing {
     }
 
     /// Returns slots and shadow entries of requests that were not returned, oldest first.
-    pub(super) fn outstanding(&self) -> impl Iterator<Item = (usize, Entry)> {
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (usize, Entry)> {
         let mut at = self.cursor.tail();
         core::iter::from_fn(move || {
             if at == self.cursor.head() {

@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::QueueError;
 use super::enhanced::Titles;
 use super::source::{CqOwner, QueueOwner, SrqOwner};
-use crate::verbs::WorkQueue;
+use crate::error::QueueError;
+use crate::ring::source::WorkQueue;
 
 /// A queue pair, with the claim of one of its queues.
 pub(super) struct QueueKeep {
@@ -24,15 +24,15 @@ pub(super) struct QueueKeep {
 }
 
 impl QueueKeep {
-    pub(super) fn send(owner: Arc<dyn QueueOwner>) -> crate::Result<Self> {
+    pub(super) fn send(owner: Arc<dyn QueueOwner>) -> crate::error::Result<Self> {
         Self::claim(owner, WorkQueue::Send)
     }
 
-    pub(super) fn receive(owner: Arc<dyn QueueOwner>) -> crate::Result<Self> {
+    pub(super) fn receive(owner: Arc<dyn QueueOwner>) -> crate::error::Result<Self> {
         Self::claim(owner, WorkQueue::Receive)
     }
 
-    fn claim(owner: Arc<dyn QueueOwner>, queue: WorkQueue) -> crate::Result<Self> {
+    fn claim(owner: Arc<dyn QueueOwner>, queue: WorkQueue) -> crate::error::Result<Self> {
         owner.claim(queue)?;
         Ok(Self { owner, queue, idle: true, register: None })
     }
@@ -69,7 +69,7 @@ pub(super) struct CqKeep {
 }
 
 impl CqKeep {
-    pub(super) fn new(owner: Arc<dyn CqOwner>) -> crate::Result<Self> {
+    pub(super) fn new(owner: Arc<dyn CqOwner>) -> crate::error::Result<Self> {
         owner.claim()?;
         Ok(Self { events: owner.events(), owner, reusable: true })
     }
@@ -122,7 +122,9 @@ pub(super) struct SrqKeep {
 
 impl SrqKeep {
     /// Claims the queue. Also returns the order in which the last owner left its WQEs.
-    pub(super) fn new(owner: Arc<dyn SrqOwner>) -> crate::Result<(Self, Option<Box<[u16]>>)> {
+    pub(super) fn new(
+        owner: Arc<dyn SrqOwner>,
+    ) -> crate::error::Result<(Self, Option<Box<[u16]>>)> {
         let order = owner.claim()?;
         Ok((Self { owner, order: None, unused: false }, order))
     }

@@ -10,13 +10,14 @@
 //!
 //! This is the raw layer: the HCA reads and writes memory after a post returned. So committing a
 //! WQE is `unsafe`, at one place per queue, whose contract says which memory must stay alive until
-//! which completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
+//! which completion. [`endpoint`](crate::endpoint) is the layer on top that owns the memory and
+//! needs no `unsafe`.
 
 pub mod armed;
 mod batch;
 mod block;
 mod collapsed;
-mod completion;
+pub(crate) mod completion;
 mod consumer;
 mod credit;
 mod cursor;
@@ -26,13 +27,12 @@ mod dynamic;
 mod enhanced;
 mod error;
 mod frames;
-mod give_back;
+pub(crate) mod give_back;
 mod has_queue;
 mod health;
 mod keep;
 mod keys;
 mod known;
-pub mod owned;
 mod pair;
 mod peek;
 mod probe;
@@ -46,8 +46,8 @@ mod release;
 mod retire;
 mod scatter;
 mod send;
-mod send_ring;
-mod shadow;
+pub(crate) mod send_ring;
+pub(crate) mod shadow;
 mod shared;
 mod slots;
 pub(crate) mod source;
@@ -60,9 +60,9 @@ mod template;
 mod tests;
 mod upkeep;
 pub mod variable;
-mod window;
 
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, RegisterMemory};
+pub use crate::error::QueueError;
 pub use armed::{Armed, FireError, Form};
 pub use batch::Batch;
 pub use collapsed::CollapsedCompletions;
@@ -71,7 +71,7 @@ pub use consumer::Publish;
 pub use dedicated::{DedicatedRegister, Turn};
 pub use drain::Drain;
 pub(crate) use enhanced::Titles;
-pub use error::{PollError, PostError, QueueError};
+pub use error::{PollError, PostError};
 pub use frames::{FrameDone, FrameEvent, FrameReceives};
 pub use has_queue::HasSendQueue;
 pub use peek::Peeked;
@@ -83,12 +83,14 @@ pub use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
 pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
-pub(crate) use srq::number as shared_receive_number;
 pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
+pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
 pub use striding::{Packet, StridingEvent, StridingReceives};
 pub use tags::{
     IncompleteReason, TagArrival, TagCompletion, TagConfig, TagError, TagHandle, TagIncomplete,
     TagMatch, TagReceive, TaggedReceives,
 };
+pub(crate) use tags::{ListOwner, ListState};
 pub use template::Template;
 pub use upkeep::DrainError;
+pub(crate) use upkeep::deadline;

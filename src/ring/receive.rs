@@ -15,18 +15,18 @@ use super::credit::Credit;
 use super::cursor::Cursor;
 use super::keep::QueueKeep;
 use super::known::{Membership, Name};
-use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
 use super::source::{
     CqId, Foreign, ObjectId, POSTABLE, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
 };
 use super::srq::SharedSide;
-use super::{PostError, QueueError, scatter};
+use super::{PostError, scatter};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, ReceiveDone, ReceiveKind, Status, Unclaimed,
     UnclaimedReason,
 };
 use crate::doorbell::Record;
+use crate::error::QueueError;
 use crate::ib::{Counter, Shape};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
@@ -56,13 +56,13 @@ pub struct ReceiveQueue {
     // Dropped first, so that no queue pair that works on memory in `shadow` outlives it.
     keep: Option<QueueKeep>,
     pub(super) owner: Arc<dyn QueueOwner>,
-    pub(super) cursor: Cursor,
+    pub(crate) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(super) stride: usize,
     record: Record,
     qpn: u32,
     pub(super) max_sge: u32,
-    pub(super) ahead: Ahead,
+    pub(crate) ahead: Ahead,
     /// What software remembers of posted receives, by slot.
     pub(super) shadow: Box<[Place]>,
     /// Distance from the ring's address to the shadow's. If the stride is the size of a [`Place`],
@@ -76,15 +76,12 @@ pub struct ReceiveQueue {
     pub(super) flight: flight::Recorder,
 }
 
-/// What software remembers of a posted receive, in memory that the HCA cannot reach.
-pub(super) struct Place {
+/// What software remembers of a posted receive, in memory that the HCA cannot reach. As long as a WQE
+/// of one entry, so that one addition converts between their addresses.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
     pub(super) id: u64,
-    /// The receive's buffers until it is retired, if the queue owns them.
-    pub(super) held: Buffers,
-}
-
-impl Place {
-    const FREE: Self = Self { id: 0, held: Buffers::None };
+    _unused: u64,
 }
 
 /// Parts of a receive queue.
@@ -119,7 +116,7 @@ impl ReceiveQueue {
         qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         // Before the claim: a QP without a receive queue of its own has none to claim.
         let view = qp.receives()?;
         let keep = QueueKeep::receive(qp.owner())?;
@@ -211,7 +208,7 @@ impl ReceiveQueue {
             return Err(QueueError::Geometry("the receive queue's stride is not segments"));
         }
         let start = Counter::new(parts.record.read() & 0xffff);
-        let mut shadow: Box<[Place]> = (0..shape.entries()).map(|_| Place::FREE).collect();
+        let mut shadow: Box<[Place]> = vec![Place::default(); shape.entries() as usize].into();
         let facts = Facts {
             queue: Queue::Receive,
             number: parts.qpn,
@@ -247,12 +244,12 @@ impl ReceiveQueue {
     }
 
     /// Returns whether it is the receive queue of the queue pair `qp`.
-    pub(super) fn is_of(&self, qp: ObjectId) -> bool {
+    pub(crate) fn is_of(&self, qp: ObjectId) -> bool {
         self.owner.id() == qp
     }
 
     /// Returns whether its CQEs arrive at the CQ of `completions`.
-    pub(super) fn completes_on(&self, completions: &Completions) -> bool {
+    pub(crate) fn completes_on(&self, completions: &Completions) -> bool {
         self.cq == completions.id()
     }
 
@@ -274,6 +271,12 @@ impl ReceiveQueue {
     /// Returns the number of outstanding receives.
     pub fn outstanding(&self) -> u32 {
         self.cursor.used()
+    }
+
+    /// Returns the ids of the outstanding receives, oldest first.
+    pub(crate) fn outstanding_ids(&self) -> impl Iterator<Item = u64> {
+        let id = |ahead| self.shadow[self.cursor.shape().slot(self.cursor.tail().plus(ahead))].id;
+        (0..self.cursor.used()).map(id)
     }
 
     /// Starts a batch. Dropping it posts nothing.
@@ -302,7 +305,7 @@ impl ReceiveQueue {
         let head = self.cursor.head();
         // SAFETY: `self.ahead` is always of the queue's own head.
         let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
-        let Some((next, _)) = put else {
+        let Some(next) = put else {
             // `black_box` makes it another list for the compiler, so that only this path needs it
             // in memory.
             let rest = black_box(list);
@@ -389,7 +392,7 @@ impl ReceiveQueue {
     ///   and nothing else uses it.
     /// - The receives before `head` were written.
     #[inline(always)]
-    pub(super) unsafe fn commit(&mut self, head: Counter) {
+    pub(crate) unsafe fn commit(&mut self, head: Counter) {
         let before = self.cursor.head();
         self.cursor.publish(head);
         self.record.publish(u32::from(head.low16()));

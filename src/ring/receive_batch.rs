@@ -22,8 +22,8 @@ use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 /// At most one of the two ends is not null. The head's slot is at `next` as long as that is below
 /// it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
-    pub(super) next: *mut u8,
+pub(crate) struct Ahead {
+    pub(crate) next: *mut u8,
     /// Their end, of a queue with a stride of one segment.
     narrow: *mut u8,
     /// Their end, of a queue with a larger stride.
@@ -38,19 +38,19 @@ impl Ahead {
 
 impl ReceiveQueue {
     /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next
-    /// then, and its place; `None`, and nothing is written, if it is not such a one, or that slot
+    /// then; `None`, and nothing is written, if it is not such a one, or that slot
     /// is not known.
     ///
     /// # Safety
     /// `ahead` is of `head`.
     #[inline(always)]
-    pub(super) unsafe fn put_usual<L: SgeList>(
+    pub(crate) unsafe fn put_usual<L: SgeList>(
         &mut self,
         head: Counter,
         ahead: Ahead,
         id: u64,
         list: &L,
-    ) -> Option<(*mut u8, *mut Place)> {
+    ) -> Option<*mut u8> {
         const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
         self.timing.begin();
         let limits = Limits { max_sge: self.max_sge, max_inline: 0 };
@@ -59,13 +59,12 @@ impl ReceiveQueue {
             return None;
         }
         let shadow = self.shadow.as_mut_ptr();
-        let place = if ahead.next < ahead.narrow {
+        if ahead.next < ahead.narrow {
             // The same slot: both rings have entries of one segment.
             let place = shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow));
             // In each of the ways, so that this one's address is part of the store.
             // SAFETY: the shadow has a place for each slot.
             unsafe { (*place).id = id };
-            place
         } else if ahead.next < ahead.wide {
             // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot
             // is less than the number of entries, which is the shadow's length.
@@ -73,25 +72,24 @@ impl ReceiveQueue {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
                 let place = shadow.add(self.cursor.shape().slot(head));
                 (*place).id = id;
-                place
             }
         } else {
             return None;
-        };
+        }
         self.timing.stamp(Phase::Reserve);
         // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before
         // the record covers it. The next slot is at most the end of the ring.
         unsafe {
             list.put_usual(&mut Linear::new(ahead.next));
             self.timing.stamp(Phase::Encode);
-            Some((ahead.next.add(self.stride), place))
+            Some(ahead.next.add(self.stride))
         }
     }
 
     /// Writes any receive, and returns what is ahead then. A `head` that is not the queue's own is
     /// a batch's.
     #[inline(never)]
-    pub(super) fn put_any<L: SgeList>(
+    pub(crate) fn put_any<L: SgeList>(
         &mut self,
         head: Counter,
         id: u64,
@@ -173,7 +171,7 @@ impl<'q> ReceiveBatch<'q> {
     pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: `self.ahead` is always of the batch's own head.
         let put = unsafe { self.queue.put_usual(self.head, self.ahead, id, &list) };
-        if let Some((next, _)) = put {
+        if let Some(next) = put {
             self.ahead.next = next;
         } else {
             // Another one as far as the compiler knows, so that only this path needs it in memory.

@@ -23,9 +23,10 @@ use super::send_ring::SendRing;
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
 use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require};
-use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
+use super::{BlueFlameCopy, PostError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
+use crate::error::QueueError;
 use crate::ib::{Counter, Rc, Shape, Transport};
 use crate::watch::flight::{self, Queue};
 use crate::watch::lint::{Guard, Refusal};
@@ -84,7 +85,7 @@ impl Default for SendConfig {
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
 pub struct SendQueue<T: Transport = Rc> {
-    pub(super) ring: SendRing,
+    pub(crate) ring: SendRing,
     keep: Option<QueueKeep>,
     transport: PhantomData<T>,
 }
@@ -123,7 +124,7 @@ impl<T: Transport> SendQueue<T> {
         qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let mut queue = Self::unclaimed(qp, completions, config)?;
         // Without BlueFlame, all queues store only doorbells there, so they may share the register.
         let doorbell = &queue.ring.doorbell;
@@ -141,7 +142,7 @@ impl<T: Transport> SendQueue<T> {
         qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let keep = QueueKeep::send(qp.owner())?;
         let (view, owner) = (qp.sends()?, Arc::clone(keep.owner()));
         // SAFETY: the result holds the owner, which keeps QP and CQ alive. It also holds the claim
@@ -399,7 +400,7 @@ impl<T: Transport> SendQueue<T> {
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    pub(super) unsafe fn post_ref<O: PostOn<T>>(
+    pub(crate) unsafe fn post_ref<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,
@@ -425,7 +426,7 @@ impl<T: Transport> SendQueue<T> {
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
     #[inline(always)]
-    pub(super) unsafe fn post_short<O: PostOn<T>>(
+    pub(crate) unsafe fn post_short<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,

@@ -9,6 +9,7 @@ use mlx5_sys::wqe::{
     CE_ALWAYS, CtrlSeg, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE,
 };
 
+use super::PostError;
 use super::credit::Credit;
 use super::cursor::Cursor;
 use super::keys::Run;
@@ -17,18 +18,18 @@ use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
 use super::source::{CqId, QueueOwner};
-use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
+use crate::error::QueueError;
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::{self as guard, Guard, Refusal};
 use crate::watch::timing::Phase;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 
 /// The state that send queues of all transports have in common.
-pub(super) struct SendRing {
-    pub(super) cursor: Cursor,
+pub(crate) struct SendRing {
+    pub(crate) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
-    pub(super) doorbell: SendDoorbell,
+    pub(crate) doorbell: SendDoorbell,
     pub(super) names: Names,
     pub(super) limits: Limits,
     /// Whether the QP was made to signal every request.
@@ -50,7 +51,7 @@ pub(super) struct SendRing {
     /// Number of blocks, posted and retired, that bring no CQE: see [`Key::slack`].
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
-    pub(super) shadow: Shadow,
+    pub(crate) shadow: Shadow,
     pub(super) credit: Credit,
     pub(super) cq: CqId,
     /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `cq`, or none while

@@ -23,8 +23,8 @@ use crate::ib::{Counter, Shape};
 
 /// The entry of a WQE, or of a further block of a WQE.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) id: u64,
+pub(crate) struct Entry {
+    pub(crate) id: u64,
     pub(super) key: Key,
 }
 
@@ -190,7 +190,7 @@ pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
 }
 
 /// The entries of a ring, and the address of the oldest WQE's entry.
-pub(super) struct Shadow {
+pub(crate) struct Shadow {
     /// One entry for each block of the ring, and one more that equals no CQE.
     first: NonNull<Entry>,
     shape: Shape,
@@ -221,14 +221,14 @@ impl Shadow {
 
     /// Returns the entry of slot 0. One entry for each slot of the ring follows from there.
     #[inline(always)]
-    pub(super) fn first(&self) -> NonNull<Entry> {
+    pub(crate) fn first(&self) -> NonNull<Entry> {
         self.first
     }
 
     /// Returns the address of the entry after the one that [`retire_oldest`](Self::retire_oldest)
     /// has just retired.
     #[inline(always)]
-    pub(super) fn behind_retired(&self) -> usize {
+    pub(crate) fn behind_retired(&self) -> usize {
         self.oldest.addr().get()
     }
 

@@ -13,17 +13,17 @@ use zerocopy::FromBytes;
 use super::completion::Completions;
 use super::credit::Credit;
 use super::cursor::Cursor;
-use super::{PollError, PostError, QueueError};
+use super::{PollError, PostError};
 use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
 use crate::doorbell::Record;
+use crate::error::QueueError;
 use crate::ib::{Counter, Shape};
-use crate::verbs::{CompletionQueue, StridingQueue};
 use crate::wqe::{Segment, Sge, data_segment};
 
-/// The posting and polling side of a [`StridingQueue`], with the CQ of its own on which it
-/// completes.
+/// The posting and polling side of a [`StridingQueue`](crate::verbs::StridingQueue), with the CQ of
+/// its own on which it completes.
 ///
-/// A WQE is one buffer of [`StridingQueue::wqe_bytes`]. Each packet takes as many of its strides as
+/// A WQE is one buffer of [`wqe_bytes`](Self::wqe_bytes). Each packet takes as many of its strides as
 /// it needs. If a packet does not fit the remaining strides, these are skipped. A post costs two
 /// segments and the store to the doorbell record. It rings no register.
 ///
@@ -40,11 +40,12 @@ pub struct StridingReceives {
     used: u32,
     credit: Credit,
     completions: Completions,
-    /// Dropped after everything that works on its memory.
-    queue: StridingQueue,
+    strides: Strides,
+    /// Keeps the queue alive. Dropped after everything that works on its memory.
+    _owner: Box<dyn Send>,
 }
 
-// SAFETY: only this queue reaches the ring's memory, which `StridingQueue::take` ensures, and the
+// SAFETY: only this queue reaches the ring's memory, which the contract of `take_over` ensures, and the
 // HCA accepts stores from any thread.
 unsafe impl Send for StridingReceives {}
 
@@ -90,67 +91,91 @@ enum Part {
     Filler,
 }
 
+/// The strides of a queue's WQEs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strides {
+    /// Number of the work queue.
+    pub(crate) number: u32,
+    /// Bytes of a stride.
+    pub(crate) bytes: u32,
+    /// Strides of a WQE.
+    pub(crate) count: u32,
+    /// Offset of packets in their first stride, in bytes.
+    pub(crate) shift: u32,
+}
+
+/// The view of a striding receive queue.
+pub(crate) struct StridingView {
+    /// Its ring.
+    pub(crate) buffer: NonNull<u8>,
+    /// WQEs of the ring.
+    pub(crate) entries: u32,
+    /// Bytes of a WQE.
+    pub(crate) wqe_stride: u32,
+    /// The record: two words.
+    pub(crate) record: NonNull<u32>,
+    /// The strides of its WQEs.
+    pub(crate) strides: Strides,
+}
+
 impl StridingReceives {
-    /// Takes over a queue permanently, with the CQ that it completes on. Reserves one CQ slot for
-    /// each stride of each WQE that may be outstanding.
+    /// Takes over the queue of a view. `claim` returns whether nobody has claimed the queue before.
     ///
-    /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// queue was taken over before, it completes on another CQ, or the CQ has fewer entries than a
-    /// WQE has strides.
-    pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
-        if cq.as_raw() != queue.cq().as_raw() {
-            return Err(QueueError::ForeignCq.into());
-        }
-        let mut completions = Completions::new(cq)?;
-        let memory = queue.memory()?;
-        let (Some(buffer), Some(base)) =
-            (NonNull::new(memory.buf.cast::<u8>()), NonNull::new(memory.dbrec))
+    /// # Safety
+    /// - The queue completes on the CQ of `completions`, and on no other.
+    /// - As long as `owner` exists, the view's memory stays where it is, and the HCA uses it for
+    ///   this queue.
+    /// - If `claim` returns true, nothing else posts to the queue from then on.
+    pub(crate) unsafe fn take_over(
+        view: &StridingView,
+        mut completions: Completions,
+        claim: impl FnOnce() -> bool,
+        owner: Box<dyn Send>,
+    ) -> Result<Self, QueueError> {
+        let Some(shape) = Shape::new(view.entries).filter(|shape| shape.entries() <= 1 << 15)
         else {
-            return Err(QueueError::NoQueue.into());
+            return Err(QueueError::Geometry("the receive queue's size is not a power of two"));
         };
-        let Some(shape) = Shape::new(memory.wqe_cnt).filter(|shape| shape.entries() <= 1 << 15)
-        else {
-            let error = QueueError::Geometry("the receive queue's size is not a power of two");
-            return Err(error.into());
-        };
-        let stride = memory.stride as usize;
+        let stride = view.wqe_stride as usize;
         if stride < 2 * SEGMENT_SIZE || stride % SEGMENT_SIZE != 0 {
-            return Err(QueueError::Geometry("a WQE has no room for its segments").into());
+            return Err(QueueError::Geometry("a WQE has no room for its segments"));
         }
-        let wanted = shape.entries().saturating_mul(queue.strides());
+        let strides = view.strides;
+        let wanted = shape.entries().saturating_mul(strides.count);
         let credit = completions.promise_shared(wanted)?;
-        if credit.entries() < queue.strides() {
-            return Err(QueueError::CqFull { cqes: credit.entries() }.into());
+        if credit.entries() < strides.count {
+            return Err(QueueError::CqFull { cqes: credit.entries() });
         }
-        if !queue.take() {
-            return Err(QueueError::Outstanding.into());
+        if !claim() {
+            return Err(QueueError::Outstanding);
         }
-        // SAFETY: the library returned the queue's record, and only this value uses the queue.
-        let record = unsafe { Record::new(base, RECEIVE_WORD) };
+        // SAFETY: by this function's contract, the view has the queue's record, and only this value
+        // uses the queue.
+        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let start = Counter::new(record.read() & 0xffff);
         Ok(Self {
             cursor: Cursor::new(shape, start),
-            buffer,
+            buffer: view.buffer,
             stride,
             record,
             ids: vec![0; shape.entries() as usize].into(),
             used: 0,
             credit,
             completions,
-            queue: queue.clone(),
+            strides,
+            _owner: owner,
         })
     }
 
-    /// Returns the queue.
-    pub fn queue(&self) -> &StridingQueue {
-        &self.queue
+    /// Returns the size of a WQE's memory in bytes.
+    pub fn wqe_bytes(&self) -> u32 {
+        self.strides.bytes * self.strides.count
     }
 
     /// Returns the number of WQEs that can still be posted.
     pub fn free(&self) -> u32 {
         let posted = self.cursor.used();
-        let reported = self.credit.entries() / self.queue.strides();
+        let reported = self.credit.entries() / self.strides.count;
         self.cursor.free_from(self.cursor.head()).min(reported.saturating_sub(posted))
     }
 
@@ -159,7 +184,7 @@ impl StridingReceives {
         self.cursor.used()
     }
 
-    /// Posts a WQE over the first [`StridingQueue::wqe_bytes`] bytes of `memory`. `id` comes back
+    /// Posts a WQE over the first [`wqe_bytes`](Self::wqe_bytes) bytes of `memory`. `id` comes back
     /// with each of its packets.
     ///
     /// # Errors
@@ -172,7 +197,7 @@ impl StridingReceives {
     /// - Nothing else accesses those of its bytes in which no packet has been reported.
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
         let head = self.cursor.head();
-        if memory.length < self.queue.wqe_bytes() {
+        if memory.length < self.wqe_bytes() {
             return Err(PostError::ReceiveTooShort);
         }
         if self.cursor.free_from(head) == 0 {
@@ -182,7 +207,7 @@ impl StridingReceives {
             return Err(PostError::CqOverrun);
         }
         let slot = self.cursor.shape().slot(head);
-        let pointer = data_segment(&Sge { length: self.queue.wqe_bytes(), ..memory });
+        let pointer = data_segment(&Sge { length: self.wqe_bytes(), ..memory });
         let unused: Segment = [0; 2];
         // SAFETY: a slot of the ring, which fits both segments. It is free, so the HCA does not
         // read it before the record covers it.
@@ -202,7 +227,7 @@ impl StridingReceives {
     /// # Errors
     /// [`PollError`].
     pub fn poll(&mut self) -> Result<Option<StridingEvent>, PollError> {
-        let Self { cursor, ids, used, queue, completions, .. } = self;
+        let Self { cursor, ids, used, strides, completions, .. } = self;
         completions.take_cqe(|cqe, _| {
             let unclaimed = |reason| StridingEvent::Unclaimed(Unclaimed::new(reason, cqe));
             let bytes = cqe.bytes();
@@ -216,7 +241,7 @@ impl StridingReceives {
             match cqe.opcode() {
                 cqe_opcode::RESP_ERR if retire(used) => StridingEvent::Failed(Failure {
                     id,
-                    qpn: queue.number(),
+                    qpn: strides.number,
                     queue: QueueKind::Receive,
                     status: Status::from_syndrome(cqe.syndrome()),
                     vendor_error: cqe.vendor_syndrome(),
@@ -234,12 +259,12 @@ impl StridingReceives {
                     if named != oldest {
                         return unclaimed(UnclaimedReason::NotOldest { oldest, named });
                     }
-                    let part = part_of(&cqe, id, *used, queue);
-                    let Some((part, strides)) = part else {
+                    let part = part_of(&cqe, id, *used, strides);
+                    let Some((part, taken)) = part else {
                         return unclaimed(UnclaimedReason::NotOutstanding);
                     };
-                    *used += strides;
-                    let last = *used == queue.strides();
+                    *used += taken;
+                    let last = *used == strides.count;
                     if last && !retire(used) {
                         return unclaimed(UnclaimedReason::NotOutstanding);
                     }
@@ -263,22 +288,22 @@ impl StridingReceives {
 /// Decodes a CQE of the oldest WQE. `None` unless it continues where the last one ended, with no
 /// more strides than the WQE has left, and a packet that fits them. The HCA's data is not trusted
 /// beyond that.
-fn part_of(cqe: &Cqe64, id: u64, used: u32, queue: &StridingQueue) -> Option<(Part, u32)> {
+fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(Part, u32)> {
     let count = cqe.byte_cnt.get();
     let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;
     let byte_len = count & MPRQ_BYTES_MASK;
     let first = u32::from(cqe.wqe_counter.get());
-    let left = queue.strides().checked_sub(used)?;
+    let left = shape.count.checked_sub(used)?;
     if first != used || !(1..=left).contains(&strides) {
         return None;
     }
     if count & MPRQ_FILLER != 0 {
         return (strides == left).then_some((Part::Filler, strides));
     }
-    if queue.shift() + byte_len > strides * queue.stride() {
+    if shape.shift + byte_len > strides * shape.bytes {
         return None;
     }
-    let offset = first * queue.stride() + queue.shift();
+    let offset = first * shape.bytes + shape.shift;
     let info = FrameInfo::decode(cqe);
     let packet = Packet { id, first, strides, offset, byte_len, last: false, info };
     Some((Part::Packet(packet), strides))
@@ -287,7 +312,7 @@ fn part_of(cqe: &Cqe64, id: u64, used: u32, queue: &StridingQueue) -> Option<(Pa
 impl fmt::Debug for StridingReceives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StridingReceives")
-            .field("queue", &self.queue)
+            .field("strides", &self.strides)
             .field("cursor", &self.cursor)
             .field("used", &self.used)
             .finish_non_exhaustive()

@@ -1,14 +1,14 @@
 //! Maintenance of queues: retiring unreported requests, draining, and recovery after an error.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::ibv_qp_state;
 
 use super::source::require;
-use super::{Completions, PollError, PostError, QueueError, Queues, ReceiveQueue, SendQueue};
+use super::{Completions, PollError, PostError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
+use crate::error::QueueError;
 use crate::ib::{Recoverable, Transport};
-use crate::verbs::deadline;
 use crate::wqe::{Nop, PostOn};
 
 /// Why a queue was not drained.
@@ -69,7 +69,7 @@ impl<T: Recoverable> SendQueue<T> {
     /// [`QueueError::WrongState`] if the queue pair is not in SQE (in ERROR, only RESET helps);
     /// [`QueueError::Outstanding`]: poll until the flushed requests are returned;
     /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
-    pub fn recover(&mut self) -> crate::Result<()> {
+    pub fn recover(&mut self) -> crate::error::Result<()> {
         let state = self.ring.owner.state()?;
         // Other code may have moved it to RTS, with this ring still stopped.
         let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.stopped;
@@ -152,10 +152,17 @@ impl Completions {
 }
 
 /// Lets others run, if there is time left.
-fn wait(deadline: std::time::Instant, outstanding: impl FnOnce() -> u32) -> Result<(), DrainError> {
-    if std::time::Instant::now() >= deadline {
+fn wait(deadline: Instant, outstanding: impl FnOnce() -> u32) -> Result<(), DrainError> {
+    if Instant::now() >= deadline {
         return Err(DrainError::TimedOut { outstanding: outstanding() });
     }
     std::thread::yield_now();
     Ok(())
+}
+
+/// Returns the end of a wait that begins now. If the clock cannot express it: in about a century.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + CENTURY)
 }

@@ -1,6 +1,6 @@
 //! Which rights a memory region and a queue pair may be given.
 
-use super::{Error, Result};
+use crate::error::{Error, Result};
 use crate::ib::Access;
 
 pub(crate) fn check_region_access(access: Access) -> Result<()> {

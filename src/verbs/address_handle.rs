@@ -8,8 +8,8 @@ use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_ah, ibv_create_ah, ibv_destroy_ah};
 use mlx5_sys::wqe::AvSeg;
 
-use super::error::non_null;
-use super::{AddressVector, Cause, Errno, Error, ProtectionDomain, Result};
+use super::{AddressVector, ProtectionDomain};
+use crate::error::{Cause, Errno, Error, Result, non_null};
 use crate::wqe::{DcAddress, UdAddress};
 
 /// A destination of datagrams, as requests of an addressed transport encode it before their

@@ -4,7 +4,8 @@ use std::fmt;
 
 use mlx5_sys::verbs::ibv_device_attr_ex;
 
-use super::{Context, Result};
+use super::Context;
+use crate::error::Result;
 
 /// Every number that verbs tell of a device, by its name in `ibv_device_attr` and
 /// `ibv_device_attr_ex` (`infiniband/verbs.h`), members of structures with a dot: `max_qp`,

@@ -12,9 +12,10 @@ use mlx5_sys::verbs::{
 };
 
 use super::cq::EventTarget;
-use super::error::{check, non_null};
-use super::event::{deadline, interrupted, set_nonblocking, wait_readable, would_block};
-use super::{CompletionQueueHandle, Context, Result};
+use super::event::{interrupted, set_nonblocking, wait_readable, would_block};
+use super::{CompletionQueueHandle, Context};
+use crate::error::{Result, check, non_null};
+use crate::ring::deadline;
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
 /// the same channel.

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mlx5_sys::dv::{MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, mlx5dv_context, mlx5dv_query_device};
 
-use super::error::check;
-use super::{Context, Errno, Error, Result};
+use super::Context;
+use crate::error::{Errno, Error, Result, check};
 
 /// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs
 /// read.

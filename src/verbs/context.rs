@@ -15,8 +15,8 @@ use mlx5_sys::verbs::{
 };
 
 use super::device::{board_id, device_name, node_path, sysfs_path};
-use super::error::{check, non_null};
-use super::{Cause, Device, Errno, Error, Result, devices};
+use super::{Device, devices};
+use crate::error::{Cause, Devx, Errno, Error, Result, check, non_null};
 use crate::ib::Guid;
 use crate::verbs::Zeroed;
 
@@ -31,7 +31,7 @@ pub(crate) struct ContextInner {
     context: NonNull<ibv_context>,
     devx: Devx,
     /// The capabilities that the HCA has reported so far.
-    pub(crate) capabilities: crate::devx::Cache,
+    pub(crate) capabilities: crate::ib::capability::Cache,
     /// The failed CQs, as reported by asynchronous events that this crate has read.
     pub(super) failed_cqs: super::event::FailedCqs,
 }
@@ -48,29 +48,6 @@ impl Drop for ContextInner {
         // context held an Arc of it and is gone. A failure can be neither reported nor repaired
         // here.
         unsafe { ibv_close_device(self.context.as_ptr()) };
-    }
-}
-
-/// Whether a context accepts firmware commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Devx {
-    /// Opened with the DEVX flag: firmware commands are accepted.
-    Open,
-    /// The device refused the DEVX flag and was opened without it. Verbs work; objects made by
-    /// firmware command do not.
-    Refused(Errno),
-}
-
-impl fmt::Display for Devx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Devx::Open => f.write_str("DevX"),
-            Devx::Refused(errno) => write!(
-                f,
-                "no DevX: {errno}; it takes CAP_NET_RAW and a card whose firmware allows user \
-                 contexts (ConnectX-4 or newer)"
-            ),
-        }
     }
 }
 

@@ -17,10 +17,10 @@ use mlx5_sys::verbs::{
     ibv_req_notify_cq, ibv_resize_cq,
 };
 
-use super::error::{check, non_null};
 use super::placement::{CallbackTarget, QueueAllocator};
 use super::td::ParentDomain;
-use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
+use super::{CompletionChannel, Context, ProtectionDomain};
+use crate::error::{Cause, Error, Result, check, non_null};
 use crate::ib::CqeCompression;
 use crate::verbs::Zeroed;
 

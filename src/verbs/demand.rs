@@ -8,9 +8,9 @@ use mlx5_sys::verbs::{
     __ibv_reg_mr, ib_uverbs_advise_mr_advice as raw, ibv_advise_mr, ibv_alloc_null_mr, ibv_sge,
 };
 
-use super::error::{check, non_null};
 use super::registration::{Registration, registered};
-use super::{Cause, Context, Errno, ProtectionDomain, Result};
+use super::{Context, ProtectionDomain};
+use crate::error::{Cause, Errno, Result, check, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use mlx5_sys::dv::mlx5dv_is_supported;
 use mlx5_sys::verbs::{
-    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name,
+    ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list,
+    ibv_get_device_name,
 };
 
-use super::{Context, Error, Result};
+use super::Context;
+use crate::error::{Error, Result};
 use crate::ib::Guid;
 
 /// All RDMA devices that libibverbs finds now, of any vendor. Empty where there is none.
@@ -131,6 +133,17 @@ pub(crate) fn device_name(device: NonNull<ibv_device>) -> String {
     // SAFETY: the caller's device is valid; libibverbs ends its name with a zero.
     let name = unsafe { CStr::from_ptr(ibv_get_device_name(device.as_ptr())) };
     name.to_string_lossy().into_owned()
+}
+
+/// Returns the name of an opened device.
+///
+/// # Safety
+/// The device is open.
+pub(crate) unsafe fn opened_device_name(context: NonNull<ibv_context>) -> String {
+    // SAFETY: the caller keeps the device open, and libibverbs sets the field to the device that it
+    // opened.
+    let device = unsafe { (*context.as_ptr()).device };
+    device_name(NonNull::new(device).expect("an open context has a device"))
 }
 
 /// The sysfs folder of a device that the caller keeps valid.

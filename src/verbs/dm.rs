@@ -10,10 +10,10 @@ use mlx5_sys::verbs::{
     ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_reg_dm_mr,
 };
 
-use super::error::{check, non_null};
 use super::registration::{Registration, registered};
-use super::{Cause, Context, Errno, Error, ProtectionDomain, Result};
+use super::{Context, ProtectionDomain};
 use crate::doorbell::fence;
+use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};

@@ -5,10 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use mlx5_sys::verbs::ibv_reg_dmabuf_mr;
 
-use super::error::non_null;
+use super::ProtectionDomain;
 use super::pages::page_size;
 use super::registration::{Registration, registered};
-use super::{Cause, Errno, Error, ProtectionDomain, Result};
+use crate::error::{Cause, Errno, Error, Result, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};

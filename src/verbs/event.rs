@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_cq, ibv_get_async_event};
 
-use super::error::check;
-use super::{CompletionQueue, Context, Errno, Error, Result};
+use super::{CompletionQueue, Context};
+use crate::error::{Errno, Error, Result, check};
+use crate::ring::deadline;
 
 /// The kind of an asynchronous event: `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -310,13 +311,6 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
         return Err(Error::last("fcntl"));
     }
     Ok(())
-}
-
-/// Returns the end of a wait that begins now. If the clock cannot express it: in about a century.
-pub(crate) fn deadline(timeout: Duration) -> Instant {
-    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    let now = Instant::now();
-    now.checked_add(timeout).unwrap_or_else(|| now + CENTURY)
 }
 
 /// Waits until a descriptor is readable (`true`) or the deadline has passed.

@@ -10,26 +10,26 @@ use mlx5_sys::verbs::{
     ibv_flow_spec_type, ibv_qp,
 };
 
-use super::error::non_null;
 use super::matching::{Matcher, Matching};
-use super::{Cause, Errno, QueuePair, Result, Spread, State};
-use crate::devx::Tir;
+use super::{Context, QueuePair, Spread, State};
+use crate::error::{Cause, Errno, Result, non_null};
 use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
 
 /// A target to which packets can be steered.
 pub trait FlowTarget: sealed::Target {}
 
-mod sealed {
-    use super::{NonNull, ibv_qp};
-    use crate::devx::Object;
+pub(crate) mod sealed {
+    use mlx5_sys::dv::mlx5dv_devx_obj;
+
+    use super::{Context, NonNull, ibv_qp};
 
     /// The destination of a flow.
     pub enum Place<'a> {
         /// A queue pair.
         Qp(NonNull<ibv_qp>),
-        /// An object made by command.
-        Object(&'a Object),
+        /// An object made by command, and the context that it was made in.
+        Object(NonNull<mlx5dv_devx_obj>, &'a Context),
     }
 
     /// A destination, with an owner that keeps it alive.
@@ -39,17 +39,6 @@ mod sealed {
     }
 }
 use sealed::Place;
-
-impl FlowTarget for Tir {}
-impl sealed::Target for Tir {
-    fn place(&self) -> Place<'_> {
-        Place::Object(self.object())
-    }
-
-    fn keep(&self) -> Box<dyn Send + Sync> {
-        Box::new(self.clone())
-    }
-}
 
 impl<S: State> FlowTarget for QueuePair<RawPacket, S> {}
 impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
@@ -233,8 +222,9 @@ impl FlowBuilder {
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
         let (flow, matcher) = match target.place() {
             Place::Qp(qp) => (self.lead_to(qp)?, None),
-            Place::Object(object) => {
-                let (flow, matcher) = self.matching().lead_to(object)?;
+            Place::Object(object, context) => {
+                // SAFETY: the target, which is borrowed, keeps the object alive.
+                let (flow, matcher) = unsafe { self.matching().lead_to(object, context)? };
                 (flow, Some(matcher))
             }
         };

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use mlx5_sys::verbs::{ibv_fork_init, ibv_is_fork_initialized};
 
 use super::pages::page_size;
-use super::{Cause, Errno, Error, Result};
+use crate::error::{Cause, Errno, Error, Result};
 
 /// How memory that the HCA reaches is kept apart from forked children.
 ///

@@ -4,30 +4,9 @@ use std::fmt;
 
 use mlx5_sys::verbs::{ibv_gid_entry, ibv_query_gid_ex};
 
-use super::error::check;
-use super::{Context, Error, Result, Zeroed};
-use crate::ib::Gid;
-
-/// The network protocol of packets with this source GID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GidType {
-    /// InfiniBand.
-    InfiniBand,
-    /// RoCE version 1: an Ethernet type of its own, not routable.
-    RoceV1,
-    /// RoCE version 2: UDP port 4791.
-    RoceV2,
-}
-
-impl fmt::Display for GidType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            GidType::InfiniBand => "IB",
-            GidType::RoceV1 => "RoCE v1",
-            GidType::RoceV2 => "RoCE v2",
-        })
-    }
-}
+use super::{Context, Zeroed};
+use crate::error::{Error, Result, check};
+use crate::ib::{Gid, GidType};
 
 /// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 
 use mlx5_sys::dv::{
     MLX5DV_FLOW_ACTION_DEST_DEVX, MLX5DV_FLOW_ACTION_TAG, mlx5dv_create_flow,
-    mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher, mlx5dv_flow_action_attr,
-    mlx5dv_flow_match_parameters, mlx5dv_flow_matcher, mlx5dv_flow_matcher_attr,
+    mlx5dv_create_flow_matcher, mlx5dv_destroy_flow_matcher, mlx5dv_devx_obj,
+    mlx5dv_flow_action_attr, mlx5dv_flow_match_parameters, mlx5dv_flow_matcher,
+    mlx5dv_flow_matcher_attr,
 };
 use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4 as outer};
 use mlx5_sys::verbs::{
@@ -14,10 +15,9 @@ use mlx5_sys::verbs::{
     ibv_flow_spec_type,
 };
 
-use super::error::non_null;
 use super::flow::explained;
-use super::{Error, Result};
-use crate::devx::Object;
+use crate::error::{Error, Result, non_null};
+use crate::verbs::Context;
 
 /// Size of the outer headers' fields, which come first. Kernels accept any part of the whole.
 const SIZE: usize = outer::SIZE;
@@ -119,18 +119,25 @@ impl Matching {
         self.set(destination, half(spec.val.dst_port), half(spec.mask.dst_port));
     }
 
-    /// Steers matching packets to an object made by command. The matcher must be dropped after the
-    /// flow.
-    pub(super) fn lead_to(&self, object: &Object) -> Result<(NonNull<ibv_flow>, Matcher)> {
+    /// Steers matching packets to an object made by command in that context. The matcher must be
+    /// dropped after the flow.
+    ///
+    /// # Safety
+    /// The object is alive.
+    pub(super) unsafe fn lead_to(
+        &self,
+        object: NonNull<mlx5dv_devx_obj>,
+        context: &Context,
+    ) -> Result<(NonNull<ibv_flow>, Matcher)> {
         if self.kind != ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL {
             let rule = "to a TIR the kernel leads frames that are described, and no others";
             return Err(Error::attribute("frames", "the rest, or all", rule));
         }
-        let matcher = self.matcher(object)?;
+        let matcher = self.matcher(context)?;
         let mut value = Parameters::new(&self.value);
         let mut destination =
             mlx5dv_flow_action_attr { type_: MLX5DV_FLOW_ACTION_DEST_DEVX, ..Default::default() };
-        destination.__bindgen_anon_1.obj = object.as_raw().as_ptr();
+        destination.__bindgen_anon_1.obj = object.as_ptr();
         let mut actions = vec![destination];
         if let Some(tag) = self.tag {
             let mut called =
@@ -138,7 +145,7 @@ impl Matching {
             called.__bindgen_anon_1.tag_value = tag;
             actions.push(called);
         }
-        // SAFETY: matcher and object are alive. Values and actions live through the call and have
+        // SAFETY: the matcher is alive, and the caller keeps the object alive. Values and actions live through the call and have
         // the lengths that are passed.
         let flow = unsafe {
             mlx5dv_create_flow(
@@ -151,7 +158,7 @@ impl Matching {
         Ok((explained("mlx5dv_create_flow", flow)?, matcher))
     }
 
-    fn matcher(&self, object: &Object) -> Result<Matcher> {
+    fn matcher(&self, context: &Context) -> Result<Matcher> {
         let mut mask = Parameters::new(&self.criteria);
         let mut attr = mlx5dv_flow_matcher_attr {
             type_: self.kind,
@@ -161,7 +168,7 @@ impl Matching {
             match_mask: mask.as_raw(),
             ..Default::default()
         };
-        let context = object.context().as_raw().as_ptr();
+        let context = context.as_raw().as_ptr();
         // SAFETY: the context is open, and the attributes live through the call.
         let matcher = unsafe { mlx5dv_create_flow_matcher(context, &mut attr) };
         non_null("mlx5dv_create_flow_matcher", matcher).map(Matcher)

@@ -8,8 +8,8 @@ use mlx5_sys::dv::{
     mlx5dv_create_mkey, mlx5dv_destroy_mkey, mlx5dv_mkey, mlx5dv_mkey_init_attr,
 };
 
-use super::error::non_null;
-use super::{Cause, Error, ProtectionDomain, Result};
+use super::ProtectionDomain;
+use crate::error::{Cause, Error, Result, non_null};
 use crate::wqe::{ConfigureKey, LocalInvalidate};
 
 /// A memory key over other keys. It gives pieces of memory one contiguous address range.

@@ -9,6 +9,7 @@
 
 mod access;
 mod address_handle;
+mod bind;
 mod buffer;
 mod capabilities;
 mod channel;
@@ -19,10 +20,8 @@ mod demand;
 mod device;
 mod dm;
 mod dmabuf;
-mod error;
-mod ethernet;
 mod event;
-mod flow;
+pub(crate) mod flow;
 mod fork;
 mod gid;
 mod matching;
@@ -35,6 +34,7 @@ mod placement;
 mod port;
 mod qp;
 mod registration;
+mod source;
 mod srq;
 mod srq_claim;
 mod tags;
@@ -45,34 +45,33 @@ mod wq;
 mod xrcd;
 mod zeroed;
 
+pub use crate::error::{Cause, Devx, Errno};
 pub(crate) use access::{check_queue_pair_access, check_region_access};
 pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{Clock, ClockReading};
-pub use context::{Context, DeviceAttributes, Devx};
+pub use context::{Context, DeviceAttributes};
 pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
 pub use demand::{DemandUse, NullRegion, OnDemand, Prefetch, WholeRegion};
+pub(crate) use device::opened_device_name;
 pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
-pub use error::{Cause, Errno, Error, Result};
-pub(crate) use error::{check, non_null};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{deadline, interrupted, set_nonblocking, wait_readable, would_block};
+pub(crate) use event::{interrupted, set_nonblocking, wait_readable, would_block};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};
-pub use gid::{GidEntry, GidType};
+pub use gid::GidEntry;
 pub use mkey::{Mkey, MkeyBuilder};
 pub use mr::{MemoryRegion, ReclaimError, RegisterError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
-pub(crate) use pd::DomainId;
 pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
-pub use port::{LinkLayer, PortAttributes, PortState};
+pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, DciInitAttributes, DciStreams,
     DctRtrAttributes, GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership,
@@ -80,12 +79,9 @@ pub use qp::{
     RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes,
     UcRtsAttributes, UdInitAttributes, UdRtsAttributes, XrcRtsAttributes, state,
 };
-pub(crate) use qp::{
-    Attributes, Claims, WorkQueue, check_24_bits, check_mtu, check_pkey, set_alternate,
-};
+pub(crate) use qp::{Attributes, Claims, check_24_bits, check_mtu, check_pkey, set_alternate};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
-pub(crate) use tags::ListState;
 pub use tags::{TagCapacity, TagMatching};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};

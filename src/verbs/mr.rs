@@ -10,9 +10,9 @@ use mlx5_sys::verbs::{
     __ibv_reg_mr, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_rereg_mr, ibv_rereg_mr_flags,
 };
 
-use super::error::{check, non_null};
 use super::volatile;
-use super::{Buffer, Cause, Error, HugePageSize, Pages, ProtectionDomain, Result};
+use super::{Buffer, HugePageSize, Pages, ProtectionDomain};
+use crate::error::{Cause, Error, Result, check, non_null};
 use crate::ib::Access;
 use crate::verbs::check_region_access;
 

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use mlx5_sys::verbs::{ibv_alloc_mw, ibv_dealloc_mw, ibv_mw, ibv_mw_type};
 
-use super::error::non_null;
-use super::{Error, MemoryRegion, ProtectionDomain, Result};
+use super::{MemoryRegion, ProtectionDomain};
+use crate::error::{Error, Result, non_null};
 use crate::ib::Access;
 use crate::wqe::{BindWindow, LocalInvalidate, Sge};
 

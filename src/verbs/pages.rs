@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::{Errno, Error, Result};
+use crate::error::{Errno, Error, Result};
 
 /// The size of a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use mlx5_sys::dv::{MLX5DV_OBJ_PD, mlx5dv_init_obj, mlx5dv_obj, mlx5dv_pd};
 use mlx5_sys::verbs::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 
-use super::error::{check, non_null};
-use super::{Context, Result};
+use super::Context;
+use crate::error::{Result, check, non_null};
+use crate::ring::source::DomainId;
 
 /// A protection domain: its queue pairs reach its memory regions, and no others.
 ///
@@ -35,17 +36,6 @@ impl Drop for PdInner {
         // SAFETY: allocated by this crate, freed once, here, while its context is still open;
         // regions and queue pairs held an Arc of it and are gone.
         unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
-    }
-}
-
-/// Tells protection domains apart, across all devices. No two that live have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DomainId(usize);
-
-impl DomainId {
-    /// The id of a domain that `object` stands for, which lives as long and does not move.
-    pub(crate) fn at<T>(object: *const T) -> DomainId {
-        DomainId(object.addr())
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mlx5_sys::verbs::ibv_pd;
 
 use super::pages::page_size;
-use super::{HugePageSize, Pages, Result};
+use super::{HugePageSize, Pages};
+use crate::error::Result;
 
 /// The use of a queue's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

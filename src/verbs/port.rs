@@ -5,57 +5,10 @@ use std::fmt;
 use mlx5_sys::verbs::{___ibv_query_port, IBV_QPF_GRH_REQUIRED, ibv_port_attr, ibv_query_pkey};
 
 use super::capabilities::words;
-use super::error::check;
-use super::{Context, Error, Mtu, Result};
+use super::{Context, Mtu};
+use crate::error::{Error, Result, check};
+use crate::ib::PortState;
 use crate::verbs::Zeroed;
-
-/// Whether a port carries traffic (`enum ibv_port_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PortState {
-    /// No link.
-    Down,
-    /// Link, but not configured by a subnet manager.
-    Init,
-    /// Configured, about to be made active.
-    Armed,
-    /// Carries traffic.
-    Active,
-    /// Carries traffic while the link recovers.
-    ActiveDefer,
-    /// A value this crate does not know.
-    Unknown(u32),
-}
-
-impl PortState {
-    fn new(raw: u32) -> PortState {
-        match raw {
-            1 => PortState::Down,
-            2 => PortState::Init,
-            3 => PortState::Armed,
-            4 => PortState::Active,
-            5 => PortState::ActiveDefer,
-            other => PortState::Unknown(other),
-        }
-    }
-
-    /// Returns whether packets pass, or will once the subnet manager activates the port.
-    pub fn usable(self) -> bool {
-        matches!(self, PortState::Armed | PortState::Active | PortState::ActiveDefer)
-    }
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortState::Down => f.write_str("DOWN"),
-            PortState::Init => f.write_str("INIT"),
-            PortState::Armed => f.write_str("ARMED"),
-            PortState::Active => f.write_str("ACTIVE"),
-            PortState::ActiveDefer => f.write_str("ACTIVE_DEFER"),
-            PortState::Unknown(raw) => write!(f, "in unknown state {raw}"),
-        }
-    }
-}
 
 /// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,14 +10,14 @@ use mlx5_sys::verbs::{
     ibv_srq_attr_mask, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
 };
 
-use super::error::{check, non_null};
 use super::placement::{CallbackTarget, QueueAllocator};
 use super::tags::TagParts;
 use super::td::ParentDomain;
 use super::{
-    Cause, CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result,
-    SrqClaim, TagCapacity, XrcDomain,
+    CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain, SrqClaim, TagCapacity,
+    XrcDomain,
 };
+use crate::error::{Cause, Error, Result, check, non_null};
 use crate::verbs::Zeroed;
 
 /// A shared receive queue, from which any number of queue pairs take receives.

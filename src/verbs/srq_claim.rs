@@ -2,8 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Error, Result};
-use crate::ring::QueueError;
+use crate::error::{Error, QueueError, Result};
 
 /// The claim of a shared receive queue: one writer at a time.
 #[derive(Debug, Default)]

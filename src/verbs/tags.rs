@@ -1,16 +1,18 @@
 //! Tag-matching shared receive queues: the device's capabilities, and the queue pair that changes
 //! their lists.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx5_sys::verbs::ibv_tm_cap_flags;
 
 use super::{
-    AddressVector, Context, Error, InitAttributes, Mtu, QueuePair, QueuePairBuilder, Result,
-    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue,
+    AddressVector, Context, InitAttributes, Mtu, QueuePair, QueuePairBuilder, RtrAttributes, Rts,
+    RtsAttributes, SharedReceiveQueue,
 };
+use crate::error::{Error, QueueError, Result};
 use crate::ib::{Access, Rc};
+use crate::ring::{Completions, ListOwner, ListState, TagConfig, TaggedReceives};
 
 /// The port of queue pairs that change lists. They send nothing.
 const PORT: u8 = 1;
@@ -69,15 +71,6 @@ pub(super) struct TagParts {
     left: Mutex<Option<ListState>>,
 }
 
-/// The state of a list, which is empty, as its last writer left it.
-#[derive(Clone, Debug)]
-pub(crate) struct ListState {
-    /// The indices of entries, in the order in which the HCA uses them.
-    pub(crate) order: Vec<u16>,
-    /// Unexpected messages that software has counted, modulo 2^16.
-    pub(crate) known: u16,
-}
-
 impl TagParts {
     pub(super) fn new(capacity: TagCapacity) -> Self {
         // One index per entry, and one that is never the last: each entry holds the next one's
@@ -120,20 +113,6 @@ impl SharedReceiveQueue {
         self.tag_parts().map(|tags| tags.list)
     }
 
-    /// Takes the state that the last writer of the list left. `None` if there is a writer, or if
-    /// one was leaked or left entries in the list.
-    pub(crate) fn take_list(&self) -> Option<ListState> {
-        let tags = self.tag_parts()?;
-        tags.left.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Puts the state of the list back.
-    pub(crate) fn leave_list(&self, state: ListState) {
-        if let Some(tags) = self.tag_parts() {
-            *tags.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
-        }
-    }
-
     /// Creates a queue pair in RTS, with itself as its peer, that takes its receives from the
     /// queue. WQEs on its send queue may change the queue's list.
     ///
@@ -141,9 +120,9 @@ impl SharedReceiveQueue {
     /// does not expose it. The HCA finds the list by the shared receive queue's number in the
     /// context of the queue pair on which a change is posted. So several queue pairs may post
     /// changes. UCX also makes one of its own in this way (`uct_rc_mlx5_verbs_create_cmd_qp`).
-    pub(crate) fn list_queue(&self) -> Result<QueuePair<Rc, Rts>> {
+    fn list_queue(&self) -> Result<QueuePair<Rc, Rts>> {
         let (Some(capacity), Some(cq)) = (self.tags(), self.cq()) else {
-            return Err(crate::ring::QueueError::NoTags.into());
+            return Err(crate::error::QueueError::NoTags.into());
         };
         let pd = self.protection_domain();
         let qp = QueuePairBuilder::<Rc>::of_handle(pd, cq.clone());
@@ -164,5 +143,52 @@ impl SharedReceiveQueue {
         };
         let rts = RtsAttributes { max_rd_atomic: 0, ..RtsAttributes::default() };
         Ok(qp.rtr(&rtr)?.rts(&rts)?)
+    }
+}
+
+impl ListOwner for SharedReceiveQueue {
+    fn take_list(&self) -> Option<ListState> {
+        let tags = self.tag_parts()?;
+        tags.left.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn leave_list(&self, state: ListState) {
+        if let Some(tags) = self.tag_parts() {
+            *tags.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        }
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        SharedReceiveQueue::destroyed(self)
+    }
+}
+
+impl TaggedReceives {
+    /// Takes over a tag-matching queue that completes on `completions`. Keeps it alive, and creates
+    /// the queue pair that changes its list. The queue can be taken over again after the result was
+    /// dropped, if it had no entry, receive or change outstanding then.
+    ///
+    /// Queue pairs of reliable connections that were created to [take from
+    /// it](crate::verbs::QueuePairBuilder::shared_receive_queue) must be [attached](Self::attach).
+    /// Its CQ is polled by [`poll`](Self::poll) from now on. Another poll that meets a CQE of it
+    /// fails with [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven), and takes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue matches no tags, completes on another CQ, was left with work outstanding, or shares
+    /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of [`SharedReceives::new`] and
+    /// [`SendQueue::new`].
+    pub fn new(
+        srq: &SharedReceiveQueue,
+        completions: &mut Completions,
+        config: TagConfig,
+    ) -> crate::error::Result<Self> {
+        let (Some(capacity), Some(name)) = (srq.tags(), srq.list_name()) else {
+            return Err(QueueError::NoTags.into());
+        };
+        let list = (capacity.tags, name);
+        let owner = Box::new(srq.clone());
+        Self::take_over(srq, owner, list, || srq.list_queue(), completions, config)
     }
 }

@@ -10,9 +10,9 @@ use mlx5_sys::verbs::{
     ibv_td_init_attr,
 };
 
-use super::error::non_null;
 use super::placement::{self, CallbackTarget};
-use super::{Context, ProtectionDomain, Result};
+use super::{Context, ProtectionDomain};
+use crate::error::{Result, non_null};
 use crate::verbs::Zeroed;
 
 /// A thread domain: its queue pairs have a doorbell register that no other queue pair uses.

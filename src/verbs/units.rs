@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A path MTU: how many bytes of payload one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,10 +14,9 @@ use mlx5_sys::verbs::{
     ibv_wq_init_attr, ibv_wq_state, ibv_wq_type,
 };
 
-use super::error::{check, non_null};
-use super::{
-    CompletionQueue, CompletionQueueHandle, Context, DomainId, Error, ProtectionDomain, Result,
-};
+use super::{CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain};
+use crate::error::{Error, Result, check, non_null};
+use crate::ring::source::DomainId;
 use crate::verbs::Zeroed;
 
 /// The name of the object in errors.

@@ -9,8 +9,8 @@ use mlx5_sys::verbs::{
     ibv_close_xrcd, ibv_open_xrcd, ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask,
 };
 
-use super::error::non_null;
-use super::{Cause, Context, Errno, Error, Result};
+use super::Context;
+use crate::error::{Cause, Errno, Error, Result, non_null};
 
 /// A domain of extended reliable connections: a request that arrives at one of its targets
 /// may name any of its shared receive queues, of whichever process that

@@ -68,7 +68,7 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 /// `Vec<Slice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
 /// when it is appended.
 ///
-/// [`Slice`]: crate::ring::owned::Slice
+/// [`Slice`]: crate::endpoint::Slice
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries. A READ scatters to it.
@@ -77,7 +77,7 @@ pub trait SgeList: Payload {}
 /// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`Slice`] that
 /// owns it. It has at least as many bytes as the atomic, of which the first are written.
 ///
-/// [`Slice`]: crate::ring::owned::Slice
+/// [`Slice`]: crate::endpoint::Slice
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}

@@ -1,8 +1,8 @@
 //! Receives that several packets share.
 
 use mlx5::cqe::Status;
+use mlx5::endpoint::{Frame, FrameArrival, Slice, StridingReceiver};
 use mlx5::ib::Access;
-use mlx5::ring::owned::{Frame, FrameArrival, Slice, StridingReceiver};
 use mlx5::ring::{PostError, StridingEvent, StridingReceives};
 use mlx5::verbs::{Flow, Spread, StridingQueue};
 use mlx5::wqe::{EthSend, Sge};

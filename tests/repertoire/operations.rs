@@ -3,8 +3,8 @@
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Failure, ReceiveKind, SendOperation, Status};
+use mlx5::endpoint::{Channel, Event, Receiver, Slice};
 use mlx5::ib::{Rc, Uc};
-use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{

@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use mlx5::cqe::{ReceiveKind, SendOperation, Status};
+use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget as _};
+use mlx5::endpoint::{Channel, Event, Receiver, Slice};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Reset};
 use mlx5::wqe::{Inline, Send};

@@ -47,7 +47,7 @@ fn program() {
 
     let mut told = Map::new();
     let mut say =
-        |name: &str, number: u32, object: &dyn Fn() -> mlx5::verbs::Result<devx::ObjectContext>| {
+        |name: &str, number: u32, object: &dyn Fn() -> mlx5::Result<devx::ObjectContext>| {
             let context = commands.then(|| object().unwrap().to_string());
             told.insert(name.to_owned(), json!({ "number": number, "context": context }));
         };

@@ -32,8 +32,8 @@ const ORDERS: &[Order] = &[
             ("wqe", "writes the bytes of one WQE, from plain values"),
             ("cqe", "reads the bytes of one CQE into plain values"),
             ("doorbell", "records, registers and fences; rings for what WQEs were written"),
+            ("error", "errors of the control path as plain values, on either control path"),
             ("ring", "queues in memory: made of WQEs, CQEs and doorbells"),
-            ("error", "errors of the control path, which name errors of queues"),
             ("verbs", "control path by libibverbs; supplies the parts that rings are made of"),
             ("devx", "control path by firmware commands, on objects that verbs opened"),
             ("endpoint", "queue pairs that own their buffers, on either control path"),
@@ -86,7 +86,7 @@ const ORDERS: &[Order] = &[
 ];
 
 /// The packages that are checked where none is named.
-const CHECKED: &[&str] = &["mlx5-model", "mlx5-tools"];
+const CHECKED: &[&str] = &["mlx5", "mlx5-model", "mlx5-tools"];
 
 /// `cargo xtask layers [PACKAGE ...]`.
 pub fn command(packages: &[String]) -> Result {

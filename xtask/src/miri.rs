@@ -16,7 +16,7 @@ const TESTS: &[&str] = &[
     "ring::credit",
     "ring::cursor",
     "ring::keep",
-    "ring::owned::tagged",
+    "endpoint::tagged",
     "ring::shared",
     "ring::srq::list",
     "ring::srq::numbers",

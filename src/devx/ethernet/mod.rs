@@ -5,6 +5,7 @@
 //! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR. `queue`
 //! has the common parts of both queues.
 
+mod inline;
 mod queue;
 mod rq;
 mod rqt;

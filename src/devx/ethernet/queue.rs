@@ -12,9 +12,9 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::super::umem::{Memory, Part};
 use super::super::{Command, Object};
-use crate::ring::QueueError;
-use crate::ring::source::{CqObject, CqOwner, ObjectId, QueueOwner};
-use crate::verbs::{Claims, Context, Error, Result, WorkQueue};
+use crate::error::{Error, QueueError, Result};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, QueueOwner, WorkQueue};
+use crate::verbs::{Claims, Context};
 
 /// States (`mlx5_ifc.h`, `MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 const RST: u64 = 0;

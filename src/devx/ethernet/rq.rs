@@ -11,13 +11,15 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::super::domain::Domain;
 use super::super::umem::{Memory, Place};
-use super::super::{Command, Group, Object, QueueCounters, Umem};
+use super::super::{Command, Object, QueueCounters, Umem};
 use super::queue::{Queue, places};
+use crate::error::{Error, Result};
 use crate::ib::RawPacket;
+use crate::ib::capability::Group;
 use crate::ring::source::handover::Receives;
-use crate::ring::source::{Member, QueueOwner, ReceiveView};
+use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, WorkQueue};
 use crate::ring::{CompletionSource, ReceiveSource};
-use crate::verbs::{Context, DomainId, Error, Result, WorkQueue};
+use crate::verbs::Context;
 
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;

@@ -8,9 +8,11 @@ use mlx5_sys::ifc::{
     query_rqt_out, rq_num, rqt_bitmask, rqtc,
 };
 
-use super::super::{Command, Group, Object};
+use super::super::{Command, Object};
 use super::Rq;
-use crate::verbs::{Context, Error, Result};
+use crate::error::{Error, Result};
+use crate::ib::capability::Group;
+use crate::verbs::Context;
 
 /// A table of receive queues (`CREATE_RQT`) among which a [`Tir`](super::Tir) spreads packets by a
 /// hash. A queue may have several entries. The table keeps its queues.

@@ -11,15 +11,16 @@ use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::super::domain::Domain;
 use super::super::umem::{Memory, Place};
-use super::super::{Command, Group, Object, Uar, UarKind, Umem};
+use super::super::{Command, Object, Uar, UarKind, Umem};
 use super::Tis;
 use super::queue::{Queue, places};
+use crate::error::{Error, Result};
+use crate::ib::capability::Group;
 use crate::ib::{RawPacket, Transport};
-use crate::ring::CompletionSource;
-use crate::ring::SendSource;
 use crate::ring::source::handover::Sends;
-use crate::ring::source::{QueueOwner, SendView};
-use crate::verbs::{Context, Error, Result, WorkQueue};
+use crate::ring::source::{QueueOwner, SendView, WorkQueue};
+use crate::ring::{CompletionSource, SendSource};
+use crate::verbs::Context;
 use crate::wqe::Limits;
 
 /// 16-byte units of a block.

@@ -10,7 +10,9 @@ use mlx5_sys::ifc::{
 
 use super::super::{Command, Object, TransportDomain};
 use super::{Rq, Rqt};
-use crate::verbs::{Context, Error, Result};
+use crate::error::{Error, Result};
+use crate::verbs::flow::sealed::{Place, Target};
+use crate::verbs::{Context, FlowTarget};
 
 /// `MLX5_TIRC_DISP_TYPE_INDIRECT`
 const INDIRECT: u64 = 1;
@@ -202,5 +204,16 @@ impl fmt::Debug for Tir {
         f.debug_struct("Tir")
             .field("number", &format_args!("{:#x}", self.number()))
             .finish_non_exhaustive()
+    }
+}
+
+impl FlowTarget for Tir {}
+impl Target for Tir {
+    fn place(&self) -> Place<'_> {
+        Place::Object(self.object().as_raw(), self.object().context())
+    }
+
+    fn keep(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.clone())
     }
 }

@@ -9,7 +9,8 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::{Command, Object, TransportDomain};
-use crate::verbs::{Context, Error, Result};
+use crate::error::{Error, Result};
+use crate::verbs::Context;
 
 /// A transport interface for sending (`CREATE_TIS`), through which an Ethernet send queue sends.
 ///

@@ -8,9 +8,9 @@ use super::list::OpenDevice;
 use super::request::Request;
 use crate::devx::command::{Command, Reply};
 use crate::devx::context::{ObjectContext, Query};
-use crate::devx::error::judge;
+use crate::devx::judge::judge;
+use crate::error::{Cause, Errno, Error, Result};
 use crate::ib::Guid;
-use crate::verbs::{Cause, Errno, Error, Result};
 
 /// A copy of another process's descriptor of an opened device, for queries.
 #[derive(Debug)]

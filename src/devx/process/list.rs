@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use crate::verbs::{Errno, Error, Result};
+use crate::error::{Errno, Error, Result};
 
 /// A process with open devices.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::verbs::Errno;
+use crate::error::Errno;
 
 /// `RDMA_VERBS_IOCTL`
 const VERBS: libc::c_ulong = 0xc018_1b01;

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::verbs::{Cause, Errno, Error, Result};
+use crate::error::{Cause, Errno, Error, Result};
 
 /// `NETLINK_RDMA`
 const RDMA: libc::c_int = 20;

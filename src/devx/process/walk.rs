@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{dctc, opcode, qpc};
 
 use super::device::{ProcessDevice, RegionKeys, SHARED_RECEIVES};
 use crate::devx::context::ObjectContext;
-use crate::verbs::{Error, Result};
+use crate::error::{Error, Result};
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,13 +14,17 @@ use super::shape::Geometry;
 use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
-use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
+use crate::devx::{Command, QueueCounters, Uar, UarKind, Umem, XrcDomain};
+use crate::error::{Error, Result};
+use crate::ib::capability::Group;
 use crate::ib::{HasQueues, Rc, Receives};
-use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
+use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, DciStreams, DomainId, Error, QpState, Reset, Result, ScatterToCqe,
+    Capacities, Claims, Context, DciStreams, QpState, Reset, ScatterToCqe, opened_device_name,
 };
+use core::ptr::NonNull;
+use mlx5_sys::verbs::ibv_context;
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
 const MIGRATED: u64 = 3;
@@ -40,7 +44,7 @@ struct Target {
     cqe_size: u32,
     id: CqObject,
     owner: Arc<dyn CqOwner>,
-    context: Context,
+    device: NonNull<ibv_context>,
 }
 
 impl Target {
@@ -51,7 +55,7 @@ impl Target {
             cqe_size: view.cqe_size,
             id: view.object,
             owner: cq.owner(),
-            context: cq.context().clone(),
+            device: cq.device(),
         })
     }
 }
@@ -280,12 +284,14 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         let send_cq = self.send_cq?;
         let receive_cq = self.receive_cq.unwrap_or_else(|| Ok(send_cq.clone()))?;
         let context = &self.context;
-        let uar = self.uar.as_ref().map(Uar::context);
-        for other in [&send_cq.context, &receive_cq.context].into_iter().chain(uar) {
-            if other.as_raw() != context.as_raw() {
+        let uar = self.uar.as_ref().map(|uar| uar.context().as_raw());
+        for other in [send_cq.device, receive_cq.device].into_iter().chain(uar) {
+            if other != context.as_raw() {
+                // SAFETY: the owner of the CQ, or the UAR, keeps its device open.
+                let name = unsafe { opened_device_name(other) };
                 return Err(Error::attribute(
                     "completion queue or register",
-                    format_args!("of {}", other.name()),
+                    format_args!("of {name}"),
                     "it belongs to another opened device than the protection domain",
                 ));
             }

@@ -5,11 +5,13 @@ use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::QpInner;
 use super::path::{self, Path};
-use crate::devx::{Command, Group, atomic};
+use crate::devx::{Command, atomic};
+use crate::error::Result;
 use crate::ib::Access;
+use crate::ib::capability::Group;
 use crate::verbs::{
     AckTimeout, AddressVector, AlternatePath, Capacities, Context, MigrationState, Mtu, QpState,
-    QueuePairAttributes, Result, RnrTimer,
+    QueuePairAttributes, RnrTimer,
 };
 
 /// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the

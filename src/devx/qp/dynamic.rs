@@ -6,9 +6,10 @@ use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 use super::transition::{Moved, Step};
 use super::{QueuePair, QueuePairBuilder};
 use crate::devx::Command;
+use crate::error::Result;
 use crate::ib::Dci;
 use crate::verbs::{
-    Attributes, DciInitAttributes, DciStreams, Init, Mtu, Reset, Result, Rtr, Rts, RtsAttributes,
+    Attributes, DciInitAttributes, DciStreams, Init, Mtu, Reset, Rtr, Rts, RtsAttributes,
     check_pkey,
 };
 

@@ -28,11 +28,10 @@ use mlx5_sys::ifc::{Field, cmd_hca_cap, opcode, query_qp_in, query_qp_out};
 use self::shape::Geometry;
 use super::umem::Memory;
 use super::{Command, Object, QueueCounters, Uar};
+use crate::error::Result;
 use crate::ib::{Dci, Rc, Transport, Uc, Ud, XrcRecv, XrcSend};
-use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
-use crate::verbs::{
-    Capacities, Claims, Context, DomainId, QpState, QueuePairAttributes, Result, State,
-};
+use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
+use crate::verbs::{Capacities, Claims, Context, QpState, QueuePairAttributes, State};
 
 mod sealed {
     use mlx5_sys::ifc::Field;

@@ -3,10 +3,9 @@
 use mlx5_sys::ifc::{Field, ads, qpc};
 
 use crate::devx::Command;
-use crate::ib::Gid;
-use crate::verbs::{
-    AddressHandle, AddressVector, Context, GidType, GlobalRoute, ProtectionDomain, Result,
-};
+use crate::error::Result;
+use crate::ib::{Gid, GidType};
+use crate::verbs::{AddressHandle, AddressVector, Context, GlobalRoute, ProtectionDomain};
 
 /// An address that has been looked up.
 pub(super) struct Path {

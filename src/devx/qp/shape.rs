@@ -3,8 +3,9 @@
 use mlx5_sys::ifc::cmd_hca_cap;
 use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
-use crate::devx::Group;
-use crate::verbs::{Capacities, Context, Error, Result};
+use crate::error::{Error, Result};
+use crate::ib::capability::Group;
+use crate::verbs::{Capacities, Context};
 
 /// The name of the object in errors.
 const QUEUE: &str = "a queue pair";

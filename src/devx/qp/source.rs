@@ -8,13 +8,15 @@ use mlx5_sys::doorbell::UAR_RECORDLESS;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::{QpInner, QueuePair, context};
+use crate::error::{Error, QueueError, Result};
 use crate::ib::Transport;
 use crate::ring::source::handover::{Receives, Sends};
 use crate::ring::source::{
-    Member, ObjectId, POSTABLE, QueueOwner, ReceiveView, SENDABLE, SendView, require,
+    DomainId, Member, ObjectId, POSTABLE, QueueOwner, ReceiveView, SENDABLE, SendView, WorkQueue,
+    require,
 };
-use crate::ring::{QueueError, ReceiveSource, SendSource};
-use crate::verbs::{DomainId, Error, Result, Rts, WorkQueue, state::CanReceive};
+use crate::ring::{ReceiveSource, SendSource};
+use crate::verbs::{Rts, state::CanReceive};
 use crate::wqe::Limits;
 
 impl QueueOwner for QpInner {

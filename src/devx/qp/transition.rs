@@ -10,11 +10,12 @@ use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 use super::context::{self, optional};
 use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::Command;
+use crate::error::{Error, Result};
 use crate::ib::{Access, Rc, Transport, Ud};
 use crate::verbs::{
-    AlternatePath, Attributes, Connected, Error, Init, InitAttributes, Reset, Result, Rtr, Rts,
-    State, UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey,
-    check_queue_pair_access, set_alternate, state,
+    AlternatePath, Attributes, Connected, Init, InitAttributes, Reset, Rtr, Rts, State,
+    UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey, check_queue_pair_access,
+    set_alternate, state,
 };
 
 /// A failed transition, with the queue pair in its previous state.

@@ -3,9 +3,10 @@
 use super::{QueuePair, QueuePairBuilder};
 use crate::devx::domain::Domain;
 use crate::devx::{Uar, UarKind, XrcDomain};
+use crate::error::Result;
 use crate::ib::XrcRecv;
 use crate::ring::CompletionSource;
-use crate::verbs::{Capacities, Reset, Result};
+use crate::verbs::{Capacities, Reset};
 
 impl QueuePair<XrcRecv, Reset> {
     /// The answering end of an extended reliable connection, in state RESET. What arrives at it

@@ -10,10 +10,12 @@ use super::kind::{Kind, Place};
 use super::{SharedReceiveQueue, SrqInner};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{self, Memory};
-use crate::devx::{Group, Umem, XrcDomain};
+use crate::devx::{Umem, XrcDomain};
+use crate::error::{Error, Result};
+use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
 use crate::ring::source::handover::Completes;
-use crate::verbs::{Error, Result, SrqClaim};
+use crate::verbs::SrqClaim;
 
 /// Size of a segment of a WQE in bytes: one names the next WQE, and there is one for each entry.
 const SEGMENT: u32 = 16;

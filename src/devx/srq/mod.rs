@@ -17,10 +17,11 @@ use kind::Kind;
 use super::domain::Domain;
 use super::umem::Memory;
 use super::{Object, Reply};
+use crate::error::{Error, Result};
 use crate::ring::SharedReceiveSource;
 use crate::ring::source::handover::Shares;
 use crate::ring::source::{CqObject, CqOwner, ObjectId, SharedView, SrqOwner, UserIndex};
-use crate::verbs::{Context, Error, Result, SharedReceiveAttributes, SrqClaim};
+use crate::verbs::{Context, SharedReceiveAttributes, SrqClaim};
 
 /// A shared receive queue, made by command, from which any number of queue pairs take receives.
 /// These queue pairs are made by command, too, or verbs need not know the source of their receives.

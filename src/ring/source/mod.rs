@@ -8,15 +8,16 @@
 //! its [`QueueOwner`], [`CqOwner`] or [`SrqOwner`].
 
 mod owner;
-mod verbs;
+mod raw;
 mod view;
 
 pub(crate) use super::srq::UserIndex;
-pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner};
-pub(super) use verbs::{Foreign, QpView, check_cq, member, view_cq};
+pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner, WorkQueue};
+pub(super) use raw::Foreign;
+pub(crate) use raw::{QpView, check_cq, member, query, resume, view_cq};
 pub(crate) use view::{
-    CompletionView, CqId, CqObject, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
-    SharedView, require,
+    CompletionView, CqId, CqObject, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE,
+    SendView, SharedView, require,
 };
 
 use crate::ib::Transport;
@@ -52,14 +53,16 @@ pub trait SharedReceiveSource: handover::Shares {}
 /// The methods of sources. Code outside of this crate cannot name these traits, so it cannot
 /// implement a source.
 pub(crate) mod handover {
+    use core::ptr::NonNull;
     use std::sync::Arc;
 
+    use mlx5_sys::verbs::ibv_context;
+
     use super::{
-        CompletionView, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SendView, SharedView,
-        SrqOwner,
+        CompletionView, CqOwner, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView,
+        SharedView, SrqOwner,
     };
-    use crate::Result;
-    use crate::verbs::{Context, DomainId};
+    use crate::error::Result;
 
     /// Hands over a send queue.
     ///
@@ -113,8 +116,8 @@ pub(crate) mod handover {
         /// Returns the owner, which keeps the CQ alive.
         fn owner(&self) -> Arc<dyn CqOwner>;
 
-        /// Returns the device context that it belongs to.
-        fn context(&self) -> &Context;
+        /// Returns the opened device that it belongs to.
+        fn device(&self) -> NonNull<ibv_context>;
 
         /// Returns the CQ's addresses and parameters.
         ///

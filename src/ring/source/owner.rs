@@ -8,9 +8,18 @@ use mlx5_sys::ifc::cqc;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::ObjectId;
-use crate::ring::QueueError;
+use crate::error::QueueError;
 use crate::ring::enhanced::Titles;
-use crate::verbs::WorkQueue;
+
+/// One of the two queues of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WorkQueue {
+    /// The send queue.
+    Send = 1,
+    /// The receive queue.
+    Receive = 2,
+}
 
 /// Keeps a queue pair, or a work queue without one, alive.
 pub trait QueueOwner: Send + Sync {
@@ -21,7 +30,7 @@ pub trait QueueOwner: Send + Sync {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
-    fn claim(&self, queue: WorkQueue) -> crate::Result<()>;
+    fn claim(&self, queue: WorkQueue) -> crate::error::Result<()>;
 
     /// Releases a claim. If not `idle`, work is outstanding, and only RESET makes the queue free
     /// again.
@@ -40,7 +49,7 @@ pub trait QueueOwner: Send + Sync {
     ///
     /// # Errors
     /// The error of the call or the command.
-    fn resume(&self) -> crate::Result<()>;
+    fn resume(&self) -> crate::error::Result<()>;
 
     /// Returns the queue pair of libibverbs, if it is one.
     fn as_raw(&self) -> Option<NonNull<ibv_qp>>;
@@ -73,7 +82,7 @@ pub trait CqOwner: Send + Sync {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse).
-    fn claim(&self) -> crate::Result<()>;
+    fn claim(&self) -> crate::error::Result<()>;
 
     /// Releases the claim.
     fn release(&self);
@@ -101,7 +110,7 @@ pub trait SrqOwner: Send + Sync {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
-    fn claim(&self) -> crate::Result<Option<Box<[u16]>>>;
+    fn claim(&self) -> crate::error::Result<Option<Box<[u16]>>>;
 
     /// Releases the claim. `order` is the order in which the HCA takes the WQEs next; `None` if
     /// some are outstanding.

@@ -5,9 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 
+use crate::error::{QueueError, state_name};
 use crate::ib::CqeCompression;
-use crate::ring::QueueError;
-use crate::ring::error::state_name;
 use crate::ring::srq::UserIndex;
 use crate::wqe::Limits;
 
@@ -71,6 +70,17 @@ impl ObjectId {
     /// Returns the id of the object at this address.
     pub(crate) fn at<O>(object: *const O) -> Self {
         Self(object.addr())
+    }
+}
+
+/// Tells protection domains apart, across all devices. No two that live have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainId(usize);
+
+impl DomainId {
+    /// The id of a domain that `object` stands for, which lives as long and does not move.
+    pub(crate) fn at<T>(object: *const T) -> DomainId {
+        DomainId(object.addr())
     }
 }
 

@@ -14,7 +14,7 @@ use mlx5_sys::ifc::{opcode, query_xrc_srq_in, query_xrc_srq_out, xrc_srqc};
 use mlx5_sys::verbs::{ibv_query_srq, ibv_srq, ibv_srq_attr};
 
 use super::UserIndex;
-use crate::ring::QueueError;
+use crate::error::QueueError;
 use crate::ring::source::{ObjectId, SharedView};
 
 /// Returns a shared receive queue's memory and number, as libmlx5 reports them.
@@ -107,7 +107,7 @@ unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
 /// - `srq` is a live SRQ.
 /// - `xrc` says whether it is one of an XRC domain.
 /// - None of its receives is outstanding, and nothing writes its list.
-pub(in crate::ring) unsafe fn view_of(
+pub(crate) unsafe fn view_of(
     srq: NonNull<ibv_srq>,
     xrc: bool,
     order: Option<Box<[u16]>>,

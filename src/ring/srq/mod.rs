@@ -16,8 +16,7 @@ mod side;
 mod table;
 
 pub use batch::SharedReceiveBatch;
-pub(crate) use index::number;
-pub(super) use index::view_of;
+pub(crate) use index::{number, view_of};
 pub use queue::SharedReceives;
 #[cfg(test)]
 pub(super) use queue::SrqParts;

@@ -16,6 +16,7 @@ use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
 use crate::cqe::{Completion, CqeRef, QueueKind};
 use crate::doorbell::Record;
+use crate::error::QueueError;
 use crate::ib::Counter;
 use crate::ring::completion::Completions;
 use crate::ring::credit::{Credit, SharedId};
@@ -23,10 +24,8 @@ use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
 use crate::ring::{
-    PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
-    SharedReceiveSource,
+    PostError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide, SharedReceiveSource,
 };
-use crate::verbs::SharedReceiveQueue;
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
@@ -153,7 +152,7 @@ impl SharedReceives {
         srq: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         Self::of_view(srq, completions, config, |view| match view.index {
             Some(UserIndex::Tagged(_)) => Err(QueueError::Tagged),
             _ => Ok(view),
@@ -161,11 +160,11 @@ impl SharedReceives {
     }
 
     /// Takes over a tag-matching queue, see [`new`](Self::new). Its name is left to its owner.
-    pub(in crate::ring) fn of_tagged(
-        srq: &SharedReceiveQueue,
+    pub(in crate::ring) fn of_tagged<Q: SharedReceiveSource>(
+        srq: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         Self::of_view(srq, completions, config, |view| Ok(SharedView { index: None, ..view }))
     }
 
@@ -174,7 +173,7 @@ impl SharedReceives {
         completions: &mut Completions,
         config: ReceiveConfig,
         look: impl FnOnce(SharedView) -> Result<SharedView, QueueError>,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let (mut keep, order) = SrqKeep::new(srq.owner())?;
         // SAFETY: the keep has claimed the queue of its owner.
         let view = unsafe { srq.shared(order.clone()) };
@@ -341,7 +340,7 @@ impl SharedReceives {
         &mut self,
         qp: &Q,
         completions: &mut Completions,
-    ) -> crate::Result<()> {
+    ) -> crate::error::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
         let life = keep.destroyed();
         let number = self.join(qp.member(), completions, Some(keep))?;
@@ -369,7 +368,7 @@ impl SharedReceives {
         &mut self,
         qp: &Q,
         completions: &mut Completions,
-    ) -> crate::Result<()> {
+    ) -> crate::error::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
         self.join(qp.member(), completions, Some(keep))?;
         Ok(())

@@ -160,7 +160,7 @@ impl<T: Transport> QueueTable<T> {
         key: SharedKey,
         qp: &Q,
         completions: &mut Completions,
-    ) -> crate::Result<()> {
+    ) -> crate::error::Result<()> {
         self.shared.get(key.0).expect("a queue of this table").attach(qp, completions)?;
         self.receivers.insert(qp.member().number, Row::Shared(key.0).pack());
         Ok(())

@@ -1,20 +1,22 @@
 //! The tag-matching queue and its list.
 
 use core::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
+use crate::error::QueueError;
 use crate::ib::Rc;
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
 use crate::ring::known::{Membership, Name};
-use crate::ring::source::CqId;
+use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
 use crate::ring::{
-    PostError, QueueError, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, SharedReceiveBatch,
+    PostError, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, SharedReceiveBatch,
     SharedReceives,
 };
-use crate::verbs::{ListState, QueuePair, Rts, SharedReceiveQueue};
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
 /// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts,
@@ -23,6 +25,28 @@ const MOST_UNTOLD: u16 = 0x3fff;
 
 /// Number of CQEs for an entry: that it was taken, and that its message has arrived.
 const CQES_OF_ENTRY: u32 = 2;
+
+/// The state of a list without entries, as its last writer left it.
+#[derive(Clone, Debug)]
+pub(crate) struct ListState {
+    /// The indices of entries, in the order in which the HCA uses them.
+    pub(crate) order: Vec<u16>,
+    /// Unexpected messages that software has counted, modulo 2^16.
+    pub(crate) known: u16,
+}
+
+/// Keeps a tag-matching queue alive, with the state of its list between two writers.
+pub(crate) trait ListOwner: Send {
+    /// Takes the state that the last writer of the list left. `None` if there is a writer, or if
+    /// one was leaked or left entries in the list.
+    fn take_list(&self) -> Option<ListState>;
+
+    /// Puts the state of the list back.
+    fn leave_list(&self, state: ListState);
+
+    /// Returns the flag that is set when the queue is destroyed.
+    fn destroyed(&self) -> Arc<AtomicBool>;
+}
 
 /// Configuration of a [`TaggedReceives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -107,43 +131,34 @@ pub struct TaggedReceives {
     _member: Option<Membership>,
     /// Id of the list among all lists of this process.
     name: u64,
-    srq: SharedReceiveQueue,
-    _qp: QueuePair<Rc, Rts>,
+    owner: Box<dyn ListOwner>,
+    /// The queue pair of `commands`.
+    _qp: Box<dyn Send>,
 }
 
 impl TaggedReceives {
-    /// Takes over a tag-matching queue that completes on `completions`. Keeps it alive, and creates
-    /// the queue pair that changes its list. The queue can be taken over again after the result was
-    /// dropped, if it had no entry, receive or change outstanding then.
-    ///
-    /// Queue pairs of reliable connections that were created to [take from
-    /// it](crate::verbs::QueuePairBuilder::shared_receive_queue) must be [attached](Self::attach).
-    /// Its CQ is polled by [`poll`](Self::poll) from now on. Another poll that meets a CQE of it
-    /// fails with [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven), and takes
-    /// nothing.
-    ///
-    /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// queue matches no tags, completes on another CQ, was left with work outstanding, or shares
-    /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of [`SharedReceives::new`] and
-    /// [`SendQueue::new`].
-    pub fn new(
-        srq: &SharedReceiveQueue,
+    /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists of
+    /// this process. `make_queue` makes the queue pair that changes the list.
+    pub(crate) fn take_over<
+        S: SharedReceiveSource,
+        Q: SendSource<Transport = Rc> + Send + 'static,
+    >(
+        srq: &S,
+        owner: Box<dyn ListOwner>,
+        (tags, name): (u32, u64),
+        make_queue: impl FnOnce() -> crate::error::Result<Q>,
         completions: &mut Completions,
         config: TagConfig,
-    ) -> crate::Result<Self> {
-        let (Some(capacity), Some(name)) = (srq.tags(), srq.list_name()) else {
-            return Err(QueueError::NoTags.into());
-        };
+    ) -> crate::error::Result<Self> {
         let shared = SharedReceives::of_tagged(srq, completions, config.receives)?;
-        let Some(state) = srq.take_list() else { return Err(QueueError::Outstanding.into()) };
+        let Some(state) = owner.take_list() else { return Err(QueueError::Outstanding.into()) };
         let made = (|| {
             if !completions.meets_xrc(UserIndex::Tagged(name)) {
                 return Err(QueueError::TagsElsewhere.into());
             }
-            let qp = srq.list_queue()?;
+            let qp = make_queue()?;
             let commands = SendQueue::new(&qp, completions, config.changes)?;
-            let credit = completions.promise_shared(capacity.tags * CQES_OF_ENTRY)?;
+            let credit = completions.promise_shared(tags * CQES_OF_ENTRY)?;
             let entries = (credit.entries() / CQES_OF_ENTRY) as usize;
             if entries == 0 {
                 return Err(QueueError::CqFull { cqes: completions.capacity() }.into());
@@ -151,12 +166,12 @@ impl TaggedReceives {
             let Some(list) = List::new(state.order.clone(), entries) else {
                 return Err(QueueError::Geometry("a list of tags without room").into());
             };
-            Ok::<_, crate::Error>((qp, commands, credit, list))
+            Ok::<_, crate::error::Error>((qp, commands, credit, list))
         })();
         let (qp, commands, credit, list) = match made {
             Ok(made) => made,
             Err(error) => {
-                srq.leave_list(state);
+                owner.leave_list(state);
                 return Err(error);
             }
         };
@@ -173,9 +188,9 @@ impl TaggedReceives {
             credit,
             _member: completions.admit(Name::Tags),
             name,
-            srq: srq.clone(),
+            owner,
             commands,
-            _qp: qp,
+            _qp: Box::new(qp),
         })
     }
 
@@ -191,7 +206,7 @@ impl TaggedReceives {
         &mut self,
         qp: &Q,
         completions: &mut Completions,
-    ) -> crate::Result<()> {
+    ) -> crate::error::Result<()> {
         if completions.id() != self.cq {
             return Err(QueueError::ForeignCq.into());
         }
@@ -359,12 +374,12 @@ impl Drop for TaggedReceives {
         match self.list.order() {
             // Unreported changes are only appends, whose entries are gone.
             Some(order) if self.changes.reports() == 0 => {
-                self.srq.leave_list(ListState { order, known: self.seen });
+                self.owner.leave_list(ListState { order, known: self.seen });
             }
             // Its CQEs may come while the queue exists, and name nothing that other queues know.
             _ => {
                 let name = Some(UserIndex::Tagged(self.name));
-                self.credit.owe_shared(Vec::new(), None, name, self.srq.destroyed());
+                self.credit.owe_shared(Vec::new(), None, name, self.owner.destroyed());
             }
         }
     }

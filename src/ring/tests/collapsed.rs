@@ -12,14 +12,13 @@ use crate::cqe::Completion;
 use crate::ring::collapsed::CollapsedCompletions;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
-use crate::verbs::Context;
 use crate::wqe::Nop;
 
 /// Stands for a CQ that there is none of.
 struct NoCq;
 
 impl CqOwner for NoCq {
-    fn claim(&self) -> crate::Result<()> {
+    fn claim(&self) -> crate::error::Result<()> {
         Ok(())
     }
 
@@ -51,11 +50,11 @@ unsafe impl Completes for Slot {
         Arc::new(NoCq)
     }
 
-    fn context(&self) -> &Context {
+    fn device(&self) -> NonNull<mlx5_sys::verbs::ibv_context> {
         unreachable!("a reader does not ask")
     }
 
-    fn completions(&self) -> crate::Result<CompletionView> {
+    fn completions(&self) -> crate::error::Result<CompletionView> {
         Ok(CompletionView {
             buffer: self.buffer.at(0),
             cqe_count: 1,

@@ -33,9 +33,9 @@ use super::send::{SendParts, SendQueue};
 use super::source::{CqObject, ObjectId, QueueOwner};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
+use crate::error::QueueError;
 use crate::ib::{Counter, Rc, Transport};
-use crate::ring::QueueError;
-use crate::verbs::WorkQueue;
+use crate::ring::source::WorkQueue;
 use crate::wqe::Limits;
 
 const QPN: u32 = 0xab_cdef;
@@ -110,7 +110,7 @@ impl QueueOwner for Nobody {
         ObjectId::at(self)
     }
 
-    fn claim(&self, _: WorkQueue) -> crate::Result<()> {
+    fn claim(&self, _: WorkQueue) -> crate::error::Result<()> {
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl QueueOwner for Nobody {
         Ok(ibv_qp_state::IBV_QPS_RTS)
     }
 
-    fn resume(&self) -> crate::Result<()> {
+    fn resume(&self) -> crate::error::Result<()> {
         Ok(())
     }
 

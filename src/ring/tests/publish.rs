@@ -5,8 +5,9 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::{Completion, SendDone, SendOperation};
+use crate::error::QueueError;
 use crate::ring::random::{Random, rounds};
-use crate::ring::{PostError, Publish, QueueError, Queues, ReceiveSide, SendSide};
+use crate::ring::{PostError, Publish, Queues, ReceiveSide, SendSide};
 use crate::wqe::Nop;
 
 fn nop(counter: u32) -> Cqe64 {

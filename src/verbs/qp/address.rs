@@ -2,8 +2,9 @@
 
 use mlx5_sys::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
-use crate::ib::Gid;
-use crate::verbs::{AckTimeout, Context, Error, GidEntry, GidType, PortAttributes, Result};
+use crate::error::{Error, Result};
+use crate::ib::{Gid, GidType};
+use crate::verbs::{AckTimeout, Context, GidEntry, PortAttributes};
 
 /// The first LID of multicast groups.
 const MULTICAST_LIDS: u16 = 0xc000;

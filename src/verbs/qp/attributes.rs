@@ -3,10 +3,11 @@
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::transition::set_alternate;
+use crate::error::{Error, Result};
 use crate::ib::Access;
 use crate::verbs::{
-    AckTimeout, AddressVector, AlternatePath, Context, Error, Mtu, PortAttributes, Result,
-    RnrTimer, check_queue_pair_access,
+    AckTimeout, AddressVector, AlternatePath, Context, Mtu, PortAttributes, RnrTimer,
+    check_queue_pair_access,
 };
 
 mod sealed {

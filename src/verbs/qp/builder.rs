@@ -17,13 +17,13 @@ use mlx5_sys::verbs::{
 
 use super::dynamic::{self, Dynamic};
 use super::{Claims, Parents, QpInner, QpState, QueuePair, Reset};
+use crate::error::{Cause, Error, Result, non_null};
 use crate::ib::{HasQueues, RawPacket, Rc, Receives, Transport};
-use crate::verbs::error::non_null;
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
-    SharedReceiveQueue, ThreadDomain, Zeroed,
+    CompletionQueue, CompletionQueueHandle, ProtectionDomain, SharedReceiveQueue, ThreadDomain,
+    Zeroed,
 };
 
 /// The capacities of the queues of a pair.
@@ -62,7 +62,7 @@ impl From<ibv_qp_cap> for Capacities {
 /// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory,
 /// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
 ///
-/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is
+/// Requests of [`owned`](crate::endpoint) name slices of a `MemoryRegion` only, so any choice is
 /// right there. For the raw queues it is a condition of their `unsafe` posts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {

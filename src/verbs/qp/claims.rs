@@ -2,17 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::verbs::{Error, Result};
-
-/// One of the two queues of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum WorkQueue {
-    /// The send queue.
-    Send = 1,
-    /// The receive queue.
-    Receive = 2,
-}
+use crate::error::{Error, Result};
+use crate::ring::source::WorkQueue;
 
 impl WorkQueue {
     /// Returns the bit that is set if the last owner left work outstanding.
@@ -48,7 +39,7 @@ impl Claims {
         let before = self.taken.fetch_or(queue as u8, Ordering::Acquire);
         if before & queue as u8 == 0 && before & queue.unfinished() != 0 {
             self.taken.fetch_and(!(queue as u8), Ordering::Release);
-            return Err(crate::ring::QueueError::Outstanding.into());
+            return Err(crate::error::QueueError::Outstanding.into());
         }
         if before & queue as u8 != 0 {
             return Err(Error::QueueInUse { queue: queue.name() });

@@ -16,9 +16,9 @@ use super::{
     AddressVector, Init, InitAttributes, QueuePair, QueuePairBuilder, Reset, Rtr, Rts,
     RtsAttributes, SharedReceiveQueue,
 };
+use crate::error::{Error, Result, check};
 use crate::ib::{Access, Dci, Dct, TransportKind};
-use crate::verbs::error::check;
-use crate::verbs::{CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTimer, Zeroed};
+use crate::verbs::{CompletionQueue, Mtu, ProtectionDomain, RnrTimer, Zeroed};
 
 /// Streams of an initiator, as powers of two.
 ///

@@ -22,7 +22,7 @@ pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub(crate) use attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
-pub(crate) use claims::{Claims, WorkQueue};
+pub(crate) use claims::Claims;
 pub use connected::Connected;
 pub use dynamic::{DciInitAttributes, DciStreams, DctRtrAttributes};
 pub use multicast::MulticastMembership;
@@ -42,10 +42,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
 use super::td::ParentDomain;
-use super::{
-    CompletionQueueHandle, Context, DomainId, ProtectionDomain, SharedReceiveQueue, XrcDomain,
-};
+use super::{CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 use crate::ib::{HasQueues, Transport};
+use crate::ring::source::DomainId;
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///

@@ -5,9 +5,8 @@ use std::fmt;
 use mlx5_sys::verbs::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
 use super::{QueuePair, QueuePairHandle, State};
+use crate::error::{Cause, Error, Result, check};
 use crate::ib::{Gid, Ud};
-use crate::verbs::error::check;
-use crate::verbs::{Cause, Error, Result};
 
 impl<S: State> QueuePair<Ud, S> {
     /// Has the queue pair receive what is sent to a multicast group, until the result is dropped:

@@ -3,9 +3,9 @@
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp};
 
 use super::{Capacities, QpState, QueuePair, State};
+use crate::error::{Result, check};
 use crate::ib::{Access, Transport, TransportKind};
-use crate::verbs::error::check;
-use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer, Zeroed};
+use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, RnrTimer, Zeroed};
 
 /// The path migration state of a connection (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

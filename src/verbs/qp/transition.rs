@@ -10,9 +10,9 @@ use super::attributes::Attributes;
 use super::{
     AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, state,
 };
+use crate::error::{Cause, Errno, Error, Result, check};
 use crate::ib::{Access, Transport};
-use crate::verbs::error::check;
-use crate::verbs::{Cause, Errno, Error, Result, Zeroed};
+use crate::verbs::Zeroed;
 
 /// A move that failed, with the queue pair, which is in the state it was in.
 pub struct TransitionError<T: Transport, S: State> {

@@ -9,8 +9,9 @@ use super::transition::{Moved, set_alternate, zeroed};
 use super::{
     AddressVector, AlternatePath, Init, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
 };
+use crate::error::Result;
 use crate::ib::Ud;
-use crate::verbs::{Context, Mtu, Result};
+use crate::verbs::{Context, Mtu};
 
 /// INIT to RTR of a connection that executes no READs of the peer: an unreliable one, or the
 /// requesting end of an extended reliable one. Names the peer.

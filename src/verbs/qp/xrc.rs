@@ -12,9 +12,9 @@ use mlx5_sys::verbs::{
 
 use super::attributes::{Attributes, check_24_bits};
 use super::{Capacities, Claims, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes};
+use crate::error::{Cause, Errno, Result, non_null};
 use crate::ib::{Transport, XrcRecv};
-use crate::verbs::error::non_null;
-use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain, Zeroed};
+use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
 
 /// RTR to RTS of the answering end of an extended reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

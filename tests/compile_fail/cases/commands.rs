@@ -71,7 +71,7 @@ mod raw {
 
     #[cfg(misuse)]
     mod reset_refused {
-        use mlx5::{devx::*, ring::owned::Channel};
+        use mlx5::{devx::*, endpoint::Channel};
 
         fn reset(channel: &Channel, command: &Command) {
             let _ = channel.queue_pair().modify_by(command);
@@ -80,7 +80,7 @@ mod raw {
     }
 
     mod ask_accepted {
-        use mlx5::{devx::*, ring::owned::Channel, verbs::Context};
+        use mlx5::{devx::*, endpoint::Channel, verbs::Context};
 
         fn ask(context: &Context, key: &Mkey, channel: &Channel, command: &Command) {
             let _ = command.query(context);

@@ -14,7 +14,7 @@ mod by_address {
 
     #[cfg(misuse)]
     mod post_refused_too {
-        use mlx5::{ring::owned::*, wqe::*};
+        use mlx5::{endpoint::*, wqe::*};
 
         fn post(channel: &mut Channel, sge: Sge) {
             let _ = channel.post(1, Send::new(sge));
@@ -23,7 +23,7 @@ mod by_address {
     }
 
     mod post_accepted {
-        use mlx5::{ring::owned::*, wqe::*};
+        use mlx5::{endpoint::*, wqe::*};
 
         fn post(channel: &mut Channel, slice: Slice) {
             let _ = channel.post(1, Send::new(slice));
@@ -33,7 +33,7 @@ mod by_address {
 
 /// Memory in flight is unreachable, also by earlier borrows.
 mod in_flight {
-    use mlx5::{ring::owned::*, wqe::*};
+    use mlx5::{endpoint::*, wqe::*};
 
     #[cfg(misuse)]
     fn read(channel: &mut Channel, slice: Slice) -> Vec<u8> {
@@ -61,7 +61,7 @@ mod in_flight {
 mod exclusive {
     #[cfg(misuse)]
     mod copy_refused {
-        use mlx5::{ring::owned::*, wqe::*};
+        use mlx5::{endpoint::*, wqe::*};
 
         fn copy(slice: &Slice) -> Slice {
             Slice::clone(slice)
@@ -71,7 +71,7 @@ mod exclusive {
 
     #[cfg(misuse)]
     mod both_refused {
-        use mlx5::{ring::owned::*, ib::*, verbs::*};
+        use mlx5::{endpoint::*, ib::*, verbs::*};
 
         fn both(mut region: MemoryRegion) -> Slice {
             let slice = Slice::new(region);
@@ -82,7 +82,7 @@ mod exclusive {
     }
 
     mod either_accepted {
-        use mlx5::{ring::owned::*, ib::*, verbs::*};
+        use mlx5::{endpoint::*, ib::*, verbs::*};
 
         fn either(mut region: MemoryRegion) -> Slice {
             region.write(0, b"before");
@@ -128,7 +128,7 @@ mod registered {
 mod device_memory {
     #[cfg(misuse)]
     mod lend_refused {
-        use mlx5::{ring::owned::*, ib::*, verbs::*};
+        use mlx5::{endpoint::*, ib::*, verbs::*};
 
         fn lend(region: DeviceRegion) -> Slice {
             Slice::new(region)
@@ -147,7 +147,7 @@ mod device_memory {
     }
 
     mod lend_accepted {
-        use mlx5::{ring::owned::*, ib::*, verbs::*};
+        use mlx5::{endpoint::*, ib::*, verbs::*};
 
         fn lend(region: MemoryRegion) -> Slice {
             Slice::new(region)
@@ -200,7 +200,7 @@ mod allocator {
 
 /// Memory posted to a striding RQ is unreachable until it is reclaimed.
 mod striding {
-    use mlx5::ring::owned::*;
+    use mlx5::endpoint::*;
 
     #[cfg(misuse)]
     fn both(receiver: &mut StridingReceiver, memory: Slice) {

@@ -155,7 +155,7 @@ mod threads {
             moved::<SendQueue>();
             moved::<ReceiveQueue>();
             moved::<Completions>();
-            moved::<owned::Channel>();
+            moved::<mlx5::endpoint::Channel>();
             shared::<MemoryRegion>();
         }
     }

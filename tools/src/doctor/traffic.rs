@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
+use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ib::Access;
-use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes,

@@ -1,7 +1,8 @@
 //! The report on a port.
 
 use mlx5::diag::sysfs::{self, PortCounters};
-use mlx5::verbs::{Context, GidEntry, PortState};
+use mlx5::ib::PortState;
+use mlx5::verbs::{Context, GidEntry};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -1,9 +1,10 @@
-//! Objects of verbs: asks libmlx5 where a queue's memory is, and the kernel what state it is in.
+//! Raw objects of libibverbs: asks libmlx5 where a queue's memory is, and the kernel what state it
+//! is in.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 
 use mlx5_sys::dv;
 use mlx5_sys::ifc::{cmd_in, opcode, query_cq_in, query_cq_out};
@@ -13,23 +14,16 @@ use mlx5_sys::verbs::{
 };
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-use super::handover::{Completes, Receives, Sends, Shares};
 use super::{
-    CompletionSource, CompletionView, CqCheck, CqObject, CqOwner, Member, ObjectId, POSTABLE,
-    QueueOwner, ReceiveSource, ReceiveView, SENDABLE, SendSource, SendView, SharedReceiveSource,
-    SharedView, SrqOwner, require,
+    CompletionView, CqCheck, CqObject, Member, ObjectId, POSTABLE, QueueOwner, ReceiveView,
+    SENDABLE, SendView, WorkQueue, require,
 };
+use crate::error::{Errno, Error, QueueError};
 use crate::ib::Transport;
-use crate::ring::QueueError;
-use crate::ring::srq::{self, UserIndex};
-use crate::verbs::{
-    self, CompletionQueue, CompletionQueueHandle, DomainId, Errno, Error, QueuePair,
-    QueuePairHandle, Rts, SharedReceiveQueue, WorkQueue, state::CanReceive,
-};
 use crate::wqe::Limits;
 
 /// The view of a QP that is taken over.
-pub(in crate::ring) struct QpView {
+pub(crate) struct QpView {
     dv: dv::mlx5dv_qp,
     number: u32,
     qp_type: u32,
@@ -46,7 +40,7 @@ impl QpView {
     ///
     /// # Safety
     /// `qp` is a live QP.
-    pub(in crate::ring) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
+    pub(crate) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
         // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
@@ -83,7 +77,7 @@ impl QpView {
     }
 
     /// Returns its send queue, if it is in RTS.
-    pub(in crate::ring) fn sends<T: Transport>(&self) -> Result<SendView, QueueError> {
+    pub(crate) fn sends<T: Transport>(&self) -> Result<SendView, QueueError> {
         if self.qp_type != T::QP_TYPE {
             return Err(QueueError::WrongTransport(self.qp_type));
         }
@@ -117,7 +111,7 @@ impl QpView {
     }
 
     /// Returns its receive queue, if it is in INIT or later.
-    pub(in crate::ring) fn receives(&self) -> Result<ReceiveView, QueueError> {
+    pub(crate) fn receives(&self) -> Result<ReceiveView, QueueError> {
         require(self.state, &POSTABLE, "INIT or later")?;
         let (Some(buffer), Some(record)) =
             (NonNull::new(self.dv.rq.buf.cast::<u8>()), NonNull::new(self.dv.dbrec))
@@ -143,7 +137,7 @@ impl QpView {
 ///
 /// # Safety
 /// `qp` is a live QP that can receive.
-pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
+pub(crate) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
     // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can
     // receive, and does not change them.
     let (number, cq, srq) = unsafe {
@@ -158,7 +152,7 @@ pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
 ///
 /// # Safety
 /// `qp` is a live QP.
-unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueError> {
+pub(crate) unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueError> {
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
@@ -177,7 +171,7 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
 ///
 /// # Safety
 /// `qp` is a live QP.
-unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
+pub(crate) unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::error::Result<()> {
     // SAFETY: integers and a union of integers, for which zeros are values.
     let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
     attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
@@ -196,7 +190,7 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
 ///
 /// # Safety
 /// `cq` is a live CQ.
-pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
+pub(crate) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
     // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
@@ -238,7 +232,7 @@ pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionV
 ///
 /// # Safety
 /// `cq` is a live CQ.
-pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck {
+pub(crate) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck {
     // SAFETY: the caller keeps the CQ alive, which keeps its context open; neither field changes.
     let fd = unsafe { (*(*cq.as_ptr()).context).async_fd };
     let mut unread = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -267,7 +261,7 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
 }
 
 /// A queue pair that this crate did not make. The caller that handed it over keeps it alive.
-pub(in crate::ring) struct Foreign(NonNull<ibv_qp>);
+pub(crate) struct Foreign(NonNull<ibv_qp>);
 
 // SAFETY: libibverbs locks the state that calls on one QP share, so they may come from any thread.
 unsafe impl Send for Foreign {}
@@ -280,7 +274,7 @@ impl Foreign {
     ///
     /// # Safety
     /// `qp` stays alive as long as the result.
-    pub(in crate::ring) unsafe fn owner(qp: NonNull<ibv_qp>) -> Arc<dyn QueueOwner> {
+    pub(crate) unsafe fn owner(qp: NonNull<ibv_qp>) -> Arc<dyn QueueOwner> {
         Arc::new(Self(qp))
     }
 }
@@ -290,7 +284,7 @@ impl QueueOwner for Foreign {
         ObjectId::at(self.0.as_ptr())
     }
 
-    fn claim(&self, _: WorkQueue) -> crate::Result<()> {
+    fn claim(&self, _: WorkQueue) -> crate::error::Result<()> {
         Ok(())
     }
 
@@ -305,7 +299,7 @@ impl QueueOwner for Foreign {
         unsafe { query(self.0) }.map(|(state, _)| state)
     }
 
-    fn resume(&self) -> crate::Result<()> {
+    fn resume(&self) -> crate::error::Result<()> {
         // SAFETY: the caller of `owner` keeps the QP alive as long as `self`.
         unsafe { resume(self.0) }
     }
@@ -314,186 +308,3 @@ impl QueueOwner for Foreign {
         Some(self.0)
     }
 }
-
-impl QueueOwner for QueuePairHandle {
-    fn id(&self) -> ObjectId {
-        ObjectId::at(self.as_raw().as_ptr())
-    }
-
-    fn claim(&self, queue: WorkQueue) -> crate::Result<()> {
-        self.claims().claim(queue)
-    }
-
-    fn release(&self, queue: WorkQueue, idle: bool) {
-        self.claims().release(queue, idle);
-    }
-
-    fn destroyed(&self) -> Arc<AtomicBool> {
-        QueuePairHandle::destroyed(self)
-    }
-
-    fn state(&self) -> Result<u32, QueueError> {
-        // SAFETY: the handle keeps the QP alive.
-        unsafe { query(self.as_raw()) }.map(|(state, _)| state)
-    }
-
-    fn resume(&self) -> crate::Result<()> {
-        // SAFETY: the handle keeps the QP alive.
-        unsafe { resume(self.as_raw()) }
-    }
-
-    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
-        Some(QueuePairHandle::as_raw(self))
-    }
-}
-
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim
-// keeps other writers of this crate away and forbids RESET; it is only given after RESET, or when
-// nothing is outstanding. Writers that are not of this crate reach the QP by its raw pointer only,
-// whose users guarantee the same.
-unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
-        Arc::new(self.handle())
-    }
-
-    fn sends(&self) -> crate::Result<SendView> {
-        // SAFETY: `self` keeps the queue pair alive.
-        let view = unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?;
-        // SAFETY: libmlx5 has mapped the register, and keeps it mapped as long as the queue pair.
-        unsafe { verbs::keep_from_children(view.register)? };
-        Ok(view)
-    }
-}
-
-impl<T: Transport> SendSource for QueuePair<T, Rts> {
-    type Transport = T;
-}
-
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of
-// the receive queue keeps other writers of this crate away and forbids RESET. Writers that are not
-// of this crate reach the QP by its raw pointer only, whose users guarantee the same.
-unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
-        Arc::new(self.handle())
-    }
-
-    fn receives(&self) -> crate::Result<ReceiveView> {
-        if self.shared_receive_queue().is_some() {
-            // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
-            return Err(QueueError::NoQueue.into());
-        }
-        // SAFETY: `self` keeps the queue pair alive.
-        Ok(unsafe { QpView::new(self.as_raw()) }?.receives()?)
-    }
-
-    fn domain(&self) -> Option<DomainId> {
-        QueuePair::domain(self)
-    }
-
-    fn member(&self) -> Member {
-        // SAFETY: `self` keeps the queue pair alive, and its type says that it can receive.
-        unsafe { member(self.as_raw()) }
-    }
-}
-
-impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
-    type Transport = T;
-}
-
-impl CqOwner for CompletionQueueHandle {
-    fn claim(&self) -> crate::Result<()> {
-        CompletionQueueHandle::claim(self)
-    }
-
-    fn release(&self) {
-        CompletionQueueHandle::release(self);
-    }
-
-    fn ignores_overrun(&self) -> bool {
-        CompletionQueueHandle::ignores_overrun(self)
-    }
-
-    fn events(&self) -> Arc<AtomicU32> {
-        CompletionQueueHandle::events(self)
-    }
-
-    fn check(&self, cqn: u32) -> CqCheck {
-        if self.has_failed() {
-            return CqCheck::Failed;
-        }
-        // SAFETY: the handle keeps the CQ alive.
-        unsafe { check_cq(self.as_raw(), cqn) }
-    }
-}
-
-// SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
-// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer
-// only, whose users guarantee the same.
-unsafe impl Completes for CompletionQueue {
-    fn owner(&self) -> Arc<dyn CqOwner> {
-        Arc::new(self.handle())
-    }
-
-    fn context(&self) -> &verbs::Context {
-        CompletionQueue::context(self)
-    }
-
-    fn completions(&self) -> crate::Result<CompletionView> {
-        // SAFETY: `self` keeps the CQ alive.
-        let view = unsafe { view_cq(self.as_raw())? };
-        // SAFETY: libmlx5 has mapped the page, and keeps it mapped as long as the CQ.
-        unsafe { verbs::keep_from_children(view.page)? };
-        Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
-    }
-}
-
-impl CompletionSource for CompletionQueue {}
-
-impl SrqOwner for SharedReceiveQueue {
-    fn claim(&self) -> crate::Result<Option<Box<[u16]>>> {
-        self.claims().claim()
-    }
-
-    fn release(&self, order: Option<Box<[u16]>>) {
-        self.claims().release(order);
-    }
-
-    fn unclaim(&self, order: Option<Box<[u16]>>) {
-        self.claims().unclaim(order);
-    }
-
-    fn destroyed(&self) -> Arc<AtomicBool> {
-        SharedReceiveQueue::destroyed(self)
-    }
-}
-
-// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those
-// that are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
-unsafe impl Shares for SharedReceiveQueue {
-    fn owner(&self) -> Arc<dyn SrqOwner> {
-        Arc::new(self.clone())
-    }
-
-    unsafe fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
-        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where
-        // no receive is outstanding; so no other code writes its list.
-        let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
-        let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
-        let index = view.index.or(self.list_name().map(UserIndex::Tagged));
-        Ok(SharedView { cq, index, ..view })
-    }
-
-    fn number(&self) -> crate::Result<u32> {
-        SharedReceiveQueue::number(self)
-    }
-
-    fn id(&self) -> ObjectId {
-        ObjectId::at(self.as_raw().as_ptr())
-    }
-
-    fn is_plain(&self) -> bool {
-        self.xrc_domain().is_none()
-    }
-}
-
-impl SharedReceiveSource for SharedReceiveQueue {}

@@ -18,7 +18,7 @@ use super::tagged;
 /// if both are none, or both are lists without slices.
 ///
 /// ```no_run
-/// # use mlx5::ring::owned::{Buffers, Slice};
+/// # use mlx5::endpoint::{Buffers, Slice};
 /// # fn example(buffers: Buffers) {
 /// let free: Vec<Slice> = buffers.into_iter().collect();
 /// # }

@@ -1,8 +1,8 @@
 //! Posts that change a memory window's key, which the window is told of.
 
-use super::{PostError, SendQueue};
+use super::{MemoryWindow, Type2, WindowType};
 use crate::ib::Transport;
-use crate::verbs::{MemoryWindow, Type2, WindowType};
+use crate::ring::{PostError, SendQueue};
 use crate::wqe::{BindWindow, LocalInvalidate, PostOn};
 
 impl<T: Transport> SendQueue<T> {

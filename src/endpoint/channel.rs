@@ -7,13 +7,12 @@ use super::operation::OwnedPayload;
 use super::receiver::Receiver;
 use super::{Batch, Buffers, OwnedOperation, Slice};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
+use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
 use crate::ring::source::ObjectId;
-use crate::ring::{
-    Completions, PollError, PostError, QueueError, ReceiveQueue, SendConfig, SendQueue,
-};
+use crate::ring::{Completions, PollError, PostError, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, SgeList};
 
@@ -62,7 +61,7 @@ impl<T: Transport> Channel<T> {
         receiver: Receiver,
         completions: Completions,
         config: SendConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         Self::build(qp, receiver, completions, None, config)
     }
 
@@ -78,7 +77,7 @@ impl<T: Transport> Channel<T> {
         completions: Completions,
         receive_completions: Completions,
         config: SendConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         Self::build(qp, receiver, completions, Some(receive_completions), config)
     }
 
@@ -88,7 +87,7 @@ impl<T: Transport> Channel<T> {
         mut completions: Completions,
         receive_completions: Option<Completions>,
         config: SendConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let receive = receiver.queue();
         // Compares the objects: two devices may give their queue pairs the same number.
         if !receive.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
@@ -340,7 +339,7 @@ impl<T: Transport> Channel<T> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
     /// and the memory in flight is freed.
-    pub fn close(self) -> crate::Result<Closed<T>> {
+    pub fn close(self) -> crate::error::Result<Closed<T>> {
         let Self { qp, send, mut receive, mut completions, receive_completions, mut sends } = self;
         completions.hold(false);
         completions.watch(false);

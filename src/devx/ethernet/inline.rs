@@ -2,8 +2,9 @@
 
 use mlx5_sys::ifc::per_protocol_networking_offload_caps as caps;
 
-use super::{Context, Result};
-use crate::devx::Group;
+use crate::error::Result;
+use crate::ib::capability::Group;
+use crate::verbs::Context;
 
 /// Bytes of an Ethernet header with a VLAN tag.
 const ETHERNET_HEADER: usize = 18;

@@ -15,7 +15,7 @@ use crate::watch::lint::Refusal;
 /// HCA. One doorbell rings them all.
 ///
 /// ```no_run
-/// # use mlx5::ring::owned::{Channel, Slice};
+/// # use mlx5::endpoint::{Channel, Slice};
 /// # use mlx5::wqe::{Inline, Remote, Write};
 /// # fn example(channel: &mut Channel, slice: Slice, remote: Remote) {
 /// let mut batch = channel.batch();

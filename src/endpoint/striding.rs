@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::Slice;
 use crate::cqe::{Failure, FrameInfo, Unclaimed};
+use crate::ring::source::DomainId;
 use crate::ring::striding::{StridingEvent, StridingReceives};
 use crate::ring::{PollError, PostError};
-use crate::verbs::{CompletionQueue, DomainId, StridingQueue};
+use crate::verbs::{CompletionQueue, StridingQueue};
 
 /// A [`StridingReceives`] that owns the memory of its WQEs, and returns it packet by packet.
 ///
@@ -52,7 +53,7 @@ impl StridingReceiver {
     ///
     /// # Errors
     /// The errors of [`StridingReceives::new`].
-    pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
+    pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::error::Result<Self> {
         let raw = StridingReceives::new(queue, cq)?;
         let domain = queue.domain();
         Ok(Self { raw, domain, posted: VecDeque::new(), spent: Vec::new() })

@@ -4,8 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::message::{LIMIT, VERSION};
-
 /// An exchange with a peer failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,16 +57,20 @@ pub enum ConnectError {
         got: [u8; 4],
     },
     /// The peer speaks another version.
-    #[error("the peer speaks version {theirs} of the protocol, this side version {VERSION}")]
+    #[error("the peer speaks version {theirs} of the protocol, this side version {ours}")]
     Version {
         /// Its version.
         theirs: u16,
+        /// The version of this side.
+        ours: u16,
     },
     /// The peer announces more bytes than any message has.
-    #[error("the peer announces {announced} bytes; a message has at most {LIMIT}")]
+    #[error("the peer announces {announced} bytes; a message has at most {limit}")]
     TooLong {
         /// The number of bytes that it announces.
         announced: u32,
+        /// The number of bytes that a message may have.
+        limit: usize,
     },
     /// The two sides are not at the same step.
     #[error("the peer is at another step: it sent {got}, this side waits for {waiting_for}")]

@@ -5,8 +5,9 @@ use core::mem::replace;
 use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
 use super::{Buffers, Slice};
-use crate::ring::{Completions, QueueError, ReceiveConfig, ReceiveQueue, ReceiveSource};
-use crate::verbs::DomainId;
+use crate::error::QueueError;
+use crate::ring::source::DomainId;
+use crate::ring::{Completions, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::wqe::SgeList;
 
 /// A receive queue that owns the memory of its receives. A [`Channel`](super::Channel) takes it
@@ -16,9 +17,10 @@ use crate::wqe::SgeList;
 /// peer sends.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Places of this queue own the memory of receives posted by [`post`](Self::post). No other
-    /// receive is posted to it.
+    /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
     queue: ReceiveQueue,
+    /// By slot of a posted receive: its memory.
+    held: Box<[Buffers]>,
     /// Protection domain of the memory that receives may name.
     domain: DomainId,
 }
@@ -32,9 +34,11 @@ impl Receiver {
         qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
-    ) -> crate::Result<Self> {
+    ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
-        Ok(Self { queue: ReceiveQueue::new(qp, completions, config)?, domain })
+        let queue = ReceiveQueue::new(qp, completions, config)?;
+        let held = (0..queue.cursor.shape().entries()).map(|_| Buffers::None).collect();
+        Ok(Self { queue, held, domain })
     }
 
     /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. The memory is
@@ -56,19 +60,20 @@ impl Receiver {
         let queue = &mut self.queue;
         let head = queue.cursor.head();
         // SAFETY: `ahead` is of `head`, the queue's own: each commit moves both.
-        let Some((next, place)) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) })
-        else {
+        let Some(next) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) }) else {
             return self.post_any(id, memory);
         };
         queue.ahead.next = next;
-        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the
-        // receive names is in slices, which the place owns from here on: nothing reads, writes or
+        let slot = queue.cursor.shape().slot(head);
+        // SAFETY: a slot is less than the number of entries, which is the length of `held`. The slot
+        // was free, so its place holds nothing. All memory that the receive names is in slices,
+        // which the place owns from here on: nothing reads, writes or
         // borrows it. A poll gives them back that returns the completion, or `close` after RESET.
         // If the queue is dropped before, so are the slices: their memory stays registered while
         // other slices of the region exist, which do not cover it, and is freed after it was
         // deregistered. If the queue is leaked, so are the slices.
         unsafe {
-            put(&raw mut (*place).held, memory.into_buffers());
+            put(self.held.get_unchecked_mut(slot), memory.into_buffers());
             queue.commit(head.plus(1));
         }
         Ok(())
@@ -87,13 +92,13 @@ impl Receiver {
             Err(error) => return Err(Refused { error, operation: memory }),
             Ok(ahead) => queue.ahead = ahead,
         }
-        let place = &mut queue.shadow[queue.cursor.shape().slot(head)];
+        let place = &mut self.held[queue.cursor.shape().slot(head)];
         // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot
         // was free. All memory that it names is in slices, which the place owns from here on, until
         // a poll returns the completion or the QP was reset. If the queue is dropped before, so are
         // the slices: their memory is freed only after it was deregistered.
         unsafe {
-            put(&mut place.held, memory.into_buffers());
+            put(place, memory.into_buffers());
             queue.commit(head.plus(1));
         }
         Ok(())
@@ -115,18 +120,18 @@ impl Receiver {
     pub(super) fn take_retired(&mut self) -> Buffers {
         let queue = &mut self.queue;
         let slot = queue.cursor.shape().slot(queue.cursor.tail().before());
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        replace(&mut unsafe { queue.shadow.get_unchecked_mut(slot) }.held, Buffers::None)
+        // SAFETY: a slot is less than the number of entries, which is the length of `held`.
+        replace(unsafe { self.held.get_unchecked_mut(slot) }, Buffers::None)
     }
 
     /// Returns ids and memory of the outstanding receives, oldest first.
     pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
-        let queue = &mut self.queue;
-        let cursor = queue.cursor;
-        let take = |ahead| {
-            let place = &mut queue.shadow[cursor.shape().slot(cursor.tail().plus(ahead))];
-            (place.id, replace(&mut place.held, Buffers::None))
+        let Self { queue, held, .. } = self;
+        let tail = queue.cursor.tail();
+        let take = |(ahead, id)| {
+            let slot = queue.cursor.shape().slot(tail.plus(ahead));
+            (id, replace(&mut held[slot], Buffers::None))
         };
-        (0..cursor.used()).map(take).collect()
+        (0..).zip(queue.outstanding_ids()).map(take).collect()
     }
 }

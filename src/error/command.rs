@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use mlx5_sys::ifc::{Field, cmd_in, opcode, status};
+use mlx5_sys::ifc::{Field, opcode, status};
 
-use super::command::{Command, Hex, Name, outcome};
-use crate::verbs::{Errno, Error, Result};
+use super::Errno;
 
 /// A field that was set in a command, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +20,11 @@ enum Value {
 }
 
 impl Sent {
-    pub(super) fn number(field: Field, value: u64) -> Sent {
+    pub(crate) fn number(field: Field, value: u64) -> Sent {
         Sent { field, value: Value::Number(value) }
     }
 
-    pub(super) fn bytes(field: Field, bytes: &[u8]) -> Sent {
+    pub(crate) fn bytes(field: Field, bytes: &[u8]) -> Sent {
         Sent { field, value: Value::Bytes(bytes.to_vec()) }
     }
 
@@ -43,7 +42,7 @@ impl Sent {
     }
 
     /// Returns name and value, for maps.
-    pub(super) fn parts(&self) -> (impl fmt::Debug, impl fmt::Debug) {
+    pub(crate) fn parts(&self) -> (impl fmt::Debug, impl fmt::Debug) {
         (Plain(self.field.path()), Plain(&self.value))
     }
 }
@@ -75,7 +74,7 @@ impl<T: fmt::Display> fmt::Debug for Plain<T> {
 
 /// The contents of a command, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+pub(crate) struct Asked {
     opcode: u16,
     op_mod: u16,
     sent: Vec<Sent>,
@@ -84,15 +83,10 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(command: &Command) -> Asked {
-        let bytes = command.as_bytes();
-        let op_mod = match bytes.len() >= cmd_in::OP_MOD.bytes().end {
-            true => cmd_in::OP_MOD.get(bytes) as u16,
-            false => 0,
-        };
-        let sent = command.sent().to_vec();
-        let raw = if sent.is_empty() { bytes.to_vec() } else { Vec::new() };
-        Asked { opcode: command.opcode(), op_mod, sent, raw }
+    /// `raw` is the whole command, for one of which no field was set by name.
+    pub(crate) fn new(opcode: u16, op_mod: u16, sent: Vec<Sent>, raw: &[u8]) -> Asked {
+        let raw = if sent.is_empty() { raw.to_vec() } else { Vec::new() };
+        Asked { opcode, op_mod, sent, raw }
     }
 }
 
@@ -115,9 +109,9 @@ impl fmt::Display for Asked {
 /// The syndrome tells the vendor which of its checks failed; no list of them is public.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommandError {
-    asked: Asked,
-    status: u8,
-    syndrome: u32,
+    pub(crate) asked: Asked,
+    pub(crate) status: u8,
+    pub(crate) syndrome: u32,
 }
 
 impl CommandError {
@@ -179,9 +173,9 @@ impl fmt::Display for CommandError {
 /// A command that did not reach the HCA, or whose reply did not come back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WithheldCommand {
-    asked: Asked,
-    call: &'static str,
-    errno: Errno,
+    pub(crate) asked: Asked,
+    pub(crate) call: &'static str,
+    pub(crate) errno: Errno,
 }
 
 impl WithheldCommand {
@@ -263,94 +257,38 @@ impl fmt::Display for WithheldCommand {
     }
 }
 
-/// Tells executed commands from those that the HCA refused and those that the kernel withheld.
-/// libmlx5 may turn a refusal into an errno of its own, so the reply is checked first.
-pub(super) fn judge(
-    command: &Command,
-    call: &'static str,
-    result: libc::c_int,
-    reply: &[u8],
-) -> Result<()> {
-    let (status, syndrome) = outcome(reply);
-    if status != 0 {
-        let asked = Asked::of(command);
-        return Err(Error::Refused(Box::new(CommandError { asked, status, syndrome })));
-    }
-    let errno = match result {
-        0 => return Ok(()),
-        errno if errno > 0 => Errno(errno),
-        _ => Errno::last(),
-    };
-    Err(withheld(command, call, errno))
-}
+/// An opcode that prints as its name, or as a number where it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name(pub u16);
 
-/// Returns the error of a call without a reply of the HCA.
-pub(super) fn withheld(command: &Command, call: &'static str, errno: Errno) -> Error {
-    Error::Withheld(Box::new(WithheldCommand { asked: Asked::of(command), call, errno }))
-}
-
-#[cfg(test)]
-mod tests {
-    use mlx5_sys::ifc::{ads, create_qp_in, qpc};
-
-    use super::*;
-
-    fn command() -> Command {
-        Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
-            .set(create_qp_in::WQ_UMEM_ID, 7u32)
-            .fields(create_qp_in::QPC, [(qpc::PD, 0x12u32), (qpc::MTU, 5)])
-            .set(ads::SL.within(qpc::PRIMARY_ADDRESS_PATH).within(create_qp_in::QPC), 3u8)
-            .bytes(
-                ads::RGID_RIP.within(qpc::PRIMARY_ADDRESS_PATH).within(create_qp_in::QPC),
-                &[0xfe, 0x80, 0, 0, 1],
-            )
-    }
-
-    #[test]
-    fn a_refusal_says_what_was_sent_and_why_it_was_refused() {
-        let reply = [3, 0, 0, 0, 0, 0x5c, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0];
-        let error = judge(&command(), "mlx5dv_devx_obj_create", 5, &reply).unwrap_err();
-        let Error::Refused(refused) = &error else { panic!("{error}") };
-        assert_eq!((refused.opcode(), refused.status(), refused.syndrome()), (0x500, 3, 0x5c0203));
-        assert_eq!(refused.status_name(), Some("BAD_PARAM_ERR"));
-        assert_eq!(refused.name(), Some("CREATE_QP"));
-        assert_eq!(
-            error.to_string(),
-            "the card refused CREATE_QP (0x500): bad parameter (BAD_PARAM_ERR, 0x3), syndrome \
-             0x5c0203; sent: wq_umem_id = 7, qpc.pd = 0x12, qpc.mtu = 5, \
-             qpc.primary_address_path.sl = 3, qpc.primary_address_path.rgid_rip = fe800000 01"
-        );
-        assert_eq!(error.errno(), None);
-    }
-
-    #[test]
-    fn what_the_kernel_withholds_is_told_from_what_the_card_refuses() {
-        for (errno, cure) in [
-            (libc::EINVAL, "devx.c"),
-            (libc::EPERM, "CAP_NET_RAW"),
-            (libc::EOPNOTSUPP, "user contexts"),
-            (libc::EAGAIN, "take some first"),
-            (libc::EIO, "kernel's log"),
-        ] {
-            let error = judge(&command(), "mlx5dv_devx_obj_create", errno, &[0; 16]).unwrap_err();
-            let Error::Withheld(withheld) = &error else { panic!("{error}") };
-            assert_eq!(withheld.errno(), Errno(errno));
-            assert_eq!(withheld.sent()[0].value(), Some(7));
-            let text = error.to_string();
-            for part in ["CREATE_QP (0x500)", "mlx5dv_devx_obj_create", cure, "qpc.mtu = 5"] {
-                assert!(text.contains(part), "{part:?} is missing in {text:?}");
-            }
-            assert_eq!(error.errno(), Some(Errno(errno)));
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match opcode::name(self.0) {
+            Some(name) => write!(f, "{name} ({:#x})", self.0),
+            None => write!(f, "command {:#x}", self.0),
         }
     }
+}
 
-    #[test]
-    fn a_raw_command_is_shown_as_it_is() {
-        let command = Command::from_bytes([0x0b, 1, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let error = judge(&command, "mlx5dv_devx_general_cmd", 0, &[0xee; 16]).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("command 0xb01"), "{text}");
-        assert!(text.contains("unknown status 0xee"), "{text}");
-        assert!(text.contains("sent: 0b010000 00000009 00000000 00000000"), "{text}");
+/// Formats bytes as hexadecimal words of four; at most the first 64 bytes.
+pub(crate) struct Hex<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(64)];
+        for (at, byte) in shown.iter().enumerate() {
+            let gap = if at > 0 && at % 4 == 0 { " " } else { "" };
+            write!(f, "{gap}{byte:02x}")?;
+        }
+        match self.0.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} bytes more"),
+        }
+    }
+}
+
+impl fmt::Debug for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tagged::Element;
-use crate::verbs::{DomainId, MemoryRegion};
+use crate::ring::source::DomainId;
+use crate::verbs::MemoryRegion;
 use crate::wqe::{
     EncodeError, EncodePayload, EncodeWord, Limits, OldValue, Payload, Remote, Segment, Segments,
     Sge, SgeList, Word, data_segment,

@@ -10,7 +10,7 @@ use crate::ring::PostError;
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
 use crate::ring::shadow::Entry;
-use crate::verbs::DomainId;
+use crate::ring::source::DomainId;
 
 /// A request that was not posted, with the error and all its memory.
 pub struct Refused<O> {

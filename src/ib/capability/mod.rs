@@ -1,0 +1,213 @@
+//! Capabilities of the HCA as plain values: their groups, their values, and the error that says which
+//! one is missing. The module `devx` queries them.
+
+mod group;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use mlx5_sys::ifc::Field;
+
+pub use group::Group;
+
+/// The groups that were queried; `None` for groups that the HCA does not have.
+#[derive(Default)]
+pub(crate) struct Cache {
+    pub(crate) groups: Mutex<BTreeMap<Group, Option<Arc<GroupValues>>>>,
+}
+
+/// The values of a group of capabilities.
+///
+/// `Display` lists all values that are not zero by name, one per line, with the maximum where it
+/// differs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GroupValues {
+    pub(crate) group: Group,
+    pub(crate) maximum: Box<[u8]>,
+    pub(crate) current: Box<[u8]>,
+}
+
+/// A capability's name and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// The field.
+    pub field: Field,
+    /// The function's current value.
+    pub current: u64,
+    /// The value that the HCA could be configured to have.
+    pub maximum: u64,
+}
+
+impl GroupValues {
+    /// Returns the group.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Returns the function's current value.
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits, or does not lie in a group.
+    pub fn current(&self, field: Field) -> u64 {
+        field.get(&self.current)
+    }
+
+    /// Returns the value that the HCA could be configured to have.
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits, or does not lie in a group.
+    pub fn maximum(&self, field: Field) -> u64 {
+        field.get(&self.maximum)
+    }
+
+    /// Iterates over the capabilities of the group by name, including those of nested structures. A
+    /// field wider than 64 bits comes in pieces.
+    pub fn iter(&self) -> impl Iterator<Item = Capability> + '_ {
+        let fields = self.group.layout().leaves();
+        fields.into_iter().flat_map(Field::words).map(|field| Capability {
+            field,
+            current: self.current(field),
+            maximum: self.maximum(field),
+        })
+    }
+}
+
+impl fmt::Display for GroupValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.group)?;
+        for Capability { field, current, maximum } in self.iter() {
+            if current == 0 && maximum == 0 {
+                continue;
+            }
+            write!(f, "\n  {} = {current:#x}", field.path())?;
+            if maximum != current {
+                write!(f, " of {maximum:#x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for GroupValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A capability that is needed and that the HCA lacks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MissingCapability {
+    pub(crate) device: String,
+    pub(crate) group: Group,
+    pub(crate) field: Field,
+    pub(crate) least: u64,
+    /// The current and the maximum value; `None` if the HCA does not have the group.
+    pub(crate) has: Option<(u64, u64)>,
+    pub(crate) needed_by: &'static str,
+}
+
+impl MissingCapability {
+    /// Returns the group it is in.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Returns the capability.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Returns its value; `None` if the HCA does not have the group.
+    pub fn current(&self) -> Option<u64> {
+        self.has.map(|(current, _)| current)
+    }
+
+    /// Returns the least value that is needed.
+    pub fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// Returns what needs the capability.
+    pub fn needed_by(&self) -> &'static str {
+        self.needed_by
+    }
+}
+
+impl std::error::Error for MissingCapability {}
+
+impl fmt::Display for MissingCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, group, field, least, has, needed_by } = self;
+        write!(f, "{device} cannot make or do {needed_by}: its capability {} of ", field.path())?;
+        match has {
+            None => {
+                write!(f, "{group} is missing with the whole group")?;
+                for (at, (claim, _)) in group.claims().iter().enumerate() {
+                    let word = if at == 0 { ", as cmd_hca_cap says by" } else { " and" };
+                    write!(f, "{word} {}", claim.path())?;
+                }
+                Ok(())
+            }
+            Some((current, maximum)) => {
+                write!(f, "{group} is {current:#x} and would have to be {least:#x} at least; ")?;
+                if maximum >= least {
+                    write!(
+                        f,
+                        "the card itself could do {maximum:#x}: its configuration (mlxconfig) or the \
+                         host has taken it away"
+                    )
+                } else {
+                    f.write_str("this card or its firmware does not do it")
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MissingCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{cmd_hca_cap, roce_cap};
+
+    use super::*;
+
+    fn missing(group: Group, field: Field, has: Option<(u64, u64)>) -> String {
+        let device = "mlx5_0".to_owned();
+        MissingCapability { device, group, field, least: 1, has, needed_by: "a DC target" }
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_group_and_what_needs_it() {
+        let text = missing(Group::General, cmd_hca_cap::DCT, Some((0, 1)));
+        for part in ["mlx5_0", "a DC target", "dct", "cmd_hca_cap (group 0x0)", "mlxconfig"] {
+            assert!(text.contains(part), "{part:?} is missing in {text:?}");
+        }
+        let text = missing(Group::General, cmd_hca_cap::DCT, Some((0, 0)));
+        assert!(text.contains("firmware does not do it"), "{text}");
+        let text = missing(Group::Roce, roce_cap::ROCE_VERSION, None);
+        assert!(text.contains("whole group") && text.contains("by roce"), "{text}");
+    }
+
+    #[test]
+    fn a_group_is_shown_by_name_with_what_is_nested() {
+        use mlx5_sys::ifc::{odp_cap, odp_per_transport_service_cap as service};
+        let mut maximum = vec![0; 0x1000].into_boxed_slice();
+        service::SEND.within(odp_cap::RC_ODP_CAPS).set(&mut maximum, 1);
+        odp_cap::SIG.set(&mut maximum, 1);
+        let mut current = maximum.clone();
+        odp_cap::SIG.set(&mut current, 0);
+        let values = GroupValues { group: Group::OnDemand, maximum, current };
+        let text = "odp_cap (group 0x2):\n  sig = 0x0 of 0x1\n  rc_odp_caps.send = 0x1";
+        assert_eq!(values.to_string(), text);
+        assert_eq!(values.current(service::SEND.within(odp_cap::RC_ODP_CAPS)), 1);
+        let sig = values.iter().find(|one| one.field == odp_cap::SIG).unwrap();
+        assert_eq!((sig.current, sig.maximum), (0, 1));
+    }
+}
