@@ -31,7 +31,7 @@ const LIMIT: usize = 1 << 16;
 /// For each descriptor, the number of its entry plus one; 0 for foreign descriptors.
 static OWNED: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
 
-/// What a descriptor of the model stands for.
+/// The object behind a descriptor of the model.
 #[derive(Clone)]
 pub(super) enum Descriptor {
     /// An open device.
@@ -65,7 +65,7 @@ fn entered(fd: c_int) -> bool {
         .is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
 }
 
-/// Whether a descriptor is the model's. One load for those that are not.
+/// Whether a descriptor is the model's. For foreign descriptors this is one load.
 pub(super) fn owned(fd: c_int) -> bool {
     if !entered(fd) {
         return false;
@@ -80,7 +80,8 @@ pub(super) fn owned(fd: c_int) -> bool {
     false
 }
 
-/// What tells the file behind a descriptor from others; none if it is not open.
+/// A hash that distinguishes the file behind a descriptor from other files; `None` if it is not
+/// open.
 fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
@@ -153,7 +154,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// What a descriptor stands for.
+    /// Returns the object behind a descriptor.
     pub fn get(&self, fd: c_int) -> Option<Descriptor> {
         let index = OWNED.get(usize::try_from(fd).ok()?)?.load(Ordering::Acquire).checked_sub(1)?;
         lock(&self.0).get(index as usize)?.as_ref().map(|(descriptor, _)| descriptor.clone())

@@ -24,15 +24,15 @@ use super::{clock, function, uar, user, visitor, wq};
 use crate::card::Link;
 use crate::transport::ethernet::LOG_MAX_LSO;
 
-/// What opening a device makes.
+/// The state that opening a device creates.
 pub(super) struct Context {
-    /// Whom the card holds responsible for objects: 0 where DevX was not asked for.
+    /// The user id that the device holds responsible for objects; 0 if DevX was not requested.
     pub uid: u16,
     /// Version of CQEs that was agreed on.
     cqe_version: u8,
     /// Transport domain; queues of Ethernet belong to it.
     pub domain: u32,
-    /// Where asynchronous events go.
+    /// The destination of asynchronous events.
     pub events: Option<Arc<EventQueue>>,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> 
     attributes.put_whole(REPLY, reply.as_bytes())
 }
 
-/// What libraries know of a context.
+/// Describes a context to libraries.
 fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<UcontextReply> {
     let function = file.function();
     let caps = &function.caps;
@@ -353,7 +353,7 @@ mod flag {
     pub const MANAGED_FLOW_STEERING: u32 = 1 << 29;
 }
 
-/// What the capabilities mean to verbs.
+/// Translates the capabilities to the attributes of verbs.
 fn describe(file: &CommandFile) -> Result<QueryDevice> {
     let function = file.function();
     let caps = &function.caps;
@@ -447,7 +447,7 @@ fn group(file: &CommandFile, group: u32, field: Field) -> Result<u64> {
     }
 }
 
-/// What a transport may do with memory that is there on demand, as verbs has it.
+/// Returns the operations of a transport that may use on-demand memory, as flags of verbs.
 fn on_demand(file: &CommandFile, transport: Field) -> Result<u32> {
     if !file.function().caps.has(cmd_hca_cap::PG) {
         return Ok(0);

@@ -23,7 +23,7 @@ use super::{lock, real, uar};
 use crate::engine::Shield;
 use crate::memory::{Fault, Memory, ProcessMemory};
 
-/// Where the number of the space starts in a bus address.
+/// Position of the lowest bit of the space's number in a bus address.
 const SPACE: u32 = 57;
 /// Spaces there can be, with space 0.
 const SPACES: u64 = 63;
@@ -43,7 +43,7 @@ struct Segment {
     end: u64,
     /// Registrations that pin it.
     holds: usize,
-    /// Where its first byte is now.
+    /// Current address of its first byte.
     at: u64,
     /// The mapping that it was moved to, if the model moved it.
     aside: Option<Arc<Aside>>,
@@ -70,7 +70,7 @@ struct Table {
     spaces: Vec<Space>,
 }
 
-/// What is pinned of a process, and where it is.
+/// The pinned segments of a process and their current addresses.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     table: Mutex<Table>,
@@ -216,7 +216,8 @@ impl Pins {
         }
     }
 
-    /// Where the bytes of a range of bus addresses are now: process addresses, and which bytes.
+    /// Returns the current process addresses of a range of bus addresses, each with the bytes of
+    /// the range that lie there.
     fn places(&self, address: u64, length: usize) -> Vec<(u64, Range<usize>)> {
         let (space, start) = (address >> SPACE, address & ((1 << SPACE) - 1));
         let mut places = Vec::new();
