@@ -28,7 +28,7 @@ pub struct KlmList {
     entries: Vec<Klm>,
     /// Each part that has bytes: its first byte's offset, and its place in the list.
     parts: Vec<(u64, usize)>,
-    /// Of a pattern's entries: bytes before each in one cycle. Zero elsewhere.
+    /// For the entries of a pattern: bytes before each entry in one cycle. Zero elsewhere.
     within: Vec<u64>,
 }
 
@@ -131,7 +131,7 @@ pub struct Mkey {
     pub uid: u16,
     /// The mkey context as commands have set it.
     pub context: Box<[u8; mkc::SIZE]>,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub translation: Translation,
 }
 

@@ -90,11 +90,11 @@ pub struct Qp {
     pub sq: SendQueue,
     /// Receive queue.
     pub rq: ReceiveQueue,
-    /// What the transport keeps of it.
+    /// State of the transport.
     pub transport: Box<dyn TransportState>,
-    /// What a target of dynamic connections has; such a one has no queues and no state but Rtr.
+    /// State of a target of dynamic connections. A target has no queues, and no state but Rtr.
     pub target: Option<Box<Target>>,
-    /// What it is as a queue of Ethernet.
+    /// The context of an Ethernet send or receive queue, if it is one.
     pub half: Option<Half>,
 }
 

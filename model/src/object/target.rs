@@ -15,12 +15,12 @@ pub enum Drain {
     Drained = 2,
 }
 
-/// What a queue pair that is a target has beside its context.
+/// The state of a target, besides its queue pair's.
 #[derive(Debug)]
 pub struct Target {
     /// The DCT context as the command has set it.
     pub context: Box<[u8; dctc::SIZE]>,
-    /// Whether it lets anybody in.
+    /// Whether it accepts connections.
     pub drain: Drain,
     /// Whether the next violation of the key is to be told by an event.
     pub armed: bool,
@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// One that nobody has connected to.
+    /// Creates a target without connections.
     pub fn new(context: Box<[u8; dctc::SIZE]>) -> Self {
         Self { context, drain: Drain::Active, armed: false, violations: 0 }
     }

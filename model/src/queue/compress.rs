@@ -172,7 +172,7 @@ impl Card {
     }
 }
 
-/// What a CQ context asks for; `Err` where it cannot be.
+/// Returns the compression that a CQ context requests; `Err` if it is not possible.
 pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
     let field = |field: mlx5_sys::ifc::Field| field.get(context) as u32;
     if field(cqc::CQE_COMP_EN) == 0 {
@@ -235,7 +235,7 @@ mod tests {
         }
         assert_eq!(second[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
         assert_eq!(queue.cqe(2), [0; 64], "a slot between");
-        // The next is alone, and comes behind as many slots as there were mini CQEs.
+        // The next CQE is not compressed. It follows as many slots as there were mini-CQEs.
         queue.rig.card.complete(&queue.sent(20, Ok(())));
         queue.rig.card.release_cqes();
         assert_eq!(queue.cqe(10)[60..64], [0, 20, 0, 0]);

@@ -14,8 +14,8 @@ use crate::work::CqFailure;
 const RESIZE: u8 = 5;
 
 impl Card {
-    /// Puts a CQE in its place, owner bit included; `urgent` ones are those that solicited arms
-    /// wait for.
+    /// Writes a CQE to its slot, owner bit included. `urgent` says that an arm for solicited events
+    /// waits for this CQE.
     pub(super) fn place_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
         if !self.has_room(cqn, 1) {
             tracing::warn!(cqn, "a CQ overran");
@@ -115,7 +115,7 @@ impl Card {
         let told = cq.notified == cq.producer;
         self.place_cqe(cqn, &mut entry, false);
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
-        // It is no completion: nobody waits for it.
+        // The CQE of a resize is no completion: it does not use up the arm.
         (cq.armed, cq.solicited) = (armed, solicited);
         if cq.failed {
             return false;
@@ -296,7 +296,7 @@ mod tests {
     fn a_collapsed_cq_has_the_last_cqe_only() {
         let mut queue =
             Queue::with(|cq| cq.set(cqc::CC.within(create_cq_in::CQ_CONTEXT), 1u64), |qp| qp);
-        // More than the ring has, and nobody takes any.
+        // More CQEs than the ring holds, none of them polled.
         for i in 0..40u16 {
             queue.rig.card.complete(&queue.sent(i, Ok(())));
             let cqe = queue.cqe(0);

@@ -407,7 +407,8 @@ mod tests {
         queue.store(0x800, &other[..8]);
         assert_eq!(queue.rig.card.complaints.stray_doorbells, 2);
         assert_eq!(queue.completed(), 0);
-        // The middle of a register that got no start; no register; half of one alone.
+        // The middle of a register whose start was not stored, an offset without a register, and
+        // half of a register alone.
         queue.store(0xc08, &wqe[..8]);
         queue.store(0x10, &wqe[..8]);
         queue.store(0x804, &wqe[..4]);
@@ -441,7 +442,7 @@ mod tests {
         queue.store(0x604, &behind[4..8]);
         assert_eq!(queue.completed(), 4);
         assert_eq!(queue.rig.card.complaints, Complaints::default());
-        // By the other registers, or by records that somebody looks at, nothing is posted.
+        // Neither the other registers nor a look at the doorbell records post anything.
         let fifth = queue.post();
         queue.store(0x800, &fifth[..8]);
         assert_eq!(queue.rig.card.complaints.stray_doorbells, 1);
@@ -459,7 +460,7 @@ mod tests {
         assert_eq!(queue.completed(), 4);
         ring(&mut queue, &fifth);
         assert_eq!(queue.completed(), 5);
-        // And it is no doorbell of those that have a record.
+        // This register is no doorbell for queues that have a doorbell record.
         let mut usual = Queue::new();
         let wqe = usual.post();
         ring(&mut usual, &wqe);

@@ -311,7 +311,7 @@ fn nowhere(key: u32, access: Access) -> bool {
     key == DUMP_FILL && matches!(access, Access::LocalRead | Access::LocalWrite)
 }
 
-/// Where in the region's pages an address lies.
+/// Returns the offset of an address in the region's pages.
 fn offset(mkey: &Mkey, address: u64) -> Result<usize, Denied> {
     address.checked_sub(mkey.start()).map(|offset| offset as usize).ok_or(Denied::Bounds)
 }
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::command::test::{BASE, Command, Rig, SIZE};
 
-    /// Where the keys of the rig start.
+    /// Start address of the rig's keys.
     const START: u64 = 0x7000_0100;
 
     fn field(field: Field) -> Field {

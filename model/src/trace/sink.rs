@@ -16,7 +16,7 @@ const PROCESS: &str = "%p";
 /// The descriptor of this process' stream, or -1: a child that was forked closes its copy.
 static OPEN: AtomicI32 = AtomicI32::new(-1);
 
-/// Where the bytes of a stream go.
+/// The destination of a stream's bytes.
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// A file or socket of this process.
@@ -97,7 +97,7 @@ impl Sink {
     }
 }
 
-/// Writes some of it, without a signal where nobody reads any more.
+/// Writes some of the bytes. Raises no signal if the reader is gone.
 fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
         // SAFETY: the call reads `bytes`, whose length it is given.

@@ -17,7 +17,7 @@ const ENOUGH: usize = 1 << 20;
 
 /// Sees what the cards of a process do, or tells them what they saw.
 ///
-/// Who uses it is inside the engine's lock; its own is never waited for.
+/// Its callers hold the engine's lock, so its own lock is never waited for.
 pub struct Tap(Mutex<State>);
 
 struct State {
@@ -35,9 +35,9 @@ enum Side {
 struct Recording {
     start: Instant,
     sink: Sink,
-    /// What was not written yet.
+    /// Bytes that were not written yet.
     waiting: Vec<u8>,
-    /// Where in it the call that is under way begins.
+    /// Start of the current call's bytes in `waiting`.
     mark: usize,
     /// Bytes of its first record; more than there can be if some of it was written on.
     first: usize,

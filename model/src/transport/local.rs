@@ -19,8 +19,8 @@ pub(super) enum Alone {
 }
 
 impl Card {
-    /// Executes what a request asks of this card alone, in pieces; `done` is what is kept of it from
-    /// one piece to the next.
+    /// Executes a request that concerns this device alone, in pieces. `done` is its progress, which
+    /// is kept from one piece to the next.
     pub(super) fn do_alone(
         &mut self,
         own: &Parameters,
@@ -76,7 +76,7 @@ impl Card {
         Ok(())
     }
 
-    /// A CQ has one more completion: whoever waits for it looks again.
+    /// A CQ has one more completion: the queue pairs that wait for it look again.
     pub(crate) fn completed_on(&mut self, cq: u32) {
         for qp in self.port.waiting_for(cq) {
             self.send_ready(qp);

@@ -372,8 +372,8 @@ impl Card {
         )
     }
 
-    /// Applies the CQEs written since the last call to queue pairs: those that wait for a
-    /// completion continue, and those of a failed CQ fail.
+    /// Applies the CQEs written since the last call to queue pairs: queue pairs that wait for a
+    /// completion continue, and the queue pairs of a failed CQ fail.
     pub(crate) fn follow_up(&mut self) {
         while let Some(aftermath) = self.port.next_aftermath() {
             match aftermath {

@@ -17,9 +17,9 @@ pub struct QueuePair {
     pub(super) rc: Rc,
     /// Sender and receiver of an unreliable service.
     pub(super) unreliable: Unreliable,
-    /// Of a queue of Ethernet.
+    /// State of an Ethernet queue.
     pub(super) ethernet: Ethernet,
-    /// Of a target of dynamic connections.
+    /// Connections of a target of dynamic connections.
     pub(super) connections: Connections,
 }
 

@@ -24,7 +24,7 @@ const COMMAND: u64 = 8;
 /// A card's window of device memory.
 pub(super) struct Window {
     file: c_int,
-    /// Where the card reaches it.
+    /// Address at which the device reaches it.
     pub address: u64,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     let uid = state.context()?.uid;
     let whole = Dm::whole(length);
     let pages = whole.div_ceil(PAGE);
-    // Whole pages of the window for each, so that a mapping shows nobody else's.
+    // Each allocation gets whole pages of the window, so a mapping shows no other allocation.
     let taken = |page: u64| {
         file.function().enter(|card| {
             card.memic.runs().any(|(start, run)| {

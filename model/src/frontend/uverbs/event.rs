@@ -16,12 +16,12 @@ use super::running::Running;
 use super::{lock, real};
 use crate::private;
 
-/// What an event is about.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    /// What the program calls it.
+    /// The program's identifier of the source.
     pub user_handle: u64,
-    /// What the file calls it: unique among objects that share a queue.
+    /// The file's identifier of the source, unique among objects that share a queue.
     pub id: u64,
 }
 

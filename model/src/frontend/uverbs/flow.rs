@@ -42,7 +42,7 @@ pub(super) struct Flow {
     pub matcher: Option<u32>,
 }
 
-/// What the process's flows have made of a card's tables.
+/// The tables and rules that the process's flows have created in a device.
 #[derive(Default)]
 pub(super) struct Flows {
     /// Tables by type.
@@ -50,7 +50,7 @@ pub(super) struct Flows {
     rules: Vec<Rule>,
 }
 
-/// What a packet has to be like.
+/// The criteria that a packet has to match, and their values.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Match {
     criteria: [u8; MATCH],
@@ -196,8 +196,7 @@ pub(super) fn lead(
     Ok(id)
 }
 
-/// What a list of specifications amounts to: a match, a name for CQEs, and whether packets are
-/// dropped.
+/// Decodes a list of specifications to a match, the tag for CQEs, and whether packets are dropped.
 fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
     /// `enum ib_flow_spec_type`
     const ETHERNET: u32 = 0x20;

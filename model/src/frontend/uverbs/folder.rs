@@ -27,7 +27,7 @@ pub(super) enum Entry {
     Forbidden,
 }
 
-/// What names of drafts begin with.
+/// Prefix of the names of drafts.
 const DRAFT: &str = "draft-";
 /// How many random names are tried.
 const ATTEMPTS: u32 = 16;
@@ -160,7 +160,7 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Makes a folder whose name nobody can know before.
+/// Makes a folder with an unguessable name.
 fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
     for _ in 0..ATTEMPTS {
         let mut random = [0; 8];

@@ -40,8 +40,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Whether the handler is in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// What the program wants done upon SIGSEGV and SIGBUS. Earlier ones are never freed: a thread may
-/// be reading them.
+/// The program's actions for SIGSEGV and SIGBUS. Replaced ones are never freed: a thread may be
+/// reading them.
 static THEIRS: [AtomicPtr<libc::sigaction>; 2] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 
@@ -315,8 +315,8 @@ fn load(work: &mut Work<'_>) {
     }
 }
 
-/// What is in place for a signal whose handler is called once. Not made when it is needed: that is in a
-/// handler, which may have interrupted the allocator.
+/// The default action. It replaces the action of a signal whose handler is called once. It is a
+/// static because it is needed in a handler, which may have interrupted the allocator.
 // SAFETY: integers, and a pointer to a function that may be none, for which zeros are values.
 static DEFAULT: libc::sigaction = unsafe { std::mem::zeroed() };
 

@@ -32,10 +32,10 @@ fn fits(frame: &[u8]) -> bool {
     frame.len() <= HEADER + tag + MTU
 }
 
-/// What is kept of a queue.
+/// The transport's state of an Ethernet queue.
 #[derive(Clone, Debug, Default)]
 pub struct Ethernet {
-    /// Whether it is in the port's queue of those that have something to send, or parked.
+    /// Whether it is in the port's queue of queue pairs with something to send, or parked.
     queued: bool,
 }
 

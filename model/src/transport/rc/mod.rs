@@ -36,7 +36,7 @@ const QUANTUM: usize = 16;
 pub struct Rc {
     /// Settings; none before RTR.
     pub(super) parameters: Option<Parameters>,
-    /// Whether it is in the port's queue of those that have something to send.
+    /// Whether it is in the port's queue of queue pairs with something to send.
     pub(super) queued: bool,
     /// Whether software was told that nothing more comes from the SRQ.
     pub(super) last_told: bool,
@@ -46,7 +46,7 @@ pub struct Rc {
     responder: Responder,
     /// Whether software was told that the peer's move cannot be followed.
     told_of_migration: bool,
-    /// Of a dynamic connection at its target: why nothing more is executed.
+    /// At the target of a dynamic connection: the reason why no further request is executed.
     refused: Option<NakCode>,
 }
 
@@ -106,7 +106,7 @@ impl Rc {
         self.requester.is_late(now)
     }
 
-    /// Sends up to a quantum of packets: first what the responder owes, then requests. Says
+    /// Sends up to a quantum of packets: first the responder's replies, then requests. Returns
     /// whether there may be more.
     pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
         let Some(own) = self.parameters else { return false };

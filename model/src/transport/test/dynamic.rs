@@ -36,7 +36,7 @@ const ABORTED: u8 = 0x22;
 const DRAINED: u8 = 0x1c;
 const KEY_VIOLATION: u8 = 0x1d;
 
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
 const KEY: u64 = 0x0102_0304_0506_0708;
 
@@ -215,7 +215,7 @@ fn several_initiators_have_a_target_at_once() {
     for frame in &frames[..3] {
         pair.sides[1].rig.card.receive(frame);
     }
-    // The other initiator is on the target's own card, which is nobody else to it.
+    // The other initiator is on the target's own device. The target treats it like any other.
     let peer = &mut pair.sides[1];
     let mut own = request_from(peer, number);
     own.data = vec![(0, 8, peer.key)];

@@ -26,7 +26,7 @@ const FLUSHED: u8 = 0x05;
 
 const ESTABLISHED: u8 = 0x02;
 
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
 
 fn connection() -> Setup {
@@ -184,7 +184,7 @@ fn what_the_peer_does_not_grant_is_lost_in_silence() {
     let mut pair = Pair::new(connection());
     let [own, peer] = &mut pair.sides;
     own.put(0, b"unwanted");
-    // A key that is not one, beyond the region, and a SEND that nobody receives.
+    // A key that does not exist, an address beyond the region, and a SEND without a receive.
     let keys = [
         own.write_to(TO, 8, peer.key ^ 1),
         own.write_to(REGION as u64 - 4, 8, peer.key),

@@ -12,7 +12,7 @@ use super::super::wq::{IndirectionTable, Wq};
 use super::kinds::KINDS;
 use super::object::Devx;
 
-/// What a command does to the object that it names.
+/// The effect of a command on the object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Asks,
@@ -33,7 +33,7 @@ pub(super) fn check(state: &State, handle: u32, command: &[u8], does: Does) -> R
     }
 }
 
-/// What a handle stands for. Of a queue pair for frames, each of its parts.
+/// Returns the device's objects behind a handle: each part, if it is a raw packet QP.
 fn behind(state: &State, handle: u32) -> Result<Vec<Target>> {
     if let Ok(object) = state.get::<Devx>(handle) {
         return Ok(vec![object.created()]);
