@@ -198,7 +198,7 @@ fn counts_may_grow_by_two_percent_and_not_more() {
 
 #[test]
 fn limits_that_are_held_fail_when_they_are_passed_or_cannot_be_judged() {
-    // Everything within its limits, also those that are not held.
+    // All counts are within their limits, also the counts whose limits are not held.
     let sides = || {
         let mut counts = all_sides(1.0);
         // Some may take a third of what libmlx5 does.

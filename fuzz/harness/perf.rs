@@ -18,11 +18,11 @@ const LONGEST: usize = 1 << 16;
 const LINES: usize = 64;
 /// More than any step takes: the peer has said everything before the first begins.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// What a side runs on.
+/// The environment of a side.
 const ENVIRONMENT: &str = r#"{"device":"mlx5_0","product":"ConnectX-6","model":true,
     "firmware":"1","port":1,"link_layer":"InfiniBand","link_mbps":100000,"mtu":4096,
     "version":"1","optimized":true}"#;
-/// What a client measures.
+/// The measurements of a client.
 const PLANS: [&str; 2] = [
     r#"{"kind":"lat","operation":"send","carrier":"rc","size":8,"inline":true,"template":false,
         "batch":1,"signal_every":1,"depth":16,"queue_pairs":1,"threads":1,"amount":{"messages":10},
@@ -144,7 +144,7 @@ fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What passes a plan's check can be laid out in memory and counted.
+/// Checks that a plan which passes its check can be laid out in memory and counted.
 fn fits_memory(plan: &Plan) {
     let layout = plan.layout().expect("a layout");
     let bytes = (layout.out_bytes() + layout.target_bytes()) as u64;

@@ -32,12 +32,12 @@ fn record(memory: &QpMemory) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// What verbs say of a queue pair.
+/// Returns the facts of a queue pair that verbs know.
 ///
 /// # Safety
-/// It is alive.
+/// The queue pair is alive.
 unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
-    // SAFETY: it is alive.
+    // SAFETY: the caller keeps the queue pair alive.
     let (kind, number) = unsafe { (qp.as_ref().qp_type, qp.as_ref().qp_num) };
     let transport = match kind {
         ibv_qp_type::IBV_QPT_RC => Transport::Rc,

@@ -79,7 +79,7 @@ impl Change {
         (request.id, request.entry_id, request.flags) = (id, id, flags.0 as i32);
     }
 
-    /// Posts it. 0 or an errno.
+    /// The queue is alive, and its memory stays so until no message can come into it any more.
     ///
     /// # Safety
     /// The queue is alive, and its memory stays so until nothing comes into it any more.
@@ -96,7 +96,7 @@ impl Change {
 /// Posts one, and gives the handle of an entry that is appended.
 ///
 /// # Safety
-/// As [`Change::post`].
+/// The queue is alive, and its memory stays so until no message can come into it any more.
 pub unsafe fn post_change(
     srq: NonNull<ibv_srq>,
     id: u64,

@@ -215,8 +215,8 @@ impl SrqMemory {
         }
     }
 
-    /// Of a queue that was made by command, with its record at the start of a umem, and its WQEs on
-    /// the second page.
+    /// Describes a queue that was made by command. Its record is at the start of a umem, and its
+    /// WQEs are on the second page.
     ///
     /// # Safety
     /// The umem stays as long as the result is used.

@@ -15,7 +15,7 @@ const RQ_REGULAR: u32 = 0;
 const RQ_SHARED: u32 = 1;
 const RQ_NONE: u32 = 3;
 
-/// Where the context says where the doorbell record is.
+/// Fields of the context that locate the doorbell record.
 const RECORD: RecordFields =
     RecordFields { valid: qpc::DBR_UMEM_VALID, number: qpc::DBR_UMEM_ID, address: qpc::DBR_ADDR };
 

@@ -56,7 +56,7 @@ struct Place {
     store: UnsafeCell<Option<Store>>,
 }
 
-/// The queue: any thread puts stores in, whoever holds the engine's lock takes them out.
+/// The queue: any thread puts stores in, the thread that holds the engine's lock takes them out.
 pub(super) struct Deferred {
     places: Box<[Place]>,
     put: AtomicUsize,

@@ -77,7 +77,7 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             tracing::error!("the engine's thread cannot wait");
             return;
         };
-        // Its signals are blocked, and nobody cancels it.
+        // This thread's signals are blocked, and no thread cancels it.
         let mut state = engine.state.lock();
         let begun = state.now();
         state.intake = begun + INTAKE;

@@ -235,7 +235,7 @@ mod tests {
         }
         assert_eq!(second[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
         assert_eq!(queue.cqe(2), [0; 64], "a slot between");
-        // The next CQE is not compressed. It follows as many slots as there were mini-CQEs.
+        // The next CQE is not compressed. It lies behind one slot for each mini-CQE.
         queue.rig.card.complete(&queue.sent(20, Ok(())));
         queue.rig.card.release_cqes();
         assert_eq!(queue.cqe(10)[60..64], [0, 20, 0, 0]);

@@ -21,7 +21,7 @@ impl Card {
         if !matches!(qp.state, State::Rts | State::SqError | State::Error) || qp.sq.blocks == 0 {
             return Fetch::Empty;
         }
-        // One that another queue steers goes no further than it was let; flushing asks nobody.
+        // A queue that another queue steers goes no further than it was enabled, except to flush.
         let steered = qp.state == State::Rts && qp.get(qpc::CD_SLAVE_SEND) == 1;
         if steered && qp.sq.enabled.wrapping_sub(qp.sq.fetched) as i16 <= 0 {
             return Fetch::Empty;

@@ -284,7 +284,7 @@ mod tests {
         assert!(!told(&shared));
         shared.take(0);
         assert!(!told(&shared), "three are left");
-        // More are posted meanwhile, which nobody has told the card of.
+        // Another WQE is posted meanwhile, and the device was not told of it.
         shared.post(1);
         shared.take(0);
         assert!(!told(&shared));

@@ -13,7 +13,7 @@ use super::{ioctl, real, uar, visitor};
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
 
-/// What a descriptor of the model stands for.
+/// Returns the object behind a descriptor of the model.
 fn descriptor(fd: c_int) -> Option<Descriptor> {
     Running::current()?.descriptors.get(fd)
 }

@@ -59,7 +59,7 @@ impl Command {
     }
 }
 
-/// What the kernel makes of a command's status (`mlx5_core`, status by status).
+/// Translates a command's status to an errno as the kernel does (`mlx5_core`, status by status).
 fn status(status: u8) -> Option<Errno> {
     Some(match status {
         0x00 => return None,

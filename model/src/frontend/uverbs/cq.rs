@@ -120,7 +120,7 @@ fn completions(file: &CommandFile, fd: c_int) -> Result<Arc<EventQueue>> {
     }
 }
 
-/// Returns the queue for asynchronous events of an object: that of the file it names, or the context's.
+/// Returns the event queue of an object: the queue of the file it names, or the context's.
 pub(super) fn events(
     file: &CommandFile,
     state: &State,

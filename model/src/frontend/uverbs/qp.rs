@@ -64,7 +64,7 @@ impl Kind {
 pub(super) struct Qp {
     /// The card's number.
     pub number: u32,
-    /// Whom the card holds responsible for it: nobody for what contexts share.
+    /// User id that the card holds responsible for it; 0 for an XRC target, which contexts share.
     pub uid: u16,
     /// Transport.
     pub kind: Kind,

@@ -70,8 +70,9 @@ fn ignored(kind: Kind) -> u32 {
     }
 }
 
-/// What a transition needs and what it allows besides, by the InfiniBand specification's table of
-/// queue pair states (10.3.1). `None` if there is no such transition.
+/// Returns the attributes that a transition requires and the ones it allows besides, by the
+/// InfiniBand specification's table of queue pair states (10.3.1). `None` if there is no such
+/// transition.
 fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
     if kind == Kind::DcInitiator {
         return initiator(from, to);

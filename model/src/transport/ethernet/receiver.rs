@@ -14,7 +14,7 @@ pub(super) struct Arrived<'a> {
     pub headers: &'a Headers,
     /// The hash by which the queue was chosen, and of what it is.
     pub hash: (u32, u8),
-    /// What the flow is called.
+    /// Tag of the flow.
     pub tag: u32,
 }
 

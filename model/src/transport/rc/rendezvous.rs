@@ -14,10 +14,10 @@ use crate::queue::{
 };
 use crate::wire::{Acknowledge, Header, NakCode};
 
-/// What a request that no WQE asked for is of.
+/// The purpose of a request without a WQE.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fetched {
-    /// The READ of a message for this entry, and what its keys are checked against.
+    /// The READ of a message for this entry, and the domain that its keys are checked against.
     Message(Tagged, Domain),
     /// The SEND that ends it.
     End,

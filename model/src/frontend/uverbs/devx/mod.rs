@@ -67,7 +67,7 @@ pub(super) const QP_CHANGES: &[u16] = &[
 const ANYONES: &[u16] =
     &[opcode::QUERY_HCA_CAP, opcode::QUERY_HCA_VPORT_CONTEXT, opcode::QUERY_ESW_VPORT_CONTEXT];
 
-/// Whom the card is to hold responsible for a command.
+/// Returns the user id that the device is to hold responsible for a command, if it is allowed.
 fn allowed(state: &State, command: &[u8]) -> Result<u16> {
     let uid = state.context()?.uid;
     if command.len() < cmd_in::SIZE {

@@ -101,7 +101,7 @@ pub(in super::super) fn remove(file: &CommandFile, attributes: &mut Attributes) 
 /// An object goes.
 pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
     if object.kind.create == opcode::CREATE_DCT {
-        // First nobody is let in any more.
+        // First the target is drained: it accepts no new connections.
         let mut command = vec![0; drain_dct_in::SIZE];
         drain_dct_in::OPCODE.set(&mut command, opcode::DRAIN_DCT.into());
         drain_dct_in::DCTN.set(&mut command, object.number);

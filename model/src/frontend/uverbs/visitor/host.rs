@@ -22,7 +22,7 @@ use crate::private::{self, Private};
 
 /// The process that listens, or 0.
 static LISTENS: AtomicI32 = AtomicI32::new(0);
-/// What it listens with; -1 for nothing.
+/// The descriptor it listens with; -1 for none.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
 
 /// `INVOKE_WRITE`'s attribute of the command, and the commands that only ask: QUERY_DEVICE in both
