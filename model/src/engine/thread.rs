@@ -10,7 +10,7 @@ use super::{Engine, INTAKE, Shield, State, TURN};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
-/// Niceness asked for where no real-time priority is to be had.
+/// Niceness to request where real-time priority is not available.
 const NICE: libc::c_int = -20;
 
 /// Slice of processor time asked for, in nanoseconds: the kernel lets a thread with a shorter slice

@@ -38,7 +38,7 @@ impl Eq {
         self.events[usize::from(event >> 6)] >> (event & 63) & 1 == 1
     }
 
-    /// The context with what moves by itself.
+    /// Returns the context with the fields that the device changes by itself.
     pub fn query(&self) -> [u8; eqc::SIZE] {
         let mut context = *self.context;
         eqc::STATUS.set(&mut context, if self.failed { 0xa } else { 0 });

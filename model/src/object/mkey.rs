@@ -17,7 +17,7 @@ pub enum Translation {
     Ksms(u32, Vec<Klm>),
     /// To the card's own memory: a bus address that the addresses from zero on count from.
     Memic(u64),
-    /// Not at all: the key is free.
+    /// No translation: the key is free.
     None,
 }
 
@@ -153,7 +153,7 @@ impl Mkey {
 
     /// First address.
     pub fn start(&self) -> u64 {
-        // Of a key over device memory the field says where in the BAR that is.
+        // For a key over device memory, the field has the position in the BAR.
         if matches!(self.translation, Translation::Memic(_)) {
             return 0;
         }

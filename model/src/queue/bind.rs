@@ -8,8 +8,8 @@ use crate::object::{Klm, Mkey, Translation};
 use crate::work::umr::FIELDS;
 
 impl Card {
-    /// Changes a key as a queue pair's UMR asks, or not at all. What the key leads to is looked at
-    /// when it is used.
+    /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
+    /// key are examined when it is used.
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
         const REFUSED: Syndrome = Syndrome::MemoryWindowBind;
         let entries = match &umr.entries {

@@ -232,7 +232,7 @@ mod tests {
     fn control_segments_that_do_not_belong_are_malformed() {
         let control = |queue: &Queue, index, opcode, ds| queue.control(index, opcode, ds);
         for (spoil, opcode) in [
-            // Another index, no segments, more than are posted, more than the ring has.
+            // Another index, no segments, more segments than are posted, more than the ring has.
             (control(&Queue::new(), 1, 0x0a, 1), 0x0a),
             (control(&Queue::new(), 0, 0x0a, 0), 0x0a),
             (control(&Queue::new(), 0, 0x0a, 9), 0x0a),

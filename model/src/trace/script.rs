@@ -96,7 +96,7 @@ impl Script {
         }
     }
 
-    /// The call was made: what is left was not done.
+    /// Ends the call: the expected records that are left did not occur.
     pub(crate) fn finish(&mut self) {
         while let Some(record) = self.expected.pop_front() {
             self.differ(Some(record), None);

@@ -68,13 +68,13 @@ impl Sink {
         Ok(Sink::Descriptor { fd: Private::new(unsafe { OwnedFd::from_raw_fd(fd) }), process })
     }
 
-    /// Writes all of it, and waits while there is no room.
+    /// Writes all bytes, and waits until there is space.
     pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         match self {
             Sink::Descriptor { fd, process } => {
                 if *process != std::process::id() {
-                    // A forked child works on what it has of its parent's cards; the stream is not
-                    // its, and the descriptor is closed here.
+                    // A forked child works on its copy of the parent's cards. The stream is not the
+                    // child's, and its descriptor is closed here.
                     let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) else {
                         return Ok(());
                     };

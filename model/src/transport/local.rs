@@ -7,14 +7,14 @@ use crate::card::Card;
 use crate::object::State;
 use crate::queue::{Local, Syndrome};
 
-/// How far a request has come that this card executes by itself.
+/// The progress of a request that this card executes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alone {
-    /// It is done.
+    /// The request is done.
     Done,
     /// A part is done; the rest follows in the queue pair's next turn.
     More,
-    /// It waits, which ends with a wake of the queue pair.
+    /// The request waits until its queue pair is woken.
     Waits,
 }
 

@@ -34,7 +34,7 @@ impl QueuePair {
         Self::of_mut(qp).is_some_and(|state| state.rc.reset_stream(stream))
     }
 
-    /// Has a stream of an initiator fail, for what comes after that.
+    /// Makes a stream of an initiator fail, for tests of the behavior after that.
     #[cfg(test)]
     pub(crate) fn fail_stream(qp: &mut Qp, stream: u16) {
         if let Some(state) = Self::of_mut(qp) {

@@ -73,7 +73,7 @@ pub(super) fn owned(fd: c_int) -> bool {
     if identity(fd) == Some(FILES[fd as usize].load(Ordering::Acquire)) {
         return true;
     }
-    // It was closed behind the model's back.
+    // The descriptor was closed without the model's knowledge.
     let before = errno();
     closing(fd);
     set_errno(before);
@@ -194,7 +194,8 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor is about to be closed. Gives what it stood for if it was the last.
+    /// Removes a descriptor that is about to be closed. Returns its object if it was the last
+    /// descriptor.
     pub fn leave(&self, fd: c_int) -> Option<Descriptor> {
         let place = OWNED.get(usize::try_from(fd).ok()?)?;
         let mut entries = lock(&self.0);
@@ -236,7 +237,7 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     }
 }
 
-/// Opens a socket by which the kernel tells of queue pairs. Gives it, or -1 with errno.
+/// Opens a socket by which the kernel lists queue pairs. Returns it, or -1 with errno.
 pub(super) fn resources(kind: c_int) -> c_int {
     let opened = Running::get().and_then(|running| {
         let (fd, socket) = Resources::open(kind)?;
@@ -291,9 +292,9 @@ pub(super) unsafe fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// `close_range` and what is like it: `kernel` is called for each part of the range that has none of
-/// the model's own descriptors. What was closed is found by that it is not open any more, so flags
-/// that close nothing need no care.
+/// `close_range` and similar calls: `kernel` is called for each part of the range that has none of
+/// the model's own descriptors. A closed descriptor is recognized because it is not open any more,
+/// so flags that close nothing need no care.
 pub(super) fn close_range(
     first: c_uint,
     last: c_uint,

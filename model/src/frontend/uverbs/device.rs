@@ -124,7 +124,7 @@ pub(super) fn open_again(file: &CommandFile) -> Result<()> {
     open(file, request.as_bytes(), size_of::<UcontextReply>()).map(|_| ())
 }
 
-/// `QUERY_CONTEXT`: what the context's maker was told, for who imports it.
+/// `QUERY_CONTEXT`: the reply of the context's creation, for a process that imports the context.
 pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`
     const REPLY: u16 = 0x1000;
@@ -153,7 +153,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
     };
     Ok(UcontextReply {
         qp_tab_size: caps.power(cmd_hca_cap::LOG_MAX_QP),
-        // As Linux: none where stores to the registers are not combined.
+        // As in Linux: 0 if stores to the registers are not combined.
         bf_reg_size: if uar::combining() { caps.blueflame() } else { 0 },
         tot_bfregs: 0,
         cache_line_size: 64,

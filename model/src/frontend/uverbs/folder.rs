@@ -283,7 +283,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Puts the draft in the place of what is there, which goes with it.
+    /// Puts the draft in the place of the existing folder, which is removed with the draft.
     fn replace(&self, root: &Path) -> io::Result<()> {
         let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
         let (draft, old) = (name(&self.path)?, name(root)?);
@@ -305,7 +305,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Not there if it was renamed. If it cannot be removed, a later start tries again.
+        // It does not exist if it was renamed. If it cannot be removed, a later start tries again.
         if let Err(error) = fs::remove_dir_all(&self.path) {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::debug!(path = %self.path.display(), %error, "a draft stays");

@@ -60,7 +60,8 @@ use mask::{
     RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
 };
 
-/// Attributes that may be given and mean nothing: those of the side that a queue pair has not.
+/// Returns the attributes that may be given without effect: they are of the side that the queue
+/// pair does not have.
 fn ignored(kind: Kind) -> u32 {
     match kind {
         Kind::XrcInitiator => MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,

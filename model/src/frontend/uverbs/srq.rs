@@ -124,7 +124,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         tags: None,
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
-    // The number is told to those alone that made it for XRC.
+    // Only a program that made the SRQ for XRC is told its number.
     request.reply(CreateSrqReply { srqn: 0, ..reply }.as_bytes())?;
     request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())
 }
@@ -262,7 +262,7 @@ fn make(
             if wide || given.uidx & !0xff_ffff != 0 || given.db_addr & 3 != 0 {
                 return Err(Errno::EINVAL);
             }
-            // It is shared between contexts, so it belongs to none.
+            // The SRQ is shared between contexts, so it belongs to none.
             let mut command = Command::new(
                 opcode::CREATE_XRC_SRQ,
                 create_xrc_srq_in::SIZE,

@@ -73,7 +73,7 @@ impl Ethernet {
             };
             card.port.hold(flushed(Origin::Requester { opcode }, index));
         }
-        // One that packets share is told of once, whatever was used of it.
+        // A WQE that packets share is reported once, however much of it was used.
         if let Some(wqe) = receiver::give_up(card, qp) {
             card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe));
         }

@@ -19,8 +19,8 @@ pub(super) enum Does {
     Changes,
 }
 
-/// An object of the card: the command that makes such, and its number. Numbers alone tell nothing,
-/// since each kind counts for itself.
+/// An object of the card: the opcode of its creating command, and its number. The number alone is
+/// ambiguous, since each kind has its own count.
 type Target = (u16, u32);
 
 /// Whether a command may be given on what a handle stands for: it must be one that does so to
@@ -51,7 +51,7 @@ fn behind(state: &State, handle: u32) -> Result<Vec<Target>> {
         return Ok(vec![(opcode::CREATE_RQT, table.number)]);
     }
     let qp = match state.get::<Qp>(handle) {
-        // Of another kind, about which nothing can be asked.
+        // An object of another kind, which no command can query.
         Err(_) if state.has(handle) => return Ok(Vec::new()),
         qp => qp?,
     };
