@@ -33,8 +33,8 @@ const PLANS: [&str; 2] = [
         "service_level":0,"pkey_index":0}"#,
 ];
 
-/// Hears what the input says: the first byte chooses this side's part, and whether the peer greets as it
-/// has to; the others are what it says then, and no more.
+/// Runs one side on the input. The first byte chooses this side's part, and whether the peer greets
+/// correctly. The rest is what the peer says then, and no more.
 pub fn perf(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let environment: Environment = serde_json::from_str(ENVIRONMENT).expect("an environment");
@@ -131,7 +131,8 @@ fn measure(session: &mut Session, mine: &Environment, plan: &Plan) -> Result<()>
     Ok(())
 }
 
-/// The peer's queue pairs are those of the plan, and told on they are the same.
+/// Checks that the peer's queue pairs are those of the plan, and stay the same when they are sent
+/// on.
 fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     let endpoints = session::endpoints(threads, plan)?;
     assert_eq!(endpoints.len(), plan.threads as usize);

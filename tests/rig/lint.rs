@@ -66,7 +66,7 @@ unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
     })
 }
 
-/// From now on, what is posted is looked at.
+/// Starts checking the WQEs that are posted from now on.
 ///
 /// # Safety
 /// The queue pair is alive.
@@ -84,7 +84,7 @@ pub fn go_on(memory: &QpMemory, ring: &[u8]) {
     let (record, facts) = (record(memory), *before.lint.facts());
     let posted = before.lint.next().map_or(0, |next| record.wrapping_sub(next));
     if usize::from(posted) > ring.len() / 64 {
-        // More than a lap, of which most is written over.
+        // More than a lap of WQEs, most of which are overwritten.
         let lint = Lint::at(facts, record);
         with(|looked| looked.insert(at, Looked { lint, ..before }));
         return;

@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Signaled, and nothing else that need not be said.
+    /// Creates a signaled request without optional parts.
     pub fn signaled(id: u64, opcode: ibv_wr_opcode::Type, list: &[Sge]) -> Self {
         Self {
             id,

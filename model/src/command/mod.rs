@@ -50,7 +50,7 @@ struct Command {
     opcode: u16,
     input: usize,
     output: usize,
-    /// Whether op_mod says something; where not it must be zero.
+    /// Whether the command uses op_mod. If not, op_mod must be zero.
     modifier: bool,
     run: Run,
 }

@@ -129,7 +129,7 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
                 Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
                 Service::Ud | Service::Ethernet => Q_KEY,
-                // An initiator is asked for nothing, but software says so (UCX).
+                // An initiator needs no access bits, but software gives them (UCX).
                 Service::Dc => ACCESS,
             },
     })

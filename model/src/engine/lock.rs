@@ -118,7 +118,7 @@ impl<T> Lock<T> {
         self.overdue.store(0, Ordering::Relaxed);
     }
 
-    /// The value, of which the caller is the only user.
+    /// Returns the value; the caller is its only user.
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

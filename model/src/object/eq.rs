@@ -19,7 +19,7 @@ pub struct Eq {
     pub events: [u64; 4],
     /// Counter (24 bits) of the next EQE to write.
     pub producer: u32,
-    /// Counter (24 bits) of the first EQE not yet taken, as the register was last told.
+    /// Counter (24 bits) of the first EQE not yet taken, as last stored to the register.
     pub consumer: u32,
     /// Whether the next EQE raises the interrupt.
     pub armed: bool,

@@ -22,7 +22,7 @@ pub struct Target {
     pub context: Box<[u8; dctc::SIZE]>,
     /// Whether it accepts connections.
     pub drain: Drain,
-    /// Whether the next violation of the key is to be told by an event.
+    /// Whether the next violation of the key raises an event.
     pub armed: bool,
     /// Violations of the key so far.
     pub violations: u32,

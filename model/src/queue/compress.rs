@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(seven[56..64], [0, 0, 0, 0, 0, 0, 0, 0x6c]);
         assert_eq!(two[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
         assert_eq!(two[62..64], [0, 0x1c]);
-        // What goes with the last goes on without a whole one; in the next lap.
+        // CQEs that resemble the last one continue without a whole CQE, in the next lap.
         queue.rig.write(queue.record, &10u32.to_be_bytes());
         for i in 10..12 {
             queue.rig.card.complete(&queue.sent(i * 2, Ok(())));

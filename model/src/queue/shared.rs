@@ -284,7 +284,7 @@ mod tests {
         assert!(!told(&shared));
         shared.take(0);
         assert!(!told(&shared), "three are left");
-        // Another WQE is posted meanwhile, and the device was not told of it.
+        // Another WQE is posted meanwhile, without a notice to the device.
         shared.post(1);
         shared.take(0);
         assert!(!told(&shared));

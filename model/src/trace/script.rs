@@ -237,7 +237,7 @@ fn is_alike(one: &Record<'_>, other: &Record<'_>) -> bool {
     }
 }
 
-/// A record that keeps its bytes itself.
+/// Returns a copy of a record that owns its bytes.
 fn owned(record: &Record<'_>) -> Record<'static> {
     let mut bytes = Vec::new();
     record.write(&mut bytes);

@@ -118,8 +118,8 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes some of it to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with `EFBIG`: the
-/// signal that goes with it would end the program, and is taken back.
+/// Writes some of the bytes to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with
+/// `EFBIG`. The kernel's signal for that would end the program, so it is taken back.
 fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
     // The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
     // SAFETY: sets and times are integers, for which zeros are values. The calls access those of this

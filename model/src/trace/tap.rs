@@ -142,7 +142,7 @@ impl Tap {
         }
     }
 
-    /// Whether memory and clock are to be recorded now: outside of calls nothing of the card depends
+    /// Whether memory and clock are to be recorded now. Outside of calls the card does not depend
     /// on them.
     fn is_read(state: &State) -> bool {
         match &state.side {
@@ -270,7 +270,7 @@ impl Recording {
             return;
         }
         if let Err(error) = self.sink.write(&self.waiting) {
-            // Whoever listened is gone, or the disk is full: the program goes on.
+            // The reader is gone, or the disk is full: the program goes on.
             if error.kind() != std::io::ErrorKind::BrokenPipe {
                 eprintln!("mlx5-model: the trace ends here: {error}");
             }

@@ -84,7 +84,7 @@ impl Parameters {
             is_target: qp.get(qpc::NO_SQ) == 1,
             pd: qp.get(qpc::PD),
             mtu: match qp.service {
-                // A datagram takes no path of which more is known than its own port.
+                // For a datagram's path, only the MTU of its own port is known.
                 Service::Ud => own.min(1 << identity.log_mtu()),
                 Service::Rc | Service::Uc | Service::Xrc | Service::Dc | Service::Ethernet => own,
             },

@@ -40,7 +40,7 @@ impl Command {
         }
     }
 
-    /// Executes it. A refusal becomes the errno that the kernel makes of its status.
+    /// Executes the command. A refusal becomes the errno that the kernel derives from its status.
     pub fn run(self, card: &mut Card) -> Result<Vec<u8>> {
         let mut reply = vec![0; self.reply];
         card.execute(&self.input, &mut reply);

@@ -32,7 +32,7 @@ impl Target {
     }
 }
 
-/// Takes what is known when a target is made.
+/// Collects the parameters that are known when a target is made.
 pub(super) fn prepare(state: &State, asked: &Asked, given: &CreateQpDriver) -> Result<Target> {
     let (Some(pd), Some(cq), Some(srq)) = (asked.pd, asked.recv_cq, asked.srq) else {
         return Err(Errno::EINVAL);

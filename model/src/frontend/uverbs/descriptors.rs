@@ -25,7 +25,7 @@ use super::visitor::{Guest, Resources};
 use crate::engine::Shield;
 use crate::private;
 
-/// Descriptors that can be told apart; a command file beyond is refused.
+/// Number of descriptors that can be distinguished; a command file beyond is refused.
 const LIMIT: usize = 1 << 16;
 
 /// For each descriptor, the number of its entry plus one; 0 for foreign descriptors.

@@ -64,7 +64,7 @@ impl Default for Match {
 }
 
 impl Match {
-    /// Values of the fields that count; what is said of others is nothing.
+    /// Keeps the values of the fields that count, and clears the others.
     pub fn masked(criteria: [u8; MATCH], mut value: [u8; MATCH]) -> Self {
         value.iter_mut().zip(criteria).for_each(|(value, mask)| *value &= mask);
         Self { criteria, value }
@@ -120,7 +120,7 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     if mask != 0 || flags != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // The size leaves out what comes before the flow itself.
+    // The size does not include the bytes before the flow itself.
     let specs = core.get(SPECS..SPECS + size).ok_or(Errno::EINVAL)?;
     if u32::from(priority) >= PRIORITIES || port != 1 {
         return Err(Errno::EINVAL);

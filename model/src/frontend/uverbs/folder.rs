@@ -198,7 +198,7 @@ fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<Pa
     Ok(root)
 }
 
-/// Whether nothing of a tree is missing. Nobody but this user can change a file in place.
+/// Whether a tree is complete. Only this user can change a file in place.
 fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
     entries.iter().all(|(path, entry)| {
         let path = root.join(path);

@@ -36,7 +36,7 @@ pub(super) const VENDOR: u16 = 0x15b3;
 pub(super) const PART: u16 = 0x101b;
 /// Name of the device by its PCI device number (MT4123).
 pub(super) const HCA_TYPE: &str = "MT4123";
-/// How users are told that this is no hardware: in sysfs, and from there in `ibv_devinfo`.
+/// The board id by which users recognize the model: in sysfs, and from there in `ibv_devinfo`.
 pub(super) const BOARD_ID: &str = "MLX5-MODEL";
 /// Firmware version.
 pub(super) const FIRMWARE: [u16; 3] = [20, 35, 1012];

@@ -66,9 +66,9 @@ pub(super) struct Attributes {
     address: u64,
 }
 
-/// Serves the ioctl of a program: gives what the system call would. As a system call, it is neither
-/// interrupted by signal handlers nor cancelled; a request to another process, which may have to be
-/// waited for, is not cancelled.
+/// Serves the ioctl of a program, and returns the system call's result. Like a system call, it is
+/// neither interrupted by signal handlers nor canceled. A request to another process, which may
+/// have to wait, is not canceled either.
 pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_int {
     let before = errno();
     let served = match running.descriptors.get(fd) {

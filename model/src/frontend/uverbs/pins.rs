@@ -531,7 +531,7 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
     })
 }
 
-/// `mmap` that names nothing of the model's.
+/// `mmap` without a descriptor of the model.
 ///
 /// # Safety
 /// With MAP_FIXED, nothing but the cards uses the replaced mapping from `address` on any more.

@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn what_a_transition_needs_is_not_optional_to_the_card() {
-        // INIT to RTR needs the path; the card takes it without being told.
+        // INIT to RTR needs the path. The card takes it without an optional bit.
         let (needed, _) = transition(Kind::Rc, INIT, RTR).unwrap();
         let told = options(needed) & allowed(Kind::Rc, INIT, RTR);
         assert_eq!(told & option::PRIMARY_ADDR_PATH, 0);

@@ -218,8 +218,8 @@ fn find(address: usize) -> Option<(usize, &'static Page)> {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
-    // SAFETY: the kernel passes both to a handler installed with SA_SIGINFO, on the frame of this call,
-    // which nothing else refers to.
+    // SAFETY: the kernel passes both pointers to a handler installed with SA_SIGINFO. They are on
+    // the frame of this call, which nothing else refers to.
     let (details, frame) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     let rip = frame.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
     if let Some(resume) = crate::memory::recover(rip) {
@@ -294,7 +294,7 @@ fn emulate(work: &mut Work<'_>) {
 /// least its own signal. Faults are never blocked.
 #[cfg(target_arch = "x86_64")]
 fn blocks_signals(mask: &sigset_t) -> bool {
-    // The kernel fills no more than the first word of the set, a bit for each of its 64 signals.
+    // The kernel fills only the first word of the set, a bit for each of its 64 signals.
     // SAFETY: a set is an array of words, aligned as such.
     unsafe { std::ptr::from_ref(mask).cast::<u64>().read() != 0 }
 }

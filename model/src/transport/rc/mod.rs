@@ -38,13 +38,13 @@ pub struct Rc {
     pub(super) parameters: Option<Parameters>,
     /// Whether it is in the port's queue of queue pairs with something to send.
     pub(super) queued: bool,
-    /// Whether software was told that nothing more comes from the SRQ.
+    /// Whether software got the event that no further receive comes from the SRQ.
     pub(super) last_told: bool,
     /// Its entry among the port's timers.
     pub(super) timer: Option<u64>,
     requester: Requester,
     responder: Responder,
-    /// Whether software was told that the peer's move cannot be followed.
+    /// Whether software got the event that the peer's migration cannot be followed.
     told_of_migration: bool,
     /// At the target of a dynamic connection: the reason why no further request is executed.
     refused: Option<NakCode>,
@@ -82,7 +82,7 @@ impl Rc {
             && parameters.migration == Migration::Migrated
     }
 
-    /// Whether nothing is in flight and nothing is owed.
+    /// Whether nothing is in flight and no reply is due.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.requester.requests.is_empty() && self.responder.replies.is_empty()
@@ -208,7 +208,7 @@ impl Rc {
     fn fail_responder(&mut self, card: &mut Card, qp: u32, refused: responder::Refused) {
         self.count_refused(card, qp, &refused);
         if self.parameters.is_some_and(|own| own.service == Service::Dc) {
-            // Others are connected to the target: this connection ends, and nothing else.
+            // Other initiators are connected to the target: only this connection ends.
             self.refused = Some(refused.code);
             self.responder.refuse_connection(qp, refused);
             self.wake(card, qp);

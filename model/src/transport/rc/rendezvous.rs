@@ -83,8 +83,8 @@ impl Requester {
 }
 
 impl Responder {
-    /// Takes an entry or a receive for a message that may have a tag. `None` where the peer was told
-    /// to wait, or the message is fetched.
+    /// Takes an entry or a receive for a message that may have a tag. `None` if the peer got an RNR
+    /// NAK, or the message is fetched.
     pub(super) fn meet(
         &mut self,
         card: &mut Card,
@@ -95,7 +95,7 @@ impl Responder {
         match card.meet_tag(own.number, payload) {
             Ok(Met::Receive(wqe, tagged)) => Ok(Some((wqe, tagged))),
             Ok(Met::Rendezvous(rendezvous)) => {
-                // What is to be fetched fits the packet that says so.
+                // A message whose data is fetched has one packet.
                 if !header.opcode.ends() {
                     return Err(self.invalid(header));
                 }

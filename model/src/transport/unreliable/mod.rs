@@ -28,7 +28,7 @@ pub struct Unreliable {
     parameters: Option<Parameters>,
     /// Whether it is in the port's queue of queue pairs with something to send, or parked.
     queued: bool,
-    /// Whether software was told that nothing more comes from the SRQ.
+    /// Whether software got the event that no further receive comes from the SRQ.
     last_told: bool,
     sender: Sender,
     /// The receiving side of a connection.

@@ -29,7 +29,7 @@ enum Memory {
 /// Returns the shift of the largest allowed page of which whole ones make up the memory. `allowed`
 /// has a bit for each page size. The smallest page, if it is allowed, fits any memory.
 fn page_shift(start: u64, length: u64, allowed: u64) -> Option<u32> {
-    /// The largest that is told to a card.
+    /// The largest page that is reported to a card.
     const LARGEST: u32 = 30;
     let least = PAGE.ilog2();
     let whole = |shift: &u32| start % (1 << shift) == 0 && length % (1 << shift) == 0;
