@@ -108,7 +108,7 @@ fn stepping_sees_record_stores_and_fences_in_order() {
 
     let mut records = [0u32; 2];
     let [first, second] = [0, 1].map(|at| (&raw mut records).cast::<u32>().wrapping_add(at));
-    // SAFETY: the records outlive the call; stores are to them, and to the stack by no means.
+    // SAFETY: the records outlive the call. The code stores to them, and not to the stack.
     let ((), events) = unsafe {
         stepped(&[first.addr(), second.addr()], || {
             asm!(
@@ -142,7 +142,7 @@ fn stepping_sees_record_stores_and_fences_in_order() {
     ];
     assert_eq!(events, seen);
     // And nothing is stepped any more.
-    // SAFETY: as above; nothing is executed.
+    // SAFETY: the record outlives the call, and nothing is executed.
     let ((), events) = unsafe { stepped(&[first.addr()], || ()) };
     assert_eq!(events, []);
 }

@@ -167,7 +167,7 @@ impl Captured {
     }
 }
 
-/// The names of what was found.
+/// The names of the findings.
 fn names(report: &Value) -> Vec<String> {
     let queues = report["queues"].as_array().unwrap();
     let findings = queues.iter().flat_map(|queue| queue["findings"].as_array().unwrap());

@@ -32,7 +32,7 @@ struct Block {
     steps: Vec<Step>,
 }
 
-/// A command, and what it is to print.
+/// A command, and its expected output.
 struct Step {
     line: usize,
     command: String,

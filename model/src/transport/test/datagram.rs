@@ -237,7 +237,7 @@ fn an_error_stops_sending_and_not_receiving() {
         assert_eq!(own.outcomes(0), [(before, 0), (index, syndrome), (after, FLUSHED)]);
         assert_eq!(peer.drain(1).len(), 1);
         assert_eq!(own.state(), State::SqError);
-        // What is posted now is flushed at once; what comes is received.
+        // New WQEs are flushed at once, and arriving packets are received.
         let flushed = own.post(&good);
         let receive = own.receive(&[(TO, 100, own.key)]);
         let mut back = good.clone();

@@ -306,7 +306,7 @@ fn a_wrong_key_is_refused_counted_and_told() {
         let shown = pair.sides[1].rig.run(&query).unwrap();
         let count = dctc::DC_ACCESS_KEY_VIOLATION_COUNT.within(query_dct_out::DCT_CONTEXT_ENTRY);
         assert_eq!(count.get(&shown), round);
-        // Armed once, told once.
+        // One arm gives one event.
         let told = pair.sides[1].take_events();
         assert_eq!(told, if round == 1 { vec![KEY_VIOLATION] } else { vec![] });
         reconnect(&mut pair);
@@ -415,7 +415,7 @@ fn a_message_that_is_given_up_is_reported() {
     for frame in pair.sides[0].rig.card.outbox.drain(..).take(3).collect::<Vec<_>>() {
         pair.sides[1].rig.card.receive(&frame);
     }
-    // It waits for the rest, and so does who wants to drain it.
+    // It waits for the rest, and so does the drain.
     let drain = Command::new(opcode::DRAIN_DCT, 0x10).set(drain_dct_in::DCTN, number);
     pair.sides[1].rig.run(&drain).unwrap();
     assert_eq!(pair.sides[1].rig.run(&drain).err(), Some(Refusal::DctDrained));

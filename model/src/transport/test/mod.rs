@@ -110,7 +110,7 @@ pub type Loss = Box<dyn FnMut(usize, &Frame) -> bool>;
 pub struct Pair {
     pub sides: [Side; 2],
     pub wires: [Lossy; 2],
-    /// Drops what it says yes to, on its way from the side with this index.
+    /// Selects the packets to drop on their way from the side with this index.
     pub drop: Loss,
 }
 

@@ -220,7 +220,7 @@ fn a_receive_that_is_too_small_fails_its_queue_pair() {
         assert_eq!(own.outcomes(0), [(index, 0)]);
         assert_eq!(peer.outcomes(1), [(small, LOCAL_LENGTH), (next, FLUSHED)]);
         assert_eq!((own.state(), peer.state()), (State::Rts, State::Error));
-        // What is posted later is flushed as well.
+        // A receive that is posted later is flushed as well.
         let late = peer.receive(&[(TO, 100, peer.key)]);
         assert!(pair.run(8, |pair| pair.sides[1].outcomes(1) == [(late, FLUSHED)]));
     }
