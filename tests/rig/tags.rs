@@ -79,10 +79,10 @@ impl Change {
         (request.id, request.entry_id, request.flags) = (id, id, flags.0 as i32);
     }
 
-    /// The queue is alive, and its memory stays so until no message can come into it any more.
+    /// Posts it. 0 or an errno.
     ///
     /// # Safety
-    /// The queue is alive, and its memory stays so until nothing comes into it any more.
+    /// The queue is alive, and its memory stays so until no message can come into it any more.
     #[inline(always)]
     pub unsafe fn post(&mut self, srq: NonNull<ibv_srq>) -> i32 {
         let mut bad = null_mut();
