@@ -1,5 +1,5 @@
-//! Says in the library of which source it was built, so that a recording, and whoever preloads the
-//! library, can tell it from an older copy.
+//! Records in the library the source that it was built from. A recording, and a process that
+//! preloads the library, can then tell it from an older copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

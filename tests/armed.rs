@@ -393,7 +393,7 @@ fn unsignaled_prepared_requests_are_drained() {
         // A request of two blocks is the last of some.
         if let Some(signaled) = last {
             let long = Write::new(Inline(&[7; 100]), line.remote(64)).signaled_if(signaled);
-            // SAFETY: as above.
+            // SAFETY: an inline payload names no memory of this side.
             unsafe { line.send.post(6, long) }.unwrap();
         }
         let silent = last != Some(true);

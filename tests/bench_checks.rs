@@ -108,7 +108,7 @@ fn stepping_sees_record_stores_and_fences_in_order() {
 
     let mut records = [0u32; 2];
     let [first, second] = [0, 1].map(|at| (&raw mut records).cast::<u32>().wrapping_add(at));
-    // SAFETY: the records outlive the call; stores are to them, and to the stack by no means.
+    // SAFETY: the records outlive the call. The code stores to them, and not to the stack.
     let ((), events) = unsafe {
         stepped(&[first.addr(), second.addr()], || {
             asm!(
@@ -142,7 +142,7 @@ fn stepping_sees_record_stores_and_fences_in_order() {
     ];
     assert_eq!(events, seen);
     // And nothing is stepped any more.
-    // SAFETY: as above; nothing is executed.
+    // SAFETY: the record outlives the call, and nothing is executed.
     let ((), events) = unsafe { stepped(&[first.addr()], || ()) };
     assert_eq!(events, []);
 }
@@ -198,7 +198,7 @@ fn counts_may_grow_by_two_percent_and_not_more() {
 
 #[test]
 fn limits_that_are_held_fail_when_they_are_passed_or_cannot_be_judged() {
-    // Everything within its limits, also those that are not held.
+    // All counts are within their limits, also the counts whose limits are not held.
     let sides = || {
         let mut counts = all_sides(1.0);
         // Some may take a third of what libmlx5 does.

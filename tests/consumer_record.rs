@@ -1,5 +1,5 @@
-//! When the HCA is told how far a CQ is read. The model checks the consumer index: a CQ that
-//! overruns fails.
+//! The times at which the consumer index is published to the HCA. The model checks the index: a CQ
+//! that overruns fails.
 
 mod rig;
 

@@ -263,7 +263,7 @@ fn query_reads_back_what_was_set() {
     let qp = qp.init(&InitAttributes { access, ..InitAttributes::new(1) }).unwrap();
     let queried = qp.query().unwrap();
     assert_eq!((queried.state, queried.port, queried.pkey_index), (QpState::Init, 1, 0));
-    // READs and atomics are only let in once RTR says how many at a time.
+    // READs and atomics are only accepted once RTR says how many at a time.
     assert!(queried.access.contains(Access::REMOTE_WRITE), "{queried:?}");
 
     let mut rtr = RtrAttributes {

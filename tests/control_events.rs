@@ -148,8 +148,8 @@ fn queues_with_events_that_were_read_or_not_can_be_destroyed() {
         queue.completions.arm(false);
         queue.message(false);
     }
-    // One event of either was announced, and one is read: its acknowledgement is owed when the
-    // queue goes, or destroying it would wait for ever.
+    // One event of either was announced, and one is read: it has to be acknowledged when the
+    // queue is destroyed, or that would wait for ever.
     let event = channel.get_event(PATIENCE).unwrap().expect("an event");
     let (read, mut unread) = if event == first.cq { (first, second) } else { (second, first) };
     drop((event, read));

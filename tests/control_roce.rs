@@ -72,7 +72,7 @@ fn addresses_that_do_not_fit_are_told_apart() {
         "{refused}"
     );
 
-    // A peer that told no GID, because it is InfiniBand perhaps.
+    // A peer that gave no GID, perhaps because it is InfiniBand.
     let silent = local.rtr(&mine, &Endpoint { gid: None, ..mine.clone() });
     let refused = refused.queue_pair.rtr(&silent).unwrap_err();
     assert!(refused.to_string().contains("the peer told none"), "{refused}");

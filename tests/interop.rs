@@ -176,7 +176,8 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     }
     let bytes = random.bytes(LONGEST);
     end.memory.write(SENT, &bytes);
-    // SAFETY: as above. The READ comes after the WRITE in the peer's memory.
+    // SAFETY: the memory is accessed when nothing is outstanding on it. The READ comes after the
+    // WRITE in the peer's memory.
     unsafe {
         let mut batch = send.batch();
         batch.append(1, Write::new(end.sge(SENT, LONGEST), end.remote(WRITTEN))).unwrap();
@@ -251,7 +252,8 @@ fn peer_by_libmlx5() {
         }
         let at = if message % 4 == 3 { WRITTEN } else { RECEIVED };
         assert!(end.bytes(at, expected.len()) == expected, "{message}");
-        // SAFETY: as above.
+        // SAFETY: the memory lives longer than the queue pair, and is read when the receive is
+        // complete.
         unsafe {
             let list = [end.sge(RECEIVED, LONGEST)];
             verbs::post_receive(end.qp.as_raw(), RECEIVE | (message + 1), &list).unwrap();

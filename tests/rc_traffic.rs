@@ -333,7 +333,7 @@ fn fails_and_works_again(made: [By; 2]) {
     let (a_qp, b_qp) = (again(a_qp), again(b_qp));
     let mut b_receive = b_qp.receive_queue(&mut b_cq, ReceiveConfig::default()).unwrap();
     let sge = Sge::new(b_memory.address(), 64, b_memory.lkey());
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the request completes.
     unsafe { b_receive.post(7, sge).unwrap() };
     let (a_qp, _b_qp) = connect_made(&rig.local, a_qp, b_qp);
     let mut a_send = a_qp.send_queue(&mut a_cq, SendConfig::default()).unwrap();
@@ -344,7 +344,7 @@ fn fails_and_works_again(made: [By; 2]) {
     drop(a_memory);
 }
 
-/// Whoever takes a queue over has it alone, and no reset gets between.
+/// A queue is taken over exclusively, and no reset comes in between.
 #[test]
 fn a_queue_has_one_owner() {
     MADE.into_iter().for_each(has_one_owner);

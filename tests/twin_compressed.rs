@@ -164,7 +164,8 @@ fn libmlx5(cq: &CompletionQueue, most: usize, extended: bool) -> Vec<Common> {
         return found;
     }
     let cq = cq.cast::<ibv_cq_ex>().as_ptr();
-    // SAFETY: as above; the CQ is an extended one, and read between start and end only.
+    // SAFETY: the CQ is alive, libmlx5's, and an extended one. It is read between start and end
+    // only.
     unsafe {
         let mut attributes: ibv_poll_cq_attr = zeroed();
         if ibv_start_poll(cq, &mut attributes) != 0 {

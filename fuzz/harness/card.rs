@@ -19,11 +19,11 @@ use mlx5_sys::ifc::{
     rst2init_qp_in, wq,
 };
 
-/// Where memory answers, and how much of it there is.
+/// Start and size of the memory that answers, and bytes of a page.
 const BASE: u64 = 0x10_0000;
 const SIZE: usize = 1 << 20;
 const PAGE: u64 = 0x1000;
-/// Where the page list of a creating command starts.
+/// Offset of the page list in a creating command.
 const PAS: usize = 0x110;
 /// First address behind the keys.
 const START: u64 = 0x7000_0000;
@@ -80,7 +80,7 @@ impl Memory for Flat {
     }
 }
 
-/// What is left of the input; zeros behind its end.
+/// The rest of the input; reads behind its end give zeros.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
@@ -605,7 +605,7 @@ impl Machine {
         self.write(record, &u32::from(told).to_be_bytes());
     }
 
-    /// A packet that nobody sent, with headers of the input's choice.
+    /// Forges a packet, with headers of the input's choice.
     fn forge(&mut self, responses: bool, bytes: &mut Bytes<'_>) {
         let Some(mut header) = self.seen.get(bytes.u8() as usize % self.seen.len().max(1)).copied()
         else {

@@ -18,11 +18,11 @@ const LONGEST: usize = 1 << 16;
 const LINES: usize = 64;
 /// More than any step takes: the peer has said everything before the first begins.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// What a side runs on.
+/// The environment of a side.
 const ENVIRONMENT: &str = r#"{"device":"mlx5_0","product":"ConnectX-6","model":true,
     "firmware":"1","port":1,"link_layer":"InfiniBand","link_mbps":100000,"mtu":4096,
     "version":"1","optimized":true}"#;
-/// What a client measures.
+/// The measurements of a client.
 const PLANS: [&str; 2] = [
     r#"{"kind":"lat","operation":"send","carrier":"rc","size":8,"inline":true,"template":false,
         "batch":1,"signal_every":1,"depth":16,"queue_pairs":1,"threads":1,"amount":{"messages":10},
@@ -33,8 +33,8 @@ const PLANS: [&str; 2] = [
         "service_level":0,"pkey_index":0}"#,
 ];
 
-/// Hears what the input says: the first byte chooses this side's part, and whether the peer greets as it
-/// has to; the others are what it says then, and no more.
+/// Runs one side on the input. The first byte chooses this side's part, and whether the peer greets
+/// correctly. The rest is what the peer says then, and no more.
 pub fn perf(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let environment: Environment = serde_json::from_str(ENVIRONMENT).expect("an environment");
@@ -131,7 +131,8 @@ fn measure(session: &mut Session, mine: &Environment, plan: &Plan) -> Result<()>
     Ok(())
 }
 
-/// The peer's queue pairs are those of the plan, and told on they are the same.
+/// Checks that the peer's queue pairs are those of the plan, and stay the same when they are sent
+/// on.
 fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     let endpoints = session::endpoints(threads, plan)?;
     assert_eq!(endpoints.len(), plan.threads as usize);
@@ -144,7 +145,7 @@ fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What passes a plan's check can be laid out in memory and counted.
+/// Checks that a plan which passes its check can be laid out in memory and counted.
 fn fits_memory(plan: &Plan) {
     let layout = plan.layout().expect("a layout");
     let bytes = (layout.out_bytes() + layout.target_bytes()) as u64;

@@ -9,7 +9,7 @@ use mlx5_model::trace::{Header, ReadError, Reader};
 /// Records of one input that is made of parts.
 const RECORDS: usize = 256;
 
-/// What a part of a record's content is.
+/// The kind of a part of a record's content.
 #[derive(Clone, Copy)]
 enum Part {
     /// So many bytes of the input.

@@ -1,5 +1,5 @@
-//! What `mlx5 trace`, `mlx5 lint` and `mlx5 replay` make of a recording. The fuzz target and the test that
-//! replays its corpus share it.
+//! Shows a recording by `mlx5 trace`, `mlx5 lint` and `mlx5 replay`. The fuzz target and the test
+//! that replays its corpus share it.
 
 use mlx5_model::replay::replay;
 use mlx5_model::trace::{ReadError, Reader};

@@ -15,7 +15,7 @@ pub trait TimeSource: Debug + Send + Sync {
 pub enum Clock {
     /// The machine's monotonic clock, counted from this instant.
     Real(Instant),
-    /// A time that moves only when told: nanoseconds.
+    /// A time that moves only when it is set, in nanoseconds.
     Manual(u64),
     /// Another source: one that records the machine's clock, or repeats a recording.
     Source(Arc<dyn TimeSource>),

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Descriptors that can be told apart. Those above are not protected.
+/// Number of descriptors that can be distinguished. Higher ones are not protected.
 const LIMIT: usize = 1 << 16;
 
 /// A bit for each descriptor.

@@ -15,7 +15,7 @@ pub struct Store {
     pub uar: u32,
     /// Bytes into the page.
     pub offset: usize,
-    /// What was stored, in memory order; its length is the store's width.
+    /// The bytes stored, in memory order. Their number is the store's width.
     pub bytes: Vec<u8>,
 }
 

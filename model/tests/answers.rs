@@ -157,7 +157,7 @@ fn who_waits_is_told_that_the_device_is_closed() {
         assert_eq!(unsafe { libc::close((*device.context.as_ptr()).cmd_fd) }, 0);
         assert_eq!(reader.join().unwrap(), Err(libc::EIO));
     });
-    // What was answered before can be read.
+    // Earlier answers can be read.
     assert_eq!(left.read(WHOLE), Ok((WHOLE, 4)));
     assert_eq!(left.read(WHOLE), Err(libc::EIO));
     channel.close();

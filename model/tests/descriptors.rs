@@ -330,7 +330,7 @@ fn packets_wait_for_descriptors_and_a_line_says_so() {
     assert!(said.contains("mlx5-model: packets wait") && said.contains("ulimit -n"), "{said}");
 }
 
-/// Asks a process for its queue pairs, as often as it is told to.
+/// Asks a process for its queue pairs, as often as its input says.
 fn guest() -> i32 {
     let start = hear().expect("a name");
     let names = fs::read_to_string("/proc/net/unix").expect("the kernel's table");

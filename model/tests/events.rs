@@ -207,7 +207,7 @@ fn a_reader_hears_that_the_device_was_closed() {
         assert_eq!(unsafe { libc::close((*device.context.as_ptr()).cmd_fd) }, 0);
         assert_eq!(reader.join().unwrap(), (-1, libc::EIO));
     });
-    // What was not read is gone.
+    // The unread events are gone.
     assert_eq!(full.read(8), Err(libc::EIO));
     full.do_not_wait();
     assert_eq!(full.read(8), Err(libc::EAGAIN));
@@ -452,13 +452,13 @@ fn completions_of_an_armed_cq_are_events() {
     other.cq.destroy();
     assert_eq!(bare.read(8), Ok((33, vec![])));
     assert_eq!(channel.read(WHOLE).unwrap().0, 22);
-    // Who has the number next does not report there.
+    // The next queue with that number does not report there.
     let next = Queues::new(&device);
     next.arm(0, 0);
     next.post(0);
     channel.do_not_wait();
     assert_eq!(channel.read(WHOLE), Err(libc::EAGAIN));
-    // And neither does anybody when the channel is closed.
+    // No queue reports when the channel is closed.
     channel.close();
     one.arm(1, 1);
     one.post(0);

@@ -41,7 +41,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What is left is a leftover in a folder of temporary files.
+        // A folder that stays is in the system's folder of temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

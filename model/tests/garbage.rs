@@ -166,7 +166,7 @@ fn packets_of_strangers_are_dropped() {
                     };
                     let index = random.below(intruders.len());
                     if intruders[index].send(&bytes).is_err() {
-                        // It was shown the door.
+                        // It was disconnected.
                         intruders.remove(index);
                     }
                     sent.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn packets_of_strangers_are_dropped() {
     });
     reach(&healthy, peer);
     assert_eq!(healthy.state(), ibv_qp_state::IBV_QPS_RTS);
-    // Whoever comes anew is served, on the same process.
+    // A new peer is served, by the same process.
     let again = meet(&sacrifice, &mut player, 2, Timing::PATIENT);
     reach(&sacrifice, again);
     player.end_well();

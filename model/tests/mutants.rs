@@ -43,9 +43,9 @@ impl Bytes {
     }
 }
 
-/// Where the pages that the queues lie in are: far from all other memory. A card writes to whatever
-/// address it is told, so an address with a byte changed must not be that of the program's own
-/// memory, which would then be rightly lost.
+/// Address of the pages that the queues lie in: far from all other memory. A card writes to any
+/// address that it is told. So an address with a byte changed must not be an address of the
+/// program's own memory, which would then be rightly lost.
 const FAR: usize = 0x2000_0000_0000;
 
 /// Positions in those pages.
@@ -312,8 +312,8 @@ fn lives() -> i32 {
             scene.check();
         }
     }
-    // Each worked at times, and those that can be wrong were refused at times, or this was no test
-    // of anything.
+    // Each request worked at least once. Each request that can be wrong was refused at least once.
+    // Otherwise this would test nothing.
     println!("given and worked: {:?}", life.tally);
     for (name, (given, worked)) in &life.tally {
         assert!(*worked > 0, "{name}: none of {given} worked");

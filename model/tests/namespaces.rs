@@ -44,7 +44,7 @@ fn isolate(mut command: Command) -> Command {
         }
         Ok(())
     };
-    // SAFETY: see the closure.
+    // SAFETY: the closure makes only system calls, as required between fork and exec.
     unsafe { command.pre_exec(isolate) };
     command
 }

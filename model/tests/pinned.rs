@@ -25,7 +25,7 @@ fn role() {
     play(&[("memory", memory), ("parent", parent)]);
 }
 
-/// Maps memory at an address, in place of what is there.
+/// Maps memory at an address, in place of the mapping there.
 fn map_at(at: *mut u8, length: usize) {
     // SAFETY: the tests map over their own buffers, which no reference points into.
     let mapped = unsafe { libc::mmap(at.cast(), length, BOTH, PRIVATE | libc::MAP_FIXED, -1, 0) };
@@ -83,7 +83,7 @@ impl Pair {
         self.near.get(0, length)
     }
 
-    /// Adds to eight bytes of memory of the other side, and gives what was there.
+    /// Adds to eight bytes of memory of the other side, and returns the old value.
     #[track_caller]
     fn add(&self, to: (u64, u32), number: u64) -> u64 {
         // SAFETY: all zeros is a valid request, filled with what it needs; the library copies it.

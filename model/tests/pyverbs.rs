@@ -91,7 +91,7 @@ impl Drop for Unpacked {
     }
 }
 
-/// What is run once more on a link of Ethernet: what an InfiniBand link does not have.
+/// Test modules that run again on an Ethernet link: they use features that InfiniBand lacks.
 const ON_ETHERNET: &[&str] = &[
     "tests.test_qp",
     "tests.test_addr",
@@ -147,8 +147,8 @@ fn ran(report: &str) -> usize {
         .unwrap_or_else(|| panic!("no count of tests: {report}"))
 }
 
-/// What is skipped in all of several reports that have it: a test that one link cannot have has
-/// been run where it passed on the other.
+/// Returns the skipped tests that passed in no report. A test that one link cannot have has been
+/// run if it passed on the other link.
 fn skips_of_all(reports: &[&String]) -> BTreeSet<String> {
     let passed: BTreeSet<String> = reports.iter().flat_map(|report| passes(report)).collect();
     let skipped = reports.iter().flat_map(|report| skips(report));

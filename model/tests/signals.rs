@@ -91,8 +91,8 @@ static HANDLED: AtomicUsize = AtomicUsize::new(0);
 /// Code of the last signal that another process or thread sent.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
-/// A handler as collectors of garbage have: it mends what was touched. Anything else ends the
-/// process with a status that tells what.
+/// A handler as garbage collectors have: it repairs the touched page. Any other fault ends the
+/// process with a status that says which.
 extern "C" fn mend(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     const ACCESS: c_int = 2;
     let end = |status| {
@@ -150,7 +150,7 @@ fn mending(one: &Station, other: &Station) -> i32 {
         touch();
         exchange(one, other);
     }
-    // The program is told of its own handler, and can take it away again.
+    // The program sees its own handler, and can remove it again.
     // SAFETY: all zeros is a valid action.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
     let mut before = default;

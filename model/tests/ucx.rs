@@ -145,7 +145,7 @@ fn without_acceleration() {
     perftest(INFINIBAND, "ud_v", "tag_lat", "8");
 }
 
-/// Where UCX leaves the C library's functions as they are, the card's registers are found as well.
+/// The card's registers are found also where UCX does not change the C library's functions.
 #[test]
 fn without_jumps_in_the_functions_that_map() {
     let mut command = INFINIBAND.command("ucx_info");

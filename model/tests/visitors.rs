@@ -127,7 +127,8 @@ fn questions_are_answered_and_nothing_else_is_done() {
     let mut guest = Guest::of(&device);
     let answer = guest.ask(&query_port()).unwrap();
     assert_eq!(errno(&answer), 0);
-    // Errno; of the first attribute its flags and no output; of the second 48 bytes.
+    // The errno, the first attribute's flags without output, and the second's with 48 bytes of
+    // output.
     assert_eq!(answer.len(), 4 + 8 + 8 + 48);
     // To make a protection domain (ALLOC_PD, the older way), a register page, or a file of events.
     let allocate = [attribute(2, 8, 3, &[], 0), attribute(1, 4, 0, &[], 1)];

@@ -40,7 +40,7 @@ fn a_completion_wakes_who_asked_for_it() {
     for id in 1..20 {
         completions.arm(false);
         if id % 3 == 0 {
-            // Asked twice, and told once.
+            // Two requests, one event.
             completions.arm(false);
         }
         assert!(completions.poll(&mut queue).unwrap().is_none());
@@ -52,7 +52,7 @@ fn a_completion_wakes_who_asked_for_it() {
         let Completion::Send(done) = wait(&mut completions, &mut queue) else { panic!() };
         assert_eq!(done.id, id);
     }
-    // What came before it was asked for, and was not taken, is told at once.
+    // A CQE from before the request that was not polled raises the event at once.
     post(&mut queue, 77);
     completions.arm(false);
     assert!(channel.wait(PATIENCE).unwrap().is_some());

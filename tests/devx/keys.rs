@@ -294,7 +294,7 @@ fn queues_under_direct_keys_are_refused_until_the_last_key_is_gone() {
     refused(cq_in(&memory, 0x1000, 0), &["0xff0 to 0x2000 of a memory key"]);
     drop(second);
     let cq = cq_in(&memory, 0x1000, 0).unwrap();
-    // What was refused has left nothing behind.
+    // The refused key has left nothing behind.
     refused(key(0, 4 << 12), &["of a ring"]);
     drop(cq);
     // Nor has a key that the card, or this crate, refused after its range was looked at.
@@ -325,7 +325,8 @@ fn keys_lead_to_keys() {
     let mut pair = pair();
     let inner = list(&pair.a, 0, Access::LOCAL_WRITE, &[(1000, 10), (2000, 10)]);
     let halves = [Sge::new(5, 10, inner.lkey()), pair.a.sge(3000, 4)];
-    // SAFETY: as above, and the inner key lives longer.
+    // SAFETY: the region lives longer than the key, and is looked at by copies alone. The inner key
+    // lives longer, too.
     let outer = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 14));
     pair.a.post(2, Send::new(Sge::new(0, 14, outer.lkey())).signaled());
@@ -374,7 +375,7 @@ fn the_card_shows_what_it_was_told() {
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::RELAXED_ORDERING;
     let pieces = [pair.a.sge(0, 64), pair.a.sge(100, 36)];
     let builder = Mkey::builder(&pair.a.pd).access(rights).address(0x1234_5000).variant(0x42);
-    // SAFETY: as above.
+    // SAFETY: the region lives longer than the key, and no request uses the key.
     let key = unsafe { builder.updatable().remote_invalidate().list(&pieces) }.unwrap();
     assert_eq!(key.lkey() & 0xff, 0x42);
     assert_eq!(key.lkey(), key.rkey());
@@ -452,7 +453,7 @@ fn a_key_belongs_to_the_domain_that_it_was_made_in() {
     let mut pair = pair();
     // A domain made by command is another than that of the queue pair, of verbs.
     let other = ProtectionDomain::new(&pair.a.context).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     let key = unsafe { Mkey::builder(&other).list(&[pair.a.sge(0, 64)]) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 64));
     pair.a.post(2, Send::new(Sge::new(0, 64, key.lkey())).signaled());

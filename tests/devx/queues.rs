@@ -274,9 +274,9 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
         }
         assert!(send.is_idle() && receive.outstanding() == 0);
         writes(&rig, &mut send, &mut completions, b"again");
-        // SAFETY: as above.
+        // SAFETY: only the test owns the queues, and it restarts them next.
         unsafe { qp = up(qp.reset_under_queues().unwrap().init(&rig.local.init()).unwrap()) };
-        // SAFETY: as above.
+        // SAFETY: only the test owns the queues, which it restarts.
         unsafe {
             receive.restart(&mut completions).unwrap();
             send.restart(&mut completions).unwrap();

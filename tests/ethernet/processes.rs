@@ -63,7 +63,7 @@ fn frames_reach_another_process_and_come_back() {
         assert_eq!(frame[42..], [round as u8; 20]);
         let mut back: [u8; 6] = [0; 6];
         back.copy_from_slice(&frame[6..12]);
-        // SAFETY: as in `provide`.
+        // SAFETY: the memory lives as long as the side, and is read when frames are there.
         unsafe {
             side.frames.post(id, side.sge(id as usize * 2000, 2000)).unwrap();
             // The peer's own address is what its frames come from, but for the last byte.
@@ -92,7 +92,7 @@ fn peer() {
     side.provide(8);
     for round in 0..ROUNDS {
         let frame = udp(to, 9, &[round as u8; 20]);
-        // SAFETY: as in `provide`.
+        // SAFETY: the memory lives as long as the side, and is read when frames are there.
         unsafe {
             side.send.post(round, EthSend::new(Inline(&frame)).checksums().signaled()).unwrap();
             side.sent_well(round);
@@ -105,7 +105,7 @@ fn peer() {
     let payload: Vec<u8> = (0..4000u32).map(|at| at as u8).collect();
     side.memory.write(40_000, &payload);
     let header = tcp_header(to);
-    // SAFETY: as in `provide`.
+    // SAFETY: the memory lives as long as the side, and is not written until the send completes.
     unsafe {
         let tso = EthTso::new(&header, 1000, side.sge(40_000, 4000)).checksums().signaled();
         side.send.post(1, tso).unwrap();

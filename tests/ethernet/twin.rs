@@ -1,11 +1,12 @@
 //! The same requests through libmlx5 and through this crate: WQEs, doorbell records and stores to
 //! registers are equal but for the queue pair's number.
 //!
-//! What libmlx5 emits of Ethernet on cards that want no header in the WQE: `ibv_post_send` and
-//! `ibv_wr_send` of frames, by pointers and inline, and `ibv_wr_send_tso` and `IBV_WR_TSO`. What it
-//! does not, is as in two other places that agree: headers in the WQE of a frame that is not cut as
-//! in DPDK's `mlx5_tx.h` and in libmlx5's own code for older cards; the tag to put in as in DPDK's
-//! and Linux's `mlx5e` (`MLX5_ETH_WQE_INSERT_VLAN`). `traffic.rs` has the card execute those.
+//! Compared are the requests that libmlx5 emits for Ethernet on cards that want no header in the
+//! WQE: `ibv_post_send` and `ibv_wr_send` of frames, by pointers and inline, and `ibv_wr_send_tso`
+//! and `IBV_WR_TSO`. Other requests follow two other implementations that agree. Headers in the WQE
+//! of a frame that is not cut are as in DPDK's `mlx5_tx.h` and in libmlx5's own code for older
+//! cards. The tag to put in is as in DPDK's and Linux's `mlx5e` (`MLX5_ETH_WQE_INSERT_VLAN`).
+//! `traffic.rs` has the card execute those requests.
 
 use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};

@@ -337,7 +337,7 @@ fn refused(a: &mut Initiator, b: &Target, remote: Remote, to: DcAddress) -> Stat
     let (id, status) = a.failed();
     assert_eq!(id, 1);
     let write = Write::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
-    // SAFETY: as above; it is not posted.
+    // SAFETY: memory lives to the end, and the request is not posted.
     assert_eq!(unsafe { a.send.post(2, write.to(to)) }, Err(PostError::WrongState));
     assert_eq!(a.qp.query().unwrap().state, QpState::Error);
     assert!(matches!(a.send.go_on(), Err(QueueError::WrongState { .. })));
@@ -459,7 +459,7 @@ fn a_stream_that_fails_leaves_the_others_going() {
     assert_eq!(a.sent().0, 1);
     assert_eq!(post(&mut a, 2, 2, false), Ok(()));
     assert_eq!(a.failed(), (2, Status::LocalProtection));
-    // The queue stops until it is told that the queue pair has not failed.
+    // The queue stops until `go_on` says that the queue pair has not failed.
     assert_eq!(post(&mut a, 3, 1, true), Err(PostError::WrongState));
     assert_eq!(a.qp.query().unwrap().state, QpState::Rts);
     a.send.go_on().unwrap();

@@ -97,7 +97,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
         }
         other => panic!("{other:?}"),
     }
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is read after the request completes.
     unsafe {
         let write = Write::new(from, theirs.memory[0]).signaled();
         own.send.post(10, write.to(&theirs.addresses[0])).unwrap();

@@ -293,7 +293,7 @@ fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
         fd
     };
     let register = |offset, length, address, access| {
-        // SAFETY: mapped nowhere in this process by anybody but the model.
+        // SAFETY: in this process, only the model has mapped the memory.
         unsafe { rig.pd.register_dmabuf(fd.as_fd(), offset, length, address, access) }
     };
     let region = register(4096 + 8, 6000, 0x1008, all_rights()).unwrap();

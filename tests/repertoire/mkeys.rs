@@ -462,7 +462,7 @@ fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
         assert_eq!(errno, REFUSED);
         assert_ne!(status, 0);
     }
-    // Another program's domain, or none; more entries than the HCA has; protection.
+    // Another program's domain or no domain, more entries than the HCA has, and protection.
     let reserved = [(mkc::PD, 0xff_fff0), (mkc::PD, 0), (mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 13)];
     for (at, value) in reserved.into_iter().chain([(mkc::BSF_EN, 1), (mkc::QPN, 5)]) {
         assert_eq!(refused(&[(field(at), value)]).0, REFUSED, "{value:#x}");

@@ -83,7 +83,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
             let done = side.received();
             assert_eq!((done.id, side.bytes(1040, 12)), (1, b"from outside".into()));
         }
-        // Whoever has left gets nothing more.
+        // A queue pair that has left gets nothing more.
         drop(memberships.remove(1));
         sides[3].send.post(11, Send::new(InlineBytes([7; 60])).signaled().to(&to[0])).unwrap();
         assert_eq!(sides[3].sent(), (11, SendOperation::Send));

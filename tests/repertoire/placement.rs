@@ -233,7 +233,7 @@ fn a_queue_without_memory_is_not_made() {
             let gone = Arc::clone(&own.gone);
             let refused = placed(&rig, &own).unwrap_err();
             assert!(refused.errno().is_some(), "{refused}");
-            // What was given before has come back.
+            // All memory given before has come back.
             assert!(own.given.lock().unwrap().is_empty(), "after {after}");
             drop(own);
             assert!(gone.load(Ordering::Relaxed));

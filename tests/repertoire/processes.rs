@@ -57,7 +57,7 @@ fn shape<T: Receives + Connected>(rig: &Rig, cq: &CompletionQueue) -> QueuePair<
 /// Changes attributes of a connection before it is made, except the other side's address.
 pub type Attributes<'a> = &'a dyn Fn(&mut RtrAttributes, &mut RtsAttributes);
 
-/// Connects a queue pair to that of the other process, whose memory is told.
+/// Connects a queue pair to the other process's, which sends the places of its memory.
 fn connect<T>(
     rig: &Rig,
     control: &mut Connection,

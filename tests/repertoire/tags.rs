@@ -108,8 +108,7 @@ impl Matcher {
 
     pub fn post(&mut self, id: u64) {
         let sge = self.sge(id as usize % 64 * ROOM, ROOM);
-        // SAFETY: for every post and entry here, the memory lives as long as the queue, and is looked
-        // at when a completion has said so.
+        // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         unsafe { self.tags.post(id, sge) }.unwrap();
     }
 
@@ -119,8 +118,7 @@ impl Matcher {
 
     pub fn append_of(&mut self, id: u64, tag: Tag, room: usize) -> Result<TagHandle, TagError> {
         let into = self.sge(ENTRIES + id as usize % 64 * ROOM, room);
-        // SAFETY: the memory lives as long as the queue, and is looked at when a completion has
-        // said so.
+        // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         unsafe { self.tags.append(id, TagReceive::new(tag, into)) }
     }
 
@@ -286,7 +284,7 @@ fn a_long_message_is_told_of_twice() {
     let body: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8).collect();
     senders[0].memory.write(0, &body);
     let into = matcher.sge(1 << 18, 40_000);
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     let handle = unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
     let header = TagHeader::eager(3).context(8);
     assert!(matches!(senders[0].gather(header, 30_000), Completion::Send(_)));
@@ -325,7 +323,7 @@ fn a_message_for_no_entry_takes_a_receive_and_is_counted() {
         // One that is for another message waits until software syncs.
         senders[0].eager(header, b"second");
         let entry = TagReceive::new(Tag::exact(9), matcher.sge(ENTRIES, ROOM)).signaled();
-        // SAFETY: as in `post`.
+        // SAFETY: the memory lives as long as the queue, and is read only after its completion.
         let handle = unsafe { matcher.tags.append(52, entry) }.unwrap();
         assert_eq!(matcher.unexpected().0, 1);
         assert_eq!(matcher.wait(), TagCompletion::Appended { id: 52, handle });
@@ -384,7 +382,7 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     // SAFETY: the memory lives to the end.
     unsafe { sender.receive.post(5, answer) }.unwrap();
     let into = matcher.sge(1 << 18, 50_000);
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     unsafe { matcher.tags.append(6, TagReceive::new(Tag::exact(3), into)) }.unwrap();
     let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
     let offer = Rendezvous { from, length: 50_000 }.offer(3, 0x77);
@@ -442,7 +440,8 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     assert_eq!(header, TagHeader::rendezvous(9).context(1));
     let from = Rendezvous::parse(&rest).unwrap();
     let into = matcher.sge(1 << 18, from.length as usize);
-    // SAFETY: as above; the answer waits for the READ.
+    // SAFETY: the memory lives to the end, and is read only after the READ. The answer waits for
+    // it.
     unsafe {
         send.post(1, Read::new(into, from.from)).unwrap();
         send.post(2, Send::new(header.finished().alone()).signaled().fenced()).unwrap();
@@ -604,7 +603,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
     let into = Sge { lkey: 0xdead_be00, ..matcher.sge(ENTRIES, ROOM) };
-    // SAFETY: no memory that anybody could reach.
+    // SAFETY: the key does not exist, so the entry reaches no memory.
     unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), into)) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
@@ -618,7 +617,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
     let into = Sge { lkey: 0xdead_be00, ..matcher.sge(0, ROOM) };
-    // SAFETY: as above.
+    // SAFETY: the key does not exist, so the receive reaches no memory.
     unsafe { matcher.tags.post(8, into) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
@@ -757,7 +756,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     let mut send = SendQueue::new(&own, completions, shared).unwrap();
     let mut receive = ReceiveQueue::new(&peer, completions, ReceiveConfig { receives: 8 }).unwrap();
     let sge = matcher.sge(1 << 18, 64);
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and is read only after its completion.
     unsafe { receive.post(3, sge) }.unwrap();
     matcher.append(1, Tag::exact(1)).unwrap();
     matcher.append(2, Tag::exact(2)).unwrap();

@@ -54,7 +54,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
         let fetched = message % 3 == 2;
         if message % 3 != 0 {
             let entry = TagReceive::new(Tag::exact(message), into);
-            // SAFETY: as above; it is looked at when the message is there.
+            // SAFETY: the memory lives to the end, and is read only when the message is there.
             unsafe { matcher.tags.append(message, entry) }.unwrap();
         }
         connection.barrier(2 * message as u8 + 2).unwrap();
@@ -85,7 +85,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
                     assert_eq!((header.kind, header.tag), (TagKind::Finished, message));
                     let answer =
                         Sge::new(sender.memory.address() + at as u64, 64, sender.memory.lkey());
-                    // SAFETY: as above.
+                    // SAFETY: the memory lives to the end.
                     unsafe { sender.receive.post(done.id, answer) }.unwrap();
                     told = true;
                 }

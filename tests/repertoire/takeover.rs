@@ -69,7 +69,8 @@ impl Loop {
     }
 
     /// # Safety
-    /// As of the three functions.
+    /// The queue pair and the CQ live longer than the results, and nothing is outstanding on them.
+    /// Until the results are dropped, no other code posts to the QP, resets it, or polls the CQ.
     unsafe fn take(&self) -> (Completions, SendQueue, ReceiveQueue) {
         // SAFETY: the caller upholds the conditions.
         unsafe {
@@ -168,7 +169,7 @@ fn what_is_outstanding_is_not_handed_back() {
     }
     let mut send = send.into_raw().unwrap_err();
     let mut receive = receive.into_raw().unwrap_err();
-    // SAFETY: as above.
+    // SAFETY: the payload is copied into the WQE.
     unsafe { send.post(3, Send::new(Inline(b"now")).signaled()).unwrap() };
     for _ in 0..2 {
         let done = wait(&mut completions, &mut (&mut send, &mut receive));
@@ -213,7 +214,7 @@ fn a_reset_makes_everybody_start_anew() {
     let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
     let pair = Loop { qp, memory, cq, rig };
     assert_eq!(pair.record(), 0);
-    // libmlx5 posts from the start again; who reads the CQ is still this crate.
+    // libmlx5 posts from the start again, and this crate still reads the CQ.
     // SAFETY: the QP was reset, the memory lives on.
     unsafe {
         post_receive(pair.qp.as_raw(), 1, &[pair.sge()]).unwrap();

@@ -77,11 +77,11 @@ fn a_datagram_queue_goes_on_after_an_error() {
         &mut a,
         &mut b,
         (good, bad),
-        // SAFETY: as in `stop_and_go`.
+        // SAFETY: memory lives to the end, and is accessed only after the request completes.
         |b| unsafe { b.receive.post(3, b.sge(0, 100)).unwrap() },
         |b| assert_eq!(b.received().byte_len, 50),
     );
-    // SAFETY: as above.
+    // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe {
         a.send.post(1, Send::new(Sge::new(8, 8, 0x7777_7700)).to(to)).unwrap();
         assert_eq!(failures(&mut a, 1), [(1, Status::LocalProtection)]);

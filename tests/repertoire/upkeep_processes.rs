@@ -87,7 +87,7 @@ where
         unsafe { assert_eq!(side.send.post(5, Nop::new()), Err(PostError::WrongState)) };
         side.send.recover().unwrap();
         assert_eq!(side.qp.query().unwrap().state, QpState::Rts);
-        // SAFETY: as above.
+        // SAFETY: memory lives to the end.
         unsafe { side.send.post(2, request(AFTER | round, good)).unwrap() };
         assert_eq!(side.sent().0, 2);
     }

@@ -95,8 +95,7 @@ impl Lines {
     }
 
     fn post(&mut self, receiver: usize, id: u64, sge: Sge) {
-        // SAFETY: for every post here, the memory lives to the end, and is looked at only when the
-        // receive is complete.
+        // SAFETY: the memory lives to the end, and is read only when the receive is complete.
         unsafe { self.receivers[receiver].shared.post(id, sge) }.unwrap();
     }
 
@@ -169,7 +168,7 @@ fn every_operation_moves_its_bytes() {
         lines.post(0, 2, room);
         let line = &mut lines.requesters[0];
         let from = [line.sge(0, size / 2), line.sge(size / 2, size - size / 2)];
-        // SAFETY: as in `post`, for every post here.
+        // SAFETY: the memory lives to the end, and is written only when the requests are complete.
         unsafe {
             line.send.post(3, Send::new(from).signaled().to(to)).unwrap();
             let send = SendImm::new(Inline(&bytes), 77).solicited().signaled();
@@ -188,7 +187,7 @@ fn every_operation_moves_its_bytes() {
         lines.post(0, 5, room);
         let remote = [1000, 2000].map(|offset| lines.remote(offset));
         let line = &mut lines.requesters[0];
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end, and is accessed only when the requests are complete.
         unsafe {
             line.send.post(6, Write::new(from, remote[0]).to(to)).unwrap();
             let write = WriteImm::new(Inline(&bytes), remote[1], 9).signaled();
@@ -208,7 +207,7 @@ fn every_operation_moves_its_bytes() {
     let remote = lines.remote(3000);
     let line = &mut lines.requesters[0];
     let word = Word::new(line.memory.address() + 800, line.memory.lkey());
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, and is accessed only when the requests are complete.
     unsafe {
         line.send.post(1, CompareSwap::new(word, remote, 5, 40).signaled().to(to)).unwrap();
         line.send.post(2, FetchAdd::new(word, remote, 2).fenced().signaled().to(&to)).unwrap();

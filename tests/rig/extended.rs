@@ -102,7 +102,7 @@ impl ExtendedQp {
                 direct.comp_mask |= u64::from(dv::MLX5DV_QP_INIT_ATTR_MASK_DC);
                 direct.dc_init_attr.dc_type = dv::MLX5DV_DCTYPE_DCI;
             }
-            // SAFETY: as above.
+            // SAFETY: context, domain and CQ are alive.
             unsafe { dv::mlx5dv_create_qp(context, &mut attributes, &mut direct) }
         };
         let qp = NonNull::new(qp)

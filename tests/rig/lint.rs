@@ -32,12 +32,12 @@ fn record(memory: &QpMemory) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// What verbs say of a queue pair.
+/// Returns the facts of a queue pair that verbs know.
 ///
 /// # Safety
-/// It is alive.
+/// The queue pair is alive.
 unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
-    // SAFETY: it is alive.
+    // SAFETY: the caller keeps the queue pair alive.
     let (kind, number) = unsafe { (qp.as_ref().qp_type, qp.as_ref().qp_num) };
     let transport = match kind {
         ibv_qp_type::IBV_QPT_RC => Transport::Rc,
@@ -66,7 +66,7 @@ unsafe fn facts(qp: NonNull<ibv_qp>) -> Option<Facts> {
     })
 }
 
-/// From now on, what is posted is looked at.
+/// Starts checking the WQEs that are posted from now on.
 ///
 /// # Safety
 /// The queue pair is alive.
@@ -84,7 +84,7 @@ pub fn go_on(memory: &QpMemory, ring: &[u8]) {
     let (record, facts) = (record(memory), *before.lint.facts());
     let posted = before.lint.next().map_or(0, |next| record.wrapping_sub(next));
     if usize::from(posted) > ring.len() / 64 {
-        // More than a lap, of which most is written over.
+        // More than a lap of WQEs, most of which are overwritten.
         let lint = Lint::at(facts, record);
         with(|looked| looked.insert(at, Looked { lint, ..before }));
         return;

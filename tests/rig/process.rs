@@ -18,7 +18,8 @@ pub fn role() -> Option<String> {
 /// This program again, with one test only, which finds that [`role`] there. A test begins with a look at
 /// it.
 pub fn child(test: impl Fn(), role: &str) -> Command {
-    // As the compiler calls the function: the crate first, which the name of a test leaves out.
+    // The compiler's name of the function. It begins with the crate, which the name of a test
+    // leaves out.
     let function = std::any::type_name_of_val(&test);
     let (_, name) = function.split_once("::").expect("a test is a function of a crate");
     let mut command = Command::new(std::env::current_exe().unwrap());

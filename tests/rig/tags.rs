@@ -82,7 +82,7 @@ impl Change {
     /// Posts it. 0 or an errno.
     ///
     /// # Safety
-    /// The queue is alive, and its memory stays so until nothing comes into it any more.
+    /// The queue is alive, and its memory stays so until no message can come into it any more.
     #[inline(always)]
     pub unsafe fn post(&mut self, srq: NonNull<ibv_srq>) -> i32 {
         let mut bad = null_mut();
@@ -96,7 +96,7 @@ impl Change {
 /// Posts one, and gives the handle of an entry that is appended.
 ///
 /// # Safety
-/// As [`Change::post`].
+/// The queue is alive, and its memory stays so until no message can come into it any more.
 pub unsafe fn post_change(
     srq: NonNull<ibv_srq>,
     id: u64,

@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Signaled, and nothing else that need not be said.
+    /// Creates a signaled request without optional parts.
     pub fn signaled(id: u64, opcode: ibv_wr_opcode::Type, list: &[Sge]) -> Self {
         Self {
             id,
@@ -215,8 +215,8 @@ impl SrqMemory {
         }
     }
 
-    /// Of a queue that was made by command, with its record at the start of a umem, and its WQEs on
-    /// the second page.
+    /// Describes a queue that was made by command. Its record is at the start of a umem, and its
+    /// WQEs are on the second page.
     ///
     /// # Safety
     /// The umem stays as long as the result is used.

@@ -211,7 +211,7 @@ where
             for (id, request) in requests.iter().enumerate() {
                 append(&mut batch, id as u64, request);
             }
-            // SAFETY: as above; inline bytes are copied.
+            // SAFETY: the program does not access the memory, and inline bytes are copied.
             unsafe { batch.ring() };
             let log = stored(stores::take(), twin.qp.number());
             assert!(!log.is_empty());

@@ -98,7 +98,7 @@ fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
             let done = verbs::poll(cqs[0].as_raw()).unwrap().expect("executed in the doorbell");
             assert_eq!((done.wr_id, done.status), (id, 0));
         }
-        // libmlx5's notes are in memory of its own, which both domains are told of.
+        // libmlx5's notes are in memory of its own, which both domains have registered.
         let ring = rings[0].send_ring();
         let word = |at: usize| u32::from_be_bytes(ring[at..at + 4].try_into().unwrap());
         let at = block * 64 % ring.len();
@@ -106,7 +106,8 @@ fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
             u64::from(word((at + 24) % ring.len())) << 32 | u64::from(word((at + 28) % ring.len())),
             word((at + 20) % ring.len()),
         );
-        // SAFETY: as above; raw WQEs are SENDs, READs and copies of a reliable connection.
+        // SAFETY: queue pair and memory live to the end. Raw WQEs are SENDs, READs and copies of a
+        // reliable connection.
         unsafe {
             match &request {
                 Request::Copy { from, to } => {
@@ -175,7 +176,8 @@ fn written(rig: &Rig, post: impl FnOnce(&mut SendQueue<Rc>)) -> Vec<u8> {
     let cq = rig.cq(64);
     let qp = ExtendedQp::looped(rig, &cq, &shape());
     let mut completions = Completions::new(&cq).unwrap();
-    // SAFETY: as in `twins`.
+    // SAFETY: the QP lives to the end of the function, in RTS. No other code posts to it, and
+    // doorbells are rung for one post at a time.
     let mut queue =
         unsafe { SendQueue::from_raw(qp.qp(), &mut completions, SendConfig::default()).unwrap() };
     post(&mut queue);

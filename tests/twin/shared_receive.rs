@@ -218,7 +218,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
             "after {receives:#x?}"
         );
 
-        // At most as many messages as there are receives, and equally many on both lines.
+        // At most as many messages as posted receives, and equally many on both lines.
         let messages = case.random.below(queue.outstanding() + 1) as usize;
         for _ in 0..messages {
             let (peer, sge) = (case.random.below(PEERS as u32) as usize, case.sge(LONGEST));

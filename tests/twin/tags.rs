@@ -1,10 +1,10 @@
 //! Changes of lists of tags by `ibv_post_srq_ops` and by this crate: the rings' bytes, the doorbell
 //! records and the stores to registers are the same but for the queue pair's number.
 //!
-//! libmlx5 posts changes on a queue pair that it tells nobody of. Its memory is found because this
-//! test gives it. What a change does not say, libmlx5 leaves as it was in the ring, and this crate
-//! writes zeros: such bytes are compared on the first lap, where they are zero on both sides, and left
-//! out after it.
+//! libmlx5 posts changes on a queue pair of its own, which it does not show. Its memory is found
+//! because this test allocates it. In bytes that a change does not use, libmlx5 leaves the ring as
+//! it was, and this crate writes zeros. Such bytes are compared on the first lap, where they are
+//! zero on both sides, and left out after it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -2,11 +2,12 @@
 //! `ibv_wr_set_xrc_srqn`, and by this crate: the same bytes of each WQE, the same doorbell record, and
 //! the same stores to the register.
 //!
-//! Of the segment that names the shared receive queue, libmlx5 writes the first four bytes, and leaves
-//! in the others what was in the ring; here they are zero. Nobody reads them. As elsewhere, padding of
-//! inline data is not written, and neither is `compare` of a fetch-and-add by libmlx5; `ibv_wr_*` writes
-//! an immediate only where there is one. Of requests that change a window's key the bytes are compared
-//! that libmlx5 writes, and the keys of each twin with what they should be.
+//! In the segment that names the shared receive queue, libmlx5 writes the first four bytes, and
+//! leaves the other bytes as they were in the ring. Here they are zero. The HCA does not read them.
+//! As elsewhere, padding of inline data is not written, and neither is `compare` of a fetch-and-add
+//! by libmlx5. `ibv_wr_*` writes an immediate only where there is one. Of requests that change a
+//! window's key, the bytes that libmlx5 writes are compared, and the keys of each twin are compared
+//! with the expected keys.
 
 use std::ptr::NonNull;
 
@@ -245,7 +246,7 @@ impl Answer {
         self.targets.push(target.rts(&rig.local.rts(&own, &theirs).into()).unwrap());
     }
 
-    /// Posts receives, and forgets those that were taken.
+    /// Posts receives, and polls the completions of earlier ones.
     fn refill(&self, receives: usize, memory: &MemoryRegion) {
         let sge = Sge::new(memory.address(), 4096, memory.lkey());
         let list: Vec<_> = (0..receives as u64).map(|id| (id, vec![sge])).collect();

@@ -115,7 +115,7 @@ impl Cli {
         };
         match ended {
             Ok(outcome) => outcome.into(),
-            // Whoever reads has seen enough (`mlx5 info | head`).
+            // The reader has seen enough (`mlx5 info | head`).
             Err(Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 Outcome::Good.into()
             }

@@ -123,7 +123,7 @@ fn contexts_are_what_the_program_says() {
         let in_rtr = numbered(&dump, "qp", program.told("in_rtr"));
         assert_eq!(in_rtr["fields"]["remote_qpn"], program.told("qp"));
         assert_eq!(in_rtr["fields"]["next_rcv_psn"], program.told("psn"));
-        // All of it is what the program itself is told.
+        // All of it is what the program itself can query.
         let number = program.told("in_rtr").to_string();
         let text = run(&["dump", "-p", &program.pid(), "-n", &number], 0).out;
         let context = program.told["in_rtr_context"].as_str().unwrap();

@@ -152,7 +152,7 @@ fn queues_that_a_shown_one_uses_are_found_and_others_are_said_to_be_there() {
     let remarks = all["remarks"].to_string();
     assert!(remarks.contains("nobody tells what"), "{remarks}");
     assert!(remarks.contains("by --number"), "{remarks}");
-    // Each handle is told once: as an object, or as one of which nobody tells.
+    // Each handle is reported once: as an object, or as one that cannot be identified.
     let cq = numbered(
         &dump(&["-n", &number(&program, "lone_cq").to_string()]),
         "cq",
@@ -210,7 +210,7 @@ fn the_process_of_another_user_is_not_looked_into_and_the_cure_is_told() {
     // SAFETY: always succeeds.
     let root = unsafe { libc::geteuid() } == 0;
     let looked = if root {
-        // If the user is root, the command runs as the user nobody.
+        // If the user is root, the command runs as the unprivileged user 65534.
         let program = Program::start(&[]);
         let mut as_nobody = Command::new("setpriv");
         as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

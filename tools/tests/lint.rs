@@ -1,5 +1,5 @@
-//! `mlx5 lint` on captured rings, each with one seeded defect; on logs and recordings; and on
-//! programs, which have no defects.
+//! `mlx5 lint` on captured rings with one seeded defect each, on logs and recordings, and on
+//! programs without defects.
 
 mod rig;
 
@@ -167,7 +167,7 @@ impl Captured {
     }
 }
 
-/// The names of what was found.
+/// The names of the findings.
 fn names(report: &Value) -> Vec<String> {
     let queues = report["queues"].as_array().unwrap();
     let findings = queues.iter().flat_map(|queue| queue["findings"].as_array().unwrap());
@@ -367,7 +367,8 @@ fn port() -> u16 {
 
 #[test]
 fn what_programs_of_others_post_has_nothing_wrong() {
-    // SEND, WRITE, READ, atomics; inline and not; RC, UC and UD; RDMA from pingpong to perftest.
+    // SEND, WRITE, READ and atomics, inline and not, on RC, UC and UD. The programs are RDMA tools
+    // from pingpong to perftest.
     for (program, least) in [
         ("ib_send_lat -n 50 -c UD", 50),
         ("ib_send_bw -n 500 -c UC", 500),

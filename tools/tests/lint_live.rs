@@ -75,7 +75,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The names of what was found.
+/// The names of the findings.
 fn names(report: &Value) -> Vec<&str> {
     let findings = report["queues"][0]["findings"].as_array().expect("findings").iter();
     findings.map(|finding| finding["defect"].as_str().expect("a name")).collect()
@@ -92,7 +92,7 @@ fn a_defect_is_told_while_the_program_waits() {
     assert!(waiting.command.try_wait().unwrap().is_none(), "the program waits for its input");
     let (report, lines) = waiting.end(1);
     assert_eq!(names(&report), ["unaligned"; 2]);
-    // Of one process, it is not said which; and nothing is told twice.
+    // With one process, its number is left out. Nothing is reported twice.
     assert_eq!(report["queues"][0].get("process"), None);
     assert!(!lines.iter().any(|line| line.contains("defect")), "{lines:?}");
 }
@@ -137,7 +137,7 @@ fn queues_of_several_processes_are_told_apart() {
 #[test]
 fn more_signaled_than_the_cq_holds_is_told_of_a_queue_whose_cq_is_known_from_its_making() {
     let waiting = Waiting::start(&[UNPOLLED, "4", "silent"]);
-    // The fifth of eight, counted from 0; it is told once.
+    // The fifth of eight, counted from 0. It is reported once.
     let line = waiting.line("defect cq-too-small");
     assert!(line.contains("WQE 0x0004") && line.contains("room for 4"), "{line}");
     let (report, _) = waiting.end(1);

@@ -272,7 +272,7 @@ fn a_bar_is_for_people_who_watch() {
     watched.args(["-qec", &command, "/dev/null"]).env("MLX5_MODEL", "always").env("TERM", "xterm");
     let seen = finish(&mut watched, 0).out;
     assert!(seen.contains("messages,") && seen.contains("left"), "{seen}");
-    // Not where nobody does.
+    // Without a terminal there is no bar.
     let alone = run(&["perf", "lat", "--loopback", "-n", "2000"], 0);
     assert_eq!(alone.err.lines().count(), 1, "{}", alone.err);
 }

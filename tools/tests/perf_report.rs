@@ -42,7 +42,7 @@ impl Browser {
     fn open(&self, file: &str, options: &[&str]) -> Output {
         let output = Command::new("chromium")
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
-            // Whoever would ask for something gets nothing.
+            // A page that asked for a resource would get nothing.
             .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"])
             .args(["--no-first-run", "--virtual-time-budget=10000"])
             .arg(format!("--user-data-dir={}", self.path("profile")))

@@ -1,4 +1,4 @@
-//! Runs the `console` blocks of `docs/tools.md`, and holds what they print to what the page shows.
+//! Runs the `console` blocks of `docs/tools.md`, and compares their output with the page.
 //!
 //! A block is one session of bash in a folder that has copies of `tools/tests/programs` and nothing else,
 //! with the built `mlx5` in PATH, on the model:
@@ -6,12 +6,12 @@
 //! - `$ ` begins a command, `> ` goes on with it, `# ` is a remark;
 //! - all other lines are what the command above them prints, on standard output and standard error;
 //!   numbers may differ, `…` in a line stands for anything, and a line of `…` for any number of lines;
-//! - a line `[exit status N]` ends a command that has to end so; all others have to end with 0;
-//! - `&` works, and whatever still runs when the block ends is ended then; what runs in the background
-//!   writes to a file, or its lines come where they like;
+//! - a line `[exit status N]` ends a command that has to end so, and other commands end with 0;
+//! - `&` works, and commands that still run when the block ends are ended then. A command in the
+//!   background writes to a file, or its lines come at any place;
 //! - `cargo xtask run -- PROGRAM` puts the program on the model, from what is built already.
 //!
-//! That the model was chosen is said by every command; a block need not show it.
+//! Every command says that the model was chosen. A block need not show it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -32,7 +32,7 @@ struct Block {
     steps: Vec<Step>,
 }
 
-/// A command, and what it is to print.
+/// A command, and its expected output.
 struct Step {
     line: usize,
     command: String,
@@ -296,7 +296,7 @@ fn page() -> String {
     fs::read_to_string(page).expect("docs/tools.md")
 }
 
-/// All blocks, or those that begin on the lines `MLX5_WORKED_LINES` (`12,80`).
+/// All blocks, or only the blocks that begin on the lines `MLX5_WORKED_LINES` (`12,80`).
 #[test]
 fn the_page_shows_what_the_commands_print() {
     let chosen: Option<Vec<usize>> = std::env::var("MLX5_WORKED_LINES")

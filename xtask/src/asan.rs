@@ -6,7 +6,7 @@ use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
-/// The driver's integration tests to run: those that post and poll. Tests that handle SIGSEGV,
+/// The driver's integration tests to run: the tests that post and poll. Tests that handle SIGSEGV,
 /// count allocations or fork are left out, since the sanitizer does these things too.
 const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "shared"];
 
@@ -16,10 +16,10 @@ pub fn command() -> Result {
     check(&decision)
 }
 
-/// Runs them.
+/// Runs the tests.
 ///
 /// # Errors
-/// What failed; the sanitizer's report is printed before.
+/// Fails if a tool is missing or a test fails. The sanitizer's report is printed before.
 fn check(decision: &Decision) -> Result {
     nightly::ready(&["rust-std"])?;
     let mut command = nightly::cargo(&["test"], decision, "asan")?;

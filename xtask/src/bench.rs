@@ -118,9 +118,9 @@ pub fn check_compare(decision: &Decision) -> Result {
     build::run("cargo test", &mut test)
 }
 
-/// Runs the checks that need the feature `flight-recorder`: it compiles without a warning, also
-/// together with `timing`; every queue records; every error's record has the failed WQE; and
-/// nothing is allocated meanwhile. Uses debug builds.
+/// Runs the checks that need the feature `flight-recorder`. It compiles without a warning, also
+/// together with `timing`. Every queue records. Every error's record has the failed WQE. Nothing is
+/// allocated meanwhile. Uses debug builds.
 pub fn check_flight(decision: &Decision) -> Result {
     let feature = ["--package", "mlx5", "--features", "flight-recorder"];
     let mut both = build::cargo_with("check", decision);

@@ -31,7 +31,7 @@ pub struct Outcome {
 /// Builds tests, as `cargo test` with the given arguments would, and names their executables.
 ///
 /// # Errors
-/// What cargo says; its messages are printed.
+/// Fails if cargo does; its messages are printed.
 pub fn build(mut command: Command) -> Result<Vec<Executable>> {
     command.args(["--no-run", "--message-format=json-render-diagnostics"]);
     let output = command

@@ -64,7 +64,7 @@ struct Installed {
 /// Decides, or returns `None` where the machine has no libclang.
 pub fn decide() -> Option<Decision> {
     if let Some(path) = env::var_os("LIBCLANG_PATH") {
-        // Whoever sets it means it: no other is looked for.
+        // A user who sets it means it: no other version is looked for.
         let version = installed_at(Path::new(&path)).into_iter().min()?.version.0;
         return Some(if version <= NEWEST_FOR_RDMA_SYS {
             Decision::RdmaSys { version }

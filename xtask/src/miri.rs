@@ -75,10 +75,10 @@ pub fn command() -> Result {
     check(&decision)
 }
 
-/// Runs them.
+/// Runs the tests.
 ///
 /// # Errors
-/// What failed; Miri's report is printed before.
+/// Fails if a tool is missing or a test fails. Miri's report is printed before.
 pub fn check(decision: &Decision) -> Result {
     nightly::ready(&["miri", "rust-src"])?;
     let run = |flags: &str, arguments: &[&str]| {

@@ -54,7 +54,7 @@ pub fn ready(components: &[&str]) -> Result {
 /// `cargo +nightly SUBCOMMAND`, building into a folder of its own under the usual one.
 ///
 /// # Errors
-/// As [`build::target_directory`].
+/// Fails if cargo does not name its target directory.
 pub fn cargo(subcommand: &[&str], decision: &Decision, folder: &str) -> Result<Command> {
     let target = build::target_directory()?.join(folder);
     let mut command = Command::new("rustup");

@@ -33,7 +33,7 @@ pub fn command(arguments: &[String]) -> Result {
     let mut command = Command::new(request.program);
     command.args(request.arguments).env("LD_PRELOAD", preload(model));
     if env::var_os("MLX5_MODEL").is_none() {
-        // Whoever asks for the model means it, also where a card is present.
+        // A user who asks for the model means it, also where a card is present.
         command.env("MLX5_MODEL", "always");
     }
     if request.roce {

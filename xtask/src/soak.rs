@@ -16,7 +16,7 @@ const USAGE: &str = "usage: cargo xtask soak [--runs N] [--load] [-- ARGUMENTS]"
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// Threads that compute, as many as there are processors.
+    /// Threads that compute, one for each processor.
     Load,
 }
 

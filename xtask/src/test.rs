@@ -50,7 +50,7 @@ pub fn selected(decision: &Decision, arguments: &[String]) -> Command {
     command
 }
 
-/// Builds all tests, runs them side by side and prints the output of those that fail.
+/// Builds all tests, runs them side by side and prints the output of the failed ones.
 fn suite(decision: &Decision) -> Result {
     let executables = executables::build(selected(decision, &[]))?;
     let mut failed = Vec::new();
@@ -65,7 +65,7 @@ fn suite(decision: &Decision) -> Result {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-/// Runs the executables of all tests: first side by side, then those that measure time, alone.
+/// Runs the executables of all tests: first side by side, then alone the ones that measure time.
 pub fn run_suite(executables: &[Executable], mut each: impl FnMut(Outcome) + Send) -> Result {
     let (alone, together): (Vec<_>, Vec<_>) =
         executables.iter().cloned().partition(|it| MEASURING.contains(&it.name.as_str()));

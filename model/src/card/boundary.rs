@@ -15,7 +15,7 @@ pub(crate) struct Tapping {
 }
 
 impl Card {
-    /// Has everything that this card does told to a tap, and takes memory and time from there.
+    /// Reports every action of this card to a tap, and takes memory and time from the tap.
     pub(crate) fn tap(&mut self, tap: &Arc<Tap>, card: u8) {
         self.memory = Arc::new(Tapped::new(self.memory.clone(), tap.clone()));
         self.clock = Clock::Source(tap.clone());

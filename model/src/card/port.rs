@@ -211,7 +211,7 @@ impl Port {
     }
 
     /// Removes a queue pair that was reset or destroyed. The time does not depend on the number of
-    /// other queue pairs: those that are ready have been served before software gives a command.
+    /// other queue pairs: the ready ones have been served before software gives a command.
     pub(crate) fn forget(&mut self, qp: u32) {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);

@@ -3,7 +3,7 @@
 use super::Refusal;
 use crate::object::Pages;
 
-/// Where in a queue's command its page list starts.
+/// Offset of the page list in a queue's command.
 pub const PAS: usize = 0x110;
 
 /// The geometry a context gives for its queue's buffer.

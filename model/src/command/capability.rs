@@ -215,7 +215,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
     ]
 }
 
-/// What each transport may do with memory that is there on demand.
+/// Returns the operations that each transport may do on on-demand memory.
 fn on_demand() -> Vec<(Field, u64)> {
     use odp_per_transport_service_cap as c;
     let (receiving, reliable) = ([c::SEND, c::RECEIVE], [c::WRITE, c::READ, c::ATOMIC]);

@@ -12,14 +12,14 @@ use crate::card::Card;
 use crate::object::{Cq, Pages, Srq, Used};
 use crate::queue::{Compression, Layout, asked_for};
 
-/// What MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
+/// Fields that MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
 const SELECT_PERIOD: u32 = 1 << 0;
 const SELECT_COUNT: u32 = 1 << 1;
 const SELECT_OVERRUN: u32 = 1 << 2;
-/// What it changes with op_mod 1 (`MLX5_MODIFY_CQ_MASK_*`): size, page offset, page size.
+/// Fields that it changes with op_mod 1 (`MLX5_MODIFY_CQ_MASK_*`): size, page offset, page size.
 const RESIZE: u32 = 1;
 
-/// Where the context says where the doorbell record is.
+/// Fields of the context that locate the doorbell record.
 const RECORD: RecordFields =
     RecordFields { valid: cqc::DBR_UMEM_VALID, number: cqc::DBR_UMEM_ID, address: cqc::DBR_ADDR };
 
@@ -74,7 +74,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 fn cqe_size(cqc: &[u8; cqc::SIZE]) -> Result<usize, Refusal> {
     match get(cqc, cqc::CQE_SZ) {
         0 => Ok(64),
-        // Of those that are padded, every one has its 64 bytes behind 64 others, as here all have.
+        // In a padded CQ every CQE has its 64 bytes behind 64 others, and so has every CQE here.
         1 | 2 => Ok(128),
         _ => Err(Refusal::CqeSize),
     }

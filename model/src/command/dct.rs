@@ -122,7 +122,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     Ok(())
 }
 
-/// Lets nobody in any more. That nothing is on its way any more is told by an event.
+/// Stops accepting connections. An event reports when nothing is on its way any more.
 pub fn drain(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let (number, target) = find(card, input, drain_dct_in::DCTN)?;
     if target.drain != Drain::Active {

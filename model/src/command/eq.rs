@@ -8,7 +8,7 @@ use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::Eq;
 
-/// Where the event bitmask lies in CREATE_EQ and in QUERY_EQ's reply: four times 64 bits.
+/// Offset of the event bitmask in CREATE_EQ and in QUERY_EQ's reply: four times 64 bits.
 const EVENTS: usize = 0x58;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {

@@ -51,7 +51,7 @@ pub fn dealloc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     Ok(())
 }
 
-/// QUERY_SPECIAL_CONTEXTS: keys that nobody makes.
+/// QUERY_SPECIAL_CONTEXTS: returns keys that no command creates.
 pub fn query_special_contexts(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     query_special_contexts_out::DUMP_FILL_MKEY.set(output, DUMP_FILL.into());
     Ok(())

@@ -42,7 +42,7 @@ use mlx5_sys::ifc::{Field, cmd_out, opcode};
 use crate::card::Card;
 pub use refusal::{Refusal, Status};
 
-/// What a command does to the card: input and output are at least as long as the table says.
+/// The function that executes a command. Input and output are at least as long as the table says.
 type Run = fn(&mut Card, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
 /// A command: opcode, least length of input and of output, and what it does.
@@ -50,7 +50,7 @@ struct Command {
     opcode: u16,
     input: usize,
     output: usize,
-    /// Whether op_mod says something; where not it must be zero.
+    /// Whether the command uses op_mod. If not, op_mod must be zero.
     modifier: bool,
     run: Run,
 }

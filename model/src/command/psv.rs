@@ -7,7 +7,7 @@ use crate::card::Card;
 use crate::object::Psv;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    /// Where the reply has their numbers, in turn.
+    /// Fields of the reply for the numbers, in turn.
     const PLACES: [mlx5_sys::ifc::Field; 4] = [
         create_psv_out::PSV0_INDEX,
         create_psv_out::PSV1_INDEX,

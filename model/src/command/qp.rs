@@ -15,7 +15,7 @@ const RQ_REGULAR: u32 = 0;
 const RQ_SHARED: u32 = 1;
 const RQ_NONE: u32 = 3;
 
-/// Where the context says where the doorbell record is.
+/// Fields of the context that locate the doorbell record.
 const RECORD: RecordFields =
     RecordFields { valid: qpc::DBR_UMEM_VALID, number: qpc::DBR_UMEM_ID, address: qpc::DBR_ADDR };
 
@@ -56,8 +56,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 
     let has_sq = field(qpc::NO_SQ) == 0;
     let (has_rq, shares) = match field(qpc::RQ_TYPE) {
-        // Targets of extended reliable connections receive from what each request names;
-        // initiators receive nothing, nor do those of dynamic connections.
+        // Targets of extended reliable connections receive from the SRQ that each request names.
+        // Initiators receive nothing, and neither do initiators of dynamic connections.
         RQ_SHARED | RQ_NONE if matches!(service, Service::Xrc | Service::Dc) => (false, false),
         _ if matches!(service, Service::Xrc | Service::Dc) => return Err(Refusal::QpReceiveType),
         RQ_REGULAR => (true, false),

@@ -29,7 +29,7 @@ use optional::{
 /// One group of fields that a transition takes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// What an optional bit stands for.
+    /// The fields of an optional parameter bit.
     Optional(u32),
     /// MTU, message size, destination.
     Peer,

@@ -203,7 +203,7 @@ impl Rig {
         self.as_driver(|rig| rig.number(&create, create_uctx_out::UID)) as u16
     }
 
-    /// What the driver makes: in the hands of a user, an object that is not theirs.
+    /// Makes an object as the driver does: for a user, it is an object of another owner.
     pub fn foreign(&mut self, make: impl FnOnce(&mut Self) -> u32) -> u32 {
         let own = (self.uar, self.pd);
         self.as_driver(|rig| {
@@ -261,7 +261,7 @@ impl Rig {
 
     /// Makes an object that other objects may stand on; gives the command that destroys it.
     pub fn holder(&mut self, create: &Command) -> Command {
-        /// Where a number lies both in the reply and in the command.
+        /// Position of the number, both in the reply and in the command.
         const NUMBER: Field = Field::new(8, 23, 24);
         let destroy = match OPCODE.get(&create.0) as u16 {
             opcode::CREATE_CQ => opcode::DESTROY_CQ,
@@ -643,7 +643,7 @@ impl Rig {
     }
 }
 
-/// Where a page list's entry puts a queue.
+/// Returns the bus address of a queue: the first entry of its page list.
 pub fn ring(command: &Command) -> u64 {
     u64::from_be_bytes(command.0[PAS..PAS + 8].try_into().unwrap())
 }

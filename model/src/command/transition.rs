@@ -18,7 +18,7 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::transport::QueuePair;
 
-/// What a transition asks for.
+/// A transition: its states, and the parameters that it requires and allows.
 struct Transition {
     from: State,
     to: State,
@@ -129,13 +129,13 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
                 Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
                 Service::Ud | Service::Ethernet => Q_KEY,
-                // An initiator is asked for nothing, but software says so (UCX).
+                // An initiator needs no access bits, but software gives them (UCX).
                 Service::Dc => ACCESS,
             },
     })
 }
 
-/// What may change while the queue pair sends.
+/// Returns the optional parameters that may change while the queue pair sends.
 fn while_sending(service: Service) -> u32 {
     match service {
         Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,

@@ -61,7 +61,7 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     Ok(())
 }
 
-/// Memory of a user, for one of its own commands.
+/// Returns a user's umem, for one of that user's commands.
 fn find(card: &Card, user: u16, number: u32) -> Result<&Umem, Refusal> {
     let umem = card.objects.umems.get(number).ok_or(Refusal::NoUmem)?;
     owned(umem.uid, user)?;
@@ -89,8 +89,8 @@ pub fn buffer(
     Ok(pages)
 }
 
-/// The bytes behind a key that starts at an address and has a length: those of the memory of that
-/// number from `offset` on.
+/// Returns the bytes behind a key that starts at an address and has a length: the umem's bytes from
+/// `offset` on.
 pub fn region(
     card: &Card,
     user: u16,

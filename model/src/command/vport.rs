@@ -14,8 +14,8 @@ use crate::wire::mac;
 /// The one version of the interface: receive queues that are shared are RMPs.
 const ISSI: u32 = 1;
 
-/// What `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or the
-/// card's port behind it.
+/// The port that `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or
+/// the card's port behind it.
 const OWN: u32 = 0;
 const UPLINK: u32 = 2;
 

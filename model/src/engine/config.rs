@@ -6,7 +6,7 @@ use crate::card::{Identity, Link, PortState};
 const OUI: u64 = 0x0050_6b4b << 40;
 /// GUID of the first card without its OUI.
 const FIRST: u64 = 0x03_00c0_4e00;
-/// Subnet prefix of a fabric that nobody configured.
+/// Subnet prefix of an unconfigured fabric.
 const SUBNET: u64 = 0xfe80 << 48;
 
 /// Identities of so many cards, the same in every process of a machine. Prefixes of QP numbers are

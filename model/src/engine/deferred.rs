@@ -49,14 +49,15 @@ impl Store {
     }
 }
 
-/// A place of the queue. Its turn says who may use it: at `n`, the producer with number `n`; at
-/// `n + 1`, the consumer, which leaves it to the producer that comes [`ROOM`] later.
+/// A slot of the queue. Its turn says which thread may use it: at `n`, the producer with number
+/// `n`, and at `n + 1`, the consumer. The consumer leaves it to the producer that comes [`ROOM`]
+/// later.
 struct Place {
     turn: AtomicUsize,
     store: UnsafeCell<Option<Store>>,
 }
 
-/// The queue: any thread puts stores in, whoever holds the engine's lock takes them out.
+/// The queue: any thread puts stores in, the thread that holds the engine's lock takes them out.
 pub(super) struct Deferred {
     places: Box<[Place]>,
     put: AtomicUsize,

@@ -76,7 +76,7 @@ impl<T> Lock<T> {
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits behind the threads that are overdue, then among those that sleep.
+    /// Waits behind the overdue threads, then among the sleeping threads.
     fn wait(&self, limit: Duration) -> bool {
         let started = Instant::now();
         loop {
@@ -92,7 +92,7 @@ impl<T> Lock<T> {
         }
         let mut is_overdue = false;
         let taken = loop {
-            // Whoever holds it now wakes a thread, even if this one gives up.
+            // The thread that holds the lock now wakes a thread, even if this one gives up.
             if self.word.swap(AWAITED, Ordering::Acquire) == FREE {
                 break true;
             }
@@ -118,7 +118,7 @@ impl<T> Lock<T> {
         self.overdue.store(0, Ordering::Relaxed);
     }
 
-    /// The value, of which the caller is the only user.
+    /// Returns the value; the caller is its only user.
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -177,8 +177,8 @@ mod tests {
 
     use super::*;
 
-    /// Has one `is` for every type, and a second one for those that are `Sync`: naming it is ambiguous,
-    /// and does not compile, for a type that is.
+    /// Has one `is` for every type, and a second one for each `Sync` type. For a `Sync` type,
+    /// naming `is` is therefore ambiguous and does not compile.
     trait NotSync<Which> {
         fn is() {}
     }

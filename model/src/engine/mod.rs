@@ -215,8 +215,9 @@ impl Engine {
         Some(result)
     }
 
-    /// Records a store of a signal handler for the next entry, which is the thread's at the latest.
-    /// Neither locks nor allocates. Returns `None` if that is not possible now.
+    /// Records a store of a signal handler, to be executed at the next entry, which is the engine
+    /// thread's at the latest. Neither locks nor allocates. Returns `None` if that is not possible
+    /// now.
     pub(crate) fn defer(
         &self,
         card: usize,

@@ -1,4 +1,4 @@
-//! What happens to engines when their process forks or exits.
+//! Engines of a process that forks or exits.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -20,7 +20,8 @@ thread_local! {
     static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
 }
 
-/// What a thread holds while it forks. Signals come only when the engines are free again.
+/// The engines that a thread holds while it forks. Signals come only when the engines are free
+/// again.
 struct Forking {
     engines: Vec<Locked>,
     _shield: Shield,

@@ -18,7 +18,7 @@ unsafe extern "C" {
 /// locks of its callers taken.
 pub(crate) struct Uncancelled {
     before: c_int,
-    /// It is the state of this thread.
+    /// The shield is state of its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -62,7 +62,8 @@ impl Drop for Unsignalled {
 /// kernel keeps them away from a thread in a system call.
 ///
 /// A signal handler may post. Its store would wait for a lock that the interrupted thread holds. So
-/// whatever holds a lock that a store takes, or changes what a store looks at, works under a shield.
+/// a thread works under a shield while it holds a lock that a store takes, or changes data that a
+/// store reads.
 /// Shields nest: they are dropped in the reverse order.
 pub(crate) struct Shield {
     // Signals come last, when everything else is as it was.

@@ -10,7 +10,7 @@ use super::{Engine, INTAKE, Shield, State, TURN};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
-/// Niceness asked for where no real-time priority is to be had.
+/// Niceness to request where real-time priority is not available.
 const NICE: libc::c_int = -20;
 
 /// Slice of processor time asked for, in nanoseconds: the kernel lets a thread with a shorter slice
@@ -44,10 +44,10 @@ pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
         .map(drop)
 }
 
-/// Asks to be run as soon as a packet comes. Programs that poll burn every processor there is, and
-/// each would otherwise keep its own for milliseconds before the packets it polls for are carried.
-/// Gives whether the thread now goes before those of programs; a refusal leaves it as it was, which
-/// is only slower.
+/// Asks the kernel to run this thread as soon as a packet comes. Programs that poll use up all
+/// processors. Each would keep its own for milliseconds before the packets it polls for are
+/// carried. Returns whether the thread now goes before the threads of programs. A refusal changes
+/// nothing, which is only slower.
 fn hurry() -> bool {
     let first = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
@@ -77,7 +77,7 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             tracing::error!("the engine's thread cannot wait");
             return;
         };
-        // Its signals are blocked, and nobody cancels it.
+        // This thread's signals are blocked, and no thread cancels it.
         let mut state = engine.state.lock();
         let begun = state.now();
         state.intake = begun + INTAKE;

@@ -19,7 +19,7 @@ pub struct Eq {
     pub events: [u64; 4],
     /// Counter (24 bits) of the next EQE to write.
     pub producer: u32,
-    /// Counter (24 bits) of the first EQE not yet taken, as the register was last told.
+    /// Counter (24 bits) of the first EQE not yet taken, as last stored to the register.
     pub consumer: u32,
     /// Whether the next EQE raises the interrupt.
     pub armed: bool,
@@ -38,7 +38,7 @@ impl Eq {
         self.events[usize::from(event >> 6)] >> (event & 63) & 1 == 1
     }
 
-    /// The context with what moves by itself.
+    /// Returns the context with the fields that the device changes by itself.
     pub fn query(&self) -> [u8; eqc::SIZE] {
         let mut context = *self.context;
         eqc::STATUS.set(&mut context, if self.failed { 0xa } else { 0 });

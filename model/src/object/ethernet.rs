@@ -4,13 +4,14 @@ use mlx5_sys::ifc::{Field, rqc, sqc, tirc, tisc};
 
 use crate::work::ReceiveWqe;
 
-/// What a send or receive queue of Ethernet has that a queue pair has not. Both are kept among the
-/// queue pairs, with which they share numbers, doorbells and rings: each as one that has half of it.
+/// The context of an Ethernet send or receive queue. Both kinds are kept among the queue pairs,
+/// with which they share numbers, doorbells and rings. Each is a queue pair with only one of its
+/// halves.
 #[derive(Clone, Debug)]
 pub enum Half {
     /// A send queue: the context as commands have set it.
     Send(Box<[u8; sqc::SIZE]>),
-    /// A receive queue: the same, and what is different where several packets share a WQE.
+    /// A receive queue: its context, and its strides if several packets share a WQE.
     Receive(Box<[u8; rqc::SIZE]>, Option<Strides>),
 }
 

@@ -19,10 +19,10 @@ pub struct Memic {
 }
 
 impl Memic {
-    /// Where its window starts in the register BAR.
+    /// Offset of its window in the register BAR.
     pub const WINDOW: u64 = 0x0200_0000;
-    /// Pages of 4 KiB in the window: more than can be had at a time, so that allocations of less
-    /// than a page each get pages that nobody else can map.
+    /// Pages of 4 KiB in the window. There are more than can be allocated at a time. So each
+    /// allocation of less than a page gets a page that no other allocation maps.
     pub const PAGES: u64 = 0x100;
     /// Bytes that can be had in all.
     pub const SIZE: u64 = 128 << 10;

@@ -17,7 +17,7 @@ pub enum Translation {
     Ksms(u32, Vec<Klm>),
     /// To the card's own memory: a bus address that the addresses from zero on count from.
     Memic(u64),
-    /// Not at all: the key is free.
+    /// No translation: the key is free.
     None,
 }
 
@@ -28,7 +28,7 @@ pub struct KlmList {
     entries: Vec<Klm>,
     /// Each part that has bytes: its first byte's offset, and its place in the list.
     parts: Vec<(u64, usize)>,
-    /// Of a pattern's entries: bytes before each in one cycle. Zero elsewhere.
+    /// For the entries of a pattern: bytes before each entry in one cycle. Zero elsewhere.
     within: Vec<u64>,
 }
 
@@ -131,7 +131,7 @@ pub struct Mkey {
     pub uid: u16,
     /// The mkey context as commands have set it.
     pub context: Box<[u8; mkc::SIZE]>,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub translation: Translation,
 }
 
@@ -153,7 +153,7 @@ impl Mkey {
 
     /// First address.
     pub fn start(&self) -> u64 {
-        // Of a key over device memory the field says where in the BAR that is.
+        // For a key over device memory, the field has the position in the BAR.
         if matches!(self.translation, Translation::Memic(_)) {
             return 0;
         }

@@ -22,7 +22,7 @@ impl Pages {
         (end <= room).then(|| Self { pages, log_page_size, offset, length, holds: Vec::new() })
     }
 
-    /// Keeps what the buffer, or something that goes with it, stands on.
+    /// Keeps the memory below the buffer, or below an object that belongs to it.
     pub fn keep(&mut self, hold: Hold) {
         self.holds.push(hold);
     }

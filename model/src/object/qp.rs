@@ -36,10 +36,10 @@ pub struct SendQueue {
     pub fetched: u16,
     /// Counter up to which WQEs may be fetched: the doorbell record as last read.
     pub producer: u16,
-    /// Whether the doorbell was rung since the record was last found without news: a card looks at
-    /// the record only then.
+    /// Whether the doorbell was rung since the last read of the record that found nothing new. A
+    /// card reads the record only then.
     pub rung: bool,
-    /// Counter up to which another queue lets this one run, where one steers it.
+    /// Counter up to which this queue may run, if another queue steers it.
     pub enabled: u16,
 }
 
@@ -90,11 +90,11 @@ pub struct Qp {
     pub sq: SendQueue,
     /// Receive queue.
     pub rq: ReceiveQueue,
-    /// What the transport keeps of it.
+    /// State of the transport.
     pub transport: Box<dyn TransportState>,
-    /// What a target of dynamic connections has; such a one has no queues and no state but Rtr.
+    /// State of a target of dynamic connections. A target has no queues, and no state but Rtr.
     pub target: Option<Box<Target>>,
-    /// What it is as a queue of Ethernet.
+    /// The context of an Ethernet send or receive queue, if it is one.
     pub half: Option<Half>,
 }
 
@@ -104,8 +104,8 @@ impl Qp {
         field.get(&self.context[..]) as u32
     }
 
-    /// Goes to Reset: the queues are empty and their counters start at zero again. The transport's
-    /// part follows when it is told of the state.
+    /// Goes to Reset: the queues are empty and their counters start at zero again. The transport
+    /// resets its part when it hears of the state.
     pub fn reset(&mut self) {
         self.state = State::Reset;
         self.sq.fetched = 0;
@@ -157,7 +157,7 @@ impl Qp {
         1 << self.get(qpc::LOG_MSG_MAX)
     }
 
-    /// Whether its send queue has no doorbell record: the doorbell itself says what is posted.
+    /// Whether its send queue has no doorbell record. Then the doorbell says which WQEs are posted.
     pub fn is_recordless(&self) -> bool {
         self.get(qpc::SEND_DBR_MODE) == 1
     }
@@ -167,7 +167,7 @@ impl Qp {
         qpc::DBR_ADDR.get(&self.context[..])
     }
 
-    /// The context with what moves by itself.
+    /// Returns the context with the fields that the device changes by itself.
     pub fn query(&self) -> [u8; qpc::SIZE] {
         let mut context = *self.context;
         self.transport.describe(&mut context);

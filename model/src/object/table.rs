@@ -34,7 +34,7 @@ impl<T> Table<T> {
         (self.first..=self.last).contains(&number) && !self.entries.contains_key(&number)
     }
 
-    /// Enters an object under the number [`Table::vacant`] told.
+    /// Inserts an object under the number that [`Table::vacant`] returned.
     pub fn insert(&mut self, number: u32, entry: T) {
         self.entries.insert(number, entry);
         self.next = if number == self.last { self.first } else { number + 1 };

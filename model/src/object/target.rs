@@ -6,30 +6,30 @@ use mlx5_sys::ifc::dctc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Drain {
-    /// Whoever shows the key is let in.
+    /// An initiator that shows the key may connect.
     #[default]
     Active = 0,
-    /// Nobody is let in any more; messages that have begun may end.
+    /// No initiator may connect any more; messages that have begun may end.
     Draining = 1,
-    /// And none is on its way any more.
+    /// No initiator may connect, and no message is on its way any more.
     Drained = 2,
 }
 
-/// What a queue pair that is a target has beside its context.
+/// The state of a target, besides its queue pair's.
 #[derive(Debug)]
 pub struct Target {
     /// The DCT context as the command has set it.
     pub context: Box<[u8; dctc::SIZE]>,
-    /// Whether it lets anybody in.
+    /// Whether it accepts connections.
     pub drain: Drain,
-    /// Whether the next violation of the key is to be told by an event.
+    /// Whether the next violation of the key raises an event.
     pub armed: bool,
     /// Violations of the key so far.
     pub violations: u32,
 }
 
 impl Target {
-    /// One that nobody has connected to.
+    /// Creates a target without connections.
     pub fn new(context: Box<[u8; dctc::SIZE]>) -> Self {
         Self { context, drain: Drain::Active, armed: false, violations: 0 }
     }
@@ -39,7 +39,7 @@ impl Target {
         dctc::DC_ACCESS_KEY.get(&self.context[..])
     }
 
-    /// The context with what moves by itself.
+    /// Returns the context with the fields that the device changes by itself.
     pub fn query(&self) -> [u8; dctc::SIZE] {
         let mut context = *self.context;
         dctc::STATE.set(&mut context, self.drain as u64);

@@ -10,7 +10,8 @@ use mlx5_sys::ifc::qpc;
 /// The transport alone knows the type and takes the state back by it. An object only owns the
 /// state, so that it goes when the queue pair goes, and asks it to complete the context.
 pub trait TransportState: Any + Debug + Send {
-    /// Puts what moves by itself into a context that QUERY_QP is about to return.
+    /// Fills in the fields that change by themselves, in a context that QUERY_QP is about to
+    /// return.
     fn describe(&self, context: &mut [u8; qpc::SIZE]);
 
     /// Returns the state for the transport to look at.

@@ -8,8 +8,8 @@ use crate::object::{Klm, Mkey, Translation};
 use crate::work::umr::FIELDS;
 
 impl Card {
-    /// Changes a key as a queue pair's UMR asks, or not at all. What the key leads to is looked at
-    /// when it is used.
+    /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
+    /// key are examined when it is used.
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
         const REFUSED: Syndrome = Syndrome::MemoryWindowBind;
         let entries = match &umr.entries {
@@ -80,7 +80,7 @@ mod tests {
     use crate::queue::Denied;
     use crate::work::umr::{CONTEXT, CONTROL, decode, flag};
 
-    /// Where the region of the rig starts.
+    /// Start address of the rig's region.
     const START: u64 = 0x7000_0100;
     const QP: u32 = 0x1201;
 
@@ -186,7 +186,7 @@ mod tests {
 
         rig.card.change_key(own, &unbind(bound)).unwrap();
         assert_eq!(check(&rig, own, bound, START, 1), Err(Denied::Key));
-        // It is bound to nobody any more.
+        // The window is no longer bound.
         let again = rig.card.change_key(own, &unbind(window & !0xff));
         assert_eq!(again, Err(Syndrome::MemoryWindowBind));
     }
@@ -300,7 +300,8 @@ mod tests {
 
         rig.card.change_key(own, &good).unwrap();
         let bound = window + 1;
-        // Bound already; of another queue pair; by a key that was.
+        // The window is bound already. Another queue pair cannot unbind it, and its former key
+        // cannot.
         let again = Umr { key: bound, ..good.clone() };
         assert_eq!(rig.card.change_key(own, &again), Err(Syndrome::MemoryWindowBind));
         let other = Domain { qp: QP + 1, ..own };

@@ -57,8 +57,8 @@ impl Card {
                 if !requester {
                     let (lid, sl) = completion.source;
                     cqe[22..24].copy_from_slice(&lid.to_be_bytes());
-                    // Of a connection's packets none is said to have a GRH, whatever its path:
-                    // rdma-core's tests of tag matching want it so.
+                    // CQEs of a connection's packets never report a GRH, whatever the path:
+                    // rdma-core's tests of tag matching expect that.
                     let (peer, grh) = completion.sender.unwrap_or((peer, false));
                     let flags = u32::from(grh) << 28 | u32::from(sl & 0xf) << 24 | peer & COUNTER;
                     cqe[24..28].copy_from_slice(&flags.to_be_bytes());

@@ -26,15 +26,15 @@ use crate::trace::Observed;
 /// Mini CQEs in the longest block.
 pub const MAX_BLOCK: usize = 64;
 
-/// Mini CQEs in a slot of the enhanced layout: what follows them says how many they are.
+/// Mini-CQEs in a slot of the enhanced layout. The bytes behind them say how many they are.
 const MINI_CQES_ENHANCED: usize = 7;
 
 /// Binary logarithm of CQEs in the largest ring of the enhanced layout.
 const LOG_MOST_ENHANCED: u32 = 16;
 
 impl Card {
-    /// Puts a CQE in its place, or holds it back, where the CQ compresses; `urgent` ones are those
-    /// that solicited arms wait for.
+    /// Writes a CQE to its slot, or holds it back if the CQ compresses. `urgent` says that an arm
+    /// for solicited events waits for this CQE.
     pub(super) fn post_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         let most = MAX_BLOCK.min(cq.entries as usize);
@@ -68,7 +68,7 @@ impl Card {
         !cqs.is_empty()
     }
 
-    /// Writes what a CQ holds back.
+    /// Writes the CQEs that a CQ holds back.
     pub(super) fn release_block(&mut self, cqn: u32) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         let Some(compression) = &mut cq.compression else { return };
@@ -81,7 +81,8 @@ impl Card {
                 true => self.place_arrays(cqn, &mut held, urgent),
             };
         }
-        // Alone, or more than there is room for: what has room is written before the CQ fails.
+        // A single CQE, or more CQEs than free slots. The free slots are filled before the CQ
+        // fails.
         for entry in &mut held {
             self.place_cqe(cqn, entry, urgent);
         }
@@ -141,7 +142,7 @@ impl Card {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         let Some(compression) = &cq.compression else { return };
         let start = cq.producer;
-        // Of a wide CQE, the second half.
+        // A wide CQE lies in the second half of its slot.
         let place = |ahead: usize| {
             let slot = start.wrapping_add(ahead as u32) & (cq.entries - 1);
             (slot as usize + 1) * cq.cqe_size - 64
@@ -172,7 +173,7 @@ impl Card {
     }
 }
 
-/// What a CQ context asks for; `Err` where it cannot be.
+/// Returns the compression that a CQ context requests; `Err` if it is not possible.
 pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
     let field = |field: mlx5_sys::ifc::Field| field.get(context) as u32;
     if field(cqc::CQE_COMP_EN) == 0 {
@@ -180,7 +181,7 @@ pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
     }
     let layout = match field(cqc::CQE_COMPRESSION_LAYOUT) {
         0 => Layout::Basic,
-        // Of a larger ring the laps could not be counted in what a CQ's counters have.
+        // In a larger ring, the CQ's counters could not count the laps.
         1 if field(cqc::LOG_CQ_SIZE) <= LOG_MOST_ENHANCED => Layout::Enhanced,
         _ => return Err(()),
     };
@@ -235,7 +236,7 @@ mod tests {
         }
         assert_eq!(second[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
         assert_eq!(queue.cqe(2), [0; 64], "a slot between");
-        // The next is alone, and comes behind as many slots as there were mini CQEs.
+        // The next CQE is not compressed. It lies behind one slot for each mini-CQE.
         queue.rig.card.complete(&queue.sent(20, Ok(())));
         queue.rig.card.release_cqes();
         assert_eq!(queue.cqe(10)[60..64], [0, 20, 0, 0]);
@@ -309,7 +310,7 @@ mod tests {
                 stored: Mutex::default(),
             });
             queue.rig.card.memory = Arc::clone(&ordered) as Arc<dyn Memory>;
-            // One alone, and then four that are alike.
+            // A single CQE, and then four that are alike.
             queue.rig.card.complete(&received(&queue, 7, 50));
             queue.rig.card.release_cqes();
             for i in 0..4 {
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(seven[56..64], [0, 0, 0, 0, 0, 0, 0, 0x6c]);
         assert_eq!(two[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
         assert_eq!(two[62..64], [0, 0x1c]);
-        // What goes with the last goes on without a whole one; in the next lap.
+        // CQEs that resemble the last one continue without a whole CQE, in the next lap.
         queue.rig.write(queue.record, &10u32.to_be_bytes());
         for i in 10..12 {
             queue.rig.card.complete(&queue.sent(i * 2, Ok(())));
@@ -363,7 +364,7 @@ mod tests {
             queue.rig.card.complete(&queue.sent(i * 2, Ok(())));
             queue.rig.card.release_cqes();
         }
-        // One alone is whole.
+        // A single CQE is whole.
         let slots = [12, 13, 14, 15, 0].map(|slot| queue.cqe(slot)[60..64].to_vec());
         let whole = [[0, 24, 0, 0], [0, 26, 0, 0], [0, 28, 0, 0], [0, 30, 0, 0], [0, 32, 1, 1]];
         assert_eq!(slots, whole);
@@ -408,7 +409,7 @@ mod tests {
         }
         assert!(!queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
         queue.rig.card.release_cqes();
-        // Those that had room are there.
+        // The CQEs that had a free slot are written.
         assert_eq!([14, 15].map(|slot| queue.cqe(slot)[61..64].to_vec()), [[14, 0, 0], [15, 0, 0]]);
         assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
     }

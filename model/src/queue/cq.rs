@@ -14,8 +14,8 @@ use crate::work::CqFailure;
 const RESIZE: u8 = 5;
 
 impl Card {
-    /// Puts a CQE in its place, owner bit included; `urgent` ones are those that solicited arms
-    /// wait for.
+    /// Writes a CQE to its slot, owner bit included. `urgent` says that an arm for solicited events
+    /// waits for this CQE.
     pub(super) fn place_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
         if !self.has_room(cqn, 1) {
             tracing::warn!(cqn, "a CQ overran");
@@ -51,7 +51,7 @@ impl Card {
         self.tell_of_cqes(cqn, 1, urgent);
     }
 
-    /// Whether a CQ has room for so many CQEs; one that failed needs none.
+    /// Whether a CQ has free slots for so many CQEs. A failed CQ needs none.
     pub(super) fn has_room(&mut self, cqn: u32, cqes: u32) -> bool {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return true };
         if cq.failed || cq.get(cqc::OI) == 1 || cq.is_collapsed() {
@@ -80,7 +80,7 @@ impl Card {
         self.fail_cq(cqn, CqFailure::Access);
     }
 
-    /// So many CQEs were written: whom the CQ was armed for is told.
+    /// Reports so many new CQEs to a matching arm of the CQ, and to waiting queue pairs.
     pub(super) fn tell_of_cqes(&mut self, cqn: u32, cqes: u32, urgent: bool) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         if urgent {
@@ -94,8 +94,8 @@ impl Card {
         self.port.note(Aftermath::Completed(cqn));
     }
 
-    /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.
-    /// `false`, and nothing changed, where what is not yet taken does not fit either.
+    /// Moves a CQ to another ring. A last CQE in the old ring says where the new one takes over.
+    /// Returns `false`, and changes nothing, if the outstanding CQEs do not fit the new ring.
     pub(crate) fn resize_cq(&mut self, cqn: u32, pages: Pages, entries: u32) -> bool {
         self.release_block(cqn);
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
@@ -115,7 +115,7 @@ impl Card {
         let told = cq.notified == cq.producer;
         self.place_cqe(cqn, &mut entry, false);
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
-        // It is no completion: nobody waits for it.
+        // The CQE of a resize is no completion: it does not use up the arm.
         (cq.armed, cq.solicited) = (armed, solicited);
         if cq.failed {
             return false;
@@ -128,8 +128,8 @@ impl Card {
         true
     }
 
-    /// The arm word reached a CQ: `word` is what the register's upper half and the doorbell
-    /// record's second word hold.
+    /// Arms a CQ: `word` is the arm word, as it is in the register's upper half and in the doorbell
+    /// record's second word.
     pub(super) fn arm_cq(&mut self, cqn: u32, word: u32) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         let sequence = (word >> 28 & 3) as u8;
@@ -203,7 +203,7 @@ mod tests {
         queue.rig.card.store(queue.rig.uar, 0x40, &word[0].to_be_bytes());
         queue.rig.card.complete(&queue.sent(0, Ok(())));
         assert_eq!(queue.events(), 0);
-        // What is there already and was not told of is told now.
+        // An existing CQE that was not reported is reported now.
         queue.arm(0, false, 0);
         assert_eq!(queue.events(), 1);
         let eqe: [u8; 64] = queue.rig.read(queue.rig.eq_ring);
@@ -218,7 +218,7 @@ mod tests {
         // The completion that came between event and arm is newer than the event.
         queue.arm(1, false, 0);
         assert_eq!(queue.events(), 2);
-        // All were told of, though none was taken.
+        // All were reported, though none was polled.
         queue.arm(2, false, 0);
         assert_eq!(queue.events(), 2);
         queue.rig.card.complete(&queue.sent(2, Ok(())));
@@ -296,7 +296,7 @@ mod tests {
     fn a_collapsed_cq_has_the_last_cqe_only() {
         let mut queue =
             Queue::with(|cq| cq.set(cqc::CC.within(create_cq_in::CQ_CONTEXT), 1u64), |qp| qp);
-        // More than the ring has, and nobody takes any.
+        // More CQEs than the ring holds, none of them polled.
         for i in 0..40u16 {
             queue.rig.card.complete(&queue.sent(i, Ok(())));
             let cqe = queue.cqe(0);

@@ -185,10 +185,11 @@ impl Card {
         Some(number)
     }
 
-    /// The doorbell of a queue without a record, of the first eight bytes of the last WQE: what is
-    /// posted ends behind that WQE. Or else of no size, and the counter behind the last.
+    /// Handles a doorbell of a queue without a doorbell record. It has the first eight bytes of the
+    /// last WQE, and the posted WQEs end behind that one. Or its size is zero, and its counter is
+    /// the one behind the last WQE.
     ///
-    /// rdma-core's test rings the one, GPUNetIO the other; both are what is said here.
+    /// rdma-core's test rings the first form, GPUNetIO the second. Both are handled here.
     fn recordless(&mut self, uar: u32, first: u32, second: u32) -> Option<u32> {
         let (index, number, ds) = ((first >> 8) as u16, second >> 8, (second & 0x3f) as u16);
         let Some(qp) =
@@ -343,7 +344,7 @@ mod tests {
     fn a_copy_of_the_last_of_several_starts_them_all() {
         for pieces in [&[64][..], &[8; 8]] {
             let mut queue = Queue::new();
-            // One that was fetched before, then four of which the last is copied.
+            // A WQE that was fetched before, then four of which the last is copied.
             let first = queue.post();
             queue.store(0x800, &first[..8]);
             assert_eq!(queue.completed(), 1);
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(queue.rig.card.complaints.wrong_doorbells, 1);
         assert_eq!(queue.completed(), 0);
         queue.rig.write(queue.record + 4, &1u32.to_be_bytes());
-        // Another UAR page, and no such queue pair.
+        // Another UAR page, and a queue pair that does not exist.
         let uar = queue.rig.uar + 1;
         queue.rig.card.store(uar, 0x800, &wqe[..8]);
         let mut other = wqe;
@@ -407,7 +408,8 @@ mod tests {
         queue.store(0x800, &other[..8]);
         assert_eq!(queue.rig.card.complaints.stray_doorbells, 2);
         assert_eq!(queue.completed(), 0);
-        // The middle of a register that got no start; no register; half of one alone.
+        // The middle of a register whose start was not stored, an offset without a register, and
+        // half of a register alone.
         queue.store(0xc08, &wqe[..8]);
         queue.store(0x10, &wqe[..8]);
         queue.store(0x804, &wqe[..4]);
@@ -441,14 +443,14 @@ mod tests {
         queue.store(0x604, &behind[4..8]);
         assert_eq!(queue.completed(), 4);
         assert_eq!(queue.rig.card.complaints, Complaints::default());
-        // By the other registers, or by records that somebody looks at, nothing is posted.
+        // Neither the other registers nor a look at the doorbell records post anything.
         let fifth = queue.post();
         queue.store(0x800, &fifth[..8]);
         assert_eq!(queue.rig.card.complaints.stray_doorbells, 1);
         let uar = queue.rig.uar;
         queue.rig.card.ring_all(uar);
         assert_eq!(queue.completed(), 4);
-        // One that is known, one far ahead, and another page.
+        // A doorbell that is known, one far ahead, and another page.
         ring(&mut queue, &second);
         assert_eq!(queue.rig.card.complaints.wrong_doorbells, 1);
         behind[1..3].copy_from_slice(&21u16.to_be_bytes());
@@ -459,7 +461,7 @@ mod tests {
         assert_eq!(queue.completed(), 4);
         ring(&mut queue, &fifth);
         assert_eq!(queue.completed(), 5);
-        // And it is no doorbell of those that have a record.
+        // This register is no doorbell for queues that have a doorbell record.
         let mut usual = Queue::new();
         let wqe = usual.post();
         ring(&mut usual, &wqe);

@@ -126,8 +126,8 @@ impl Card {
         }
     }
 
-    /// The EQ registers: software has taken events up to `consumer`, and with `arm` wants the
-    /// interrupt for those that are or come after it.
+    /// Handles a store to an EQ register. Software has taken events up to `consumer`. With `arm`,
+    /// it wants the interrupt for events from there on, present or future.
     pub(super) fn update_eq(&mut self, uar: u32, number: u32, consumer: u32, arm: bool) {
         let Some(eq) = self.objects.eqs.get_mut(number).filter(|eq| eq.get(eqc::UAR_PAGE) == uar)
         else {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::command::test::{Rig, thread_time};
 
-    /// Where the region of the rig starts, and the first of its pages' bytes.
+    /// Start address of the rig's region, and the key that marks a strided pattern's header.
     const START: u64 = 0x7000_0100;
     const REPEAT: u32 = 0x400;
 
@@ -104,7 +104,7 @@ mod tests {
         Klm { length: u32::from(stride) << 16 | u32::from(piece), key, address: START + at }
     }
 
-    /// What is read at `at` through a key.
+    /// Reads `n` bytes at `at` through a key.
     fn read(rig: &Rig, key: u32, at: u64, n: usize) -> Result<Vec<u8>, Denied> {
         let domain = Domain { pd: rig.pd, qp: 0 };
         let mut bytes = vec![0; n];

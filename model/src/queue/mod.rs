@@ -213,7 +213,7 @@ mod tests {
         pair.post(2, 0x17, &[enable(3, slave)]);
         assert_eq!(done(&pair), 3);
         assert_eq!(pair.cqe(0, 2)[63], 0, "{:02x?}", pair.cqe(0, 2));
-        // What is steered by nobody cannot be let run.
+        // A queue that no other queue steers cannot be let run.
         pair.post(3, 0x17, &[enable(9, master)]);
         let cqe = pair.cqe(0, 3);
         assert_eq!((cqe[55], cqe[56], cqe[63]), (0x02, 0x17, 0xd0), "{cqe:02x?}");

@@ -21,7 +21,7 @@ impl Card {
         if !matches!(qp.state, State::Rts | State::SqError | State::Error) || qp.sq.blocks == 0 {
             return Fetch::Empty;
         }
-        // One that another queue steers goes no further than it was let; flushing asks nobody.
+        // A queue that another queue steers goes no further than it was enabled, except to flush.
         let steered = qp.state == State::Rts && qp.get(qpc::CD_SLAVE_SEND) == 1;
         if steered && qp.sq.enabled.wrapping_sub(qp.sq.fetched) as i16 <= 0 {
             return Fetch::Empty;
@@ -232,7 +232,7 @@ mod tests {
     fn control_segments_that_do_not_belong_are_malformed() {
         let control = |queue: &Queue, index, opcode, ds| queue.control(index, opcode, ds);
         for (spoil, opcode) in [
-            // Another index, no segments, more than are posted, more than the ring has.
+            // Another index, no segments, more segments than are posted, more than the ring has.
             (control(&Queue::new(), 1, 0x0a, 1), 0x0a),
             (control(&Queue::new(), 0, 0x0a, 0), 0x0a),
             (control(&Queue::new(), 0, 0x0a, 9), 0x0a),

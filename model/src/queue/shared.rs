@@ -26,7 +26,7 @@ impl Card {
         if srq.failed {
             return Err(Syndrome::LocalQpOperation);
         }
-        // A limit counts what is posted, not what was known to be.
+        // A limit counts all posted WQEs, not only the known ones.
         if srq.queue.posted() == 0 || srq.limit != 0 {
             self.read_posted(number)?;
         }
@@ -284,13 +284,13 @@ mod tests {
         assert!(!told(&shared));
         shared.take(0);
         assert!(!told(&shared), "three are left");
-        // More are posted meanwhile, which nobody has told the card of.
+        // Another WQE is posted meanwhile, without a notice to the device.
         shared.post(1);
         shared.take(0);
         assert!(!told(&shared));
         shared.take(1);
         assert!(told(&shared));
-        // Armed above what is posted, it is told of at once.
+        // A limit above the posted WQEs is reported at once.
         shared.rig.card.arm_srq(shared.srq, 3);
         assert!(told(&shared));
         shared.rig.card.arm_srq(shared.srq, 2);

@@ -15,7 +15,7 @@ impl Card {
         })
     }
 
-    /// What a message whose first packet has this payload meets.
+    /// Matches a message against the list of tags. Its first packet has this payload.
     pub(crate) fn meet_tag(&mut self, qp: u32, payload: &[u8]) -> Result<Met, Syndrome> {
         let number = self.objects.qps.get(&qp).and_then(|qp| qp.shared_receive());
         let Some(number) = number else { return Err(Syndrome::LocalQpOperation) };

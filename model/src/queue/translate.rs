@@ -12,8 +12,8 @@ use crate::object::{Mkey, Translation};
 /// How many keys over other keys an access may go through.
 pub(crate) const INDIRECTION: u32 = 4;
 
-/// The key of no memory: what is read behind it is zero, what is written is gone. Local requests
-/// may use it, at any address.
+/// The key of no memory: reads give zeros, and writes have no effect. Local requests may use it, at
+/// any address.
 pub(crate) const DUMP_FILL: u32 = 0x300;
 
 impl Card {
@@ -45,8 +45,8 @@ impl Card {
         Ok(mkey)
     }
 
-    /// Checks an access of `length` bytes without making it. An access of nothing is always
-    /// granted, whatever the key. Of keys over other keys, those are checked when it is made.
+    /// Checks an access of `length` bytes without making it. An access of zero bytes is always
+    /// granted, whatever the key. Keys under other keys are checked when the access is made.
     pub fn check(
         &self,
         domain: Domain,
@@ -138,9 +138,8 @@ impl Card {
         })
     }
 
-    /// Changes eight aligned bytes behind a key at once and returns what was there, in memory
-    /// order. `address` must be a multiple of 8, and what is there contiguous (else
-    /// [`Denied::Bounds`]).
+    /// Changes eight aligned bytes behind a key at once and returns the old bytes, in memory order.
+    /// `address` must be a multiple of 8, and the bytes contiguous (else [`Denied::Bounds`]).
     pub fn update_key(
         &self,
         domain: Domain,
@@ -164,10 +163,10 @@ impl Card {
         self.memory.update(at, change).map_err(|_| Denied::Fault)
     }
 
-    /// Changes 4, 8, 16 or 32 aligned bytes behind a key, and puts what was there into `found`, in
-    /// memory order; `change` gives what they become. Nothing else that this card does comes in
-    /// between; against the processor it is atomic up to eight bytes. `address` must be a multiple
-    /// of the size, and what is there contiguous (else [`Denied::Bounds`]).
+    /// Changes 4, 8, 16 or 32 aligned bytes behind a key. `found` gets the old bytes, in memory
+    /// order, and `change` gives the new ones. No other access of this card comes in between.
+    /// Against the processor the change is atomic up to eight bytes. `address` must be a multiple
+    /// of the size, and the bytes contiguous (else [`Denied::Bounds`]).
     pub fn update_bytes(
         &self,
         domain: Domain,
@@ -213,8 +212,8 @@ impl Card {
         self.memory.write(at, &change(found)[..size]).map_err(|_| Denied::Fault)
     }
 
-    /// Ends what a key grants, as a peer's SEND with invalidate asks: the whole key has to match,
-    /// be in use, and allow that it is done from afar.
+    /// Invalidates a key, as a peer's SEND with invalidate asks. The whole key has to match, be in
+    /// use, and allow remote invalidation.
     pub(crate) fn invalidate_key(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {
         let mkey = self.objects.mkeys.get_mut(key >> 8).ok_or(Denied::Key)?;
         if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
@@ -306,12 +305,12 @@ fn part(piece: &Data, skip: &mut u64, wanted: usize) -> Option<usize> {
     Some((piece.len() - *skip).min(wanted as u64) as usize)
 }
 
-/// Whether an access is to the key of no memory, by who may use it.
+/// Whether an access is to the key of no memory, and is one that may use it.
 fn nowhere(key: u32, access: Access) -> bool {
     key == DUMP_FILL && matches!(access, Access::LocalRead | Access::LocalWrite)
 }
 
-/// Where in the region's pages an address lies.
+/// Returns the offset of an address in the region's pages.
 fn offset(mkey: &Mkey, address: u64) -> Result<usize, Denied> {
     address.checked_sub(mkey.start()).map(|offset| offset as usize).ok_or(Denied::Bounds)
 }
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
     use crate::command::test::{BASE, Command, Rig, SIZE};
 
-    /// Where the keys of the rig start.
+    /// Start address of the rig's keys.
     const START: u64 = 0x7000_0100;
 
     fn field(field: Field) -> Field {

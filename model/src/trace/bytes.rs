@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What a record is written to.
+/// A record that is being written.
 #[derive(Debug)]
 pub(super) struct Put<'a>(pub &'a mut Vec<u8>);
 
@@ -34,7 +34,8 @@ impl Put<'_> {
     }
 }
 
-/// What is left of a record that is read. Where it is too short, or a value is none, there is `None`.
+/// The unread rest of a record. Reading returns `None` if it is too short, or if the value is
+/// invalid.
 #[derive(Debug)]
 pub(super) struct Take<'a>(pub &'a [u8]);
 

@@ -5,23 +5,24 @@ use super::{BUILD, ReadError, VERSION};
 use crate::identity::{Identity, PortState};
 use crate::wire::Link;
 
-/// What every stream begins with.
+/// The first bytes of every stream.
 const MAGIC: [u8; 8] = *b"mlx5-trc";
-/// Magic, version, length of what follows, its checksum.
+/// Bytes of the fixed part: magic, version, length of the variable part, and its checksum.
 pub(super) const FIXED: usize = 20;
-/// Longest of what follows.
+/// Maximum length of the variable part.
 const LONGEST: usize = 1 << 20;
 /// Most cards, and most entries of a GID table, and bytes of a command line.
 const CARDS: usize = 16;
 const GIDS: usize = 256;
 const PROGRAM: usize = 4096;
 
-/// What stands at the beginning of a stream.
+/// The header of a stream.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// [`BUILD`] of the model that wrote it.
     pub build: String,
-    /// Whether it has what the cards read, so that it can be replayed. Without, it tells the story.
+    /// Whether the stream has what the devices read, so that it can be replayed. Without that, it
+    /// can only be shown.
     pub replayable: bool,
     /// The process.
     pub process: u32,
@@ -36,7 +37,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a stream of this process that begins now.
+    /// Creates the header of a stream of this process that begins now.
     #[must_use]
     pub fn of_this_process(cards: Vec<Identity>, replayable: bool) -> Header {
         let arguments: Vec<String> =

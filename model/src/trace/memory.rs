@@ -39,7 +39,7 @@ impl Memory for Tapped {
     }
 }
 
-/// Where there is no memory at all: what a replayed card would reach if its tap did not answer.
+/// Memory without any bytes. A replayed card would reach it only if its tap did not answer.
 pub(crate) struct Nothing;
 
 impl Memory for Nothing {

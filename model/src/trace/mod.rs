@@ -38,6 +38,7 @@ pub use tap::Tap;
 /// The format of streams. One of another version is not read.
 pub const VERSION: u32 = 1;
 
-/// Of which source the model was built: a hash, in hexadecimal, with words before it by which a
-/// library is told in its file. Two copies of the model with the same behave alike.
+/// The identity of the source that the model was built from: words by which a library's file is
+/// searched, and a hash in hexadecimal. Two copies of the model with the same identity behave
+/// alike.
 pub const BUILD: &str = concat!("mlx5-model build ", env!("MLX5_MODEL_BUILD"));

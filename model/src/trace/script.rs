@@ -96,7 +96,7 @@ impl Script {
         }
     }
 
-    /// The call was made: what is left was not done.
+    /// Ends the call: the expected records that are left did not occur.
     pub(crate) fn finish(&mut self) {
         while let Some(record) = self.expected.pop_front() {
             self.differ(Some(record), None);
@@ -237,7 +237,7 @@ fn is_alike(one: &Record<'_>, other: &Record<'_>) -> bool {
     }
 }
 
-/// A record that keeps its bytes itself.
+/// Returns a copy of a record that owns its bytes.
 fn owned(record: &Record<'_>) -> Record<'static> {
     let mut bytes = Vec::new();
     record.write(&mut bytes);

@@ -16,7 +16,7 @@ const PROCESS: &str = "%p";
 /// The descriptor of this process' stream, or -1: a child that was forked closes its copy.
 static OPEN: AtomicI32 = AtomicI32::new(-1);
 
-/// Where the bytes of a stream go.
+/// The destination of a stream's bytes.
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// A file or socket of this process.
@@ -68,13 +68,13 @@ impl Sink {
         Ok(Sink::Descriptor { fd: Private::new(unsafe { OwnedFd::from_raw_fd(fd) }), process })
     }
 
-    /// Writes all of it, and waits while there is no room.
+    /// Writes all bytes, and waits until there is space.
     pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         match self {
             Sink::Descriptor { fd, process } => {
                 if *process != std::process::id() {
-                    // A forked child works on what it has of its parent's cards; the stream is not
-                    // its, and the descriptor is closed here.
+                    // A forked child works on its copy of the parent's cards. The stream is not the
+                    // child's, and its descriptor is closed here.
                     let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) else {
                         return Ok(());
                     };
@@ -97,7 +97,7 @@ impl Sink {
     }
 }
 
-/// Writes some of it, without a signal where nobody reads any more.
+/// Writes some of the bytes. Raises no signal if the reader is gone.
 fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
         // SAFETY: the call reads `bytes`, whose length it is given.
@@ -118,8 +118,8 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes some of it to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with `EFBIG`: the
-/// signal that goes with it would end the program, and is taken back.
+/// Writes some of the bytes to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with
+/// `EFBIG`. The kernel's signal for that would end the program, so it is taken back.
 fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
     // The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
     // SAFETY: sets and times are integers, for which zeros are values. The calls access those of this

@@ -17,7 +17,7 @@ const ENOUGH: usize = 1 << 20;
 
 /// Sees what the cards of a process do, or tells them what they saw.
 ///
-/// Who uses it is inside the engine's lock; its own is never waited for.
+/// Its callers hold the engine's lock, so its own lock is never waited for.
 pub struct Tap(Mutex<State>);
 
 struct State {
@@ -35,9 +35,9 @@ enum Side {
 struct Recording {
     start: Instant,
     sink: Sink,
-    /// What was not written yet.
+    /// Bytes that were not written yet.
     waiting: Vec<u8>,
-    /// Where in it the call that is under way begins.
+    /// Start of the current call's bytes in `waiting`.
     mark: usize,
     /// Bytes of its first record; more than there can be if some of it was written on.
     first: usize,
@@ -142,7 +142,7 @@ impl Tap {
         }
     }
 
-    /// Whether memory and clock are to be recorded now: outside of calls nothing of the card depends
+    /// Whether memory and clock are to be recorded now. Outside of calls the card does not depend
     /// on them.
     fn is_read(state: &State) -> bool {
         match &state.side {
@@ -270,7 +270,7 @@ impl Recording {
             return;
         }
         if let Err(error) = self.sink.write(&self.waiting) {
-            // Whoever listened is gone, or the disk is full: the program goes on.
+            // The reader is gone, or the disk is full: the program goes on.
             if error.kind() != std::io::ErrorKind::BrokenPipe {
                 eprintln!("mlx5-model: the trace ends here: {error}");
             }

@@ -150,7 +150,7 @@ fn a_changed_wqe_completes_otherwise() {
         let [own, peer] = &mut pair.sides;
         own.write_to(4096, 64, peer.key);
     });
-    // The write's opcode becomes one that nobody knows, wherever its control segment stands: the card
+    // The write's opcode becomes an unknown one, wherever its control segment stands: the card
     // reads it first, and then the whole WQE.
     let control = control(&bytes, WRITE);
     let places: Vec<usize> =

@@ -7,20 +7,20 @@ use crate::card::Card;
 use crate::object::State;
 use crate::queue::{Local, Syndrome};
 
-/// How far a request has come that this card executes by itself.
+/// The progress of a request that this card executes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alone {
-    /// It is done.
+    /// The request is done.
     Done,
     /// A part is done; the rest follows in the queue pair's next turn.
     More,
-    /// It waits, which ends with a wake of the queue pair.
+    /// The request waits until its queue pair is woken.
     Waits,
 }
 
 impl Card {
-    /// Executes what a request asks of this card alone, in pieces; `done` is what is kept of it from
-    /// one piece to the next.
+    /// Executes a request that concerns this device alone, in pieces. `done` is its progress, which
+    /// is kept from one piece to the next.
     pub(super) fn do_alone(
         &mut self,
         own: &Parameters,
@@ -76,7 +76,7 @@ impl Card {
         Ok(())
     }
 
-    /// A CQ has one more completion: whoever waits for it looks again.
+    /// A CQ has one more completion: the queue pairs that wait for it look again.
     pub(crate) fn completed_on(&mut self, cq: u32) {
         for qp in self.port.waiting_for(cq) {
             self.send_ready(qp);

@@ -2,10 +2,11 @@
 //!
 //! The caller drives everything here: [`Card::send_ready`] after a doorbell or a state change,
 //! [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of these sends packets.
-//! They only determine which queue pairs have packets to send; [`Card::pump`] then fills
+//! They only determine which queue pairs have packets to send. [`Card::pump`] then fills
 //! [`Card::outbox`] up to the caller's limit. Completions wait until [`Card::settle`]: a program
 //! that sees one may exit, so the acknowledge must have been carried away before. The order is
-//! always pump, carry the outbox away, settle, until nothing is left.
+//! always: call `pump`, carry the outbox away, call `settle`. The caller repeats it until nothing
+//! is left.
 
 mod dynamic;
 pub mod ethernet;
@@ -372,8 +373,8 @@ impl Card {
         )
     }
 
-    /// Applies the CQEs written since the last call to queue pairs: those that wait for a
-    /// completion continue, and those of a failed CQ fail.
+    /// Applies the CQEs written since the last call to queue pairs: queue pairs that wait for a
+    /// completion continue, and the queue pairs of a failed CQ fail.
     pub(crate) fn follow_up(&mut self) {
         while let Some(aftermath) = self.port.next_aftermath() {
             match aftermath {

@@ -34,7 +34,7 @@ pub struct Parameters {
     pub alternate: Route,
     /// Whether the other way may be taken.
     pub migration: Migration,
-    /// Of a dynamic connection: what its packets carry.
+    /// For a dynamic connection: the extension header of its packets.
     pub dynamic: Option<DcEth>,
     /// Partition key; 0 where the index names none.
     pub p_key: u16,
@@ -63,7 +63,7 @@ pub struct Parameters {
     /// Sizes of the atomics that the peer may do, in bytes, as the sum of their powers of two; 0
     /// where it may do none.
     pub atomic_sizes: u32,
-    /// Of an initiator with streams: how many may have failed before it does itself.
+    /// For an initiator with streams: the number of streams that may fail before it fails itself.
     pub streams: Option<usize>,
     /// Whether receives come from an SRQ.
     pub shared_receive: bool,
@@ -84,7 +84,7 @@ impl Parameters {
             is_target: qp.get(qpc::NO_SQ) == 1,
             pd: qp.get(qpc::PD),
             mtu: match qp.service {
-                // A datagram takes no path of which more is known than its own port.
+                // For a datagram's path, only the MTU of its own port is known.
                 Service::Ud => own.min(1 << identity.log_mtu()),
                 Service::Rc | Service::Uc | Service::Xrc | Service::Dc | Service::Ethernet => own,
             },
@@ -118,7 +118,7 @@ impl Parameters {
         }
     }
 
-    /// What keys are checked against.
+    /// Returns the domain that keys are checked against.
     pub fn domain(&self) -> Domain {
         Domain { pd: self.pd, qp: self.number }
     }

@@ -7,7 +7,7 @@ pub struct Psn(u32);
 impl Psn {
     /// How many there are.
     pub const COUNT: u32 = 1 << 24;
-    /// How many may be outstanding: half of all, so that old and new can be told apart.
+    /// Number that may be outstanding: half of all, so that old and new can be distinguished.
     pub const WINDOW: u32 = 1 << 23;
 
     /// From the low 24 bits of a number.

@@ -17,9 +17,9 @@ pub struct QueuePair {
     pub(super) rc: Rc,
     /// Sender and receiver of an unreliable service.
     pub(super) unreliable: Unreliable,
-    /// Of a queue of Ethernet.
+    /// State of an Ethernet queue.
     pub(super) ethernet: Ethernet,
-    /// Of a target of dynamic connections.
+    /// Connections of a target of dynamic connections.
     pub(super) connections: Connections,
 }
 
@@ -34,7 +34,7 @@ impl QueuePair {
         Self::of_mut(qp).is_some_and(|state| state.rc.reset_stream(stream))
     }
 
-    /// Has a stream of an initiator fail, for what comes after that.
+    /// Makes a stream of an initiator fail, for tests of the behavior after that.
     #[cfg(test)]
     pub(crate) fn fail_stream(qp: &mut Qp, stream: u16) {
         if let Some(state) = Self::of_mut(qp) {

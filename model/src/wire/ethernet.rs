@@ -5,8 +5,8 @@
 
 use super::{Frame, Link};
 
-/// What precedes such a frame where cards and processes hand frames to each other: no IP header
-/// begins like this, with which packets of RoCE begin.
+/// The byte before such a frame where devices and processes pass frames to each other. No IP header
+/// begins with it, and packets of RoCE begin with an IP header.
 pub const MARK: u8 = 0;
 
 /// Bytes of the addresses and the type.
@@ -66,11 +66,11 @@ pub struct Headers {
     pub kind: u16,
     /// IP: which, and where its header starts.
     pub network: Option<(Network, usize)>,
-    /// What IP says is in it.
+    /// The protocol field of the IP header.
     pub protocol: u8,
     /// Whether the packet is a piece of a larger one.
     pub fragment: bool,
-    /// Where what IP carries ends, which may be before the frame does, but not after.
+    /// End of the IP payload. The frame may be longer, but not shorter.
     pub end: usize,
     /// Whether IP says that it carries more than there is.
     pub cut_off: bool,

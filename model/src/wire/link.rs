@@ -1,6 +1,6 @@
 //! The kind of link that a port is attached to.
 
-/// What the port is attached to.
+/// The kind of link that a port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// An InfiniBand subnet: LIDs, optional GRH.

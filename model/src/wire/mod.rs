@@ -36,7 +36,7 @@ pub const MULTICAST: u32 = 0xff_ffff;
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// Whether it goes to whoever listens, rather than to the queue pair it names.
+    /// Whether it goes to all listeners, rather than to the queue pair it names.
     pub fn is_for_all(&self, link: Link) -> bool {
         let multicast = || Header::destination(link, &self.0).is_some_and(|to| to.1 == MULTICAST);
         ethernet::contents(link, self).is_some() || multicast()

@@ -2,9 +2,9 @@
 
 use super::Service;
 
-/// What a packet does: the lower five bits of the opcode (IBA 1.3, table 38). The upper three name
-/// the transport service, of which the reliable connections have all of these. How cards send
-/// atomics under masks is not published: they have encodings here that IBA reserves.
+/// The operation of a packet: the lower five bits of the opcode (IBA 1.3, table 38). The upper
+/// three name the transport service. The reliable connections have all of these operations. How
+/// cards send atomics under masks is not published: here they have encodings that IBA reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]

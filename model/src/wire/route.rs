@@ -35,7 +35,7 @@ pub struct Global {
     pub destination: [u8; 16],
 }
 
-/// Where a packet comes from and goes to.
+/// The source and the destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Inside a subnet by LID, with a GRH where asked for.
@@ -87,9 +87,9 @@ impl Route {
         }
     }
 
-    /// What a receiver of datagrams is shown of the headers, of a packet that has this route: the
-    /// GRH, the IPv6 header in its place, or an IPv4 header at the end of its room. `None` where
-    /// there is none of them.
+    /// Returns the header that a datagram's receiver sees of a packet with this route: the GRH, the
+    /// IPv6 header in its place, or an IPv4 header in the last bytes of the GRH's space. `None` if
+    /// the packet has no such header.
     pub fn shown(&self, packet: &[u8]) -> Option<[u8; GRH]> {
         let (header, at) = match self {
             Self::InfiniBand { global: None, .. } => return None,
@@ -181,9 +181,10 @@ pub fn is_multicast(gid: &[u8; 16]) -> bool {
     gid[0] == 0xff || gid.starts_with(&MAPPED) && gid[12] & 0xf0 == 0xe0
 }
 
-/// The Ethernet address behind a GID: the interface identifier of a link-local address holds it
-/// (RFC 4291); an IPv4 address of the model's own network is given out in its order; a multicast
-/// address is made of the GID's end (RFC 7042 for IPv6, RFC 1112 for IPv4).
+/// Returns the Ethernet address of a GID. The interface identifier of a link-local address contains
+/// it (RFC 4291). For an IPv4 address of the model's own network it is 02:00 and the four bytes of
+/// that address. For a multicast address it ends with the last bytes of the GID (RFC 7042 for IPv6,
+/// RFC 1112 for IPv4).
 pub fn mac(gid: &[u8; 16]) -> [u8; 6] {
     if gid[0] == 0xff {
         return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];

@@ -12,8 +12,8 @@ pub enum Service {
     /// Extended reliable connection: an initiator alone, or a target alone, whose receives come from
     /// the SRQ that each request names.
     Xrc,
-    /// Dynamic connections: an initiator, whose WQEs each say where they go, or a target, which
-    /// anybody who shows its key may connect to.
+    /// Dynamic connections: an initiator, whose WQEs each name their destination, or a target,
+    /// which any initiator that shows its key may connect to.
     Dc,
     /// Frames of Ethernet: a send queue alone, or a receive queue alone.
     Ethernet,

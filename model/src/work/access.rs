@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, mkc};
 
-/// What an access wants to do.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read local memory.
@@ -29,8 +29,8 @@ impl Access {
         }
     }
 
-    /// What it takes of the regions under a key over other keys: what a peer may do, the key on
-    /// top says.
+    /// Returns the access that it needs to the regions under a key over other keys. Only the key on
+    /// top determines what a peer may do.
     pub(crate) fn below(self) -> Self {
         match self {
             Self::LocalRead | Self::RemoteRead => Self::LocalRead,

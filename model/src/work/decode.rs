@@ -60,7 +60,7 @@ impl Control {
     }
 }
 
-/// What is left of a WQE.
+/// The undecoded rest of a WQE.
 struct Segments<'a>(&'a [u8]);
 
 impl Segments<'_> {

@@ -28,7 +28,7 @@ pub struct Part {
     pub filler: bool,
 }
 
-/// What the CQE of a received frame says of its headers.
+/// The CQE's information on the headers of a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     hash: (u32, u8),

@@ -17,18 +17,19 @@ impl Klm {
     /// In a key's place: the header of a strided pattern.
     const REPEAT: u32 = 0x400;
 
-    /// Of the header of a strided pattern: how often it is repeated, and how many entries follow.
+    /// Decodes the header of a strided pattern: the repetitions, and the number of entries that
+    /// follow.
     pub(crate) fn pattern(&self) -> Option<(u32, usize)> {
         let header = self.key == Self::REPEAT;
         header.then(|| ((self.address >> 32) as u32, usize::from(self.address as u16)))
     }
 
-    /// Of a pattern's entry: bytes of each piece.
+    /// Bytes of each piece, for an entry of a pattern.
     pub fn repeated(&self) -> u32 {
         self.length & 0xffff
     }
 
-    /// Of a pattern's entry: bytes from one piece's start to the next one's.
+    /// Bytes from the start of a piece to the start of the next one, for an entry of a pattern.
     pub fn stride(&self) -> u32 {
         self.length >> 16
     }

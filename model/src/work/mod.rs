@@ -31,7 +31,7 @@ pub use wqe::{
     Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal, Taken,
 };
 
-/// What fetching from a send queue gave.
+/// The result of fetching from a send queue.
 #[derive(Clone, Debug)]
 pub enum Fetch {
     /// Nothing more is posted, or the queue's state does not allow it.

@@ -5,7 +5,7 @@ use super::Data;
 /// The key that ends a receive list shorter than its WQE (`mlx5dv.h`, `MLX5_INVALID_LKEY`).
 pub(crate) const END: u32 = 0x100;
 
-/// What a byte count of zero stands for.
+/// The length that a byte count of zero stands for.
 pub(crate) const TWO_GIB: u32 = 0x8000_0000;
 
 /// The scatter list of a receive WQE.

@@ -51,7 +51,7 @@ pub enum Entries {
     },
 }
 
-/// What a UMR asks for.
+/// A change of a key that a UMR requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Umr {
     /// The key to change, as it is before.
@@ -66,7 +66,7 @@ pub struct Umr {
     pub context: [u8; CONTEXT],
     /// First entry that changes.
     pub offset: usize,
-    /// What it leads to from there on, if that changes.
+    /// The new entries from `offset` on, if they change.
     pub entries: Option<Entries>,
 }
 

@@ -29,7 +29,7 @@ pub fn free() -> u16 {
     panic!("no free TCP port from {FIRST} on");
 }
 
-/// Returns once somebody listens on `port`; the kernel's socket tables tell, since a connection
+/// Returns once a process listens on `port`. The kernel's socket tables tell, since a connection
 /// made to find out would be taken for the client.
 ///
 /// # Panics

@@ -113,7 +113,7 @@ impl Drop for Process {
 
 fn read(mut pipe: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // What was read before an error is still worth showing.
+    // Output that was read before an error is still shown.
     let _ = pipe.read_to_end(&mut bytes);
     bytes
 }

@@ -360,8 +360,8 @@ impl Scratch {
 
     pub fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= 2 * PAGE);
-        // SAFETY: inside the writable pages; a card may be writing there too, which is nobody's
-        // harm.
+        // SAFETY: the bytes are inside the writable pages. A card may be writing there too, which
+        // does no harm.
         unsafe { std::ptr::copy(bytes.as_ptr(), self.0 as *mut u8, bytes.len()) };
     }
 }

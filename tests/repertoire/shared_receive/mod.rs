@@ -101,8 +101,8 @@ impl Server {
 
     fn post(&mut self, id: u64) -> Result<(), PostError> {
         let sge = self.sge(id);
-        // SAFETY: for every post here, the memory lives as long as the queue, and is looked at only
-        // when the receive is complete.
+        // SAFETY: the memory lives as long as the queue, and is read only when the receive is
+        // complete.
         unsafe { self.shared.post(id, sge) }
     }
 
@@ -162,7 +162,8 @@ fn messages_of_several_peers_take_receives_in_the_order_of_arrival() {
                     batch.append(next, sge).unwrap();
                     next += 1;
                 }
-                // SAFETY: as in `post`.
+                // SAFETY: the memory lives as long as the queue, and is read only when the receives
+                // complete.
                 unsafe { batch.ring() };
             }
             assert_eq!(server.shared.outstanding(), count);
@@ -202,7 +203,8 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
     let mut last = 0;
     for _ in 0..300 {
         while server.shared.free() > 0 && left.len() < 31 {
-            // SAFETY: as in `post`.
+            // SAFETY: the memory lives as long as the queue, and is read only when the receive is
+            // complete.
             unsafe { server.shared.post(next, place(next)) }.unwrap();
             left.insert(next, ());
             next += 1;
@@ -231,7 +233,7 @@ fn a_full_queue_and_long_lists_are_refused() {
     let most = server.shared.capacity();
     assert!(most >= 31 && server.shared.max_sge() == 3);
     let sge = server.sge(0);
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and both requests are refused.
     unsafe {
         assert_eq!(
             server.shared.post(0, [sge; 4]),
@@ -252,10 +254,10 @@ fn a_full_queue_and_long_lists_are_refused() {
     let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
     assert_eq!(shared.free(), 16);
     for id in 0..16 {
-        // SAFETY: as in `post`.
+        // SAFETY: the memory lives as long as the queue, and no code reads it.
         unsafe { shared.post(id, sge) }.unwrap();
     }
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and the request is refused.
     assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqOverrun));
 }
 
@@ -302,18 +304,18 @@ fn an_empty_queue_makes_peers_wait() {
 fn a_message_longer_than_its_receive_ends_its_connection_only() {
     let mut server = Server::new(&SHAPE);
     let short = Sge { length: 10, ..server.sge(1) };
-    // SAFETY: as in `post`.
+    // SAFETY: the memory lives as long as the queue, and is read only when the receive is complete.
     unsafe { server.shared.post(1, short) }.unwrap();
     server.post(2).unwrap();
     server.send(0, 5, &[7; 40]);
     assert_eq!(failed(server.sent(0)), (5, QueueKind::Send, Status::RemoteInvalidRequest));
     assert_eq!(failed(server.wait()), (1, QueueKind::Receive, Status::LocalLength));
-    // What is posted still belongs to all.
+    // The posted receives still belong to all.
     server.is_quiet();
     assert_eq!(server.shared.outstanding(), 1);
     server.send(2, 6, &[8; 40]);
     assert_eq!((server.received().id, server.bytes(2, 40)), (2, vec![8; 40]));
-    // The one in error takes no more, and says so.
+    // The queue pair in error takes no more, and an event says so.
     made::last_wqe_is_told(&server.rig, &server.qps[0]);
 }
 

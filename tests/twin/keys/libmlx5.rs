@@ -158,7 +158,8 @@ pub(super) fn by_builders(
 }
 
 /// # Safety
-/// As the functions of `mlx5dv.h`.
+/// The functions of `mlx5dv.h` may be called on `direct`: its queue pair is alive, between
+/// `ibv_wr_start` and `ibv_wr_complete`, and its `wr_id` and `wr_flags` are set.
 unsafe fn configure(
     direct: *mut dv::mlx5dv_qp_ex,
     key: &Mkey,

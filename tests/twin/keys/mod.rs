@@ -219,7 +219,7 @@ where
     let mut queue =
         unsafe { SendQueue::<T>::from_raw(ours.qp.qp(), &mut completions, SendConfig::default()) }
             .unwrap();
-    // SAFETY: as above.
+    // SAFETY: the QP lives to the end of the function, and no other code posts to it.
     let mut receive =
         unsafe { ReceiveQueue::from_raw(ours.qp.qp(), &mut completions, ReceiveConfig::default()) }
             .unwrap();

@@ -83,7 +83,7 @@ fn kind(name: &str) -> std::result::Result<RawKind, String> {
     RawKind::named(name)
 }
 
-/// What stands between a WQE's ctrl segment and its operation.
+/// The transport, which determines the segments between a WQE's ctrl segment and its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// RC and UC: nothing

@@ -59,7 +59,7 @@ pub(super) struct Object {
     pub handle: u32,
     /// Its number; for a memory region, its key.
     pub number: Option<u32>,
-    /// What is wrong with the object.
+    /// The fault of the object.
     pub remark: Option<&'static str>,
     pub keys: Option<Keys>,
     /// All fields of its context by name.

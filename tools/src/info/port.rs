@@ -16,7 +16,7 @@ pub(super) struct Port {
     pub state: String,
     pub physical_state: u8,
     pub physical_state_name: &'static str,
-    /// What prevents traffic on the port, and the cure.
+    /// The obstacle to traffic on the port, and the cure.
     pub remark: Option<&'static str>,
     pub mbps: u32,
     pub lanes: u8,

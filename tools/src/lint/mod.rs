@@ -66,7 +66,7 @@ pub struct Arguments {
     program: Vec<OsString>,
 }
 
-/// What is known of the queue.
+/// The known facts of the queue.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Of a ring")]
 struct Queue {

@@ -17,7 +17,7 @@ use crate::perf::station::place;
 /// Largest payload that is inline by default, as in perftest's latency tests.
 const INLINE: u64 = 220;
 
-/// Where a side's port, threads and memory are.
+/// A side's port, threads and memory.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "This side")]
 pub struct Local {
@@ -84,7 +84,7 @@ enum Posts {
 /// Options of a measurement.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Where `mlx5 perf server` runs
+    /// Host that runs `mlx5 perf server`
     #[arg(conflicts_with = "loopback")]
     pub host: Option<String>,
     /// Be both sides in this process: for one machine alone
@@ -94,7 +94,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
     pub port: u16,
 
-    /// What requests do
+    /// Operation of the requests
     #[arg(short, long, value_enum, default_value = "send", help_heading = "Messages")]
     operation: Operation,
     /// How queue pairs are connected
@@ -183,7 +183,7 @@ pub struct Arguments {
         help_heading = "Open loop"
     )]
     arrivals: Arrivals,
-    /// What chance begins with: the same seed, the same schedule
+    /// Seed of the random numbers: the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Open loop")]
     seed: u64,
 

@@ -285,7 +285,7 @@ impl Plan {
     /// # Errors
     /// Fails if the messages exceed the memory limit.
     pub fn layout(&self) -> Result<Layout, String> {
-        /// Where several messages share slots, the slots take this many bytes together.
+        /// Bytes of all slots together, where several messages share slots.
         const ENOUGH: u64 = 4 << 20;
         let stride = (self.size + Layout::HEADER as u64).next_multiple_of(64);
         // Checking contents needs a slot for each message in flight.

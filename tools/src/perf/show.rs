@@ -14,12 +14,12 @@ use crate::perf::result::Run;
 
 /// Show a result that was kept as JSON: as a table, a page, CSV or an HDR log
 ///
-/// What `mlx5 perf … --json` printed has all that the other forms need, so a measurement is made
+/// The output of `mlx5 perf … --json` has all that the other forms need, so a measurement is made
 /// once and shown often, also on another machine and without a card.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What a `--json` printed
+    /// File with the output of `--json`
     file: PathBuf,
     #[command(flatten)]
     outputs: Outputs,

@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::trace::recording;
 use report::Report;
 
-/// Do a recording again on a fresh model, and compare what becomes of it
+/// Replay a recording on a fresh model, and compare the results
 ///
 /// The recording of `mlx5 trace --record` has what the program told its cards and what they read, so
 /// neither the program nor its peer is needed. Replies to commands, CQEs, EQEs, packets, interrupts and
@@ -24,7 +24,7 @@ use report::Report;
 /// what happened before it.
 ///
 /// Use it to keep a problem that is hard to provoke, to see whether a change of the model changes what a
-/// program sees, or to find out what would have become of a request with a byte changed.
+/// program sees, or to find out how a request with a changed byte would have ended.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

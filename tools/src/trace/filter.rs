@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::line::Line;
 
-/// What a line tells of.
+/// The subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// A firmware command with its reply
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Interrupt,
     /// A change of the port or of the ways from it
     Port,
-    /// Something that software did and a card suffers in silence
+    /// A mistake of software that the card does not report
     Mistake,
 }
 

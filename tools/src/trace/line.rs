@@ -29,7 +29,7 @@ pub(crate) struct Line {
     /// The text. The lines below it have details: always for errors, otherwise on request.
     pub text: String,
     pub more: Vec<String>,
-    /// The members for programs, without those that every line has.
+    /// The members for programs, without the members that every line has.
     pub members: Map<String, Value>,
 }
 

@@ -31,10 +31,10 @@ use filter::Filter;
 
 /// Run a program and show what it does with the card: strace for the card
 ///
-/// The program runs on the model, a software ConnectX, unchanged. Each firmware command, doorbell, WQE,
-/// CQE and EQE is a line, in order, with the seconds since the beginning; a completion names the request
-/// that it completes. Whoever wants to know why a request failed, what a library posts, in which order a
-/// program makes its objects, or whether it rings more than it has to, looks here.
+/// The program runs on the model, a software ConnectX, unchanged. Each firmware command, doorbell,
+/// WQE, CQE and EQE is a line, in order, with the seconds since the beginning. A completion names
+/// the request that it completes. Use it to find out why a request failed, what a library posts, in
+/// which order a program makes its objects, or whether it rings more than it has to.
 ///
 /// The trace goes to standard error, what the program prints stays its own, and so does its exit
 /// status. Processes that it starts are traced as well.

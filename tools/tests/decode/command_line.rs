@@ -63,7 +63,7 @@ fn the_last_line_of_a_dump_is_enough() {
 
 #[test]
 fn bytes_of_a_given_kind_are_shown_by_field() {
-    // RDMA_WRITE, index 5, QP 0x77, 3 units; remote address; data.
+    // RDMA_WRITE, index 5, QP 0x77, 3 units, then the remote address and the data.
     let wqe = "00000508 00007703 00000008 00000000 00000000 00001000 00000099 00000000 \
                00000040 00000007 00000000 00002000";
     let found = piped(&["decode", "--kind", "wqe"], wqe.as_bytes(), 0).out;

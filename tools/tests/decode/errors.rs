@@ -95,7 +95,7 @@ impl Seen {
                 }
             }
             let mut words = Vec::new();
-            // SAFETY: as above, and the driver does not poll it again.
+            // SAFETY: the case keeps the CQ alive, and the driver does not poll it again.
             while let Some(wc) = unsafe { poll(end.cq) }.expect("it can be polled") {
                 if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
                     words.push((wc.status, wc.vendor_err, wc.qp_num));

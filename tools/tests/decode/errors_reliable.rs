@@ -145,7 +145,7 @@ const ROWS: &[Row] = &[
             let key = Mkey::new(&rig.pd, 4).unwrap();
             let layout = ListAt { entries: a.wrong(4096), length: 64 };
             post!(a.send, key.configure().access(Access::LOCAL_WRITE).layout(layout));
-            // As above.
+            // The key has to be there until the card has refused.
             std::mem::forget(key);
         },
         send(IBV_WC_LOC_PROT_ERR, "UMR"),

@@ -160,7 +160,7 @@ pub fn shared(seen: &mut Seen) {
     }
     let into = matcher.sge(64);
     for id in 1..=3 {
-        // SAFETY: as above.
+        // SAFETY: the memory lives to the end.
         unsafe { matcher.tags.append(id, TagReceive::new(Tag::exact(id), into)) }.unwrap();
     }
     let expected = [send(IBV_WC_LOC_QP_OP_ERR, "TAG_MATCHING")];

@@ -143,7 +143,7 @@ pub fn unreliable(seen: &mut Seen) {
     seen.hold("UD: a READ", "ud", &ends, &[a.qp.as_raw()], &expected);
 
     let mut a = datagrams(&rig);
-    // SAFETY: as above.
+    // SAFETY: the memory lives to the end, and the inline payload is copied.
     unsafe {
         b.receive.post(1, b.sge(42)).unwrap();
         b.receive.post(2, b.sge(100)).unwrap();

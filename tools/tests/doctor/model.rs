@@ -44,7 +44,7 @@ fn without(capabilities: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     command
 }
 
-/// Returns the faults, except those that the test machine may cause.
+/// Returns the faults, without the faults that the test machine may cause.
 fn wrong(report: &Value) -> Vec<&str> {
     let verdicts = ["broken", "warning", "unknown"];
     let all = verdicts.iter().flat_map(|verdict| with(report, verdict));

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Traits that the compiler implements by itself and that no reader asks about. `Send` and `Sync` stay:
-/// who may use a queue from which thread is part of the interface.
+/// Traits that the compiler implements by itself and that readers do not look for. `Send` and
+/// `Sync` stay: the threads that may use a queue are part of the interface.
 const LEFT_OUT: [&str; 5] = [
     "core::marker::Freeze for",
     "core::marker::Unpin for",

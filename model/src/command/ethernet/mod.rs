@@ -20,8 +20,8 @@ use mlx5_sys::ifc::Field;
 
 use super::Refusal;
 
-/// Takes fields of the context that a command has at `given` over into `context`: those whose bit
-/// the command's `bitmask` has. Each of `changes` is such a bit and a field that goes with it.
+/// Copies fields of the command's context at `given` to `context`, if the command's `bitmask` has
+/// their bit. Each of `changes` is a bit and a field that belongs to it.
 fn modify(
     input: &[u8],
     bitmask: Field,

@@ -28,7 +28,7 @@ const ERR: u32 = 3;
 /// The segment before the pointer of a WQE of strides, and that pointer.
 const STRIDING_WQE: usize = 32;
 
-/// Where a queue's context says where its doorbell record is; `outer` is the WQ in it.
+/// Fields of a queue's context that locate its doorbell record; `outer` is the WQ in the context.
 const fn record(outer: Field) -> RecordFields {
     RecordFields {
         valid: wq::DBR_UMEM_VALID.within(outer),

@@ -79,7 +79,7 @@ pub fn modify_tir(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
         key
     };
     use modify_tir_bitmask::{HASH, INDIRECT_TABLE, SELF_LB_EN};
-    /// What can be modified, and the field that says so.
+    /// The bits of the bitmask, each with a field that it selects.
     const CHANGES: [(Field, Field); 11] = [
         (SELF_LB_EN, tirc::SELF_LB_BLOCK),
         (INDIRECT_TABLE, tirc::INDIRECT_TABLE),

@@ -45,7 +45,7 @@ pub fn query_tis(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
 }
 
 pub fn modify_tis(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
-    /// What can be modified, and the field that says so.
+    /// The bits of the bitmask, each with the field that it selects.
     const CHANGES: [(Field, Field); 3] = [
         (modify_tis_bitmask::PRIO, tisc::PRIO),
         (modify_tis_bitmask::LAG_TX_PORT_AFFINITY, tisc::LAG_TX_PORT_AFFINITY),

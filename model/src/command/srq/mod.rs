@@ -1,9 +1,9 @@
 //! Commands on shared receive queues.
 //!
-//! There are three kinds: receive memory pools (`rmp`), which the kernel's driver uses for every
-//! basic SRQ; XRC SRQs (`xrc`); and those of older devices (`legacy`). This module holds their
-//! common part: a queue of WQEs, described by a context, on pages that the command lists or in a
-//! umem.
+//! There are three kinds. The kernel's driver uses receive memory pools (`rmp`) for every basic
+//! SRQ. The others are XRC SRQs (`xrc`) and the SRQs of older devices (`legacy`). This module holds
+//! their common part: a queue of WQEs, described by a context, on pages that the command lists or
+//! in a umem.
 
 pub mod legacy;
 pub mod rmp;
@@ -35,7 +35,7 @@ struct Described {
     log_stride: u32,
     log_page_size: u32,
     page_offset: u32,
-    /// Where the context says where the doorbell record is.
+    /// Fields of the context that locate the doorbell record.
     record: RecordFields,
     /// Number of the umem that it lies in, and how far into it.
     umem: Option<(u32, u64)>,
@@ -115,7 +115,7 @@ pub(super) fn work_queue(
     Ok((pd, queue(card, user, context, &described, pages)?))
 }
 
-/// What a new shared receive queue is made of.
+/// The parts of a new shared receive queue.
 pub(super) struct Parts {
     pub user: u16,
     pub context: SrqContext,

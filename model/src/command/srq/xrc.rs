@@ -88,7 +88,8 @@ pub fn arm(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
 pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_xrc_srq_in::XRC_SRQN);
     let srq = card.objects.srqs.get(number).ok_or(Refusal::NoSrq)?;
-    // The driver makes them for no user context, since several share them; who has one may look.
+    // The driver creates them for no user context, since several share them. Any user may query
+    // those.
     if srq.uid != 0 {
         owned(srq.uid, uid(input))?;
     }

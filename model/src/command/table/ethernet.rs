@@ -139,7 +139,7 @@ fn on(rig: &mut Rig, opcode: u16, number: Field, make: Make, other: Make, none: 
     with(rig, Command::new(opcode, 0x10), number, make, other, none)
 }
 
-/// What is checked of a ring, wherever it lies.
+/// Adds the refusals of a ring, whether it lies on listed pages or in a umem.
 fn ring(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
     let pd = rig.foreign_pd();
     case.refuses(field(wq::WQ_SIGNATURE), 1u64, Refusal::QpSignature)
@@ -150,7 +150,7 @@ fn ring(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
         .elsewhere(Refusal::NotRoce)
 }
 
-/// What is checked of every new send queue.
+/// Creates a case with the refusals common to all new send queues.
 fn sq_case(rig: &mut Rig, create: Command) -> Case {
     let (uar, cq, tis) = (rig.foreign_uar(), rig.foreign_cq(), rig.foreign(Rig::tis));
     let case = Case::new(create)
@@ -202,7 +202,7 @@ fn modify_sq(rig: &mut Rig) -> Case {
     moves(case, from, to).refuses(modify_sq_in::MODIFY_BITMASK, 1u64, Refusal::WorkQueueFeature)
 }
 
-/// What is checked of every new receive queue.
+/// Creates a case with the refusals common to all new receive queues.
 fn rq_case(rig: &mut Rig, create: Command) -> Case {
     let (cq, counters) = (rig.foreign_cq(), rig.foreign(Rig::counters));
     let case = Case::new(create)
@@ -326,7 +326,7 @@ fn destroy_tis(rig: &mut Rig) -> Case {
     unless_used(rig, command, Rig::tis, busy, (Refusal::NoTis, Refusal::TisBusy))
 }
 
-/// What is checked of every TIR.
+/// Creates a case with the refusals common to all TIRs.
 fn tir_case(rig: &mut Rig, create: Command) -> Case {
     let domain = rig.foreign(Rig::transport_domain);
     Case::new(create)

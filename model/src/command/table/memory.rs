@@ -28,7 +28,7 @@ pub const ROWS: &[Row] = &[
     Row::new(dealloc_memic),
 ];
 
-/// Where a command has its list of keys or pages.
+/// Position of the list of keys or pages in a command.
 const LIST: Field = Field::new(PAS, 31, 64);
 
 /// Two pages of memory by number.
@@ -73,7 +73,7 @@ fn key(field: Field) -> Field {
     field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
 }
 
-/// What is checked of every key. The driver's PD is not for users.
+/// Creates a case with the refusals common to all keys. Users may not use the driver's PD.
 fn key_case(rig: &mut Rig, create: Command) -> Case {
     let pd = rig.foreign_pd();
     Case::new(create)
@@ -86,7 +86,7 @@ fn key_case(rig: &mut Rig, create: Command) -> Case {
         .foreign(key(mkc::PD), pd)
 }
 
-/// What is checked of a key's length.
+/// Adds the refusals of a key's length.
 fn with_length(case: Case) -> Case {
     case.refuses(key(mkc::LEN), 0u64, Refusal::MkeyLength)
         .refuses(key(mkc::LEN), (1u64 << 47) + 1, Refusal::MkeyLength)

@@ -100,10 +100,10 @@ fn mutant(random: &mut Random, census: &Census, given: &(Command, Vec<Field>)) -
     command
 }
 
-/// What of a card is not a user's.
+/// The objects of a device that are not the user's.
 fn others(census: &Census, user: u16) -> Census {
     let others = census.iter().filter(|(name, (uid, _))| {
-        // Where packets start to look, and who is in a group, is everybody's.
+        // The root table and the members of groups belong to all users.
         *uid != user && name.0 != "the card"
     });
     others.map(|(name, object)| (*name, object.clone())).collect()

@@ -46,7 +46,7 @@ fn field(field: Field) -> Field {
     field.within(create_qp_in::QPC)
 }
 
-/// What is checked of every new queue pair.
+/// Creates a case with the refusals common to all new queue pairs.
 fn qp_case(rig: &mut Rig, create: Command) -> Case {
     let (pd, counters) = (rig.foreign_pd(), rig.foreign(Rig::counters));
     Case::new(create)
@@ -69,7 +69,7 @@ fn qp_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), 31u64, Refusal::QpStreams)
 }
 
-/// What is checked of a send queue.
+/// Adds the refusals of a send queue's fields.
 fn sends(rig: &mut Rig, case: Case) -> Case {
     let (uar, cq) = (rig.foreign_uar(), rig.foreign_cq());
     case.refuses(field(qpc::CQN_SND), 1u64, Refusal::NoCq)
@@ -79,7 +79,7 @@ fn sends(rig: &mut Rig, case: Case) -> Case {
         .foreign(field(qpc::UAR_PAGE), uar)
 }
 
-/// What is checked of the completions of receives.
+/// Adds the refusals of the receive completions' fields.
 fn receives(rig: &mut Rig, case: Case) -> Case {
     let cq = rig.foreign_cq();
     case.refuses(field(qpc::CQN_RCV), 1u64, Refusal::NoCq).foreign(field(qpc::CQN_RCV), cq).refuses(
@@ -89,7 +89,7 @@ fn receives(rig: &mut Rig, case: Case) -> Case {
     )
 }
 
-/// What is checked where it lies on pages that the command lists.
+/// Adds the refusals of a buffer on pages that the command lists.
 fn on_pages(case: Case) -> Case {
     case.refuses(create_qp_in::WQ_UMEM_VALID, 1u64, Refusal::NoUmem)
         .refuses(field(qpc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
@@ -265,7 +265,8 @@ fn path(inner: Field) -> Field {
 
 const MASK: Field = rst2init_qp_in::OPT_PARAM_MASK;
 
-/// What is checked of every transition: one that starts in `from`, and takes no parameter of this bit.
+/// Creates a case with the refusals common to all transitions: `from` is the state it starts in,
+/// and `never` an optional parameter bit that it refuses.
 fn transition(rig: &mut Rig, opcode: u16, from: State, never: u32) -> Case {
     assert_eq!(rst2init_qp_in::QPC, create_qp_in::QPC, "`field` serves both");
     let (own, target) = (at(rig, from), dct(rig));
@@ -296,7 +297,7 @@ fn init2init(rig: &mut Rig) -> Case {
     case.otherwise(access, Refusal::QpAtomicMode)
 }
 
-/// What is checked of a path that is taken.
+/// Adds the refusals of a transition that takes an address path.
 fn takes_path(case: Case) -> Case {
     let alternate = case
         .accepted
@@ -398,7 +399,7 @@ fn group(number: u32) -> [u8; 16] {
     gid
 }
 
-/// What is checked of who is attached or detached.
+/// Creates a case with the refusals common to attaching and detaching a queue pair.
 fn member(rig: &mut Rig, command: Command) -> Case {
     let (connection, foreign) = (qp(rig), rig.foreign(datagram));
     Case::new(command)
@@ -421,7 +422,7 @@ fn attach(rig: &mut Rig) -> Case {
         .after(full_of_groups, Refusal::GroupsFull)
 }
 
-/// Leaves room for no other group than those that there are; and the one attached goes.
+/// Detaches the two members of the group and fills the table with other groups.
 fn full_of_groups(rig: &mut Rig, attached: &Command) {
     let mut detach = attached.clone();
     super::OPCODE.set(&mut detach.0, opcode::DETACH_FROM_MCG.into());

@@ -61,7 +61,7 @@ fn field(field: Field) -> Field {
     field.within(create_cq_in::CQ_CONTEXT)
 }
 
-/// What is checked of every new CQ.
+/// Creates a case with the refusals common to all new CQs.
 fn cq_case(rig: &mut Rig, create: Command) -> Case {
     let uar = rig.foreign_uar();
     Case::new(create)
@@ -74,7 +74,7 @@ fn cq_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(field(cqc::C_EQN_OR_APU_ELEMENT), 0u64, Refusal::NoEq)
 }
 
-/// What is checked of a ring on pages that the command lists.
+/// Adds the refusals of a ring on pages that the command lists.
 fn on_pages(case: Case) -> Case {
     case.refuses(create_cq_in::CQ_UMEM_VALID, 1u64, Refusal::NoUmem)
         .refuses(field(cqc::LOG_CQ_SIZE), 7u64, Refusal::InputLength)
@@ -165,7 +165,7 @@ fn resize_cq(rig: &mut Rig) -> Case {
     super::OPCODE.set(&mut resize.0, opcode::MODIFY_CQ.into());
     let resize = resize.set(OP_MOD, 1u64).set(SELECT, 0b111u64);
     let case = on_cq(rig, resize, modify_cq_in::CQN);
-    // Four CQEs that nobody has taken do not fit a ring of one.
+    // Four outstanding CQEs do not fit a ring of one.
     let number = modify_cq_in::CQN.get(&case.accepted.0) as u32;
     let cq = rig.card.objects.cqs.get_mut(number).expect("the CQ");
     cq.producer = 4;

@@ -96,7 +96,7 @@ fn unless_failed(rig: &mut Rig, case: Case, number: Field, make: Make) -> Case {
     case.refuses(number, failed, Refusal::SrqState)
 }
 
-/// What is checked of a work queue inside another context.
+/// Adds the refusals of a work queue inside another context.
 fn work_queue(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
     let pd = rig.foreign_pd();
     case.refuses(field(wq::WQ_TYPE), 2u64, Refusal::SrqType)
@@ -120,7 +120,7 @@ fn pools_queue(field: Field) -> Field {
     pool(field.within(rmpc::WQ))
 }
 
-/// What is checked of every new pool.
+/// Creates a case with the refusals common to all new pools.
 fn rmp_case(rig: &mut Rig, create: Command) -> Case {
     let case = Case::new(create)
         .refuses(pool(rmpc::STATE), 0u64, Refusal::SrqState)
@@ -158,7 +158,7 @@ fn entry(field: Field) -> Field {
     field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY)
 }
 
-/// What is checked of every new XRC SRQ.
+/// Creates a case with the refusals common to all new XRC SRQs.
 fn xrc_case(rig: &mut Rig, create: Command) -> Case {
     let (pd, cq) = (rig.foreign_pd(), rig.foreign_cq());
     let domain = rig.foreign(Rig::xrc_domain);
@@ -233,7 +233,7 @@ fn arm_xrc_srq(rig: &mut Rig) -> Case {
     unless_failed(rig, case, number, xrc_srq).refuses(OP_MOD, 0u64, Refusal::OpModifier)
 }
 
-/// What is checked of every new queue that matches tags.
+/// Creates a case with the refusals common to all new tag-matching queues.
 fn xrq_case(rig: &mut Rig, create: Command) -> Case {
     let field = |field: Field| field.within(create_xrq_in::XRQ_CONTEXT);
     let tags = topology::LOG_MATCHING_LIST_SZ.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT);

@@ -193,7 +193,7 @@ fn destroy_group(rig: &mut Rig) -> Case {
         .twice(Refusal::NoFlowGroup)
 }
 
-/// What is checked of every entry that is set.
+/// Creates a case with the refusals common to all entries that are set.
 fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
     let foreign = rig.foreign(tir);
     let lower = table_of(rig, 1);

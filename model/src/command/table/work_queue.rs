@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{Field, wq};
 use super::super::Refusal;
 use super::Case;
 
-/// What is checked where it lies on pages that the command lists.
+/// Adds the refusals of a work queue on pages that the command lists.
 pub fn on_pages(case: Case, field: impl Fn(Field) -> Field) -> Case {
     case.refuses(field(wq::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
         .refuses(field(wq::WQ_UMEM_VALID), 1u64, Refusal::NoUmem)
@@ -13,7 +13,7 @@ pub fn on_pages(case: Case, field: impl Fn(Field) -> Field) -> Case {
         .refuses(field(wq::LOG_WQ_PG_SZ), 31u64, Refusal::PageAddress)
 }
 
-/// What is checked where it lies in a umem.
+/// Adds the refusals of a work queue in a umem.
 pub fn in_umem(case: Case, others: u32, field: impl Fn(Field) -> Field) -> Case {
     case.refuses(field(wq::WQ_UMEM_VALID), 0u64, Refusal::InputLength)
         .refuses(field(wq::WQ_UMEM_ID), 1u64, Refusal::NoUmem)

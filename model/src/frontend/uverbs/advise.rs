@@ -53,11 +53,11 @@ pub(super) fn advise(file: &CommandFile, attributes: &mut Attributes) -> Result<
     }
     drop(state);
     if advice == PREFETCH_NO_FAULT {
-        // What is there is at hand already.
+        // Present pages need no work.
         return Ok(());
     }
     for (address, length) in ranges {
-        // A prefetch in the background has nobody to report to.
+        // A prefetch in the background cannot report an error.
         let fetched = populate(address, length, advice == PREFETCH_WRITE);
         if flags & FLUSH != 0 {
             fetched?;

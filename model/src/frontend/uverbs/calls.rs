@@ -13,7 +13,7 @@ use super::{ioctl, real, uar, visitor};
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
 
-/// What a descriptor of the model stands for.
+/// Returns the object behind a descriptor of the model.
 fn descriptor(fd: c_int) -> Option<Descriptor> {
     Running::current()?.descriptors.get(fd)
 }
@@ -58,9 +58,9 @@ interpose! {
         }
         pins::map(Door::Library, address, length, protection, flags, fd, offset)
     }
-    // Libraries that watch mappings (UCX) put a jump into whatever `mmap` and `munmap` they find,
-    // which may be those here, and go on to the kernel this way. In C it is variadic: what a caller
-    // does not pass is not looked at by the kernel either.
+    // Libraries that watch mappings (UCX) put a jump into the `mmap` and `munmap` that they find.
+    // These may be the functions here, and such a library goes on to the kernel this way. In C it
+    // is variadic: the kernel does not look at arguments that a caller does not pass.
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
         match number {
             libc::SYS_mmap => {

@@ -50,8 +50,8 @@ struct ClockInfo {
     overflow_period: AtomicU64,
 }
 
-/// Most nanoseconds between two looks at the card's clock for what is read in between to be taken as
-/// read at the same time.
+/// Longest time between two readings of the card's clock, in nanoseconds, for a reading in between
+/// to count as simultaneous.
 const CLOSE: u64 = 2_000;
 /// Times that two clocks are read before the closest reading is taken.
 const TRIES: usize = 32;
@@ -144,10 +144,10 @@ impl Clock {
         Ok(self.info.get_or_init(|| info))
     }
 
-    /// Keeps the page of a card that is used up to date, if anybody looks at it.
+    /// Keeps the clock page of a card up to date, if a program has mapped it.
     pub fn keep(&self, card: &Card) {
         let Some(info) = self.info.get() else { return };
-        // Whoever is in a card is alone.
+        // A thread that has entered a card is alone in it.
         let mut written = lock(&info.written);
         if written.elapsed() >= INTERVAL {
             info.write(&card.clock);
@@ -159,7 +159,7 @@ impl Clock {
 /// `mmap` of the register or the page. `None` if the offset is of neither.
 ///
 /// # Safety
-/// With MAP_FIXED, nothing uses what was mapped in the page at `address` any more.
+/// With MAP_FIXED, nothing uses the replaced mapping of the page at `address` any more.
 pub(super) unsafe fn map(
     file: &CommandFile,
     address: *mut c_void,
@@ -177,8 +177,8 @@ pub(super) unsafe fn map(
                 return Err(Errno::EPERM);
             }
             let info = function.clock.info(function)?;
-            // SAFETY: the caller guarantees that what is replaced is not used any more. The model's file
-            // has the page.
+            // SAFETY: the caller guarantees that the replaced page is no longer used. The model's
+            // file has the new page.
             let at = unsafe {
                 real::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
             };
@@ -193,7 +193,7 @@ pub(super) unsafe fn map(
                 Box::leak(Box::new(page))
             });
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
-            // SAFETY: the caller guarantees that what is replaced is not used any more.
+            // SAFETY: the caller guarantees that the replaced page is no longer used.
             let at = unsafe { real::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
             if at == libc::MAP_FAILED {
                 return Err(last());

@@ -40,7 +40,7 @@ impl Command {
         }
     }
 
-    /// Executes it. A refusal becomes the errno that the kernel makes of its status.
+    /// Executes the command. A refusal becomes the errno that the kernel derives from its status.
     pub fn run(self, card: &mut Card) -> Result<Vec<u8>> {
         let mut reply = vec![0; self.reply];
         card.execute(&self.input, &mut reply);
@@ -59,7 +59,7 @@ impl Command {
     }
 }
 
-/// What the kernel makes of a command's status (`mlx5_core`, status by status).
+/// Translates a command's status to an errno as the kernel does (`mlx5_core`, status by status).
 fn status(status: u8) -> Option<Errno> {
     Some(match status {
         0x00 => return None,

@@ -40,7 +40,7 @@ pub(super) struct Cq {
     _record: Arc<Umem>,
 }
 
-/// What a queue is asked for with.
+/// Parameters of a request to create a CQ.
 struct Asked {
     user_handle: u64,
     cqe: u32,
@@ -120,7 +120,7 @@ fn completions(file: &CommandFile, fd: c_int) -> Result<Arc<EventQueue>> {
     }
 }
 
-/// Where asynchronous events of an object go: to the file it names, or to the context's.
+/// Returns the event queue of an object: the queue of the file it names, or the context's.
 pub(super) fn events(
     file: &CommandFile,
     state: &State,

@@ -32,7 +32,7 @@ impl Target {
     }
 }
 
-/// Takes what is known when a target is made.
+/// Collects the parameters that are known when a target is made.
 pub(super) fn prepare(state: &State, asked: &Asked, given: &CreateQpDriver) -> Result<Target> {
     let (Some(pd), Some(cq), Some(srq)) = (asked.pd, asked.recv_cq, asked.srq) else {
         return Err(Errno::EINVAL);
@@ -127,7 +127,7 @@ pub(super) fn modify(
     Ok(numbers)
 }
 
-/// What the card says of a target that it knows.
+/// Queries the device for a target, which must be in RTR.
 pub(super) fn query(function: &Function, qp: &Qp, asked: u32) -> Result<QueryQpReply> {
     use mask::{ACCESS_FLAGS, AV, MIN_RNR_TIMER, PATH_MTU, PKEY_INDEX, PORT, STATE};
     let known = STATE | ACCESS_FLAGS | PORT | MIN_RNR_TIMER | AV | PATH_MTU | PKEY_INDEX;
@@ -161,7 +161,7 @@ pub(super) fn query(function: &Function, qp: &Qp, asked: u32) -> Result<QueryQpR
     })
 }
 
-/// A target goes: first nobody is let in any more.
+/// Destroys a target. It is drained first, so it accepts no new connections.
 pub(super) fn destroy(function: &Function, qp: &Qp) -> Result<()> {
     if qp.number == 0 {
         return Ok(());
@@ -170,8 +170,8 @@ pub(super) fn destroy(function: &Function, qp: &Qp) -> Result<()> {
     command.set(drain_dct_in::UID, qp.uid);
     command.set(drain_dct_in::DCTN, qp.number);
     function.run(command)?;
-    // The kernel's driver waits for the event that all is drained; here a message that has begun
-    // is given up, since who sends the rest may be this very thread.
+    // The kernel's driver waits for the event that reports the end of draining. Here a message that
+    // has begun is given up, because its sender may be this very thread.
     let mut command =
         Command::new(opcode::DESTROY_DCT, destroy_dct_in::SIZE, destroy_dct_out::SIZE);
     command.set(destroy_dct_in::UID, qp.uid);

@@ -25,13 +25,13 @@ use super::visitor::{Guest, Resources};
 use crate::engine::Shield;
 use crate::private;
 
-/// Descriptors that can be told apart; a command file beyond is refused.
+/// Number of descriptors that can be distinguished; a command file beyond is refused.
 const LIMIT: usize = 1 << 16;
 
 /// For each descriptor, the number of its entry plus one; 0 for foreign descriptors.
 static OWNED: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
 
-/// What a descriptor of the model stands for.
+/// The object behind a descriptor of the model.
 #[derive(Clone)]
 pub(super) enum Descriptor {
     /// An open device.
@@ -65,7 +65,7 @@ fn entered(fd: c_int) -> bool {
         .is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
 }
 
-/// Whether a descriptor is the model's. One load for those that are not.
+/// Whether a descriptor is the model's. For foreign descriptors this is one load.
 pub(super) fn owned(fd: c_int) -> bool {
     if !entered(fd) {
         return false;
@@ -73,14 +73,15 @@ pub(super) fn owned(fd: c_int) -> bool {
     if identity(fd) == Some(FILES[fd as usize].load(Ordering::Acquire)) {
         return true;
     }
-    // It was closed behind the model's back.
+    // The descriptor was closed without the model's knowledge.
     let before = errno();
     closing(fd);
     set_errno(before);
     false
 }
 
-/// What tells the file behind a descriptor from others; none if it is not open.
+/// A hash that distinguishes the file behind a descriptor from other files; `None` if it is not
+/// open.
 fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
@@ -153,7 +154,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// What a descriptor stands for.
+    /// Returns the object behind a descriptor.
     pub fn get(&self, fd: c_int) -> Option<Descriptor> {
         let index = OWNED.get(usize::try_from(fd).ok()?)?.load(Ordering::Acquire).checked_sub(1)?;
         lock(&self.0).get(index as usize)?.as_ref().map(|(descriptor, _)| descriptor.clone())
@@ -193,7 +194,8 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor is about to be closed. Gives what it stood for if it was the last.
+    /// Removes a descriptor that is about to be closed. Returns its object if it was the last
+    /// descriptor.
     pub fn leave(&self, fd: c_int) -> Option<Descriptor> {
         let place = OWNED.get(usize::try_from(fd).ok()?)?;
         let mut entries = lock(&self.0);
@@ -235,7 +237,7 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     }
 }
 
-/// Opens a socket by which the kernel tells of queue pairs. Gives it, or -1 with errno.
+/// Opens a socket by which the kernel lists queue pairs. Returns it, or -1 with errno.
 pub(super) fn resources(kind: c_int) -> c_int {
     let opened = Running::get().and_then(|running| {
         let (fd, socket) = Resources::open(kind)?;
@@ -290,9 +292,9 @@ pub(super) unsafe fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// `close_range` and what is like it: `kernel` is called for each part of the range that has none of
-/// the model's own descriptors. What was closed is found by that it is not open any more, so flags
-/// that close nothing need no care.
+/// `close_range` and similar calls: `kernel` is called for each part of the range that has none of
+/// the model's own descriptors. A closed descriptor is recognized because it is not open any more,
+/// so flags that close nothing need no care.
 pub(super) fn close_range(
     first: c_uint,
     last: c_uint,

@@ -24,15 +24,15 @@ use super::{clock, function, uar, user, visitor, wq};
 use crate::card::Link;
 use crate::transport::ethernet::LOG_MAX_LSO;
 
-/// What opening a device makes.
+/// The state that opening a device creates.
 pub(super) struct Context {
-    /// Whom the card holds responsible for objects: 0 where DevX was not asked for.
+    /// The user id that the device holds responsible for objects; 0 if DevX was not requested.
     pub uid: u16,
     /// Version of CQEs that was agreed on.
     cqe_version: u8,
     /// Transport domain; queues of Ethernet belong to it.
     pub domain: u32,
-    /// Where asynchronous events go.
+    /// The destination of asynchronous events.
     pub events: Option<Arc<EventQueue>>,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn open_again(file: &CommandFile) -> Result<()> {
     open(file, request.as_bytes(), size_of::<UcontextReply>()).map(|_| ())
 }
 
-/// `QUERY_CONTEXT`: what the context's maker was told, for who imports it.
+/// `QUERY_CONTEXT`: the reply of the context's creation, for a process that imports the context.
 pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     /// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`
     const REPLY: u16 = 0x1000;
@@ -136,7 +136,7 @@ pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> 
     attributes.put_whole(REPLY, reply.as_bytes())
 }
 
-/// What libraries know of a context.
+/// Describes a context to libraries.
 fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<UcontextReply> {
     let function = file.function();
     let caps = &function.caps;
@@ -153,7 +153,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
     };
     Ok(UcontextReply {
         qp_tab_size: caps.power(cmd_hca_cap::LOG_MAX_QP),
-        // As Linux: none where stores to the registers are not combined.
+        // As in Linux: 0 if stores to the registers are not combined.
         bf_reg_size: if uar::combining() { caps.blueflame() } else { 0 },
         tot_bfregs: 0,
         cache_line_size: 64,
@@ -353,7 +353,7 @@ mod flag {
     pub const MANAGED_FLOW_STEERING: u32 = 1 << 29;
 }
 
-/// What the capabilities mean to verbs.
+/// Translates the capabilities to the attributes of verbs.
 fn describe(file: &CommandFile) -> Result<QueryDevice> {
     let function = file.function();
     let caps = &function.caps;
@@ -447,7 +447,7 @@ fn group(file: &CommandFile, group: u32, field: Field) -> Result<u64> {
     }
 }
 
-/// What a transport may do with memory that is there on demand, as verbs has it.
+/// Returns the operations of a transport that may use on-demand memory, as flags of verbs.
 fn on_demand(file: &CommandFile, transport: Field) -> Result<u32> {
     if !file.function().caps.has(cmd_hca_cap::PG) {
         return Ok(0);

@@ -24,12 +24,12 @@ const COMMAND: u64 = 8;
 /// A card's window of device memory.
 pub(super) struct Window {
     file: c_int,
-    /// Where the card reaches it.
+    /// Address at which the device reaches it.
     pub address: u64,
 }
 
 impl Window {
-    /// A window of its own for a card. It is as long as the process lives.
+    /// Creates a window for one card. It exists as long as the process.
     pub fn new() -> Result<Self> {
         let length = (Memic::PAGES * PAGE) as usize;
         // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of
@@ -48,7 +48,7 @@ impl Window {
             if at == libc::MAP_FAILED {
                 return Err(last());
             }
-            // A forked child has a card and a window of its own.
+            // A forked child has its own card and its own window.
             libc::madvise(at, length, libc::MADV_DONTFORK);
             Ok(Self { file, address: at as u64 })
         }
@@ -94,7 +94,7 @@ pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     let uid = state.context()?.uid;
     let whole = Dm::whole(length);
     let pages = whole.div_ceil(PAGE);
-    // Whole pages of the window for each, so that a mapping shows nobody else's.
+    // Each allocation gets whole pages of the window, so a mapping shows no other allocation.
     let taken = |page: u64| {
         file.function().enter(|card| {
             card.memic.runs().any(|(start, run)| {
@@ -112,7 +112,7 @@ pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     command.set(alloc_memic_in::RANGE_SIZE, pages * PAGE);
     command.set(alloc_memic_in::MEMIC_SIZE, whole);
     command.set(alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, alignment.saturating_sub(smallest));
-    // EAGAIN is the kernel's word for no room here; there is none elsewhere either.
+    // EAGAIN is the kernel's word for no free memory here. There is none elsewhere either.
     let reply = file.function().run(command).map_err(|error| match error {
         Errno::EAGAIN => Errno::ENOMEM,
         other => other,
@@ -161,7 +161,7 @@ pub(super) fn page(offset: u64) -> Option<u64> {
 /// Maps pages of the window that all belong to one allocation of the file.
 ///
 /// # Safety
-/// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
+/// With MAP_FIXED, nothing uses the replaced mapping from `address` on any more.
 pub(super) unsafe fn map(
     file: &CommandFile,
     address: *mut c_void,
@@ -179,15 +179,15 @@ pub(super) unsafe fn map(
         return Err(Errno::EINVAL);
     }
     let window = file.function().window();
-    // SAFETY: the caller guarantees that what is replaced is not used any more. The pages are inside the
-    // model's file.
+    // SAFETY: the caller guarantees that the replaced range is no longer used. The pages are inside
+    // the model's file.
     let at = unsafe {
         real::mmap(address, length, protection, flags, window.file, (page * PAGE) as off_t)
     };
     if at == libc::MAP_FAILED {
         return Err(last());
     }
-    // As a card's, the pages do not follow into a forked child.
+    // As with a card's pages, they do not follow into a forked child.
     // SAFETY: MADV_DONTFORK changes no byte of the pages, which were mapped above.
     unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
     Ok(at)

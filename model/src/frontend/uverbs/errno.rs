@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Errno(pub i32);
 
-/// What a request of the verbs interface gives.
+/// The result of a request of the verbs interface.
 pub(super) type Result<T> = std::result::Result<T, Errno>;
 
 macro_rules! errnos {

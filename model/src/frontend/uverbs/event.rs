@@ -16,12 +16,12 @@ use super::running::Running;
 use super::{lock, real};
 use crate::private;
 
-/// What an event is about.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    /// What the program calls it.
+    /// The program's identifier of the source.
     pub user_handle: u64,
-    /// What the file calls it: unique among objects that share a queue.
+    /// The file's identifier of the source, unique among objects that share a queue.
     pub id: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct EventQueue {
 struct State {
     /// The model's end.
     sender: c_int,
-    /// Another descriptor of the program's end, to take back what it has not read.
+    /// Another descriptor of the program's end, for taking back unread events.
     receiver: c_int,
     /// Bytes of one event.
     size: usize,
@@ -218,7 +218,7 @@ impl EventQueue {
         state.unread.clear();
     }
 
-    /// There will be no more events, and none is left: who reads is told so.
+    /// Drops all unread events and shuts the socket down, so that readers see its end.
     pub fn hang_up(&self) {
         self.abandon();
         let state = lock(&self.state);

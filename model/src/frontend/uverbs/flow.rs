@@ -42,7 +42,7 @@ pub(super) struct Flow {
     pub matcher: Option<u32>,
 }
 
-/// What the process's flows have made of a card's tables.
+/// The tables and rules that the process's flows have created in a device.
 #[derive(Default)]
 pub(super) struct Flows {
     /// Tables by type.
@@ -50,7 +50,7 @@ pub(super) struct Flows {
     rules: Vec<Rule>,
 }
 
-/// What a packet has to be like.
+/// The criteria that a packet has to match, and their values.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Match {
     criteria: [u8; MATCH],
@@ -64,7 +64,7 @@ impl Default for Match {
 }
 
 impl Match {
-    /// Values of the fields that count; what is said of others is nothing.
+    /// Keeps the values of the fields that count, and clears the others.
     pub fn masked(criteria: [u8; MATCH], mut value: [u8; MATCH]) -> Self {
         value.iter_mut().zip(criteria).for_each(|(value, mask)| *value &= mask);
         Self { criteria, value }
@@ -120,7 +120,7 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     if mask != 0 || flags != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // The size leaves out what comes before the flow itself.
+    // The size does not include the bytes before the flow itself.
     let specs = core.get(SPECS..SPECS + size).ok_or(Errno::EINVAL)?;
     if u32::from(priority) >= PRIORITIES || port != 1 {
         return Err(Errno::EINVAL);
@@ -196,8 +196,7 @@ pub(super) fn lead(
     Ok(id)
 }
 
-/// What a list of specifications amounts to: a match, a name for CQEs, and whether packets are
-/// dropped.
+/// Decodes a list of specifications to a match, the tag for CQEs, and whether packets are dropped.
 fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
     /// `enum ib_flow_spec_type`
     const ETHERNET: u32 = 0x20;

@@ -29,7 +29,8 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     const OUTER: u64 = 1;
     let criteria = Box::new(parameters(&attributes.input(0x1001)?)?);
     let priority = attributes.number(0x1002)? as u32;
-    // Headers inside of tunnels and the like; other directions; tables other than what is received.
+    // Refuses headers inside of tunnels and the like, other directions, and tables other than that
+    // of received packets.
     if attributes.number(0x1003)? & !OUTER != 0
         || attributes.number(0x1004)? != 0
         || attributes.number(0x1005)? != 0

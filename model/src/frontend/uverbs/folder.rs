@@ -27,7 +27,7 @@ pub(super) enum Entry {
     Forbidden,
 }
 
-/// What names of drafts begin with.
+/// Prefix of the names of drafts.
 const DRAFT: &str = "draft-";
 /// How many random names are tried.
 const ATTEMPTS: u32 = 16;
@@ -160,7 +160,7 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Makes a folder whose name nobody can know before.
+/// Makes a folder with an unguessable name.
 fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
     for _ in 0..ATTEMPTS {
         let mut random = [0; 8];
@@ -198,7 +198,7 @@ fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<Pa
     Ok(root)
 }
 
-/// Whether nothing of a tree is missing. Nobody but this user can change a file in place.
+/// Whether a tree is complete. Only this user can change a file in place.
 fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
     entries.iter().all(|(path, entry)| {
         let path = root.join(path);
@@ -283,7 +283,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Puts the draft in the place of what is there, which goes with it.
+    /// Puts the draft in the place of the existing folder, which is removed with the draft.
     fn replace(&self, root: &Path) -> io::Result<()> {
         let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
         let (draft, old) = (name(&self.path)?, name(root)?);
@@ -305,7 +305,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Not there if it was renamed. If it cannot be removed, a later start tries again.
+        // It does not exist if it was renamed. If it cannot be removed, a later start tries again.
         if let Err(error) = fs::remove_dir_all(&self.path) {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::debug!(path = %self.path.display(), %error, "a draft stays");

@@ -6,7 +6,7 @@
 use crate::card::{Identity, Link, PortState};
 use crate::transport::p_key;
 
-/// What a device is called and how its port is addressed.
+/// The names of a device and the addresses of its port.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     /// `mlx5_<index>`.
@@ -15,7 +15,7 @@ pub(super) struct Device {
     pub pci: String,
     /// EUI-64 of node and port.
     pub guid: u64,
-    /// What the port is attached to.
+    /// The kind of link that the port is attached to.
     pub link: Link,
     /// LID; 0 on Ethernet.
     pub lid: u16,
@@ -34,9 +34,9 @@ pub(super) const BUS: &str = "pci6d35:00";
 pub(super) const VENDOR: u16 = 0x15b3;
 /// PCI device: ConnectX-6.
 pub(super) const PART: u16 = 0x101b;
-/// What it is called by its PCI device number (MT4123).
+/// Name of the device by its PCI device number (MT4123).
 pub(super) const HCA_TYPE: &str = "MT4123";
-/// How users are told that this is no hardware: in sysfs, and from there in `ibv_devinfo`.
+/// The board id by which users recognize the model: in sysfs, and from there in `ibv_devinfo`.
 pub(super) const BOARD_ID: &str = "MLX5-MODEL";
 /// Firmware version.
 pub(super) const FIRMWARE: [u16; 3] = [20, 35, 1012];

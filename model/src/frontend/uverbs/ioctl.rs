@@ -28,7 +28,7 @@ pub(super) const DRIVER_IN: u16 = 0x1000;
 /// `UVERBS_ATTR_UHW_OUT`.
 pub(super) const DRIVER_OUT: u16 = 0x1001;
 
-/// What an attribute is.
+/// The kind of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Input of so many bytes, at least and at most; inline if it is no longer than 8.
@@ -66,9 +66,9 @@ pub(super) struct Attributes {
     address: u64,
 }
 
-/// Serves the ioctl of a program: gives what the system call would. As a system call, it is neither
-/// interrupted by signal handlers nor cancelled; a request to another process, which may have to be
-/// waited for, is not cancelled.
+/// Serves the ioctl of a program, and returns the system call's result. Like a system call, it is
+/// neither interrupted by signal handlers nor canceled. A request to another process, which may
+/// have to wait, is not canceled either.
 pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_int {
     let before = errno();
     let served = match running.descriptors.get(fd) {
@@ -211,7 +211,8 @@ impl Attributes {
         self.find(id).map(|attribute| (attribute.data, usize::from(attribute.length)))
     }
 
-    /// Fills an output as far as there is room, if it was given, and marks it as filled.
+    /// Fills an output, truncated to its length, and marks it as filled. Does nothing if the output
+    /// was not given.
     pub fn put(&mut self, id: u16, bytes: &[u8]) -> Result<()> {
         let Some((address, room)) = self.target(id) else { return Ok(()) };
         user::write(address, &bytes[..bytes.len().min(room)])?;

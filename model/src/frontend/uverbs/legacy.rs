@@ -51,21 +51,21 @@ impl Request {
         user::write(self.out.0, bytes)
     }
 
-    /// Writes as much of the reply as there is room for.
+    /// Writes the reply, truncated to the buffer of the caller.
     pub fn reply_short(&self, bytes: &[u8]) -> Result<()> {
         user::write(self.out.0, &bytes[..bytes.len().min(self.out.1)])
     }
 
-    /// Writes as much of the driver's reply as there is room for.
+    /// Writes the driver's reply, truncated to the buffer of the caller.
     pub fn reply_driver(&self, bytes: &[u8]) -> Result<()> {
         user::write(self.driver_out.0, &bytes[..bytes.len().min(self.driver_out.1)])
     }
 }
 
-/// What serves a command.
+/// The function that serves a command.
 type Serve = fn(&CommandFile, &Request) -> Result<()>;
 
-/// A legacy command: number, least room for structure and reply, what serves it.
+/// A legacy command: number, least lengths of structure and reply, and the function that serves it.
 struct Known(u32, usize, usize, Serve);
 
 /// Every command, sorted by number (`IB_USER_VERBS_CMD_*`).

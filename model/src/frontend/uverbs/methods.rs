@@ -14,7 +14,7 @@ pub(super) struct Method {
     method: u16,
     /// Its attributes.
     pub attributes: &'static [Declared],
-    /// What serves it.
+    /// The function that serves it.
     pub serve: fn(&CommandFile, &mut Attributes) -> Result<()>,
 }
 

@@ -75,8 +75,8 @@ pub use config::Mode;
 pub use discovery::mlx5_model_yield;
 pub use settings::{Unavailable, offered, run, set_mode, set_port, set_service_level};
 
-/// Locks, whatever happened to a thread that held the lock: what is kept under locks here is whole
-/// between any two statements, and a model that has panicked must not take the program with it.
+/// Locks a mutex, even if a thread panicked while it held the lock. The data under locks here is
+/// whole between any two statements, and a model that has panicked must not end the program.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

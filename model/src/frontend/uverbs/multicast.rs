@@ -24,7 +24,8 @@ fn command(file: &CommandFile, opcode: u16, qp: (u16, u32), gid: &[u8; 16]) -> R
     file.function().run(command).map(drop)
 }
 
-/// What is asked for: only queue pairs of datagrams, only groups, on InfiniBand with the group's LID.
+/// Checks a request: it needs a datagram queue pair, a multicast GID, and on InfiniBand a multicast
+/// LID.
 fn asked(file: &CommandFile, qp: &Qp, asked: &Multicast) -> Result<()> {
     let ethernet = file.function().device.link == Link::Roce;
     let lid = (0xc000..0xffff).contains(&asked.mlid);

@@ -105,7 +105,8 @@ pub(super) fn decode(bytes: &[u8], at: Field, link: Link) -> QpDestination {
     path
 }
 
-/// UDP source port that the kernel makes of a flow label: 14 bits of it above 0xc000.
+/// Returns the UDP source port that the kernel derives from a flow label: 14 bits of it above
+/// 0xc000.
 fn source_port(flow_label: u32) -> u16 {
     let label = flow_label & 0xf_ffff;
     let folded = (label & 0x3fff) ^ (label & 0xf_c000) >> 14;

@@ -23,7 +23,7 @@ use super::{lock, real, uar};
 use crate::engine::Shield;
 use crate::memory::{Fault, Memory, ProcessMemory};
 
-/// Where the number of the space starts in a bus address.
+/// Position of the lowest bit of the space's number in a bus address.
 const SPACE: u32 = 57;
 /// Spaces there can be, with space 0.
 const SPACES: u64 = 63;
@@ -43,7 +43,7 @@ struct Segment {
     end: u64,
     /// Registrations that pin it.
     holds: usize,
-    /// Where its first byte is now.
+    /// Current address of its first byte.
     at: u64,
     /// The mapping that it was moved to, if the model moved it.
     aside: Option<Arc<Aside>>,
@@ -70,7 +70,7 @@ struct Table {
     spaces: Vec<Space>,
 }
 
-/// What is pinned of a process, and where it is.
+/// The pinned segments of a process and their current addresses.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     table: Mutex<Table>,
@@ -216,7 +216,8 @@ impl Pins {
         }
     }
 
-    /// Where the bytes of a range of bus addresses are now: process addresses, and which bytes.
+    /// Returns the current process addresses of a range of bus addresses, each with the bytes of
+    /// the range that lie there.
     fn places(&self, address: u64, length: usize) -> Vec<(u64, Range<usize>)> {
         let (space, start) = (address >> SPACE, address & ((1 << SPACE) - 1));
         let mut places = Vec::new();
@@ -434,7 +435,7 @@ mod kernel {
     use super::super::real::syscall;
 
     /// # Safety
-    /// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
+    /// With MAP_FIXED, nothing uses the replaced mapping from `address` on any more.
     pub unsafe fn map(
         address: *mut c_void,
         length: size_t,
@@ -445,7 +446,7 @@ mod kernel {
     ) -> *mut c_void {
         let (at, length) = (address as c_long, length as c_long);
         let (protection, flags, fd) = (protection.into(), flags.into(), fd.into());
-        // SAFETY: the caller guarantees that what the call replaces is not used any more.
+        // SAFETY: the caller guarantees that the replaced range is no longer used.
         let mapped = unsafe { syscall(libc::SYS_mmap, at, length, protection, flags, fd, offset) };
         mapped as *mut c_void
     }
@@ -459,8 +460,8 @@ mod kernel {
     }
 
     /// # Safety
-    /// Nothing uses what the call unmaps: the old range where it moves or shrinks it, and with
-    /// MREMAP_FIXED what was mapped from `to` on.
+    /// Nothing uses the ranges that the call unmaps any more: the old range where it moves or
+    /// shrinks it, and with MREMAP_FIXED the range from `to` on.
     pub unsafe fn remap(
         address: *mut c_void,
         old: size_t,
@@ -469,7 +470,7 @@ mod kernel {
         to: *mut c_void,
     ) -> *mut c_void {
         let (at, old, new) = (address as c_long, old as c_long, new as c_long);
-        // SAFETY: the caller guarantees that what the call unmaps is not used any more.
+        // SAFETY: the caller guarantees that the unmapped ranges are no longer used.
         let now = unsafe { syscall(libc::SYS_mremap, at, old, new, flags.into(), to as c_long, 0) };
         now as *mut c_void
     }
@@ -530,10 +531,10 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
     })
 }
 
-/// `mmap` that names nothing of the model's.
+/// `mmap` without a descriptor of the model.
 ///
 /// # Safety
-/// With MAP_FIXED, nothing but the cards uses what was mapped from `address` on any more.
+/// With MAP_FIXED, nothing but the cards uses the replaced mapping from `address` on any more.
 pub(super) unsafe fn map(
     door: Door,
     address: *mut c_void,
@@ -544,8 +545,8 @@ pub(super) unsafe fn map(
     offset: libc::off_t,
 ) -> *mut c_void {
     let map = |address: *mut c_void, flags: c_int| {
-        // SAFETY: the caller guarantees that what the call replaces is not used any more. What the cards
-        // use of it is set aside before.
+        // SAFETY: the caller guarantees that nothing but the cards uses the replaced range. The
+        // part that the cards use is set aside before.
         unsafe {
             match door {
                 Door::Library => real::mmap(address, length, protection, flags, fd, offset),
@@ -559,7 +560,7 @@ pub(super) unsafe fn map(
     };
     uar::replacing(address as usize, length);
     let mapped = with_pins(std::slice::from_ref(&range), |pins| {
-        // Somewhere else first: where that fails, what is pinned stays where it is.
+        // Maps elsewhere first: if that fails, the pinned pages stay where they are.
         let new = map(std::ptr::null_mut(), flags & !libc::MAP_FIXED);
         if new == libc::MAP_FAILED {
             return new;
@@ -568,8 +569,8 @@ pub(super) unsafe fn map(
         unsafe { pins.set_aside(&range) };
         let whole = (range.end - range.start) as usize;
         let place = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: the caller guarantees that the range is not used any more, and what the cards use of it
-        // is set aside. Nothing uses the new mapping yet, which is moved there.
+        // SAFETY: the caller guarantees that nothing but the cards uses the range. The part that
+        // the cards use is set aside. Nothing uses the new mapping yet, which is moved there.
         unsafe { kernel::remap(new, whole, whole, place, address) }
     });
     mapped.unwrap_or_else(|| map(address, flags))
@@ -578,8 +579,8 @@ pub(super) unsafe fn map(
 /// `mremap`.
 ///
 /// # Safety
-/// Nothing but the cards uses what the call unmaps: the old range where it moves or shrinks it, and with
-/// MREMAP_FIXED what was mapped from `to` on.
+/// Nothing but the cards uses the ranges that the call unmaps: the old range where it moves or
+/// shrinks it, and with MREMAP_FIXED the range from `to` on.
 pub(super) unsafe fn remap(
     door: Door,
     address: *mut c_void,
@@ -588,7 +589,7 @@ pub(super) unsafe fn remap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the caller guarantees that what the call unmaps is not used any more.
+    // SAFETY: the caller guarantees that nothing but the cards uses the unmapped ranges any more.
     let remap = || unsafe {
         match door {
             Door::Library => real::mremap(address, old, new, flags, to),
@@ -599,17 +600,18 @@ pub(super) unsafe fn remap(
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let target = range(to as usize, new).filter(|_| fixed).unwrap_or(0..0);
     let moved = with_pins(&[from.clone(), target.clone()], |pins| {
-        // SAFETY: the caller guarantees that nothing but the cards uses what was mapped from `to` on.
+        // SAFETY: the caller guarantees that nothing but the cards uses the range from `to` on.
         unsafe { pins.set_aside(&target) };
         let end = range(address as usize, new).map_or(from.start, |range| range.end);
         if end < from.end {
-            // SAFETY: the caller guarantees that nothing but the cards uses what the range is cut by.
+            // SAFETY: the caller guarantees that nothing but the cards uses the part that is cut
+            // off.
             unsafe { pins.set_aside(&(end..from.end)) };
         }
-        // By the system call itself: a library that watches mappings could come back here while the
-        // engine's lock is held.
-        // SAFETY: the caller guarantees that what the call unmaps is not used any more, and what the
-        // cards use of it is set aside.
+        // The system call is made directly: a library that watches mappings could come back here
+        // while the engine's lock is held.
+        // SAFETY: the caller guarantees that nothing but the cards uses the unmapped ranges. The
+        // parts that the cards use are set aside.
         let now = unsafe { kernel::remap(address, old, new, flags, to) };
         if now != libc::MAP_FAILED && now != address {
             let stays = from.start..from.end.min(end);

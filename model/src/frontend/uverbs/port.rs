@@ -13,7 +13,7 @@ use super::ioctl::Attributes;
 use super::legacy::Request;
 use crate::card::Link;
 
-/// What sysfs says of width and speed.
+/// Width and speed, as sysfs shows them.
 pub(super) const RATE: &str = "200 Gb/sec (4X HDR)";
 /// Four lanes, as the port information counts.
 const WIDTH: u8 = 2;

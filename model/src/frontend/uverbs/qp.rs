@@ -64,7 +64,7 @@ impl Kind {
 pub(super) struct Qp {
     /// The card's number.
     pub number: u32,
-    /// Whom the card holds responsible for it: nobody for what contexts share.
+    /// User id that the card holds responsible for it; 0 for an XRC target, which contexts share.
     pub uid: u16,
     /// Transport.
     pub kind: Kind,
@@ -93,7 +93,7 @@ pub(super) struct Qp {
     pub signal_all: bool,
     /// Receive queue: WQEs, and SGEs of each.
     pub receive: (u32, u32),
-    /// What a target of dynamic connections will be made of, or was.
+    /// Parameters of a target of dynamic connections, before and after its creation.
     pub target: Option<Box<dct::Target>>,
     /// Multicast groups that it is attached to.
     pub groups: Vec<multicast::Group>,
@@ -102,7 +102,7 @@ pub(super) struct Qp {
     _record: Option<Arc<Umem>>,
 }
 
-/// What a queue pair is asked for with.
+/// Parameters of a request to create a queue pair.
 pub(super) struct Asked {
     user_handle: u64,
     pub pd: Option<u32>,

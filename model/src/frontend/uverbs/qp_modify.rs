@@ -60,7 +60,8 @@ use mask::{
     RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
 };
 
-/// Attributes that may be given and mean nothing: those of the side that a queue pair has not.
+/// Returns the attributes that may be given without effect: they are of the side that the queue
+/// pair does not have.
 fn ignored(kind: Kind) -> u32 {
     match kind {
         Kind::XrcInitiator => MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
@@ -70,8 +71,9 @@ fn ignored(kind: Kind) -> u32 {
     }
 }
 
-/// What a transition needs and what it allows besides, by the InfiniBand specification's table of
-/// queue pair states (10.3.1). `None` if there is no such transition.
+/// Returns the attributes that a transition requires and the ones it allows besides, by the
+/// InfiniBand specification's table of queue pair states (10.3.1). `None` if there is no such
+/// transition.
 fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
     if kind == Kind::DcInitiator {
         return initiator(from, to);
@@ -499,7 +501,7 @@ mod tests {
 
     #[test]
     fn what_a_transition_needs_is_not_optional_to_the_card() {
-        // INIT to RTR needs the path; the card takes it without being told.
+        // INIT to RTR needs the path. The card takes it without an optional bit.
         let (needed, _) = transition(Kind::Rc, INIT, RTR).unwrap();
         let told = options(needed) & allowed(Kind::Rc, INIT, RTR);
         assert_eq!(told & option::PRIMARY_ADDR_PATH, 0);

@@ -70,7 +70,7 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     let reply = QueryQpReply {
         destination: path::decode(context, qpc::PRIMARY_ADDRESS_PATH, link),
         alternate: path::decode(context, qpc::SECONDARY_ADDRESS_PATH, link),
-        // Of send queues the library itself knows more.
+        // The library itself knows more of send queues.
         cap: Cap { max_recv_wr: qp.receive.0, max_recv_sge: qp.receive.1, ..Default::default() },
         qkey: get(qpc::Q_KEY),
         rq_psn: get(qpc::NEXT_RCV_PSN),

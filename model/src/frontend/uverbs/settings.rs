@@ -66,9 +66,9 @@ pub fn set_port(device: usize, up: bool) -> bool {
     with_card(device, |card| card.set_port(up))
 }
 
-/// Breaks the way through an InfiniBand fabric that packets of a service level (0 to 15) take to and
-/// from this process' slice of a device's port, or mends it. Meanwhile they are lost, and nobody is
-/// told. Returns whether there is such a device, and this process has opened one.
+/// Breaks or mends the way through an InfiniBand fabric that packets of a service level (0 to 15)
+/// take to and from this process' slice of a device's port. While it is broken, the packets are
+/// lost without a report. Returns whether there is such a device, and this process has opened one.
 pub fn set_service_level(device: usize, level: u8, up: bool) -> bool {
     with_card(device, |card| card.set_service_level(level, up))
 }

@@ -26,7 +26,7 @@ unsafe fn without_faults(set: *const sigset_t) -> Option<sigset_t> {
     Some(copy)
 }
 
-/// `sigaction`, which the model looks at first.
+/// `sigaction`, which the model intercepts.
 ///
 /// # Safety
 /// Pointers are null or valid for what the function of the C library reads and writes.
@@ -72,7 +72,7 @@ unsafe fn plain(number: c_int, handler: sighandler_t, flags: c_int) -> Option<si
     }
 }
 
-/// `signal`, which the model looks at first.
+/// `signal`, which the model intercepts.
 ///
 /// # Safety
 /// `handler` is SIG_DFL, SIG_IGN or a function that may be called upon the signal.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighand
     })
 }
 
-/// `sysv_signal`, which the model looks at first.
+/// `sysv_signal`, which the model intercepts.
 ///
 /// # Safety
 /// `handler` is SIG_DFL, SIG_IGN or a function that may be called upon the signal.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> si
     })
 }
 
-/// `pthread_sigmask`, which the model looks at first.
+/// `pthread_sigmask`, which the model intercepts.
 ///
 /// # Safety
 /// Pointers are null or valid for what the function of the C library reads and writes.
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pthread_sigmask(
     }
 }
 
-/// `sigprocmask`, which the model looks at first.
+/// `sigprocmask`, which the model intercepts.
 ///
 /// # Safety
 /// Pointers are null or valid for what the function of the C library reads and writes.

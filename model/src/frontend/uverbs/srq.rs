@@ -1,5 +1,5 @@
-//! Shared receive queues: basic ones, which are RMPs of the device; those of XRC domains; and XRQs,
-//! those with tag matching.
+//! Shared receive queues: basic SRQs, which are RMPs of the device, SRQs of XRC domains, and XRQs,
+//! which have tag matching.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ const TAGS: u64 = 2;
 /// State of a receive memory pool (`MLX5_RMPC_STATE_RDY`).
 const READY: u32 = 1;
 
-/// What a queue is asked for with.
+/// Parameters of a request to create a shared receive queue.
 struct Asked {
     user_handle: u64,
     pd: u32,
@@ -124,7 +124,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         tags: None,
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
-    // The number is told to those alone that made it for XRC.
+    // Only a program that made the SRQ for XRC is told its number.
     request.reply(CreateSrqReply { srqn: 0, ..reply }.as_bytes())?;
     request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())
 }
@@ -192,7 +192,7 @@ fn make(
         None if asked.tags.is_some() => {
             let (completions, tags) = asked.tags.unwrap_or_default();
             let cqn = state.get::<cq::Cq>(completions)?.number;
-            // As many as there are, and one that software keeps to itself.
+            // Enough for the requested tags and one more, which software keeps free.
             let log_tags = tags.checked_ilog2().map_or(0, |log| log + 1);
             if !function.caps.has(cmd_hca_cap::TAG_MATCHING)
                 || log_tags > function.caps.get(cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ)
@@ -262,7 +262,7 @@ fn make(
             if wide || given.uidx & !0xff_ffff != 0 || given.db_addr & 3 != 0 {
                 return Err(Errno::EINVAL);
             }
-            // It is shared between contexts, so it belongs to none.
+            // The SRQ is shared between contexts, so it belongs to none.
             let mut command = Command::new(
                 opcode::CREATE_XRC_SRQ,
                 create_xrc_srq_in::SIZE,

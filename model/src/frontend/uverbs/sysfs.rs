@@ -97,7 +97,7 @@ impl Tree {
         Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len() })
     }
 
-    /// Where a path leads; the same path if it is none of the tree's.
+    /// Returns the path in the tree for a path that the tree replaces; `None` for any other path.
     pub fn redirect(&self, path: &[u8]) -> Option<PathBuf> {
         if !concerns(path) {
             return None;
@@ -106,7 +106,7 @@ impl Tree {
         Some(self.root.join(relative))
     }
 
-    /// What a path in the tree is called outside of it.
+    /// Returns the path outside of the tree for a path in it.
     pub fn restore(&self, path: &[u8]) -> Option<Vec<u8>> {
         path.strip_prefix(self.root.as_os_str().as_bytes()).map(<[u8]>::to_vec)
     }
@@ -130,9 +130,9 @@ fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
     }
 }
 
-/// The device's node: a link to what stands for the command file. One that is forbidden is a file that
-/// only those can open who may pass over permissions; whoever does is given what stands for the
-/// command file instead (see `paths`), as libraries look at what they have opened.
+/// Returns the device's node: a link to the stand-in for the command file. A forbidden node is a
+/// file that only a process exempt from permission checks can open. Such a process is given the
+/// stand-in instead (see `paths`), because libraries examine the file that they have opened.
 fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
     let path = format!("dev/infiniband/uverbs{number}");
     match node {

@@ -40,8 +40,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Whether the handler is in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// What the program wants done upon SIGSEGV and SIGBUS. Earlier ones are never freed: a thread may
-/// be reading them.
+/// The program's actions for SIGSEGV and SIGBUS. Replaced ones are never freed: a thread may be
+/// reading them.
 static THEIRS: [AtomicPtr<libc::sigaction>; 2] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 
@@ -133,7 +133,7 @@ pub(super) fn unblock() {
     }
 }
 
-/// A program has mapped a register page read-only. Gives whether there was room to remember it.
+/// Records that a program has mapped a register page read-only. Returns whether an entry was free.
 pub(super) fn mapped(start: usize, page: &'static Page) -> bool {
     for (index, region) in REGIONS.iter().enumerate() {
         let free = region.page.compare_exchange(
@@ -218,17 +218,17 @@ fn find(address: usize) -> Option<(usize, &'static Page)> {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
-    // SAFETY: the kernel passes both to a handler installed with SA_SIGINFO, on the frame of this call,
-    // which nothing else refers to.
+    // SAFETY: the kernel passes both pointers to a handler installed with SA_SIGINFO. They are on
+    // the frame of this call, which nothing else refers to.
     let (details, frame) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     let rip = frame.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
     if let Some(resume) = crate::memory::recover(rip) {
         frame.uc_mcontext.gregs[libc::REG_RIP as usize] = resume as i64;
         return;
     }
-    // Only the kernel makes positive codes: those are faults, others were sent.
+    // Only the kernel makes positive codes: such signals are faults, others were sent.
     if signal == libc::SIGSEGV && details.si_code > 0 {
-        // SAFETY: the kernel sets the address of a SIGSEGV that it raises itself, as the code says.
+        // SAFETY: the code says that the kernel raised this SIGSEGV, so it has set the address.
         let address = unsafe { details.si_addr() } as usize;
         if let Some((start, page)) = find(address) {
             let mut work = Work { frame, start, page, done: false };
@@ -261,9 +261,9 @@ pub(super) struct Work<'a> {
     done: bool,
 }
 
-/// Does what the faulting instruction would have done, and steps over it. Where another thread does
-/// not leave the card, nothing is done: the program goes on at the same instruction, once signals
-/// that have come meanwhile are delivered.
+/// Does what the faulting instruction would have done, and steps over it. If another thread does
+/// not leave the card, it does nothing. The program then goes on at the same instruction, after the
+/// pending signals are delivered.
 #[cfg(target_arch = "x86_64")]
 fn emulate(work: &mut Work<'_>) {
     if work.page.reads_clock {
@@ -294,7 +294,7 @@ fn emulate(work: &mut Work<'_>) {
 /// least its own signal. Faults are never blocked.
 #[cfg(target_arch = "x86_64")]
 fn blocks_signals(mask: &sigset_t) -> bool {
-    // The kernel fills no more than the first word of the set, a bit for each of its 64 signals.
+    // The kernel fills only the first word of the set, a bit for each of its 64 signals.
     // SAFETY: a set is an array of words, aligned as such.
     unsafe { std::ptr::from_ref(mask).cast::<u64>().read() != 0 }
 }
@@ -315,17 +315,17 @@ fn load(work: &mut Work<'_>) {
     }
 }
 
-/// What is in place for a signal whose handler is called once. Not made when it is needed: that is in a
-/// handler, which may have interrupted the allocator.
+/// The default action. It replaces the action of a signal whose handler is called once. It is a
+/// static because it is needed in a handler, which may have interrupted the allocator.
 // SAFETY: integers, and a pointer to a function that may be none, for which zeros are values.
 static DEFAULT: libc::sigaction = unsafe { std::mem::zeroed() };
 
-/// Calls what the program has in place for a signal, as the kernel would have.
+/// Calls the program's action for a signal, as the kernel would have.
 fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(place) = place(signal) else { return };
     // SAFETY: null, or an action that is never freed.
     let Some(theirs) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { return };
-    // SAFETY: `on_fault` passes on what the kernel gave it, on the frame of the call.
+    // SAFETY: `on_fault` passes on the pointer that the kernel gave it, on the frame of the call.
     let fault = unsafe { (*info).si_code } > 0;
     match theirs.sa_sigaction {
         libc::SIG_IGN if !fault => {}
@@ -344,8 +344,9 @@ fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             if theirs.sa_flags & libc::SA_RESETHAND != 0 {
                 place.store((&raw const DEFAULT).cast_mut(), Ordering::Release);
             }
-            // SAFETY: the context is what the kernel gave. The handler is the program's, of the type that
-            // its flags name, and is called with what the kernel gave, under the mask that it asked for.
+            // SAFETY: the kernel gave the context. The program's handler has the type that its
+            // flags name. It is called with the kernel's arguments, under the mask that it asked
+            // for.
             unsafe {
                 let mut mask = (*context.cast::<ucontext_t>()).uc_sigmask;
                 for other in 1..=64 {

@@ -50,7 +50,8 @@ pub(super) struct Page {
     pub reads_clock: bool,
     /// The device's clock.
     clock: Arc<Clock>,
-    /// When the card's clock was zero, on its page. `None` where a record is kept of what it says.
+    /// Time at which the card's clock was zero, on its page. `None` where a record is kept of its
+    /// readings.
     time: Option<Instant>,
 }
 

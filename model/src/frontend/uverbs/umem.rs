@@ -100,8 +100,8 @@ impl Umem {
         (0..self.counted.pages).map(move |page| first + page * PAGE)
     }
 
-    /// Where it starts in its first page, in units of 64 bytes, as queue contexts want it: EINVAL
-    /// where it is not a multiple.
+    /// Returns the offset in its first page, in units of 64 bytes, as queue contexts want it.
+    /// EINVAL if the offset is not a multiple.
     pub fn offset(&self) -> Result<u64> {
         let offset = self.address % PAGE;
         if offset % 64 == 0 { Ok(offset / 64) } else { Err(Errno::EINVAL) }

@@ -42,8 +42,8 @@ pub(super) struct IndirectionTable {
     queues: Vec<u32>,
 }
 
-/// What the driver's library may ask of strides (`mlx5-abi.h` has it from the card): log2 of their
-/// bytes, and of how many a WQE has.
+/// Limits of strides that the driver's library may ask for (`mlx5-abi.h` has them from the card):
+/// log2 of their bytes, and log2 of their number in a WQE.
 pub(super) const STRIDE_BYTES: (u32, u32) = (6, 13);
 pub(super) const STRIDES: (u32, u32) = (3, 16);
 

@@ -33,7 +33,7 @@ type FileId = (u64, u64);
 /// Domains of a card by their files, and how many contexts have each open.
 pub(super) type Domains = HashMap<FileId, (u32, usize)>;
 
-/// What file a descriptor is of.
+/// Returns the file that a descriptor refers to.
 fn identify(fd: c_int) -> Result<FileId> {
     // SAFETY: integers, for which zeros are values.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };

@@ -32,10 +32,10 @@ fn fits(frame: &[u8]) -> bool {
     frame.len() <= HEADER + tag + MTU
 }
 
-/// What is kept of a queue.
+/// The transport's state of an Ethernet queue.
 #[derive(Clone, Debug, Default)]
 pub struct Ethernet {
-    /// Whether it is in the port's queue of those that have something to send, or parked.
+    /// Whether it is in the port's queue of queue pairs with something to send, or parked.
     queued: bool,
 }
 
@@ -73,7 +73,7 @@ impl Ethernet {
             };
             card.port.hold(flushed(Origin::Requester { opcode }, index));
         }
-        // One that packets share is told of once, whatever was used of it.
+        // A WQE that packets share is reported once, however much of it was used.
         if let Some(wqe) = receiver::give_up(card, qp) {
             card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe));
         }

@@ -8,13 +8,13 @@ use crate::object::{Half, Qp, State};
 use crate::queue::{Data, Opcode, Origin, Part, ReceiveWqe, Seen, Syndrome};
 use crate::wire::ethernet::{HEADER, Headers, TAG, VLAN};
 
-/// A frame that a queue is to have, and what is known of it.
+/// A frame for a queue, with its headers, hash and tag.
 pub(super) struct Arrived<'a> {
     pub frame: &'a [u8],
     pub headers: &'a Headers,
     /// The hash by which the queue was chosen, and of what it is.
     pub hash: (u32, u8),
-    /// What the flow is called.
+    /// Tag of the flow.
     pub tag: u32,
 }
 
@@ -128,7 +128,8 @@ fn into_strides(
             return Err((Some(wqe.index), Syndrome::LocalLength));
         }
         let left = count - used;
-        // Strides that the frame does not fit are told of, so that the WQE is used up.
+        // Strides that are too few for the frame are reported as a filler, so that the WQE is used
+        // up.
         let filler = needed > left;
         let strides = if filler { left } else { needed };
         let part = Part { wqe: wqe.index, strides: strides as u16, filler };

@@ -3,7 +3,7 @@
 use crate::queue::{EthernetSegment, Syndrome};
 use crate::wire::ethernet::{HEADER, Headers, Network, SERVICE_VLAN, TAG, Transport, VLAN};
 
-/// Flags of TCP: those of the first packet alone, and those of the last.
+/// Flags of TCP: CWR is for the first packet alone, FIN and PSH are for the last.
 const CWR: u8 = 0x80;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;

@@ -7,7 +7,7 @@ use crate::card::Card;
 use crate::object::{DIRECT, MATCH, Tir};
 use crate::wire::ethernet::{Headers, Network, SERVICE_VLAN, Transport};
 
-/// What `ip_protocol` and the like are compared with.
+/// Returns the frame's header fields (`ip_protocol` and the like) for comparison with match values.
 fn key(frame: &[u8], headers: &Headers) -> [u8; MATCH] {
     use fte_match_set_lyr_2_4 as outer;
     let mut key = [0; MATCH];
@@ -79,8 +79,8 @@ fn addresses(frame: &[u8], network: Network, at: usize) -> (&[u8], &[u8]) {
     (part(start), part(start + length))
 }
 
-/// What a TIR's hash makes of a packet: the hash, and what it was made from as CQEs say it; `None`
-/// where the packet is not of the protocols that it is for.
+/// Returns a TIR's hash of a packet, and the hashed fields as CQEs report them. `None` if the hash
+/// is not for the packet's protocols.
 fn hash(tir: &Tir, frame: &[u8], headers: &Headers) -> Option<(u32, u8)> {
     /// `mlx5_ifc.h`, `MLX5_HASH_FIELD_SEL_*`
     const SOURCE: u32 = 1;

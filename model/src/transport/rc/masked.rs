@@ -8,7 +8,7 @@ use crate::queue::{Domain, LARGEST, Masked, answered};
 use crate::wire::{Header, Opcode, Reth};
 
 impl Responder {
-    /// An atomic was executed: its answer is owed, and kept for a peer that does not hear it.
+    /// Records an executed atomic: its reply is due, and kept for a peer that does not receive it.
     pub(super) fn found(&mut self, own: &Parameters, header: &Header, original: Original) {
         let psn = Psn::new(header.psn);
         self.accept(header, 1);

@@ -45,7 +45,7 @@ impl Migration {
 }
 
 impl Rc {
-    /// What a packet's migration bit asks for, before anything else of it is looked at.
+    /// Follows the request of a packet's migration bit, before the packet is examined further.
     pub(super) fn follow(&mut self, card: &mut Card, own: &Parameters, header: &Header) {
         match (own.migration, header.migrated) {
             (Migration::Rearm, false) if own.is_peer(&header.route) => {

@@ -36,23 +36,23 @@ const QUANTUM: usize = 16;
 pub struct Rc {
     /// Settings; none before RTR.
     pub(super) parameters: Option<Parameters>,
-    /// Whether it is in the port's queue of those that have something to send.
+    /// Whether it is in the port's queue of queue pairs with something to send.
     pub(super) queued: bool,
-    /// Whether software was told that nothing more comes from the SRQ.
+    /// Whether software got the event that no further receive comes from the SRQ.
     pub(super) last_told: bool,
     /// Its entry among the port's timers.
     pub(super) timer: Option<u64>,
     requester: Requester,
     responder: Responder,
-    /// Whether software was told that the peer's move cannot be followed.
+    /// Whether software got the event that the peer's migration cannot be followed.
     told_of_migration: bool,
-    /// Of a dynamic connection at its target: why nothing more is executed.
+    /// At the target of a dynamic connection: the reason why no further request is executed.
     refused: Option<NakCode>,
 }
 
 impl Rc {
-    /// Puts what moves by itself into a context that QUERY_QP is about to return: next send and
-    /// receive PSN, last acknowledged PSN, SSN, current retry counts.
+    /// Fills in the fields that change by themselves, in a context that QUERY_QP is about to
+    /// return: next send and receive PSN, last acknowledged PSN, SSN, current retry counts.
     pub fn describe(&self, context: &mut [u8; qpc::SIZE]) {
         let (requester, responder) = (&self.requester, &self.responder);
         if requester.started {
@@ -82,7 +82,7 @@ impl Rc {
             && parameters.migration == Migration::Migrated
     }
 
-    /// Whether nothing is in flight and nothing is owed.
+    /// Whether nothing is in flight and no reply is due.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.requester.requests.is_empty() && self.responder.replies.is_empty()
@@ -106,7 +106,7 @@ impl Rc {
         self.requester.is_late(now)
     }
 
-    /// Sends up to a quantum of packets: first what the responder owes, then requests. Says
+    /// Sends up to a quantum of packets: first the responder's replies, then requests. Returns
     /// whether there may be more.
     pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
         let Some(own) = self.parameters else { return false };
@@ -181,8 +181,8 @@ impl Rc {
         }
     }
 
-    /// The oldest request failed: it says why, and the queue pair goes to Error; `true` where no
-    /// more than its stream fails.
+    /// Fails the oldest request: it completes with the reason, and the queue pair goes to Error.
+    /// Returns `true` if only its stream fails.
     fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) -> bool {
         let failed = self.requester.take_failed();
         let stream = failed.as_ref().and_then(|request| request.wqe.address);
@@ -203,12 +203,12 @@ impl Rc {
         false
     }
 
-    /// The peer's request was refused: it is told why, the receive it was using completes with an
-    /// error if there is one, and the queue pair goes to Error.
+    /// Fails the responder after it refused a request of the peer. The peer gets the reason, the
+    /// receive in use, if any, completes with an error, and the queue pair goes to Error.
     fn fail_responder(&mut self, card: &mut Card, qp: u32, refused: responder::Refused) {
         self.count_refused(card, qp, &refused);
         if self.parameters.is_some_and(|own| own.service == Service::Dc) {
-            // Others are connected to the target: this connection ends, and nothing else.
+            // Other initiators are connected to the target: only this connection ends.
             self.refused = Some(refused.code);
             self.responder.refuse_connection(qp, refused);
             self.wake(card, qp);
@@ -219,7 +219,7 @@ impl Rc {
         self.wake(card, qp);
     }
 
-    /// Counts a request that was refused, where no completion says so by itself.
+    /// Counts a refused request, where no completion reports it.
     fn count_refused(&self, card: &mut Card, qp: u32, refused: &responder::Refused) {
         let length = matches!(refused.receive, Some((_, Syndrome::LocalLength)));
         let cause = match refused.code {
@@ -269,7 +269,7 @@ impl Rc {
         self.requester.initiator.reset_stream(stream)
     }
 
-    /// Has a stream fail, for what comes after that.
+    /// Makes a stream fail, for tests of the behavior after that.
     #[cfg(test)]
     pub(super) fn fail_stream(&mut self, stream: u16) {
         self.requester.initiator.failed.insert(stream);
@@ -281,8 +281,8 @@ impl Rc {
         self.responder.open(&own);
     }
 
-    /// Ends a dynamic connection: what is owed to software is told, and with it that a message will
-    /// never be whole.
+    /// Ends a dynamic connection. Reports the outcomes that are due to software, and that a message
+    /// will never be whole.
     pub(super) fn close(&mut self, card: &mut Card) {
         let Some(own) = self.parameters else { return };
         for outcome in self.responder.outcomes() {
@@ -295,7 +295,7 @@ impl Rc {
         }
     }
 
-    /// Whether no message is on its way in and nothing is owed.
+    /// Whether no message is on its way in and no reply is due.
     pub(super) fn is_between(&self) -> bool {
         self.responder.replies.is_empty() && matches!(self.responder.incoming, Incoming::Idle)
     }
@@ -321,8 +321,8 @@ impl Rc {
             dynamic::flushed(card, qp, &wqe);
         }
         self.leave(card);
-        // No more than the rings hold: a doorbell record may claim anything, and what is left is
-        // flushed when it is looked at again.
+        // No more than the rings hold: a doorbell record may claim anything. The rest is flushed
+        // when the queues are read again.
         let (blocks, receives) =
             card.objects.qps.get(&qp).map_or((0, 0), |qp| (qp.sq.blocks, qp.rq.wqes));
         for _ in 0..blocks {
@@ -351,7 +351,7 @@ impl Rc {
                 self.responder.owe(flushed(wqe.taken()));
             }
         }
-        // In Error nothing is sent any more but what was owed before.
+        // In Error only replies that were due before are sent.
         self.wake(card, qp);
     }
 }

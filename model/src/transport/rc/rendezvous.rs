@@ -14,10 +14,10 @@ use crate::queue::{
 };
 use crate::wire::{Acknowledge, Header, NakCode};
 
-/// What a request that no WQE asked for is of.
+/// The purpose of a request without a WQE.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fetched {
-    /// The READ of a message for this entry, and what its keys are checked against.
+    /// The READ of a message for this entry, and the domain that its keys are checked against.
     Message(Tagged, Domain),
     /// The SEND that ends it.
     End,
@@ -83,8 +83,8 @@ impl Requester {
 }
 
 impl Responder {
-    /// Takes an entry or a receive for a message that may have a tag. `None` where the peer was told
-    /// to wait, or the message is fetched.
+    /// Takes an entry or a receive for a message that may have a tag. `None` if the peer got an RNR
+    /// NAK, or the message is fetched.
     pub(super) fn meet(
         &mut self,
         card: &mut Card,
@@ -95,7 +95,7 @@ impl Responder {
         match card.meet_tag(own.number, payload) {
             Ok(Met::Receive(wqe, tagged)) => Ok(Some((wqe, tagged))),
             Ok(Met::Rendezvous(rendezvous)) => {
-                // What is to be fetched fits the packet that says so.
+                // A message whose data is fetched has one packet.
                 if !header.opcode.ends() {
                     return Err(self.invalid(header));
                 }

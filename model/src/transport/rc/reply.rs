@@ -10,7 +10,7 @@ use crate::object::Service;
 use crate::queue::{Access, Domain, LARGEST, QpEvent};
 use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
 
-/// What an atomic found.
+/// The original value that an atomic found in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Original {
     /// Eight bytes, as a number.
@@ -19,7 +19,7 @@ pub(super) enum Original {
     Bytes([u8; LARGEST], usize),
 }
 
-/// Something owed. `messages` is the MSN it carries.
+/// A reply that is due. `messages` is the MSN it carries.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// Everything up to this packet is executed.
@@ -37,14 +37,14 @@ pub(super) enum Reply {
         messages: u32,
         again: bool,
     },
-    /// What an atomic found.
+    /// The response to an atomic.
     Atomic { psn: Psn, original: Original, messages: u32, again: bool },
     /// A completion or event.
     Outcome(Outcome),
 }
 
 impl Responder {
-    /// Sends what is owed, at most `budget` packets.
+    /// Sends the replies that are due, at most `budget` packets.
     pub(super) fn reply(
         &mut self,
         card: &mut Card,

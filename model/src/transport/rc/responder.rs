@@ -66,7 +66,8 @@ pub(super) struct Responder {
     pub(super) incoming: Incoming,
     /// Messages to fetch.
     pub(super) fetches: VecDeque<Rendezvous>,
-    /// Whether a NAK told the peer to go back. Until it does, other packets get no further NAK.
+    /// Whether the peer got a NAK that makes it go back. Until it does, other packets get no
+    /// further NAK.
     pub(super) told: bool,
     /// Whether the first packet has been announced.
     established: bool,
@@ -295,7 +296,7 @@ impl Responder {
         }
     }
 
-    /// Takes a receive WQE. If there is none, the peer is told to wait.
+    /// Takes a receive WQE. If there is none, the peer gets an RNR NAK.
     fn receive(
         &mut self,
         card: &mut Card,

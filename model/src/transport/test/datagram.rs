@@ -23,9 +23,9 @@ const LOCAL_PROTECTION: u8 = 0x04;
 const FLUSHED: u8 = 0x05;
 
 const KEY: u32 = 0x1111_1111;
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
-/// The room for the global route header.
+/// Bytes in front of a datagram for the global route header.
 const GRH: usize = 40;
 
 pub fn datagrams() -> Setup {
@@ -168,7 +168,7 @@ fn a_datagram_that_is_not_wanted_is_dropped() {
     pair.settle();
     assert_eq!(pair.sides[1].outcomes(1), [(receive, 0)]);
 
-    // On Ethernet an address that is not the GID's reaches nobody.
+    // On Ethernet, a packet to an address that is not the GID's reaches no port.
     let setup = Setup { link: Link::Roce, ..datagrams() };
     let mut pair = Pair::new(setup);
     let mut post = datagram(&pair, setup, 8);
@@ -237,7 +237,7 @@ fn an_error_stops_sending_and_not_receiving() {
         assert_eq!(own.outcomes(0), [(before, 0), (index, syndrome), (after, FLUSHED)]);
         assert_eq!(peer.drain(1).len(), 1);
         assert_eq!(own.state(), State::SqError);
-        // What is posted now is flushed at once; what comes is received.
+        // New WQEs are flushed at once, and arriving packets are received.
         let flushed = own.post(&good);
         let receive = own.receive(&[(TO, 100, own.key)]);
         let mut back = good.clone();

@@ -36,7 +36,7 @@ const ABORTED: u8 = 0x22;
 const DRAINED: u8 = 0x1c;
 const KEY_VIOLATION: u8 = 0x1d;
 
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
 const KEY: u64 = 0x0102_0304_0506_0708;
 
@@ -215,7 +215,7 @@ fn several_initiators_have_a_target_at_once() {
     for frame in &frames[..3] {
         pair.sides[1].rig.card.receive(frame);
     }
-    // The other initiator is on the target's own card, which is nobody else to it.
+    // The other initiator is on the target's own device. The target treats it like any other.
     let peer = &mut pair.sides[1];
     let mut own = request_from(peer, number);
     own.data = vec![(0, 8, peer.key)];
@@ -306,7 +306,7 @@ fn a_wrong_key_is_refused_counted_and_told() {
         let shown = pair.sides[1].rig.run(&query).unwrap();
         let count = dctc::DC_ACCESS_KEY_VIOLATION_COUNT.within(query_dct_out::DCT_CONTEXT_ENTRY);
         assert_eq!(count.get(&shown), round);
-        // Armed once, told once.
+        // One arm gives one event.
         let told = pair.sides[1].take_events();
         assert_eq!(told, if round == 1 { vec![KEY_VIOLATION] } else { vec![] });
         reconnect(&mut pair);
@@ -415,7 +415,7 @@ fn a_message_that_is_given_up_is_reported() {
     for frame in pair.sides[0].rig.card.outbox.drain(..).take(3).collect::<Vec<_>>() {
         pair.sides[1].rig.card.receive(&frame);
     }
-    // It waits for the rest, and so does who wants to drain it.
+    // It waits for the rest, and so does the drain.
     let drain = Command::new(opcode::DRAIN_DCT, 0x10).set(drain_dct_in::DCTN, number);
     pair.sides[1].rig.run(&drain).unwrap();
     assert_eq!(pair.sides[1].rig.run(&drain).err(), Some(Refusal::DctDrained));

@@ -49,7 +49,7 @@ fn revive(pair: &mut Pair, setups: [Setup; 2]) {
 struct Case {
     setups: [Setup; 2],
     post: Post,
-    /// What the receive at the peer scatters to.
+    /// The pieces of memory that the receive at the peer scatters to.
     receive: Vec<(u64, u32, u32)>,
     /// The failing request's syndrome, and the peer's receive's: none if it is still posted.
     requester: u8,

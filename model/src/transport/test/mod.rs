@@ -43,7 +43,7 @@ use crate::card::Link;
 use crate::object::Service;
 use crate::wire::{Frame, Lossy};
 
-/// What queue pairs are made with.
+/// Parameters of queue pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub link: Link,
@@ -61,12 +61,12 @@ pub struct Setup {
     pub shared_receive: bool,
     /// Whether that queue matches tags.
     pub tags: bool,
-    /// Of an extended reliable connection: whether it is the side that receives.
+    /// Whether an extended reliable connection is the receiving side.
     pub xrc_target: bool,
     pub grh: bool,
-    /// log2 of an initiator's streams, and of those that may have failed.
+    /// log2 of an initiator's streams, and of the streams that may have failed.
     pub streams: [u32; 2],
-    /// What the peer may do: READ, WRITE, atomics.
+    /// The peer's access rights: READ, WRITE, atomics.
     pub access: [bool; 3],
     /// Which atomics (QPC, `atomic_mode`).
     pub atomic_mode: u32,
@@ -110,7 +110,7 @@ pub type Loss = Box<dyn FnMut(usize, &Frame) -> bool>;
 pub struct Pair {
     pub sides: [Side; 2],
     pub wires: [Lossy; 2],
-    /// Drops what it says yes to, on its way from the side with this index.
+    /// Selects the packets to drop on their way from the side with this index.
     pub drop: Loss,
 }
 

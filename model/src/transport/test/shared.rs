@@ -63,7 +63,8 @@ fn what_is_posted_outlives_its_queue_pairs() {
     peer.break_off();
     peer.rig.card.pump();
     peer.rig.card.settle();
-    // What a message had begun to fill is flushed, the others stay, and the last is told of.
+    // The receive that a message had begun to fill is flushed. The others stay, and the event of
+    // the last WQE comes.
     assert_eq!(peer.outcomes(1), [(0, FLUSHED)]);
     assert_eq!(events(peer), [LAST_WQE]);
     // An error again tells nothing new.
@@ -84,7 +85,7 @@ fn what_is_posted_outlives_its_queue_pairs() {
     pair.settle();
     assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
     assert_eq!(pair.sides[1].outcomes(1), [(1, 0), (2, 0)]);
-    // In the next life it is told of again.
+    // After a reset the event comes again.
     pair.sides[1].break_off();
     pair.settle();
     assert_eq!(events(&mut pair.sides[1]), [LAST_WQE]);

@@ -47,7 +47,7 @@ pub struct Cqe {
     pub immediate: [u8; 4],
     pub solicited: bool,
     pub inline: Option<Vec<u8>>,
-    /// Of a queue that matches tags: what happened, the entry's index, and the first bytes.
+    /// For a queue with tag matching: the event, the entry's index, and the first bytes.
     pub tagged: Option<(u8, u16, [u8; 16])>,
     /// The peer's LID; GRH, service level and queue pair in one word.
     pub source: (u16, u32),
@@ -68,7 +68,8 @@ pub struct Post {
     /// Pieces of memory: offset in the region, bytes, key.
     pub data: Vec<(u64, u32, u32)>,
     pub inline: Option<Vec<u8>>,
-    /// What is right behind the control segment, as bytes: the address vector of a datagram, or all
+    /// The bytes right behind the control segment: the address vector of a datagram, or all
+    /// segments of a UMR.
     /// that a UMR has.
     pub address: Vec<u8>,
     /// Stream of an initiator of dynamic connections.
@@ -290,7 +291,7 @@ impl Side {
         self.rig.run(&command).expect("accepted");
     }
 
-    /// Where the doorbell record and the send queue lie on the bus.
+    /// The bus addresses of the doorbell record and of the send queue.
     pub fn places(&self) -> (u64, std::ops::Range<u64>) {
         (self.record, self.sq_ring..self.sq_ring + u64::from(BLOCKS) * 64)
     }
@@ -393,7 +394,7 @@ impl Side {
         index
     }
 
-    /// What ringing the doorbell for the WQE at an index stores.
+    /// The bytes that ringing the doorbell for the WQE at an index stores.
     pub fn doorbell(&self, index: u16) -> [u8; 8] {
         self.rig.read(self.sq_ring + u64::from(index % BLOCKS) * 64)
     }

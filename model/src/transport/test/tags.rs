@@ -8,7 +8,7 @@ const SEND: u8 = 0x0a;
 const EAGER: u8 = 3;
 const RENDEZVOUS: u8 = 1;
 
-/// What CQEs report.
+/// Events that CQEs report.
 const CONSUMED: u8 = 1;
 const EXPECTED: u8 = 2;
 const UNEXPECTED: u8 = 3;
@@ -37,7 +37,7 @@ fn pair(seed: u64, rate: u64, mtu: u32) -> Pair {
     pair
 }
 
-/// Where receives and where entries have their memory.
+/// Offsets of the memory of receives and of entries.
 const RECEIVE: u64 = 100 << 10;
 const ENTRY: u64 = 200 << 10;
 
@@ -80,7 +80,7 @@ fn send(side: &mut Side, bytes: &[u8]) -> u16 {
     side.post(&post)
 }
 
-/// The next completion of the queue that matches tags, as soon as there is one.
+/// Runs the pair until the tag-matching queue has a completion, and returns it.
 fn next(pair: &mut Pair) -> Cqe {
     let mut found = None;
     assert!(pair.run(2000, |pair| {

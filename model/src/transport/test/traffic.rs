@@ -205,7 +205,7 @@ fn unsignaled_requests_complete_silently() {
     assert_eq!(pair.sides[0].outcomes(0), [(4, 0), (9, 0)]);
 }
 
-/// What one random request should do, done to plain memory.
+/// Applies the effects of random requests to plain memory, for comparison.
 struct Oracle {
     memory: [Vec<u8>; 2],
 }
@@ -217,9 +217,9 @@ struct Oracle {
 fn random_traffic(seed: u64, rate: u64, setup: Setup) {
     let mut random = Random::seeded(seed);
     let mut pair = Pair::lossy(setup, seed, rate);
-    // Areas of each region: [0, 128K) sources, never changed; [128K, 256K) targets of SENDs;
-    // [256K, 384K) targets of WRITEs, then results of READs and of atomics; the last word is
-    // counted in.
+    // Areas of each region: [0, 128K) holds sources, which never change. [128K, 256K) holds targets
+    // of SENDs. [256K, 384K) holds targets of WRITEs, and the results of READs and of atomics
+    // follow. The last word is a counter.
     let (sends, writes, counter) = (128u64 << 10, 256u64 << 10, REGION as u64 - 8);
     let (reads, atomics) = (384u64 << 10, 480u64 << 10);
     let mut oracle = Oracle { memory: [vec![0; REGION], vec![0; REGION]] };

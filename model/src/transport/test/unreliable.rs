@@ -26,7 +26,7 @@ const FLUSHED: u8 = 0x05;
 
 const ESTABLISHED: u8 = 0x02;
 
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
 
 fn connection() -> Setup {
@@ -184,7 +184,7 @@ fn what_the_peer_does_not_grant_is_lost_in_silence() {
     let mut pair = Pair::new(connection());
     let [own, peer] = &mut pair.sides;
     own.put(0, b"unwanted");
-    // A key that is not one, beyond the region, and a SEND that nobody receives.
+    // A key that does not exist, an address beyond the region, and a SEND without a receive.
     let keys = [
         own.write_to(TO, 8, peer.key ^ 1),
         own.write_to(REGION as u64 - 4, 8, peer.key),
@@ -220,7 +220,7 @@ fn a_receive_that_is_too_small_fails_its_queue_pair() {
         assert_eq!(own.outcomes(0), [(index, 0)]);
         assert_eq!(peer.outcomes(1), [(small, LOCAL_LENGTH), (next, FLUSHED)]);
         assert_eq!((own.state(), peer.state()), (State::Rts, State::Error));
-        // What is posted later is flushed as well.
+        // A receive that is posted later is flushed as well.
         let late = peer.receive(&[(TO, 100, peer.key)]);
         assert!(pair.run(8, |pair| pair.sides[1].outcomes(1) == [(late, FLUSHED)]));
     }

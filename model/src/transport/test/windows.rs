@@ -21,7 +21,7 @@ const BIND_ERROR: u8 = 0x06;
 const LOCAL_ACCESS: u8 = 0x11;
 const REMOTE_ACCESS: u8 = 0x13;
 
-/// Where windows are in the region, and how long they are.
+/// Offset of the windows in the region, and their length.
 const AT: u64 = 0x4000;
 const LENGTH: u32 = 0x2000;
 
@@ -79,7 +79,7 @@ impl Change {
     }
 }
 
-/// What libmlx5 posts to bind a window of type 2: read, write and atomics, for one queue pair.
+/// The WQE that libmlx5 posts to bind a type 2 window: read, write and atomics, for one queue pair.
 fn bind(side: &Side, key: u32) -> Post {
     Change {
         flags: 0xb0,
@@ -94,7 +94,7 @@ fn bind(side: &Side, key: u32) -> Post {
     .post(key)
 }
 
-/// What it posts to invalidate one.
+/// The WQE that libmlx5 posts to invalidate a window.
 fn unbind(key: u32) -> Post {
     Change {
         flags: 0x98,
@@ -208,7 +208,7 @@ fn a_peer_may_not_invalidate_what_is_not_bound_to_its_queue_pair() {
         peer.receive(&[(0, 64, peer.key)]);
         peer.receive(&[(0, 64, peer.key)]);
         let key = match which {
-            // A region; nothing; a window of another queue pair.
+            // A region, an unknown key, and a window of another queue pair.
             0 => peer.key,
             1 => 0x0dea_d000,
             _ => {

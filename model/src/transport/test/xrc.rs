@@ -23,7 +23,7 @@ const FLUSHED: u8 = 0x05;
 const INVALID_REQUEST: u8 = 0x12;
 const REMOTE_ACCESS: u8 = 0x13;
 
-/// Where receives scatter to.
+/// Offset in the region that receives scatter to.
 const TO: u64 = 256 << 10;
 
 fn setups(setup: Setup) -> [Setup; 2] {

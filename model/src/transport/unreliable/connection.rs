@@ -13,13 +13,13 @@ use crate::wire::{Header, Reth};
 /// Longest message of the transport.
 const LONGEST: u32 = 1 << 31;
 
-/// A message of which some packets have arrived.
+/// A message that has arrived in part.
 #[derive(Clone, Copy, Debug, Default)]
 enum Incoming {
     /// None, or one that is being dropped.
     #[default]
     Idle,
-    /// A SEND of which so many bytes are there.
+    /// The bytes of a SEND that have arrived.
     Send(u64),
     /// A WRITE of which so many bytes are there.
     Write(Reth, u32),

@@ -13,8 +13,8 @@ const ROOM: u32 = route::GRH as u32;
 /// A Q_Key with this bit stands for the sender's own (IBA 1.3, 10.2.5).
 const OWN_KEY: u32 = 1 << 31;
 
-/// The way that an address vector describes. `None` where it leads to nobody, though a card would
-/// send the packet all the same.
+/// Returns the route that an address vector describes. `None` if no port has this pair of Ethernet
+/// address and GID; a real device would send the packet all the same.
 pub(in crate::transport) fn route(
     identity: &Identity,
     address: &Address,
@@ -45,7 +45,7 @@ pub(in crate::transport) fn route(
     }
 }
 
-/// What a datagram says of its sender and to its receiver.
+/// Returns the extension header of a datagram: its Q_Key and the sender's queue pair.
 pub(super) fn extension(own: &Parameters, address: &Address) -> Deth {
     let q_key = if address.q_key & OWN_KEY != 0 { own.q_key } else { address.q_key };
     Deth { q_key, source: own.number }

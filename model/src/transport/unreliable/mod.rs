@@ -26,12 +26,12 @@ use sender::{Progress, Sender};
 pub struct Unreliable {
     /// Settings; none before RTR.
     parameters: Option<Parameters>,
-    /// Whether it is in the port's queue of those that have something to send, or parked.
+    /// Whether it is in the port's queue of queue pairs with something to send, or parked.
     queued: bool,
-    /// Whether software was told that nothing more comes from the SRQ.
+    /// Whether software got the event that no further receive comes from the SRQ.
     last_told: bool,
     sender: Sender,
-    /// Of a connection.
+    /// The receiving side of a connection.
     receiver: Receiver,
 }
 
@@ -219,7 +219,7 @@ fn received(own: &Parameters, header: &Header, kind: Opcode, index: u16, length:
     held
 }
 
-/// What a receive completion says of a SEND.
+/// Returns the opcode of a SEND's receive completion.
 fn kind(header: &Header) -> Opcode {
     if header.immediate.is_some() { Opcode::SendImmediate } else { Opcode::Send }
 }

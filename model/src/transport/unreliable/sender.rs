@@ -11,7 +11,7 @@ use crate::wire::{Header, Opcode, Reth};
 /// Packets one queue pair sends before the next has its turn.
 const QUANTUM: usize = 16;
 
-/// What a request puts on the wire.
+/// The kind of a request, by what it puts on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Nop,
@@ -36,13 +36,13 @@ pub(super) enum Progress {
 #[derive(Debug)]
 struct Request {
     wqe: SendWqe,
-    /// What to do, or why it cannot be done.
+    /// The work to do, or the error that prevents it.
     kind: Result<Kind, Syndrome>,
-    /// Its first packet, but for the opcode; `None` where it reaches nobody.
+    /// The header of its first packet, without the opcode; `None` if it reaches no port.
     header: Option<Header>,
     packets: u32,
     sent: u32,
-    /// Of what the card does by itself: what is done.
+    /// For a local operation of the device: the bytes done so far.
     copied: u64,
 }
 

@@ -17,7 +17,7 @@ use super::result::Run;
 use crate::outcome::{Error, Result};
 use crate::output::{Form, Output, stdout};
 
-/// Where results go, besides the table.
+/// Destinations of the results, besides the table.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Results")]
 pub struct Outputs {

@@ -173,7 +173,7 @@ pub struct Caption<'a> {
     pub id: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// What it shows, and how to read it.
+    /// Explains the plot and how to read it.
     pub text: &'a str,
     /// The important figures, for readers who cannot see the plot.
     pub told: &'a str,

@@ -22,7 +22,7 @@ pub struct Crew<'a> {
 
 impl Crew<'_> {
     /// Runs `work` on a thread for each path, and `watch` on this thread until all are done. If
-    /// either fails, all threads are told to give up.
+    /// either fails, it makes all threads give up.
     ///
     /// # Errors
     /// Returns the first error.

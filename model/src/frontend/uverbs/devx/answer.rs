@@ -117,7 +117,7 @@ impl AnswerFile {
         state.answers.clear();
     }
 
-    /// The command file that it belongs to is closed: who waits is told so.
+    /// Tells waiting readers that the command file is closed.
     pub fn hang_up(&self) {
         let mut state = lock(&self.state);
         state.hung_up = true;

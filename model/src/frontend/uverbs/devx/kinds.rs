@@ -22,19 +22,19 @@ use super::QP_CHANGES;
 pub(super) struct Kind {
     /// The command that makes one.
     pub create: u16,
-    /// Where the reply has the number.
+    /// Field of the reply that has the number.
     pub created: Field,
     /// The command that destroys it.
     pub destroy: u16,
-    /// Where the command that destroys it has the number; it has 16 bytes.
+    /// Field of the destroying command that has the number. The command has 16 bytes.
     pub destroyed: Field,
-    /// The command that asks about it, and where that has the number.
+    /// The command that queries it, and the field of that command that has the number.
     pub query: Option<(u16, Field)>,
-    /// Commands that change it, and where they have the number.
+    /// Commands that change it, and their field that has the number.
     pub changes: Option<(&'static [u16], Field)>,
-    /// What a user's command must say: that buffers and records lie in umems.
+    /// Fields that must be set in a user's command: they say that buffers and records lie in umems.
     pub by_umem: &'static [Field],
-    /// When it goes with its file: users before what they use.
+    /// Its turn to be destroyed with its file: users before the objects that they use.
     pub turn: u32,
 }
 

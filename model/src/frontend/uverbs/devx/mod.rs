@@ -26,8 +26,8 @@ use target::Does;
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
 
-/// Commands that only ask: what a program may give without making an object, in the order of the
-/// kernel's own list. What of them the model does not do, its card refuses.
+/// Query commands that a program may give without making an object, in the order of the kernel's
+/// own list. The card refuses the commands that the model does not implement.
 const GENERAL: &[u16] = &[
     opcode::QUERY_HCA_CAP,
     opcode::QUERY_HCA_VPORT_CONTEXT,
@@ -50,7 +50,7 @@ const GENERAL: &[u16] = &[
 /// Opcodes that are the firmware's to judge.
 const GENERAL_RANGE: std::ops::Range<u16> = 0xb00..0xd00;
 
-/// Commands that change a queue pair. They name it at the same place.
+/// Commands that change a queue pair. All have its number in the same field.
 pub(super) const QP_CHANGES: &[u16] = &[
     opcode::RST2INIT_QP,
     opcode::INIT2INIT_QP,
@@ -67,7 +67,7 @@ pub(super) const QP_CHANGES: &[u16] = &[
 const ANYONES: &[u16] =
     &[opcode::QUERY_HCA_CAP, opcode::QUERY_HCA_VPORT_CONTEXT, opcode::QUERY_ESW_VPORT_CONTEXT];
 
-/// Whom the card is to hold responsible for a command.
+/// Returns the user id that the device is to hold responsible for a command, if it is allowed.
 fn allowed(state: &State, command: &[u8]) -> Result<u16> {
     let uid = state.context()?.uid;
     if command.len() < cmd_in::SIZE {
@@ -82,7 +82,7 @@ pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<
     on_object(file, attributes, Does::Changes)
 }
 
-/// `DEVX_OBJ_QUERY`: of the same.
+/// `DEVX_OBJ_QUERY`: of an object that the program made, or that verbs made.
 pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     on_object(file, attributes, Does::Asks)
 }
@@ -96,8 +96,8 @@ fn on_object(file: &CommandFile, attributes: &mut Attributes, does: Does) -> Res
     execute(file, uid, attributes, command, 0x1002)
 }
 
-/// Gives the card a command in the name of a user context. What it answers goes back as it is, even
-/// if it refuses: the program reads status and syndrome itself.
+/// Gives the card a command in the name of a user context. The reply goes back unchanged, even if
+/// the card refuses: the program reads status and syndrome itself.
 fn execute(
     file: &CommandFile,
     uid: u16,
@@ -105,7 +105,7 @@ fn execute(
     mut command: Vec<u8>,
     reply_to: u16,
 ) -> Result<()> {
-    // The second word names who is responsible.
+    // The second word has the user id that is held responsible.
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; attributes.room(reply_to).max(SHORTEST)];
     file.function().enter(|card| card.execute(&command, &mut reply));

@@ -22,12 +22,12 @@ pub(in super::super) struct Devx {
 }
 
 impl Devx {
-    /// The command that made it, and its number: what it is called in events.
+    /// Returns the creating command and the number, which name it in events.
     pub fn created(&self) -> (u16, u32) {
         (self.kind.create, self.number as u32)
     }
 
-    /// When it goes with its file: users before what they use.
+    /// Its turn to be destroyed with its file: users before the objects that they use.
     pub fn turn(&self) -> u32 {
         self.kind.turn
     }
@@ -65,7 +65,7 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
         let context =
             |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(&command);
         let mode = context(mkc::ACCESS_MODE_4_2) << 2 | context(mkc::ACCESS_MODE_1_0);
-        // Pages are bus addresses, which programs name by what they have registered, or not at all.
+        // Pages are bus addresses. Programs name them by their registrations, or not at all.
         if !matches!(mode, KLMS | KSM) {
             create_mkey_in::MKEY_UMEM_VALID.set(&mut command, 1);
         }
@@ -101,7 +101,7 @@ pub(in super::super) fn remove(file: &CommandFile, attributes: &mut Attributes) 
 /// An object goes.
 pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
     if object.kind.create == opcode::CREATE_DCT {
-        // First nobody is let in any more.
+        // First the target is drained: it accepts no new connections.
         let mut command = vec![0; drain_dct_in::SIZE];
         drain_dct_in::OPCODE.set(&mut command, opcode::DRAIN_DCT.into());
         drain_dct_in::DCTN.set(&mut command, object.number);

@@ -12,15 +12,15 @@ use super::super::wq::{IndirectionTable, Wq};
 use super::kinds::KINDS;
 use super::object::Devx;
 
-/// What a command does to the object that it names.
+/// The effect of a command on the object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Asks,
     Changes,
 }
 
-/// An object of the card: the command that makes such, and its number. Numbers alone tell nothing,
-/// since each kind counts for itself.
+/// An object of the card: the opcode of its creating command, and its number. The number alone is
+/// ambiguous, since each kind has its own count.
 type Target = (u16, u32);
 
 /// Whether a command may be given on what a handle stands for: it must be one that does so to
@@ -33,7 +33,7 @@ pub(super) fn check(state: &State, handle: u32, command: &[u8], does: Does) -> R
     }
 }
 
-/// What a handle stands for. Of a queue pair for frames, each of its parts.
+/// Returns the device's objects behind a handle: each part, if it is a raw packet QP.
 fn behind(state: &State, handle: u32) -> Result<Vec<Target>> {
     if let Ok(object) = state.get::<Devx>(handle) {
         return Ok(vec![object.created()]);
@@ -51,7 +51,7 @@ fn behind(state: &State, handle: u32) -> Result<Vec<Target>> {
         return Ok(vec![(opcode::CREATE_RQT, table.number)]);
     }
     let qp = match state.get::<Qp>(handle) {
-        // Of another kind, about which nothing can be asked.
+        // An object of another kind, which no command can query.
         Err(_) if state.has(handle) => return Ok(Vec::new()),
         qp => qp?,
     };

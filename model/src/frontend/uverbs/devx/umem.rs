@@ -20,16 +20,16 @@ pub(in super::super) struct DevxUmem {
     _memory: Memory,
 }
 
-/// What it is of.
+/// The memory of a umem.
 enum Memory {
     Pinned(Umem),
     Mapped(#[allow(dead_code, reason = "kept mapped")] Mapping),
 }
 
-/// The largest of the pages that are allowed, by a bit each, that whole ones of make up the memory;
-/// the smallest if it is allowed, however the memory lies.
+/// Returns the shift of the largest allowed page of which whole ones make up the memory. `allowed`
+/// has a bit for each page size. The smallest page, if it is allowed, fits any memory.
 fn page_shift(start: u64, length: u64, allowed: u64) -> Option<u32> {
-    /// The largest that is told to a card.
+    /// The largest page that is reported to a card.
     const LARGEST: u32 = 30;
     let least = PAGE.ilog2();
     let whole = |shift: &u32| start % (1 << shift) == 0 && length % (1 << shift) == 0;

@@ -27,7 +27,7 @@ pub(in super::super) struct Guest {
 pub(super) fn connect(process: u32) -> io::Result<UnixStream> {
     let start = format!("{}{process}.", names());
     let mut found = Err(io::ErrorKind::NotFound.into());
-    // Of several names all but one are another user's, or another process's.
+    // Of several names, all but one belong to another user or another process.
     for end in socket::names(&start)? {
         found = host(&format!("{start}{end}"), process);
         if found.is_ok() {

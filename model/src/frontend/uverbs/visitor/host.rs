@@ -22,7 +22,7 @@ use crate::private::{self, Private};
 
 /// The process that listens, or 0.
 static LISTENS: AtomicI32 = AtomicI32::new(0);
-/// What it listens with; -1 for nothing.
+/// The descriptor it listens with; -1 for none.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
 
 /// `INVOKE_WRITE`'s attribute of the command, and the commands that only ask: QUERY_DEVICE in both
@@ -115,7 +115,7 @@ fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reser
         unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, wait) };
         let mut spoke = ready[1..].iter().map(|entry| entry.revents != 0);
         guests.retain_mut(|guest| match spoke.next() {
-            // One that is gone, or says what makes no sense, is sent away.
+            // A guest that is gone, or sends an invalid message, is disconnected.
             Some(true) => guest.serve(running).is_ok(),
             _ => true,
         });

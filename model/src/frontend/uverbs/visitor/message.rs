@@ -7,7 +7,7 @@ use super::super::abi::Attribute;
 /// The longest message: attributes of a request, which fill a page, with what they point to.
 const LONGEST: usize = 1 << 20;
 
-/// What a guest asks.
+/// The kinds of a guest's requests.
 pub(super) mod ask {
     /// For the queue pairs of all devices.
     pub const QUEUE_PAIRS: u32 = 0;
@@ -80,7 +80,7 @@ impl Reader {
 /// An attribute of a request, as it travels.
 pub(super) struct Carried {
     pub attribute: Attribute,
-    /// What an input points to; nothing if it is inline, or no input.
+    /// The bytes that an input points to; empty if it is inline, or if the attribute is no input.
     pub input: Vec<u8>,
     /// Whether it points to room for an output.
     pub output: bool,

@@ -29,8 +29,8 @@ pub(super) use resources::Resources;
 /// How long either side waits for the other; a process that is stopped does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What names of hosts of this user begin with. The number of the process follows, and an end that
-/// nobody can guess, so that nobody else can have the name before.
+/// Returns the prefix of this user's host names. The number of the process and an unguessable
+/// suffix follow, so no other process can take the name first.
 fn names() -> String {
     format!("{}process/", user_names())
 }
@@ -40,7 +40,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Who is at the other end: the process, if its user is this one's, or root.
+/// Returns the process at the other end. Its user must be this one's, or root.
 fn peer(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -44,11 +44,11 @@ const ENTRIES: usize = 64;
 
 /// A socket of this family.
 pub(in super::super) struct Resources {
-    /// Where replies are put.
+    /// The other end of the program's socket, by which replies are sent.
     other: Private<OwnedFd>,
 }
 
-/// A queue pair, as hosts tell of it.
+/// A queue pair, as hosts report it.
 struct Entry {
     process: u32,
     device: u32,
@@ -58,12 +58,13 @@ struct Entry {
     state: u32,
 }
 
-/// What a host tells of the queue pairs of its process.
+/// Writes a host's report of the queue pairs of its process.
 pub(super) fn write(running: &Running, to: &mut Writer) {
     let mut all = Vec::new();
     for file in running.descriptors.command_files() {
-        // Those that verbs made: of what was made by command nobody knows what it is. Nor are targets of
-        // dynamic connections told: the kernel's mlx5_ib keeps them out (`create_qp` in qp.c).
+        // Only queue pairs that verbs made: the type of one made by command is not known. Targets
+        // of dynamic connections are left out as well: the kernel's mlx5_ib keeps them out
+        // (`create_qp` in qp.c).
         let made = file.state().collect(|qp: &qp::Qp| (qp.kind, qp.number));
         let told = made.iter().filter(|(kind, _)| *kind != qp::Kind::DcTarget);
         file.function().enter(|card| {

@@ -17,10 +17,10 @@ use crate::command::test::{Command, Rig, ring};
 use crate::object::State;
 use crate::wire::ethernet::Headers;
 
-/// Where a test's key starts.
+/// Start address of the test's key.
 const START: u64 = 0x7000_0100;
 
-/// What a test has of a card with a port of Ethernet.
+/// A device with an Ethernet port, and the objects of a test.
 struct Side {
     rig: Rig,
     domain: u32,
@@ -32,12 +32,12 @@ struct Side {
     tir: u32,
     table: u32,
     key: u32,
-    /// Where the key's memory is; the second page is elsewhere.
+    /// Address of the key's first page; the second page is elsewhere.
     page: u64,
     posted: u16,
 }
 
-/// What a receive queue is to be like.
+/// Changes the command that creates a receive queue.
 type Change = fn(Command) -> Command;
 
 fn as_is(command: Command) -> Command {
@@ -268,7 +268,8 @@ fn a_frame_goes_where_its_flow_leads() {
     assert_eq!(cqe[63] >> 4, 2, "{cqe:02x?}");
     assert_eq!(cqe[32..36], [0, 0x65, 0x43, 0x21]);
     assert_eq!(cqe[44..48], (frame.len() as u32).to_be_bytes());
-    // L2, L3 and L4 are right; TCP with data that acknowledges, over IPv4; the flow's tag.
+    // L2, L3 and L4 are right. The frame is TCP over IPv4, with data and an acknowledgment. The
+    // last assertion checks the flow's tag.
     assert_eq!((cqe[28], cqe[29]), (7, 4 << 4 | 2 << 2));
     assert_eq!(cqe[56..60], [0, 0, 0, 0x77]);
     let mut met = side.rig.read::<84>(side.page + 0x400).to_vec();
