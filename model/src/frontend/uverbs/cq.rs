@@ -21,8 +21,6 @@ use super::file::{self, CommandFile, Object, State};
 use super::function::CqListener;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::qp::Qp;
-use super::srq::Srq;
 use super::umem::Umem;
 use super::{lock, user};
 
@@ -260,10 +258,7 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, cq: &Cq) -> Result<DestroyCq
 fn remove(file: &CommandFile, handle: u32) -> Result<DestroyCqReply> {
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let used = state.any(|qp: &Qp| qp.send_cq == Some(handle) || qp.recv_cq == Some(handle))
-        || state.any(|srq: &Srq| srq.cq == Some(handle))
-        || state.any(|wq: &super::wq::Wq| wq.cq == handle);
-    state.remove(handle, |cq: &Cq| if used { Err(Errno::EBUSY) } else { destroy(file, uid, cq) })
+    state.remove(handle, |cq: &Cq| destroy(file, uid, cq))
 }
 
 /// `CQ_DESTROY`.

@@ -11,7 +11,6 @@ use super::descriptors::aside;
 use super::errno::{Errno, Result, last};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
-use super::mr::Mr;
 use super::real;
 use crate::object::Memic;
 
@@ -130,8 +129,7 @@ pub(super) fn free(file: &CommandFile, attributes: &mut Attributes) -> Result<()
     let handle = attributes.handle(0)?;
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let used = state.any(|mr: &Mr| mr.dm == Some(handle));
-    state.remove(handle, |dm: &Dm| if used { Err(Errno::EBUSY) } else { destroy(file, uid, dm) })
+    state.remove(handle, |dm: &Dm| destroy(file, uid, dm))
 }
 
 /// Device memory goes.

@@ -1,6 +1,7 @@
 //! An open device: its context and its objects by handle.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -35,6 +36,8 @@ pub(super) struct CommandFile {
 pub(super) struct State {
     context: Option<device::Context>,
     objects: BTreeMap<u32, Object>,
+    /// By handle: how many objects use the object. Without those that none uses.
+    users: BTreeMap<u32, u32>,
     /// Lower bound of the free handles.
     lowest: u32,
     /// Event files opened through this file.
@@ -61,6 +64,35 @@ pub(super) enum Object {
     IndirectionTable(wq::IndirectionTable),
     Flow(flow::Flow),
     Matcher(flow_matcher::Matcher),
+}
+
+impl Object {
+    /// Calls `each` with the handle of every object that this one uses, once per use.
+    fn each_used(&self, mut each: impl FnMut(u32)) {
+        match self {
+            Object::Mr(mr) => [Some(mr.pd), mr.dm].into_iter().flatten().for_each(each),
+            Object::Mw(mw) => each(mw.pd),
+            Object::Ah(ah) => each(ah.pd),
+            Object::Qp(qp) => {
+                let used = [qp.pd, qp.send_cq, qp.recv_cq, qp.srq, qp.xrcd, qp.table];
+                used.into_iter().flatten().for_each(each);
+            }
+            Object::Srq(srq) => {
+                [Some(srq.pd), srq.xrcd, srq.cq].into_iter().flatten().for_each(each);
+            }
+            Object::Wq(wq) => [wq.pd, wq.cq].into_iter().for_each(each),
+            Object::IndirectionTable(table) => table.queues.iter().copied().for_each(each),
+            Object::Flow(flow) => [flow.target, flow.matcher].into_iter().flatten().for_each(each),
+            Object::Pd(_)
+            | Object::Devx(_)
+            | Object::DevxUmem(_)
+            | Object::Dm(_)
+            | Object::Cq(_)
+            | Object::Uar(_)
+            | Object::Xrcd(_)
+            | Object::Matcher(_) => {}
+        }
+    }
 }
 
 /// A kind of object: how to find it in the table.
@@ -226,8 +258,24 @@ impl State {
             handle += 1;
         }
         self.lowest = handle + 1;
+        object.each_used(|used| *self.users.entry(used).or_default() += 1);
         self.objects.insert(handle, object);
         handle
+    }
+
+    /// Records that an object uses another one instead of `before`.
+    pub fn use_instead(&mut self, before: u32, after: u32) {
+        *self.users.entry(after).or_default() += 1;
+        self.unuse(before);
+    }
+
+    fn unuse(&mut self, handle: u32) {
+        if let Entry::Occupied(mut users) = self.users.entry(handle) {
+            *users.get_mut() -= 1;
+            if *users.get() == 0 {
+                users.remove();
+            }
+        }
     }
 
     /// Returns an object by handle.
@@ -246,18 +294,28 @@ impl State {
     }
 
     /// Destroys an object: if `destroy` succeeds, the handle is free.
+    ///
+    /// # Errors
+    /// `ENOENT` if the handle has no object of this kind; `EBUSY` if another object uses it; the error
+    /// of `destroy`.
     pub fn remove<T: Kind, R>(
         &mut self,
         handle: u32,
         destroy: impl FnOnce(&T) -> Result<R>,
     ) -> Result<R> {
-        let result = destroy(self.get::<T>(handle)?)?;
-        self.objects.remove(&handle);
+        let object = self.get::<T>(handle)?;
+        if self.users.contains_key(&handle) {
+            return Err(Errno::EBUSY);
+        }
+        let result = destroy(object)?;
+        if let Some(object) = self.objects.remove(&handle) {
+            object.each_used(|used| self.unuse(used));
+        }
         self.lowest = self.lowest.min(handle);
         Ok(result)
     }
 
-    /// Returns whether any object satisfies the question: for objects that other objects use.
+    /// Returns whether any object of a kind satisfies the question.
     pub fn any<T: Kind>(&self, question: impl Fn(&T) -> bool) -> bool {
         self.objects.values().filter_map(T::of).any(question)
     }

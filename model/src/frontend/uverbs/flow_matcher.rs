@@ -51,9 +51,6 @@ pub(super) fn destroy_handle(file: &CommandFile, attributes: &mut Attributes) ->
     let handle = attributes.handle(0x1000)?;
     let mut state = file.state();
     state.context()?;
-    if state.any(|flow: &Flow| flow.matcher == Some(handle)) {
-        return Err(Errno::EBUSY);
-    }
     state.remove(handle, |_: &Matcher| Ok(()))
 }
 

@@ -346,7 +346,9 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
             }
         }
     }
-    request.reply(&user::bytes(&ReregMrReply { lkey: mr.key, rkey: mr.key }))
+    let (lkey, rkey) = (mr.key, mr.key);
+    state.use_instead(before.pd, after.pd);
+    request.reply(&user::bytes(&ReregMrReply { lkey, rkey }))
 }
 
 /// `DM_MR_REG`.

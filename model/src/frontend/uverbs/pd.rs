@@ -3,11 +3,10 @@
 use mlx5_sys::ifc::{alloc_pd_in, alloc_pd_out, dealloc_pd_in, dealloc_pd_out, opcode};
 
 use super::command::Command;
-use super::errno::{Errno, Result};
+use super::errno::Result;
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::legacy::Request;
-use super::{ah, mr, mw, qp, srq};
 
 /// A protection domain.
 pub(super) struct Pd {
@@ -37,13 +36,7 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, pd: &Pd) -> Result<()> {
 fn remove(file: &CommandFile, handle: u32) -> Result<()> {
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let used = state.any(|qp: &qp::Qp| qp.pd == Some(handle))
-        || state.any(|srq: &srq::Srq| srq.pd == handle)
-        || state.any(|mr: &mr::Mr| mr.pd == handle)
-        || state.any(|mw: &mw::Mw| mw.pd == handle)
-        || state.any(|wq: &super::wq::Wq| wq.pd == handle)
-        || state.any(|ah: &ah::Ah| ah.pd == handle);
-    state.remove(handle, |pd: &Pd| if used { Err(Errno::EBUSY) } else { destroy(file, uid, pd) })
+    state.remove(handle, |pd: &Pd| destroy(file, uid, pd))
 }
 
 /// `PD_DESTROY`.

@@ -15,7 +15,6 @@ use super::command::Command;
 use super::errno::{Errno, Result};
 use super::event::EventQueue;
 use super::file::{self, CommandFile, Object, State};
-use super::flow::Flow;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
@@ -526,9 +525,8 @@ pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
 fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
     state.context()?;
-    let used = state.any(|flow: &Flow| flow.target == Some(handle));
     state.remove(handle, |qp: &Qp| {
-        if used || !qp.groups.is_empty() {
+        if !qp.groups.is_empty() {
             return Err(Errno::EBUSY);
         }
         destroy(file, qp)

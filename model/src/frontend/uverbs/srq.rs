@@ -25,7 +25,6 @@ use super::file::{self, CommandFile, Object, State};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
-use super::qp::Qp;
 use super::umem::Umem;
 use super::xrcd::Xrcd;
 use super::{cq, lock, user};
@@ -410,8 +409,7 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, srq: &Srq) -> Result<u32> {
 fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let used = state.any(|qp: &Qp| qp.srq == Some(handle));
-    state.remove(handle, |srq: &Srq| if used { Err(Errno::EBUSY) } else { destroy(file, uid, srq) })
+    state.remove(handle, |srq: &Srq| destroy(file, uid, srq))
 }
 
 /// `SRQ_DESTROY`.

@@ -14,7 +14,6 @@ use super::file::{CommandFile, Object};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
-use super::qp::Qp;
 use super::raw::{self, ERR, RDY, RST, Ring};
 use super::umem::Umem;
 use super::{cq, user};
@@ -39,7 +38,7 @@ pub(super) struct IndirectionTable {
     pub number: u32,
     uid: u16,
     /// Handles of the queues.
-    queues: Vec<u32>,
+    pub queues: Vec<u32>,
 }
 
 /// Limits of strides that the driver's library may ask for (`mlx5-abi.h` has them from the card):
@@ -154,8 +153,7 @@ pub(super) fn destroy_handle(file: &CommandFile, attributes: &mut Attributes) ->
     let handle = attributes.handle(0)?;
     let mut state = file.state();
     state.context()?;
-    let used = state.any(|table: &IndirectionTable| table.queues.contains(&handle));
-    state.remove(handle, |wq: &Wq| if used { Err(Errno::EBUSY) } else { destroy(file, wq) })?;
+    state.remove(handle, |wq: &Wq| destroy(file, wq))?;
     // None of its events is ever raised.
     attributes.put(1, &0u32.to_ne_bytes())
 }
@@ -211,11 +209,5 @@ pub(super) fn destroy_table_handle(file: &CommandFile, attributes: &mut Attribut
     let handle = attributes.handle(0)?;
     let mut state = file.state();
     state.context()?;
-    let used = state.any(|qp: &Qp| qp.table == Some(handle));
-    state.remove(
-        handle,
-        |table: &IndirectionTable| {
-            if used { Err(Errno::EBUSY) } else { destroy_table(file, table) }
-        },
-    )
+    state.remove(handle, |table: &IndirectionTable| destroy_table(file, table))
 }

@@ -15,8 +15,6 @@ use super::file::{CommandFile, Object};
 use super::function::Function;
 use super::ioctl::Attributes;
 use super::legacy::Request;
-use super::qp::Qp;
-use super::srq::Srq;
 use super::{lock, user};
 
 /// An XRC domain.
@@ -120,7 +118,5 @@ pub(super) fn close_legacy(file: &CommandFile, request: &Request) -> Result<()> 
 fn remove(file: &CommandFile, handle: u32) -> Result<()> {
     let mut state = file.state();
     state.context()?;
-    let used = state.any(|qp: &Qp| qp.xrcd == Some(handle))
-        || state.any(|srq: &Srq| srq.xrcd == Some(handle));
-    state.remove(handle, |xrcd: &Xrcd| if used { Err(Errno::EBUSY) } else { destroy(file, xrcd) })
+    state.remove(handle, |xrcd: &Xrcd| destroy(file, xrcd))
 }
