@@ -232,8 +232,11 @@ fn datagrams_and_shared_receive_queues_are_told_and_replayed() {
     {
         has_whole_story(&side.lines, true);
         let shared = of(&side.lines, "wqe").iter().filter(|wqe| wqe["queue"] == "shared").count();
-        assert_eq!(shared, count(&side.lines, "cqe", "RESP_SEND"));
-        assert!(shared >= 8);
+        let received = count(&side.lines, "cqe", "RESP_SEND");
+        // A message is four packets, and the first one takes the WQE. So each of the four queue
+        // pairs may be in the middle of a message when the program ends.
+        assert!((received..=received + 4).contains(&shared), "{shared} taken, {received} received");
+        assert!(received >= 8);
         replays(&side);
     }
 }
