@@ -18,6 +18,9 @@
 //! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
 //! waits for it.
 
+mod claim;
+mod listeners;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,7 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::RESERVED;
 use super::hall::Hall;
 use super::socket::{self, BATCH, Batch, Fd};
 use crate::card::Card;
@@ -242,207 +244,9 @@ impl Network {
         Ok(token)
     }
 
-    /// Claims a prefix of QP numbers for a device.
-    ///
-    /// The name of a prefix is predictable, so another user may have bound it, even the names of
-    /// all prefixes. Then this process claims a prefix whose name another user has bound. No other
-    /// process of this user can have that name. The prefix gets a name with a random end instead.
-    pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
-        let start = self.random.draw() as u16;
-        let mut in_use = 0;
-        for number in (0..=u16::MAX).map(|step| start.wrapping_add(step)) {
-            if RESERVED.contains(&number) {
-                continue;
-            }
-            match socket::listen(&self.name(&format!("{number:04x}"))) {
-                Ok(fd) => return self.claimed(number, card, fd),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => in_use += 1,
-                Err(error) => return Err(error),
-            }
-            if in_use == IN_USE {
-                if let Some((number, fd)) = self.claim_squatted()? {
-                    return self.claimed(number, card, fd);
-                }
-            }
-        }
-        Err(ErrorKind::AddrInUse.into())
-    }
-
-    fn claimed(&mut self, number: u16, card: usize, fd: Fd) -> io::Result<u16> {
-        self.add(Source::Listener { fd, to: Recipient::Card(card) })?;
-        Ok(number)
-    }
-
-    /// Claims a prefix whose name another user has bound, under a name with a random end.
-    fn claim_squatted(&mut self) -> io::Result<Option<(u16, Fd)>> {
-        for _ in 0..SQUATTED {
-            let number = self.random.draw() as u16;
-            if RESERVED.contains(&number) {
-                continue;
-            }
-            let plain = self.name(&format!("{number:04x}"));
-            match socket::connect(&plain).map_err(|error| error.kind()) {
-                Err(ErrorKind::PermissionDenied) => {}
-                // The name is free by now, or its owner does not listen. Every process of this user
-                // does listen.
-                Err(ErrorKind::ConnectionRefused) => {
-                    if let Ok(fd) = socket::listen(&plain) {
-                        return Ok(Some((number, fd)));
-                    }
-                }
-                _ => continue,
-            }
-            let fd = socket::listen(&format!("{plain}.{}", socket::unguessable()?))?;
-            // If several processes of this user do this at the same time, each sees the others, and
-            // all try other prefixes.
-            let own = socket::names(&format!("{plain}."))?;
-            let trusted = |end: &&String| socket::connect(&format!("{plain}.{end}")).is_ok();
-            if own.iter().filter(trusted).count() <= 1 {
-                return Ok(Some((number, fd)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Makes this process a listener, and announces it to the other processes.
-    pub(super) fn listen(&mut self) -> io::Result<()> {
-        if self.hall.listener.is_some() {
-            return Ok(());
-        }
-        let name = self.name(&format!("all/{}", socket::unguessable()?));
-        let fd = socket::listen(&name)?;
-        self.add(Source::Listener { fd, to: Recipient::All })?;
-        self.hall.listener = Some(name.clone());
-        // What waits already is from this process.
-        for door in socket::names(&self.name("from/"))? {
-            let door = self.name(&format!("from/{door}"));
-            if self.hall.door.as_ref() == Some(&door) {
-                continue;
-            }
-            let told = socket::connect(&door).and_then(|fd| {
-                socket::send(&fd, std::iter::once(&Frame(name.clone().into_bytes())))
-            });
-            if let Err(error) = told {
-                tracing::debug!(%door, %error, "a sender is not told who listens");
-            }
-        }
-        Ok(())
-    }
-
     /// Queues a frame for the process with this prefix; [`Network::flush`] sends it.
     pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
         self.put(Way::Prefix(prefix), frame);
-    }
-
-    /// Queues a frame for every other listener.
-    pub(super) fn send_to_all(&mut self, frame: &Frame) {
-        if let Err(error) = self.open_door() {
-            tracing::warn!(%error, "cannot be told who listens, and looks again");
-        }
-        self.hear_callers();
-        if self.hall.is_time_to_look() {
-            self.look();
-        }
-        for number in self.hall.numbers() {
-            self.put(Way::Listener(number), frame.clone());
-        }
-    }
-
-    /// Opens this process's door, where new listeners announce themselves.
-    fn open_door(&mut self) -> io::Result<()> {
-        if self.hall.door.is_some() {
-            return Ok(());
-        }
-        // A listener that had not announced itself when the names were read has found this door.
-        self.hall.suspect();
-        let name = self.name(&format!("from/{}", socket::unguessable()?));
-        let fd = socket::listen(&name)?;
-        let token = self.add(Source::Door { fd })?;
-        self.hall.door = Some(name);
-        self.hall.door_token = Some(token);
-        Ok(())
-    }
-
-    /// Accepts connections at the door and reads their announcements. A new listener has announced
-    /// itself before its call returns.
-    fn hear_callers(&mut self) {
-        /// Most connections for one frame.
-        const MOST: usize = 64;
-        let Some(door) = self.hall.door_token else { return };
-        for _ in 0..MOST {
-            let Some(Source::Door { fd }) = self.sources.get(&door) else { return };
-            match socket::accept(fd) {
-                Ok(fd) => {
-                    if let Ok(token) = self.add(Source::Caller { fd }) {
-                        self.hall.callers.push(token);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // Another user at the door may have kept listeners away.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.suspect(),
-                Err(error) if socket::is_shortage(&error) => {
-                    self.starve(door, &error);
-                    self.hall.suspect();
-                    break;
-                }
-                Err(_) => break,
-            }
-        }
-        for token in std::mem::take(&mut self.hall.callers) {
-            self.hear(token);
-        }
-    }
-
-    /// Reads one announcement at the door, and closes the connection.
-    fn hear(&mut self, token: u64) {
-        let Some(Source::Caller { fd }) = self.sources.get(&token) else { return };
-        match self.batch.receive(fd) {
-            Ok(told) => {
-                let names: Vec<String> = told
-                    .iter()
-                    .filter_map(|frame| String::from_utf8(frame.0.clone()).ok())
-                    .collect();
-                self.sources.remove(&token);
-                names.into_iter().for_each(|name| self.meet(name));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => self.hall.callers.push(token),
-            Err(_) => drop(self.sources.remove(&token)),
-        }
-    }
-
-    /// Searches the bound names for listeners.
-    fn look(&mut self) {
-        let start = self.name("all/");
-        let names = match socket::names(&start) {
-            Ok(names) => names.into_iter().map(|end| format!("{start}{end}")).collect(),
-            Err(error) => {
-                tracing::error!(%error, "cannot see who listens");
-                return;
-            }
-        };
-        self.hall.looked(&names);
-        names.into_iter().for_each(|name| self.meet(name));
-    }
-
-    /// Adds a listener, found by its announcement or by its name.
-    fn meet(&mut self, name: String) {
-        if !name.starts_with(&self.name("all/")) || self.hall.knows(&name) {
-            return;
-        }
-        match socket::connect(&name) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.refuse(name),
-            // The listener is gone again.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-            // After other errors, the first frame tries the connection again.
-            Err(_) => drop(self.hall.enter(name)),
-            Ok(fd) => {
-                let Some(number) = self.hall.enter(name) else { return };
-                let way = Way::Listener(number);
-                if let Ok(token) = self.add(Source::Outbound { way }) {
-                    self.peers.insert(way, Peer::new(Some(fd), token));
-                }
-            }
-        }
     }
 
     fn put(&mut self, way: Way, frame: Frame) {
@@ -582,56 +386,69 @@ impl Network {
 
     /// Sends a peer's frames until its socket is full.
     fn drain(&mut self, way: Way, cards: &mut [Card]) {
-        if self.peers.get(&way).is_some_and(|peer| peer.fd.is_none()) {
-            match self.reach(way) {
-                Ok(fd) => {
-                    if let Some(peer) = self.peers.get_mut(&way) {
-                        peer.connected(fd);
-                    }
-                }
-                Err(error) if self.is_passing(&error) => return,
-                Err(error) => {
-                    tracing::debug!(?way, %error, "no way to the peer, packets dropped");
-                    self.forget(way);
-                    return;
-                }
+        match self.send_waiting(way, cards) {
+            Ok(()) => {}
+            Err(error) if self.is_passing(&error) => {}
+            Err(error) => {
+                tracing::debug!(?way, %error, "no way to the peer, packets dropped");
+                self.forget(way);
+                congest(cards, way, false);
             }
         }
-        let Some(peer) = self.peers.get_mut(&way) else { return };
-        let Some(fd) = &peer.fd else { return };
-        while !peer.backlog.is_empty() {
-            match socket::send(fd, peer.backlog.iter().take(BATCH)) {
-                Ok(sent) => {
-                    peer.backlog.drain(..sent);
+    }
+
+    /// Sends the frames that wait for a peer. The process may have ended since the last frame, and
+    /// another one may have its prefix now: where a connection broke, a new one is tried once.
+    ///
+    /// # Errors
+    /// The error of the connection or of the send. The frames still wait.
+    fn send_waiting(&mut self, way: Way, cards: &mut [Card]) -> io::Result<()> {
+        let mut fresh = self.connected(way)?;
+        loop {
+            let Some(peer) = self.peers.get_mut(&way) else { return Ok(()) };
+            let Some(fd) = &peer.fd else { return Ok(()) };
+            if peer.backlog.is_empty() {
+                if peer.full {
+                    peer.full = false;
+                    let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
+                    congest(cards, way, false);
                 }
+                return Ok(());
+            }
+            match socket::send(fd, peer.backlog.iter().take(BATCH)) {
+                Ok(sent) => drop(peer.backlog.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
                         peer.full = true;
-                        let _ = watch(
-                            &self.waits.epoll,
-                            libc::EPOLL_CTL_ADD,
-                            fd,
-                            peer.token,
-                            libc::EPOLLOUT,
-                        );
+                        let (add, out) = (libc::EPOLL_CTL_ADD, libc::EPOLLOUT);
+                        let _ = watch(&self.waits.epoll, add, fd, peer.token, out);
                         congest(cards, way, true);
                     }
-                    return;
+                    return Ok(());
                 }
+                Err(error) if fresh => return Err(error),
                 Err(error) => {
                     tracing::debug!(?way, %error, "the peer is gone");
-                    self.forget(way);
+                    // Closing the socket removes it from the epoll set.
+                    (peer.fd, peer.full) = (None, false);
                     congest(cards, way, false);
-                    return;
+                    fresh = self.connected(way)?;
                 }
             }
         }
-        if peer.full {
-            peer.full = false;
-            let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
-            congest(cards, way, false);
+    }
+
+    /// Connects a peer that has no connection. Returns whether it had none.
+    fn connected(&mut self, way: Way) -> io::Result<bool> {
+        if !self.peers.get(&way).is_some_and(|peer| peer.fd.is_none()) {
+            return Ok(false);
         }
+        let fd = self.reach(way)?;
+        if let Some(peer) = self.peers.get_mut(&way) {
+            peer.connected(fd);
+        }
+        Ok(true)
     }
 
     /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
@@ -838,4 +655,38 @@ fn start_time() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
+        let domain = format!("prefix-{}", std::process::id());
+        let mut sender = Network::new(&domain, 1).unwrap();
+        let mut ended = Network::new(&domain, 2).unwrap();
+        let prefix = ended.claim(0).unwrap();
+        let mut send = |byte: u8| {
+            sender.send(prefix, Frame(vec![byte; 64]));
+            sender.flush(&mut []);
+        };
+        send(1);
+        let name = ended.name(&format!("{prefix:04x}"));
+        drop(ended);
+        let next = socket::listen(&name).unwrap();
+        for byte in 2..4 {
+            send(byte);
+        }
+        let connection = socket::accept(&next).expect("a new connection");
+        let mut batch = Batch::new();
+        let frames = batch.receive(&connection).unwrap();
+        assert_eq!(frames.iter().map(|frame| frame.0[0]).collect::<Vec<_>>(), [2, 3]);
+
+        // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
+        drop((connection, next));
+        sender.send(prefix, Frame(vec![4; 64]));
+        sender.flush(&mut []);
+        assert!(sender.peers.is_empty());
+    }
 }
