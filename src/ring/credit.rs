@@ -84,17 +84,17 @@ impl Ledger {
     }
 
     /// Returns the number of reserved slots.
-    pub(super) fn promised(&self) -> u32 {
+    pub(super) fn reserved(&self) -> u32 {
         self.promises.total.load(Ordering::Relaxed)
     }
 
     /// Returns whether no slot is reserved.
     pub(super) fn is_unpromised(&self) -> bool {
-        self.promised() == 0
+        self.reserved() == 0
     }
 
     /// Reserves up to `wanted` slots, at least one.
-    pub(super) fn promise(&self, wanted: u32) -> Result<Credit, QueueError> {
+    pub(super) fn reserve(&self, wanted: u32) -> Result<Credit, QueueError> {
         let (total, order) = (&self.promises.total, Ordering::Relaxed);
         let mut before = total.load(order);
         loop {
@@ -113,7 +113,7 @@ impl Ledger {
 
     /// Reserves all `entries` slots, or none.
     pub(super) fn withhold(&self, entries: u32) -> Result<Credit, QueueError> {
-        let credit = self.promise(entries)?;
+        let credit = self.reserve(entries)?;
         if credit.entries < entries {
             return Err(QueueError::CqFull { cqes: self.entries });
         }
@@ -251,28 +251,28 @@ mod tests {
     #[test]
     fn entries_are_promised_once_and_come_back() {
         let ledger = Ledger::new(8);
-        let first = ledger.promise(5).unwrap();
-        let second = ledger.promise(5).unwrap();
+        let first = ledger.reserve(5).unwrap();
+        let second = ledger.reserve(5).unwrap();
         assert_eq!((first.entries(), second.entries()), (5, 3));
-        assert_eq!(ledger.promise(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
+        assert_eq!(ledger.reserve(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
         drop(first);
-        assert_eq!(ledger.promise(9).unwrap().entries(), 5);
+        assert_eq!(ledger.reserve(9).unwrap().entries(), 5);
     }
 
     #[test]
     fn entries_of_a_queue_with_work_outstanding_stay_promised() {
         let ledger = Ledger::new(8);
         let destroyed = Arc::new(AtomicBool::new(false));
-        let mut credit = ledger.promise(8).unwrap();
+        let mut credit = ledger.reserve(8).unwrap();
         credit.owe(5, QueueKind::Send, Arc::clone(&destroyed));
         drop(credit);
         assert!(ledger.owes(5, QueueKind::Send) && !ledger.owes(5, QueueKind::Receive));
-        assert!(ledger.promise(1).is_err() && ledger.destroyed().is_none());
+        assert!(ledger.reserve(1).is_err() && ledger.destroyed().is_none());
         destroyed.store(true, Ordering::Release);
         let debtor = ledger.destroyed().map(|(debtor, _)| debtor);
         assert_eq!(debtor, Some(Debtor::Queue(5, QueueKind::Send)));
         ledger.settle(&Debtor::Queue(5, QueueKind::Receive));
-        assert!(ledger.promise(1).is_err());
+        assert!(ledger.reserve(1).is_err());
         ledger.settle(&Debtor::Queue(5, QueueKind::Send));
         assert!(ledger.is_unpromised() && !ledger.owes(5, QueueKind::Send));
     }

@@ -182,7 +182,7 @@ impl ReceiveQueue {
             stride: view.stride,
             record,
             qpn: view.number,
-            credit: completions.promise(view.number, QueueKind::Receive, wanted)?,
+            credit: completions.reserve(view.number, QueueKind::Receive, wanted)?,
             cq: completions.id(),
             owner,
         };

@@ -222,7 +222,7 @@ impl<T: Transport> SendQueue<T> {
         }
         doorbell.set_memory(config.memory);
         let wanted = config.signals.min(view.max_wr);
-        let credit = completions.promise(view.number, QueueKind::Send, wanted)?;
+        let credit = completions.reserve(view.number, QueueKind::Send, wanted)?;
         let parts = SendParts {
             buffer: view.buffer,
             blocks: view.blocks,

@@ -142,7 +142,7 @@ impl StridingReceives {
         }
         let strides = view.strides;
         let wanted = shape.entries().saturating_mul(strides.count);
-        let credit = completions.promise_shared(wanted)?;
+        let credit = completions.reserve_shared(wanted)?;
         if credit.entries() < strides.count {
             return Err(QueueError::CqFull { cqes: credit.entries() });
         }

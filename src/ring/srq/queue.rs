@@ -257,7 +257,7 @@ impl SharedReceives {
             index: view.index,
             cyclic: view.cyclic,
             cq: completions.id(),
-            credit: completions.promise_shared(receives)?,
+            credit: completions.reserve_shared(receives)?,
             id: view.id,
             number: view.number,
             cqn: completions.cqn(),
@@ -423,7 +423,7 @@ impl SharedReceives {
         let cq = completions.id();
         completions.collect();
         if !self.promises.iter().any(|promise| promise.0 == cq) {
-            let credit = completions.promise_shared(self.list.most())?;
+            let credit = completions.reserve_shared(self.list.most())?;
             if !self.list.limit_to(credit.entries()) {
                 return Err(QueueError::CqFull { cqes: completions.capacity() });
             }

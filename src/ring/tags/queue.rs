@@ -158,7 +158,7 @@ impl TaggedReceives {
             }
             let qp = make_queue()?;
             let commands = SendQueue::new(&qp, completions, config.changes)?;
-            let credit = completions.promise_shared(tags * CQES_OF_ENTRY)?;
+            let credit = completions.reserve_shared(tags * CQES_OF_ENTRY)?;
             let entries = (credit.entries() / CQES_OF_ENTRY) as usize;
             if entries == 0 {
                 return Err(QueueError::CqFull { cqes: completions.capacity() }.into());

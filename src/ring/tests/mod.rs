@@ -255,7 +255,7 @@ impl<T: Transport> Sq<T> {
                 limits: LIMITS,
                 signal_all: false,
                 start: Counter::new(start),
-                credit: reader.promise(QPN, QueueKind::Send, u32::MAX).unwrap(),
+                credit: reader.reserve(QPN, QueueKind::Send, u32::MAX).unwrap(),
                 cq: reader.id(),
                 owner: Arc::new(Nobody),
             };
@@ -285,7 +285,7 @@ impl Rq {
                 stride,
                 record: Record::new(record.at(0).cast(), 0),
                 qpn: QPN,
-                credit: cq.reader.promise(QPN, QueueKind::Receive, entries).unwrap(),
+                credit: cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap(),
                 cq: cq.reader.id(),
                 owner: Arc::new(Nobody),
             };

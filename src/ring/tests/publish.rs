@@ -155,10 +155,10 @@ fn what_is_not_told_is_not_promised() {
     // All the others are the queue's: no more can be held back, and less at any time.
     let full = Err(QueueError::CqFull { cqes: 16 });
     assert_eq!(cq.reader.publish(Publish::Every(6)), full);
-    assert!(cq.reader.promise(1, QueueKind::Receive, 1).is_err());
+    assert!(cq.reader.reserve(1, QueueKind::Receive, 1).is_err());
     cq.reader.publish(Publish::Every(2)).unwrap();
     assert_eq!(cq.reader.publish(Publish::Every(6)), full);
-    drop(cq.reader.promise(1, QueueKind::Receive, 3).unwrap());
+    drop(cq.reader.reserve(1, QueueKind::Receive, 3).unwrap());
     cq.reader.publish(Publish::Every(5)).unwrap();
     drop(sq);
     cq.reader.publish(Publish::Every(15)).unwrap();
@@ -177,7 +177,7 @@ fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_o
     post(&mut sq, 1);
     drop(sq);
     let full = Err(QueueError::CqFull { cqes: 16 });
-    assert_eq!(cq.reader.promise(QPN + 1, QueueKind::Send, 1).map(|_| ()), full);
+    assert_eq!(cq.reader.reserve(QPN + 1, QueueKind::Send, 1).map(|_| ()), full);
     assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
 }
 

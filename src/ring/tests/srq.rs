@@ -44,7 +44,7 @@ impl Srq {
                 index,
                 cyclic: false,
                 cq: cq.reader.id(),
-                credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
+                credit: cq.reader.reserve_shared(wqes as u32 - 1).unwrap(),
                 id,
                 number: 0,
                 cqn: 0,
@@ -191,7 +191,7 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
             index: None,
             cyclic: true,
             cq: cq.reader.id(),
-            credit: cq.reader.promise_shared(7).unwrap(),
+            credit: cq.reader.reserve_shared(7).unwrap(),
             id: ObjectId::at(&raw const *buffer),
             number: 0,
             cqn: 0,
@@ -301,10 +301,10 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
         srq.queue.join(member, reader, None).unwrap()
     };
     assert_eq!(join(&mut srq, &mut first.reader, 1), 1);
-    assert_eq!(first.reader.ledger.promised(), 7);
+    assert_eq!(first.reader.ledger.reserved(), 7);
     let mut second = Cq::at(address, 16, 64);
     assert_eq!(join(&mut srq, &mut second.reader, 2), 2);
-    assert_eq!(second.reader.ledger.promised(), 7, "reserved on the new one, too");
+    assert_eq!(second.reader.ledger.reserved(), 7, "reserved on the new one, too");
     // What the first one's queues complete is not looked for on the second.
     let mut sq = Sq::new(&mut first, 16, 0, 0);
     // SAFETY: no HCA is there.

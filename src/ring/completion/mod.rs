@@ -1,5 +1,7 @@
 //! The completion queue's reader.
 
+mod reserve;
+
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -11,11 +13,11 @@ use mlx5_sys::doorbell::{
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
-use super::credit::{Credit, Debtor, Ledger};
+use super::credit::{Credit, Ledger};
 use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
-use super::known::{Known, Membership, Name};
+use super::known::Known;
 use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use super::{PollError, Queues};
@@ -34,43 +36,43 @@ use crate::watch::timing::{Phase, Recorder};
 /// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
 /// It does so once per CQE, before the queue may use the CQE's slot for another request.
 pub struct Completions {
-    pub(super) consumer: Consumer,
+    pub(in crate::ring) consumer: Consumer,
     arm: ArmDoorbell,
     /// Number of events taken since the CQ was made, modulo 4. Used without a keep.
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
-    pub(super) ledger: Ledger,
+    pub(in crate::ring) ledger: Ledger,
     /// Entries that are kept unreserved: the HCA is told later that they are free, see [`Publish`].
     withheld: Option<Credit>,
     id: CqId,
     object: CqObject,
     /// The CQ of libibverbs, where it is one.
-    pub(super) raw: Option<NonNull<ibv_cq>>,
+    pub(in crate::ring) raw: Option<NonNull<ibv_cq>>,
     /// How CQEs name a shared receive queue of an XRC domain, or one that matches tags, that
     /// completes here. If there are several, the name of one of them.
     xrc: Option<UserIndex>,
-    pub(super) keep: Option<CqKeep>,
+    pub(in crate::ring) keep: Option<CqKeep>,
     /// The live queues that complete here. `None` for a collapsed CQ, which loses CQEs anyway.
     known: Option<Known>,
     /// Number of polls without a CQE after which the reader checks whether the CQ failed.
-    pub(super) period: i32,
-    pub(super) timing: Recorder,
-    pub(super) flight: flight::Recorder,
+    pub(in crate::ring) period: i32,
+    pub(in crate::ring) timing: Recorder,
+    pub(in crate::ring) flight: flight::Recorder,
 }
 
 /// Parts of a completion reader.
-pub(super) struct CqParts {
-    pub(super) buffer: NonNull<u8>,
-    pub(super) cqe_count: u32,
-    pub(super) cqe_size: u32,
-    pub(super) record: Record,
-    pub(super) arm: ArmDoorbell,
-    pub(super) cqn: u32,
-    pub(super) object: CqObject,
-    pub(super) compression: CqeCompression,
+pub(in crate::ring) struct CqParts {
+    pub(in crate::ring) buffer: NonNull<u8>,
+    pub(in crate::ring) cqe_count: u32,
+    pub(in crate::ring) cqe_size: u32,
+    pub(in crate::ring) record: Record,
+    pub(in crate::ring) arm: ArmDoorbell,
+    pub(in crate::ring) cqn: u32,
+    pub(in crate::ring) object: CqObject,
+    pub(in crate::ring) compression: CqeCompression,
     /// Whether compressed CQEs have the enhanced layout.
-    pub(super) enhanced: bool,
+    pub(in crate::ring) enhanced: bool,
 }
 
 // SAFETY: no other code accesses the CQ's consumer side: `new` claims it, and `from_raw`'s contract
@@ -155,7 +157,7 @@ impl Completions {
     /// - `buffer` is a ring of `cqe_count` CQEs of `cqe_size` bytes, aligned to 64, that lives as
     ///   long as the result.
     /// - The doorbells belong to the result.
-    pub(super) unsafe fn from_parts(parts: CqParts) -> Result<Self, QueueError> {
+    pub(in crate::ring) unsafe fn from_parts(parts: CqParts) -> Result<Self, QueueError> {
         // In a larger CQ, the 24 bits of the record would not identify the lap.
         let Some(shape) = Shape::new(parts.cqe_count).filter(|shape| shape.entries() < 1 << 24)
         else {
@@ -201,93 +203,17 @@ impl Completions {
     }
 
     /// Makes this the reader of a collapsed CQ, with the CQ slots of `ledger`.
-    pub(super) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
+    pub(in crate::ring) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
         (self.keep, self.ledger, self.known) = (Some(keep), ledger, None);
     }
 
-    pub(super) fn id(&self) -> CqId {
+    pub(in crate::ring) fn id(&self) -> CqId {
         self.id
     }
 
     /// Returns whether `cq`, an object that exists, is the CQ that this reader polls.
-    pub(super) fn reads(&self, cq: CqObject) -> bool {
+    pub(in crate::ring) fn reads(&self, cq: CqObject) -> bool {
         self.object == cq
-    }
-
-    /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding.
-    pub(super) fn promise(
-        &mut self,
-        qpn: u32,
-        queue: QueueKind,
-        wanted: u32,
-    ) -> Result<Credit, QueueError> {
-        if self.ledger.owes(qpn, queue) {
-            self.discard(qpn, queue);
-        }
-        self.collect();
-        self.ledger.promise(wanted)
-    }
-
-    /// Registers a live queue that completes here, until the result is dropped. Polls that are not
-    /// given the queue leave its CQEs in the CQ.
-    pub(super) fn admit(&mut self, name: Name) -> Option<Membership> {
-        self.known.as_mut().map(|known| known.add(name))
-    }
-
-    /// Reserves CQ slots for a shared receive queue.
-    pub(super) fn promise_shared(&mut self, wanted: u32) -> Result<Credit, QueueError> {
-        self.collect();
-        self.ledger.promise(wanted)
-    }
-
-    /// Registers the name of a shared receive queue that is of an XRC domain or matches tags.
-    /// Returns whether CQEs tell the queue from the others that complete here. Call it once per
-    /// queue.
-    pub(super) fn meets_xrc(&mut self, index: UserIndex) -> bool {
-        let alone = |index| matches!(index, UserIndex::Alone | UserIndex::Tagged(_));
-        match self.xrc {
-            // The same queue again.
-            Some(UserIndex::Tagged(list)) if index == UserIndex::Tagged(list) => true,
-            Some(before) if alone(index) || alone(before) => false,
-            _ => {
-                self.xrc = Some(index);
-                true
-            }
-        }
-    }
-
-    /// Releases the CQ slots of queues that were dropped with work outstanding and are destroyed,
-    /// or whose queue pairs are.
-    pub(super) fn collect(&mut self) {
-        while let Some((debtor, destroyed)) = self.ledger.destroyed() {
-            match &debtor {
-                Debtor::Queue(qpn, queue) => {
-                    self.discard(*qpn, *queue);
-                }
-                Debtor::Shared(qpns, index) => {
-                    self.sweep(|cqe| {
-                        let named = *index == Some(UserIndex::Known(cqe.user_index()));
-                        let its = named || qpns.contains(&cqe.qpn());
-                        its && cqe.queue() == Some(QueueKind::Receive)
-                    });
-                    self.ledger.settle_shared(&destroyed);
-                }
-            }
-        }
-    }
-
-    /// Prepares for a shared receive queue that CQEs name by `index`. Drops the CQEs of an earlier
-    /// queue with that index.
-    pub(super) fn begin_index(&mut self, index: u32) {
-        if self.ledger.begin_index(index) {
-            self.sweep(|cqe| cqe.user_index() == index && cqe.queue() == Some(QueueKind::Receive));
-        }
-    }
-
-    /// Returns whether the queue that holds `credit` is the only one that completes here.
-    pub(super) fn is_promised_to(&self, credit: &Credit) -> bool {
-        let withheld = self.withheld.as_ref().map_or(0, Credit::entries);
-        self.ledger.promised() == credit.entries() + withheld
     }
 
     /// Number of the CQ.
@@ -458,7 +384,7 @@ impl Completions {
     /// With `LATER`, the CQE may be of any plain request of the likely queue, otherwise of its
     /// oldest only.
     #[inline(always)]
-    pub(super) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
+    pub(in crate::ring) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
         &mut self,
         queues: &mut Q,
         take: impl FnOnce(&mut Self, NonNull<u8>),
@@ -651,7 +577,7 @@ impl Completions {
     }
 
     /// Returns the next CQE. Opens a compressed block if the next CQE is its title.
-    pub(super) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
+    pub(in crate::ring) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
         let Some(cqe) = self.consumer.look() else {
             return self.find_nothing().map(|()| None);
         };
@@ -666,7 +592,7 @@ impl Completions {
 
     /// Takes the next CQE, of any queue, and publishes the consumer index. For queues that are
     /// alone on the CQ. `work` also gets the reader's id.
-    pub(super) fn take_cqe<R>(
+    pub(in crate::ring) fn take_cqe<R>(
         &mut self,
         work: impl FnOnce(&CqeRef<'_>, CqId) -> R,
     ) -> Result<Option<R>, PollError> {
@@ -682,7 +608,7 @@ impl Completions {
 
     /// Takes the next CQE, of any kind and at any place, and publishes the consumer index.
     #[inline(always)]
-    pub(super) fn pass(&mut self) {
+    pub(in crate::ring) fn pass(&mut self) {
         self.consumer.turn();
         self.consumer.publish();
         self.timing.stamp(Phase::Release);

@@ -1,0 +1,86 @@
+//! Slots of a CQ that are reserved for queues, and the registry of the queues that complete on it.
+
+use super::Completions;
+use crate::cqe::QueueKind;
+use crate::error::QueueError;
+use crate::ring::credit::{Credit, Debtor};
+use crate::ring::known::{Membership, Name};
+use crate::ring::srq::UserIndex;
+
+impl Completions {
+    /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding.
+    pub(in crate::ring) fn reserve(
+        &mut self,
+        qpn: u32,
+        queue: QueueKind,
+        wanted: u32,
+    ) -> Result<Credit, QueueError> {
+        if self.ledger.owes(qpn, queue) {
+            self.discard(qpn, queue);
+        }
+        self.collect();
+        self.ledger.reserve(wanted)
+    }
+
+    /// Registers a live queue that completes here, until the result is dropped. Polls that are not
+    /// given the queue leave its CQEs in the CQ.
+    pub(in crate::ring) fn admit(&mut self, name: Name) -> Option<Membership> {
+        self.known.as_mut().map(|known| known.add(name))
+    }
+
+    /// Reserves CQ slots for a shared receive queue.
+    pub(in crate::ring) fn reserve_shared(&mut self, wanted: u32) -> Result<Credit, QueueError> {
+        self.collect();
+        self.ledger.reserve(wanted)
+    }
+
+    /// Registers the name of a shared receive queue that is of an XRC domain or matches tags.
+    /// Returns whether CQEs tell the queue from the others that complete here. Call it once per
+    /// queue.
+    pub(in crate::ring) fn meets_xrc(&mut self, index: UserIndex) -> bool {
+        let alone = |index| matches!(index, UserIndex::Alone | UserIndex::Tagged(_));
+        match self.xrc {
+            // The same queue again.
+            Some(UserIndex::Tagged(list)) if index == UserIndex::Tagged(list) => true,
+            Some(before) if alone(index) || alone(before) => false,
+            _ => {
+                self.xrc = Some(index);
+                true
+            }
+        }
+    }
+
+    /// Releases the CQ slots of queues that were dropped with work outstanding and are destroyed,
+    /// or whose queue pairs are.
+    pub(in crate::ring) fn collect(&mut self) {
+        while let Some((debtor, destroyed)) = self.ledger.destroyed() {
+            match &debtor {
+                Debtor::Queue(qpn, queue) => {
+                    self.discard(*qpn, *queue);
+                }
+                Debtor::Shared(qpns, index) => {
+                    self.sweep(|cqe| {
+                        let named = *index == Some(UserIndex::Known(cqe.user_index()));
+                        let its = named || qpns.contains(&cqe.qpn());
+                        its && cqe.queue() == Some(QueueKind::Receive)
+                    });
+                    self.ledger.settle_shared(&destroyed);
+                }
+            }
+        }
+    }
+
+    /// Prepares for a shared receive queue that CQEs name by `index`. Drops the CQEs of an earlier
+    /// queue with that index.
+    pub(in crate::ring) fn begin_index(&mut self, index: u32) {
+        if self.ledger.begin_index(index) {
+            self.sweep(|cqe| cqe.user_index() == index && cqe.queue() == Some(QueueKind::Receive));
+        }
+    }
+
+    /// Returns whether the queue that holds `credit` is the only one that completes here.
+    pub(in crate::ring) fn is_reserved_for(&self, credit: &Credit) -> bool {
+        let withheld = self.withheld.as_ref().map_or(0, Credit::entries);
+        self.ledger.reserved() == credit.entries() + withheld
+    }
+}
