@@ -1,20 +1,22 @@
 //! The shared receive queue.
 
+mod attach;
+
 use core::fmt;
 use core::hint::black_box;
 use core::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
-use mlx5_sys::verbs::{ibv_qp, ibv_srq};
+use mlx5_sys::verbs::ibv_srq;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::list::List;
 use super::numbers::Numbers;
 use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
-use crate::cqe::{Completion, CqeRef, QueueKind};
+use crate::cqe::{Completion, CqeRef};
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::Counter;
@@ -22,10 +24,8 @@ use crate::ring::completion::Completions;
 use crate::ring::credit::{Credit, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
-use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
-use crate::ring::{
-    PostError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide, SharedReceiveSource,
-};
+use crate::ring::source::{CqId, ObjectId, SharedView};
+use crate::ring::{PostError, Queues, ReceiveConfig, ReceiveSide, SendSide, SharedReceiveSource};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
@@ -44,11 +44,11 @@ use crate::wqe::SgeList;
 /// by itself. With this queue the program does so, after it has faulted the pages in.
 #[repr(align(64))]
 pub struct SharedReceives {
-    pub(super) list: List,
+    pub(in crate::ring::srq) list: List,
     buffer: NonNull<u8>,
     /// Binary logarithm of a WQE's size.
     shift: u32,
-    pub(super) max_sge: u32,
+    pub(in crate::ring::srq) max_sge: u32,
     record: Record,
     /// The CQ that the queue was taken over with. [`CqId::NONE`] for a cyclic queue.
     cq: CqId,
@@ -67,7 +67,7 @@ pub struct SharedReceives {
     /// Registers the queue with the reader of its CQ by its index, if it is one of an XRC domain.
     _member: Option<Membership>,
     keep: Option<Box<SrqKeep>>,
-    pub(super) timing: Recorder,
+    pub(in crate::ring::srq) timing: Recorder,
     pub(in crate::ring) flight: flight::Recorder,
 }
 
@@ -318,175 +318,10 @@ impl SharedReceives {
         })
     }
 
-    /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
-    /// Polls then find this queue by its number. Call it before its peer sends: completions that a
-    /// poll meets earlier are [unclaimed](crate::cqe::Completion::Unclaimed). The queue pair cannot
-    /// be reset until it is [detached](Self::detach).
-    ///
-    /// `completions` is the reader of its receive CQ. Queue pairs may complete on different CQs. On
-    /// each further CQ, as many slots are reserved, too.
-    ///
-    /// CQEs with its number that are still in the CQ are dropped. They may be of an earlier queue
-    /// pair with the same number, which took from another queue, so the receives that they complete
-    /// stay outstanding as long as this queue lives. If the same queue pair was attached to this
-    /// queue before, the CQEs are its own, and their receives are free again, see
-    /// [`reclaimed`](Self::reclaimed).
-    ///
-    /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// queue pair takes from another queue or completes on another CQ, or the CQ has no free slot
-    /// to reserve. Nothing is changed then.
-    pub fn attach<Q: ReceiveSource>(
-        &mut self,
-        qp: &Q,
-        completions: &mut Completions,
-    ) -> crate::error::Result<()> {
-        let keep = QueueKeep::receive(qp.owner())?;
-        let life = keep.destroyed();
-        let number = self.join(qp.member(), completions, Some(keep))?;
-        self.begin(number, Some(&life), completions);
-        Ok(())
-    }
-
-    /// Drops the CQEs of a newly attached queue pair's receives that are in the CQ.
-    fn begin(&mut self, qpn: u32, life: Option<&Arc<AtomicBool>>, completions: &mut Completions) {
-        let cq = completions.id();
-        let detached = &mut self.detached.queue_pairs;
-        let before = detached.iter().position(|qp| qp.qpn == qpn && qp.cq == cq);
-        let before = before.map(|at| detached.swap_remove(at));
-        if before.is_some_and(|qp| life.is_some_and(|life| Arc::ptr_eq(life, &qp.life))) {
-            // The detach dropped all CQEs of earlier queue pairs, and this one takes from no other
-            // queue.
-            self.sweep(qpn, completions);
-        }
-        completions.discard(qpn, QueueKind::Receive);
-    }
-
-    /// Attaches a queue pair to a tag-matching queue, see [`attach`](Self::attach). Drops no CQEs:
-    /// tag-matching CQEs are not of the queue pair alone.
-    pub(in crate::ring) fn attach_tagged<Q: ReceiveSource>(
-        &mut self,
-        qp: &Q,
-        completions: &mut Completions,
-    ) -> crate::error::Result<()> {
-        let keep = QueueKeep::receive(qp.owner())?;
-        self.join(qp.member(), completions, Some(keep))?;
-        Ok(())
-    }
-
-    /// Detaches a queue pair from a tag-matching queue. Returns whether it was attached.
-    pub(in crate::ring) fn detach_tagged(&mut self, qpn: u32) -> bool {
-        let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn) else { return false };
-        self.members.remove(qpn);
-        self.attached.swap_remove(at);
-        true
-    }
-
     /// Returns the completion for a CQE of a receive of this queue, of any queue pair.
     pub(in crate::ring) fn complete(&mut self, cqe: &CqeRef<'_>) -> Completion {
         let (cq, member) = (self.cq, Member::Qpn(cqe.qpn()));
         ReceiveSide::shared(SharedSide { queue: self, member }).complete(cq, cqe)
-    }
-
-    /// Attaches a queue pair that this crate did not make, see [`attach`](Self::attach).
-    ///
-    /// # Errors
-    /// [`QueueError`]: the queue pair takes from another queue or completes on another CQ, or the
-    /// CQ has no free slot to reserve. Nothing is changed then.
-    ///
-    /// # Safety
-    /// `qp` stays alive and is not reset, until it is detached or this queue is dropped.
-    pub unsafe fn attach_raw(
-        &mut self,
-        qp: NonNull<ibv_qp>,
-        completions: &mut Completions,
-    ) -> Result<(), QueueError> {
-        // SAFETY: the caller keeps the QP alive.
-        let number = self.join(unsafe { member(qp) }, completions, None)?;
-        self.begin(number, None, completions);
-        Ok(())
-    }
-
-    /// Adds a queue pair, and reserves slots on its CQ. Returns its number.
-    pub(in crate::ring) fn join(
-        &mut self,
-        qp: Joining,
-        completions: &mut Completions,
-        keep: Option<QueueKeep>,
-    ) -> Result<u32, QueueError> {
-        if qp.srq != Some(self.id) {
-            return Err(QueueError::ForeignSrq);
-        }
-        if !completions.reads(qp.cq) {
-            return Err(QueueError::ForeignCq);
-        }
-        let cq = completions.id();
-        completions.collect();
-        if !self.promises.iter().any(|promise| promise.0 == cq) {
-            let credit = completions.reserve_shared(self.list.most())?;
-            if !self.list.limit_to(credit.entries()) {
-                return Err(QueueError::CqFull { cqes: completions.capacity() });
-            }
-            self.promises.push((cq, credit));
-        }
-        let member = completions.admit(Name::Queue(qp.number, QueueKind::Receive));
-        self.enter(qp.number, cq, keep, member);
-        Ok(qp.number)
-    }
-
-    /// Makes the queue found by a queue pair's number.
-    pub(in crate::ring) fn enter(
-        &mut self,
-        qpn: u32,
-        cq: CqId,
-        keep: Option<QueueKeep>,
-        member: Option<Membership>,
-    ) {
-        self.members.insert(qpn, 0);
-        self.attached.push(Attached { qpn, cq, keep, _member: member });
-    }
-
-    /// Detaches a queue pair. Returns false, and changes nothing, if it is not attached or
-    /// `completions` is not the reader of its receive CQ.
-    ///
-    /// To lose no completion: move the queue pair to ERROR, wait for its `QP_LAST_WQE_REACHED`
-    /// event, poll until the CQ is empty, then detach it. CQEs of its receives that are still in
-    /// the CQ are dropped, see [`reclaimed`](Self::reclaimed). CQEs that come later are of no
-    /// queue, and their receives stay outstanding as long as this queue lives.
-    pub fn detach(&mut self, qpn: u32, completions: &mut Completions) -> bool {
-        let id = completions.id();
-        let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn && qp.cq == id) else {
-            return false;
-        };
-        self.sweep(qpn, completions);
-        self.members.remove(qpn);
-        let Attached { cq, keep, .. } = self.attached.swap_remove(at);
-        if self.list.used() != 0 {
-            let AllDetached { of, queue_pairs } = &mut *self.detached;
-            completions.ledger.stray(qpn, *of);
-            queue_pairs.retain(|qp| !qp.life.load(Ordering::Acquire));
-            if let Some(keep) = keep {
-                queue_pairs.push(Detached { qpn, cq, life: keep.destroyed() });
-            }
-        }
-        true
-    }
-
-    /// Drops the CQEs of a queue pair's receives, and retires these receives.
-    fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
-        let cyclic = self.is_cyclic();
-        let Self { list, reclaimed, .. } = self;
-        completions.sweep(|cqe| {
-            let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
-            if its {
-                let counter = cqe.wqe_counter();
-                reclaimed.extend(match cyclic {
-                    true => list.retire_in_ring(counter),
-                    false => list.retire(counter),
-                });
-            }
-            its
-        });
     }
 
     /// Returns the ids of receives whose completions were dropped when their queue pair was
@@ -584,7 +419,7 @@ impl SharedReceives {
     /// - The memory that they name stays allocated, registered for local write and untouched until
     ///   each completes, or the queue is destroyed.
     #[inline(always)]
-    pub(super) unsafe fn commit(&mut self, head: u64) {
+    pub(in crate::ring::srq) unsafe fn commit(&mut self, head: u64) {
         let before = self.list.head();
         self.list.post(head);
         self.record.publish(u32::from(head as u16));
@@ -609,7 +444,7 @@ impl SharedReceives {
     }
 
     /// Records what a CQE says of the receive in `slot`, and the receive's WQE, if it failed.
-    pub(super) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
+    pub(in crate::ring::srq) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
         if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
             let wqe = self.wqe(slot);
             // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
@@ -671,7 +506,7 @@ impl SharedReceives {
 
     /// Returns whether receives complete on that CQ. False for a cyclic queue.
     #[inline(always)]
-    pub(super) fn completes_on(&self, cq: CqId) -> bool {
+    pub(in crate::ring::srq) fn completes_on(&self, cq: CqId) -> bool {
         self.cq == cq || self.also_completes_on(cq)
     }
 
@@ -681,7 +516,7 @@ impl SharedReceives {
     }
 
     /// Returns whether receives complete on that CQ, also for a cyclic queue.
-    pub(super) fn has_promise_of(&self, cq: CqId) -> bool {
+    pub(in crate::ring::srq) fn has_promise_of(&self, cq: CqId) -> bool {
         self.promises.iter().any(|promise| promise.0 == cq)
     }
 
@@ -692,7 +527,7 @@ impl SharedReceives {
 
     /// A WQE of the queue's memory.
     #[inline(always)]
-    pub(super) fn wqe(&self, slot: u16) -> *mut u8 {
+    pub(in crate::ring::srq) fn wqe(&self, slot: u16) -> *mut u8 {
         debug_assert!(usize::from(slot) < self.list.wqes());
         // SAFETY: `slot` is less than the number of WQEs, so the result is in the memory.
         unsafe { self.buffer.as_ptr().add(usize::from(slot) << self.shift) }
