@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use super::abi::{
     Cap, CreateQp, CreateQpDriver, CreateQpDriverReply, CreateQpReply, ExCreateQp, ExCreateQpReply,
 };
-use super::command::Command;
+use super::command::{Caps, Command};
 use super::errno::{Errno, Result};
 use super::event::EventQueue;
 use super::file::{self, CommandFile, Object, State};
@@ -269,17 +269,9 @@ fn make(
     asked: &Asked,
     driver: &[u8],
 ) -> Result<(u32, u32, CreateQpDriverReply)> {
-    /// Path migration state: migrated.
-    const MIGRATED: u64 = 3;
-    /// `MLX5_SRQ_RQ`
-    const SHARED_RECEIVES: u64 = 1;
-    /// `MLX5_ZERO_LEN_RQ`
-    const NO_RECEIVES: u64 = 3;
-
-    let uid = state.context()?.uid;
-    let function = file.function();
-    let caps = &function.caps;
     let given: CreateQpDriver = user::lenient(driver);
+    let caps = &file.function().caps;
+    state.context()?;
     let kind = kind(file, asked.kind, given.flags)?;
     let known = SIGNAL_ALL | BLOCK_LOOPBACK | if kind == Kind::RawPacket { STRIPS } else { 0 };
     if asked.table.is_some() {
@@ -298,203 +290,60 @@ fn make(
         Kind::DcTarget => return bare::dynamic_target(file, state, asked, &given),
         _ => {}
     }
-    let dynamic = kind == Kind::DcInitiator;
-    let streams = given.dci_streams.map(u32::from);
-    if given.flags & flag::DCI_STREAM != 0 {
-        let most = [
-            caps.get(cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS),
-            caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS),
-        ];
-        if !dynamic || streams[0] > most[0] || streams[1] > most[1] {
-            return Err(Errno::EINVAL);
-        }
-    }
-    if dynamic && (asked.cap.max_recv_wr != 0 || asked.cap.max_recv_sge != 0) {
-        return Err(Errno::EINVAL);
-    }
-    let srq = asked.srq.map(|srq| state.get::<Srq>(srq)).transpose()?;
-    let initiator = kind == Kind::XrcInitiator;
-    let wrong = asked.xrcd.is_some()
-        || srq.is_some_and(|srq| initiator || srq.xrcd.is_some())
-        || (asked.recv_cq.is_none() && !initiator && !dynamic);
-    let (pd_handle, send_handle) = match (asked.pd, asked.send_cq) {
-        (Some(pd), Some(send)) if !wrong => (pd, send),
-        _ => return Err(Errno::EINVAL),
-    };
-    let srqn = srq.map(|srq| srq.number);
-    let recv_handle = asked.recv_cq.filter(|_| !initiator);
-    let pdn = state.get::<Pd>(pd_handle)?.number;
-    let send_cq = state.get::<cq::Cq>(send_handle)?;
-    let recv_cq = recv_handle.map(|cq| state.get::<cq::Cq>(cq)).transpose()?;
-
-    // The rings: receive queue first, send queue right behind it.
-    let most = caps.power(cmd_hca_cap::LOG_MAX_QP_SZ);
-    if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
-        return Err(Errno::EINVAL);
-    }
-    // Without receives the stride means nothing.
-    let own = srqn.is_none() && !initiator && !dynamic;
-    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
-        (0, _) | (_, 0) => (0, 0),
-        _ if !own => (0, 0),
-        (_, count) => (count, given.rq_wqe_shift),
-    };
-    let powers = [given.sq_wqe_count, rq_wqes];
-    if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
-        || (rq_wqes != 0 && !(4..=11).contains(&rq_shift))
-        || rq_wqes > most
-    {
-        return Err(Errno::EINVAL);
-    }
+    check_streams(caps, kind, &given)?;
+    let parents = Parents::of(state, kind, asked)?;
+    let receives = receives(caps, kind, asked, &given)?;
     if kind == Kind::RawPacket {
-        let uar = (given.flags & flag::UAR_PAGE_INDEX != 0).then_some(given.bfreg_index);
-        uar.map(|uar| state.page_of(uar).ok_or(Errno::EINVAL)).transpose()?;
-        if given.uidx & !0xff_ffff != 0 || srqn.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        let parts = raw::Parts {
-            given: &given,
-            uid,
-            domain: state.context()?.domain,
-            pdn,
-            uar,
-            send_cq: Some(send_cq),
-            recv_cq,
-            receives: (rq_wqes, rq_shift),
-            strips: asked.flags & STRIPS != 0,
-        };
-        let (raw, number, reply) = raw::make(file, &parts)?;
-        let handle = state.enter(Object::Qp(Qp {
-            target: None,
-            number,
-            uid,
-            kind,
-            pd: Some(pd_handle),
-            send_cq: Some(send_handle),
-            recv_cq: recv_handle,
-            srq: None,
-            xrcd: None,
-            raw: Some(raw),
-            table: None,
-            state: super::qp_modify::RESET,
-            port: 0,
-            access: 0,
-            depth: 0,
-            signal_all: asked.flags & SIGNAL_ALL != 0,
-            receive: (rq_wqes, if rq_wqes == 0 { 0 } else { 1 << (rq_shift - 4) }),
-            groups: Vec::new(),
-            events: None,
-            _buffer: None,
-            _record: None,
-        }));
-        return Ok((handle, number, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }));
+        return make_raw(file, state, asked, &given, &parents, receives);
     }
-    let length = (u64::from(rq_wqes) << rq_shift) + u64::from(given.sq_wqe_count) * 64;
+    let length = (u64::from(receives.wqes) << receives.shift) + u64::from(given.sq_wqe_count) * 64;
     let buffer = match (given.buf_addr, length) {
         (0, _) | (_, 0) => None,
         (address, length) => Some(Umem::pin(file.running, address, length, false)?),
     };
     let record = Umem::pin_record(file.running, given.db_addr)?;
-
     if given.flags & flag::UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }
-    let uar = given.bfreg_index;
-    state.page_of(uar).ok_or(Errno::EINVAL)?;
+    state.page_of(given.bfreg_index).ok_or(Errno::EINVAL)?;
     if given.uidx & !0xff_ffff != 0 {
         return Err(Errno::EINVAL);
     }
 
+    let uid = state.context()?.uid;
     let mut command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE, create_qp_out::SIZE);
     command.set(create_qp_in::UID, uid);
     command.set(create_qp_in::ECE, given.ece_options);
     let mut context = |field: Field, value: u64| {
         command.set(field.within(create_qp_in::QPC), value);
     };
-    context(qpc::ST, kind.service());
-    context(qpc::PM_STATE, MIGRATED);
-    context(qpc::PD, u64::from(pdn));
-    context(qpc::UAR_PAGE, u64::from(uar));
-    context(qpc::USER_INDEX, u64::from(given.uidx));
-    context(qpc::CQN_SND, u64::from(send_cq.number));
-    context(qpc::CQN_RCV, recv_cq.map_or(0, |cq| u64::from(cq.number)));
+    describe(&mut context, kind, asked, &given, &parents, receives);
     context(qpc::DBR_ADDR, record.bus(given.db_addr));
-    context(qpc::LATENCY_SENSITIVE, 1);
-    context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
-    context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
-    if let Some(srqn) = srqn {
-        context(qpc::RQ_TYPE, SHARED_RECEIVES);
-        context(qpc::SRQN_RMPN_XRQN, u64::from(srqn));
-    } else if rq_wqes == 0 {
-        context(qpc::RQ_TYPE, NO_RECEIVES);
-    } else {
-        context(qpc::LOG_RQ_STRIDE, u64::from(rq_shift - 4));
-        context(qpc::LOG_RQ_SIZE, u64::from(rq_wqes.ilog2()));
-    }
-    if given.flags & flag::DCI_STREAM != 0 {
-        context(qpc::LOG_NUM_DCI_STREAM_CHANNELS, u64::from(streams[0]));
-        context(qpc::LOG_NUM_DCI_ERRORED_STREAMS, u64::from(streams[1]));
-    }
-    if given.sq_wqe_count == 0 {
-        context(qpc::NO_SQ, 1);
-    } else {
-        context(qpc::LOG_SQ_SIZE, u64::from(given.sq_wqe_count.ilog2()));
-    }
     if let Some(buffer) = &buffer {
         context(qpc::PAGE_OFFSET, buffer.offset()?);
     }
-    let scatter = given.flags & flag::SCATTER_CQE != 0
-        && match kind {
-            Kind::Rc | Kind::Uc => caps.has(cmd_hca_cap::SCTR_DATA_CQE),
-            Kind::DcInitiator => caps.has(cmd_hca_cap::DC_REQ_SCAT_DATA_CQE),
-            _ => false,
-        };
-    if scatter {
-        // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
-        if !dynamic {
-            context(qpc::CS_RES, if recv_cq.is_some_and(|cq| cq.cqe_size == 128) { 2 } else { 1 });
-        }
-        let answers = kind != Kind::Uc;
-        let wanted = asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0;
-        if answers && wanted {
-            // MLX5_REQ_SCAT_DATA64_CQE, _DATA32_CQE
-            context(qpc::CS_REQ, if send_cq.cqe_size == 128 { 0x22 } else { 0x11 });
-        }
+    if given.flags & flag::SCATTER_CQE != 0 {
+        scatter(&mut context, caps, kind, asked, &given, &parents);
     }
     if let Some(buffer) = &buffer {
         command.pages(buffer.pages());
     }
     let events = cq::events(file, state, asked.events)?;
-    let answer = function.run(command)?;
+    let answer = file.function().run(command)?;
     let number = create_qp_out::QPN.get(&answer) as u32;
 
     let source = file::source(asked.user_handle);
     if let Some(queue) = &events {
-        lock(function.listeners()).qps.insert(number, (queue.clone(), source));
+        lock(file.function().listeners()).qps.insert(number, (queue.clone(), source));
     }
     let signature = u32::from(given.flags & flag::SIGNATURE != 0);
     let handle = state.enter(Object::Qp(Qp {
-        number,
-        uid,
-        kind,
-        pd: Some(pd_handle),
-        send_cq: Some(send_handle),
-        recv_cq: recv_handle,
         srq: asked.srq,
-        xrcd: None,
-        raw: None,
-        table: None,
-        state: super::qp_modify::RESET,
-        port: 0,
-        access: 0,
-        depth: 0,
-        signal_all: asked.flags & SIGNAL_ALL != 0,
-        target: None,
-        receive: (rq_wqes, if rq_wqes == 0 { 0 } else { (1 << (rq_shift - 4)) - signature }),
-        groups: Vec::new(),
+        receive: (receives.wqes, receives.segments().saturating_sub(signature)),
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
         _record: Some(record),
+        ..parents.queue_pair(number, uid, kind, asked)
     }));
     let reply = CreateQpDriverReply {
         bfreg_index: NO_REGISTER,
@@ -502,6 +351,239 @@ fn make(
         ..Default::default()
     };
     Ok((handle, number, reply))
+}
+
+/// Checks the streams of a DC initiator.
+fn check_streams(caps: &Caps, kind: Kind, given: &CreateQpDriver) -> Result<()> {
+    if given.flags & flag::DCI_STREAM == 0 {
+        return Ok(());
+    }
+    let most = [
+        caps.get(cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS),
+        caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS),
+    ];
+    let streams = given.dci_streams.map(u32::from);
+    let fits = kind == Kind::DcInitiator && streams[0] <= most[0] && streams[1] <= most[1];
+    if fits { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// The objects that a new queue pair uses: handles, and the numbers that its context names.
+struct Parents {
+    pd: u32,
+    send_cq: u32,
+    recv_cq: Option<u32>,
+    pdn: u32,
+    /// Number and CQE size.
+    send: (u32, u32),
+    /// Number and CQE size.
+    receive: Option<(u32, u32)>,
+    srqn: Option<u32>,
+}
+
+impl Parents {
+    fn of(state: &State, kind: Kind, asked: &Asked) -> Result<Self> {
+        let (dynamic, initiator) = (kind == Kind::DcInitiator, kind == Kind::XrcInitiator);
+        if dynamic && (asked.cap.max_recv_wr != 0 || asked.cap.max_recv_sge != 0) {
+            return Err(Errno::EINVAL);
+        }
+        let srq = asked.srq.map(|srq| state.get::<Srq>(srq)).transpose()?;
+        let wrong = asked.xrcd.is_some()
+            || srq.is_some_and(|srq| initiator || srq.xrcd.is_some())
+            || (asked.recv_cq.is_none() && !initiator && !dynamic);
+        let (pd, send_cq) = match (asked.pd, asked.send_cq) {
+            (Some(pd), Some(send)) if !wrong => (pd, send),
+            _ => return Err(Errno::EINVAL),
+        };
+        let recv_cq = asked.recv_cq.filter(|_| !initiator);
+        let cq = |handle| state.get::<cq::Cq>(handle).map(|cq| (cq.number, cq.cqe_size));
+        Ok(Self {
+            pd,
+            send_cq,
+            recv_cq,
+            pdn: state.get::<Pd>(pd)?.number,
+            send: cq(send_cq)?,
+            receive: recv_cq.map(cq).transpose()?,
+            srqn: srq.map(|srq| srq.number),
+        })
+    }
+
+    /// A queue pair in RESET that uses them, without memory and events.
+    fn queue_pair(&self, number: u32, uid: u16, kind: Kind, asked: &Asked) -> Qp {
+        Qp {
+            number,
+            uid,
+            kind,
+            pd: Some(self.pd),
+            send_cq: Some(self.send_cq),
+            recv_cq: self.recv_cq,
+            srq: None,
+            xrcd: None,
+            raw: None,
+            table: None,
+            state: super::qp_modify::RESET,
+            port: 0,
+            access: 0,
+            depth: 0,
+            signal_all: asked.flags & SIGNAL_ALL != 0,
+            target: None,
+            receive: (0, 0),
+            groups: Vec::new(),
+            events: None,
+            _buffer: None,
+            _record: None,
+        }
+    }
+}
+
+/// The receive queue of a queue pair, which is in front of the send queue in their memory.
+#[derive(Clone, Copy)]
+struct Receives {
+    /// WQEs; 0 if it has none of its own.
+    wqes: u32,
+    /// Base 2 logarithm of the bytes of a WQE; 0 if it has none.
+    shift: u32,
+}
+
+impl Receives {
+    /// Segments of a WQE.
+    fn segments(self) -> u32 {
+        if self.wqes == 0 { 0 } else { 1 << (self.shift - 4) }
+    }
+}
+
+/// Checks the sizes of both queues. Returns the receive queue's.
+fn receives(caps: &Caps, kind: Kind, asked: &Asked, given: &CreateQpDriver) -> Result<Receives> {
+    let most = caps.power(cmd_hca_cap::LOG_MAX_QP_SZ);
+    if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
+        return Err(Errno::EINVAL);
+    }
+    let own = asked.srq.is_none() && !matches!(kind, Kind::XrcInitiator | Kind::DcInitiator);
+    // Without receives the stride means nothing.
+    let (wqes, shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
+        (0, _) | (_, 0) => (0, 0),
+        _ if !own => (0, 0),
+        (_, count) => (count, given.rq_wqe_shift),
+    };
+    let powers = [given.sq_wqe_count, wqes];
+    if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
+        || (wqes != 0 && !(4..=11).contains(&shift))
+        || wqes > most
+    {
+        return Err(Errno::EINVAL);
+    }
+    Ok(Receives { wqes, shift })
+}
+
+/// Makes a raw packet queue pair.
+fn make_raw(
+    file: &CommandFile,
+    state: &mut State,
+    asked: &Asked,
+    given: &CreateQpDriver,
+    parents: &Parents,
+    receives: Receives,
+) -> Result<(u32, u32, CreateQpDriverReply)> {
+    let uar = (given.flags & flag::UAR_PAGE_INDEX != 0).then_some(given.bfreg_index);
+    uar.map(|uar| state.page_of(uar).ok_or(Errno::EINVAL)).transpose()?;
+    if given.uidx & !0xff_ffff != 0 || parents.srqn.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    let uid = state.context()?.uid;
+    let parts = raw::Parts {
+        given,
+        uid,
+        domain: state.context()?.domain,
+        pdn: parents.pdn,
+        uar,
+        send_cq: Some(state.get::<cq::Cq>(parents.send_cq)?),
+        recv_cq: parents.recv_cq.map(|cq| state.get::<cq::Cq>(cq)).transpose()?,
+        receives: (receives.wqes, receives.shift),
+        strips: asked.flags & STRIPS != 0,
+    };
+    let (raw, number, reply) = raw::make(file, &parts)?;
+    let handle = state.enter(Object::Qp(Qp {
+        raw: Some(raw),
+        receive: (receives.wqes, receives.segments()),
+        ..parents.queue_pair(number, uid, Kind::RawPacket, asked)
+    }));
+    Ok((handle, number, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }))
+}
+
+/// Sets the fields of the context that do not depend on memory.
+fn describe(
+    context: &mut impl FnMut(Field, u64),
+    kind: Kind,
+    asked: &Asked,
+    given: &CreateQpDriver,
+    parents: &Parents,
+    receives: Receives,
+) {
+    /// Path migration state: migrated.
+    const MIGRATED: u64 = 3;
+    /// `MLX5_SRQ_RQ`
+    const SHARED_RECEIVES: u64 = 1;
+    /// `MLX5_ZERO_LEN_RQ`
+    const NO_RECEIVES: u64 = 3;
+
+    context(qpc::ST, kind.service());
+    context(qpc::PM_STATE, MIGRATED);
+    context(qpc::PD, u64::from(parents.pdn));
+    context(qpc::UAR_PAGE, u64::from(given.bfreg_index));
+    context(qpc::USER_INDEX, u64::from(given.uidx));
+    context(qpc::CQN_SND, u64::from(parents.send.0));
+    context(qpc::CQN_RCV, parents.receive.map_or(0, |(number, _)| u64::from(number)));
+    context(qpc::LATENCY_SENSITIVE, 1);
+    context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
+    context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
+    if let Some(srqn) = parents.srqn {
+        context(qpc::RQ_TYPE, SHARED_RECEIVES);
+        context(qpc::SRQN_RMPN_XRQN, u64::from(srqn));
+    } else if receives.wqes == 0 {
+        context(qpc::RQ_TYPE, NO_RECEIVES);
+    } else {
+        context(qpc::LOG_RQ_STRIDE, u64::from(receives.shift - 4));
+        context(qpc::LOG_RQ_SIZE, u64::from(receives.wqes.ilog2()));
+    }
+    if given.flags & flag::DCI_STREAM != 0 {
+        let [channels, errored] = given.dci_streams.map(u64::from);
+        context(qpc::LOG_NUM_DCI_STREAM_CHANNELS, channels);
+        context(qpc::LOG_NUM_DCI_ERRORED_STREAMS, errored);
+    }
+    if given.sq_wqe_count == 0 {
+        context(qpc::NO_SQ, 1);
+    } else {
+        context(qpc::LOG_SQ_SIZE, u64::from(given.sq_wqe_count.ilog2()));
+    }
+}
+
+/// Sets the fields that put payload into CQEs, where the program asks for that and the device can.
+fn scatter(
+    context: &mut impl FnMut(Field, u64),
+    caps: &Caps,
+    kind: Kind,
+    asked: &Asked,
+    given: &CreateQpDriver,
+    parents: &Parents,
+) {
+    let offered = match kind {
+        Kind::Rc | Kind::Uc => caps.has(cmd_hca_cap::SCTR_DATA_CQE),
+        Kind::DcInitiator => caps.has(cmd_hca_cap::DC_REQ_SCAT_DATA_CQE),
+        _ => false,
+    };
+    if !offered {
+        return;
+    }
+    // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
+    if kind != Kind::DcInitiator {
+        let wide = parents.receive.is_some_and(|(_, cqe_size)| cqe_size == 128);
+        context(qpc::CS_RES, if wide { 2 } else { 1 });
+    }
+    let answers = kind != Kind::Uc;
+    let wanted = asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0;
+    if answers && wanted {
+        // MLX5_REQ_SCAT_DATA64_CQE, _DATA32_CQE
+        context(qpc::CS_REQ, if parents.send.1 == 128 { 0x22 } else { 0x11 });
+    }
 }
 
 /// A queue pair goes. Gives how many of its events were read.

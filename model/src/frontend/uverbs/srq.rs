@@ -22,6 +22,7 @@ use super::command::Command;
 use super::errno::{Errno, Result};
 use super::event::EventQueue;
 use super::file::{self, CommandFile, Object, State};
+use super::function::Function;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
@@ -182,107 +183,32 @@ fn make(
     let length = u64::from(wqes) * u64::from(stride);
     let buffer = Umem::pin(file.running, given.buf_addr, length, false)?;
     let record = Umem::pin_record(file.running, given.db_addr)?;
-    let record_address = record.bus(given.db_addr);
     let events = cq::events(file, state, asked.events)?;
 
-    let offset = buffer.offset()?;
-    let signature = u64::from(given.flags & SIGNATURE != 0);
-    let (number, xrcd, cq) = match asked.xrc {
-        None if asked.tags.is_some() => {
-            let (completions, tags) = asked.tags.unwrap_or_default();
+    let memory = Memory {
+        uid,
+        pdn,
+        wqes,
+        stride,
+        signature: u64::from(given.flags & SIGNATURE != 0),
+        offset: buffer.offset()?,
+        buffer: &buffer,
+        record: record.bus(given.db_addr),
+        user_index: given.uidx,
+    };
+    let (number, xrcd, cq) = match (asked.xrc, asked.tags) {
+        (None, Some((completions, tags))) => {
             let cqn = state.get::<cq::Cq>(completions)?.number;
-            // Enough for the requested tags and one more, which software keeps free.
-            let log_tags = tags.checked_ilog2().map_or(0, |log| log + 1);
-            if !function.caps.has(cmd_hca_cap::TAG_MATCHING)
-                || log_tags > function.caps.get(cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ)
-                || offset >= 1 << wq::PAGE_OFFSET.width()
-                || stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width()
-                || given.uidx & !0xff_ffff != 0
-            {
-                return Err(Errno::EINVAL);
-            }
-            /// `MLX5_XRQC_TOPOLOGY_TAG_MATCHING`, `MLX5_XRQC_OFFLOAD_RNDV`
-            const TAG_MATCHING: u32 = 1;
-            const RENDEZVOUS: u32 = 1;
-            let mut command =
-                Command::new(opcode::CREATE_XRQ, create_xrq_in::SIZE, create_xrq_out::SIZE);
-            command.set(create_xrq_in::UID, uid);
-            let mut context = |field: Field, value: u64| {
-                command.set(field.within(create_xrq_in::XRQ_CONTEXT), value);
-            };
-            context(xrqc::TOPOLOGY, TAG_MATCHING.into());
-            context(xrqc::OFFLOAD, RENDEZVOUS.into());
-            context(xrqc::USER_INDEX, u64::from(given.uidx));
-            context(xrqc::CQN, u64::from(cqn));
-            let tags = topology::LOG_MATCHING_LIST_SZ;
-            context(tags.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT), log_tags.into());
-            for (field, value) in [
-                (wq::WQ_SIGNATURE, signature),
-                (wq::LOG_WQ_STRIDE, u64::from(stride.ilog2())),
-                (wq::LOG_WQ_SZ, u64::from(wqes.ilog2())),
-                (wq::PAGE_OFFSET, offset),
-                (wq::PD, u64::from(pdn)),
-                (wq::DBR_ADDR, record_address),
-            ] {
-                context(field.within(xrqc::WQ), value);
-            }
-            command.pages(buffer.pages());
-            let number = create_xrq_out::XRQN.get(&function.run(command)?) as u32;
-            (number, None, Some(completions))
+            (memory.matching_tags(function, cqn, tags)?, None, Some(completions))
         }
-        None => {
-            if offset >= 1 << wq::PAGE_OFFSET.width()
-                || stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width()
-            {
-                return Err(Errno::EINVAL);
-            }
-            let mut command =
-                Command::new(opcode::CREATE_RMP, create_rmp_in::SIZE, create_rmp_out::SIZE);
-            command.set(create_rmp_in::UID, uid);
-            command.set(rmpc::STATE.within(create_rmp_in::CTX), READY);
-            let mut context = |field: Field, value: u64| {
-                command.set(field.within(rmpc::WQ).within(create_rmp_in::CTX), value);
-            };
-            context(wq::WQ_SIGNATURE, signature);
-            context(wq::LOG_WQ_STRIDE, u64::from(stride.ilog2()));
-            context(wq::LOG_WQ_SZ, u64::from(wqes.ilog2()));
-            context(wq::PAGE_OFFSET, offset);
-            context(wq::PD, u64::from(pdn));
-            context(wq::DBR_ADDR, record_address);
-            command.pages(buffer.pages());
-            (create_rmp_out::RMPN.get(&function.run(command)?) as u32, None, None)
-        }
-        Some((domain, completions)) => {
+        (None, None) => (memory.plain(function)?, None, None),
+        (Some((domain, completions)), _) => {
             let xrcdn = state.get::<Xrcd>(domain)?.number;
             let cqn = state.get::<cq::Cq>(completions)?.number;
-            // The stride counts from 16 bytes.
-            let log_stride = u64::from(stride.ilog2() - 4);
-            let wide = log_stride >= 1 << xrc_srqc::LOG_RQ_STRIDE.width();
-            if wide || given.uidx & !0xff_ffff != 0 || given.db_addr & 3 != 0 {
+            if given.db_addr & 3 != 0 {
                 return Err(Errno::EINVAL);
             }
-            // The SRQ is shared between contexts, so it belongs to none.
-            let mut command = Command::new(
-                opcode::CREATE_XRC_SRQ,
-                create_xrc_srq_in::SIZE,
-                create_xrc_srq_out::SIZE,
-            );
-            let mut context = |field: Field, value: u64| {
-                command.set(field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY), value);
-            };
-            context(xrc_srqc::WQ_SIGNATURE, signature);
-            context(xrc_srqc::LOG_RQ_STRIDE, log_stride);
-            context(xrc_srqc::LOG_XRC_SRQ_SIZE, u64::from(wqes.ilog2()));
-            context(xrc_srqc::PAGE_OFFSET, offset);
-            context(xrc_srqc::PD, u64::from(pdn));
-            context(xrc_srqc::XRCD, u64::from(xrcdn));
-            context(xrc_srqc::CQN, u64::from(cqn));
-            context(xrc_srqc::USER_INDEX, u64::from(given.uidx));
-            context(xrc_srqc::DB_RECORD_ADDR_H, record_address >> 32);
-            context(xrc_srqc::DB_RECORD_ADDR_L, record_address >> 2 & 0x3fff_ffff);
-            command.pages(buffer.pages());
-            let number = create_xrc_srq_out::XRC_SRQN.get(&function.run(command)?) as u32;
-            (number, Some(domain), Some(completions))
+            (memory.of_domain(function, xrcdn, cqn)?, Some(domain), Some(completions))
         }
     };
 
@@ -303,6 +229,126 @@ fn make(
         _record: record,
     }));
     Ok(CreateSrqReply { srq_handle, max_wr: wqes - 1, max_sge: asked.max_sge, srqn: number })
+}
+
+/// The memory of a new queue, as the three commands that create one describe it.
+struct Memory<'a> {
+    uid: u16,
+    /// Number of the protection domain.
+    pdn: u32,
+    wqes: u32,
+    /// Bytes of a WQE.
+    stride: u32,
+    /// Whether WQEs are signed: 0 or 1.
+    signature: u64,
+    /// Offset in the first page, in the unit of the contexts.
+    offset: u64,
+    buffer: &'a Umem,
+    /// Bus address of the doorbell record.
+    record: u64,
+    user_index: u32,
+}
+
+impl Memory<'_> {
+    /// Checks that a structure `wq` can describe it.
+    fn check(&self) -> Result<()> {
+        let fits = self.offset < 1 << wq::PAGE_OFFSET.width()
+            && self.stride.ilog2() < 1 << wq::LOG_WQ_STRIDE.width();
+        if fits { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Checks that the user index has 24 bits.
+    fn check_index(&self) -> Result<()> {
+        if self.user_index & !0xff_ffff == 0 { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// The fields of a structure `wq`.
+    fn fields(&self) -> [(Field, u64); 6] {
+        [
+            (wq::WQ_SIGNATURE, self.signature),
+            (wq::LOG_WQ_STRIDE, u64::from(self.stride.ilog2())),
+            (wq::LOG_WQ_SZ, u64::from(self.wqes.ilog2())),
+            (wq::PAGE_OFFSET, self.offset),
+            (wq::PD, u64::from(self.pdn)),
+            (wq::DBR_ADDR, self.record),
+        ]
+    }
+
+    /// Creates a queue that matches up to `tags` tags (`CREATE_XRQ`). Returns its number.
+    fn matching_tags(&self, function: &Function, cqn: u32, tags: u32) -> Result<u32> {
+        /// `MLX5_XRQC_TOPOLOGY_TAG_MATCHING`, `MLX5_XRQC_OFFLOAD_RNDV`
+        const TAG_MATCHING: u32 = 1;
+        const RENDEZVOUS: u32 = 1;
+        // Enough for the requested tags and one more, which software keeps free.
+        let log_tags = tags.checked_ilog2().map_or(0, |log| log + 1);
+        if !function.caps.has(cmd_hca_cap::TAG_MATCHING)
+            || log_tags > function.caps.get(cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ)
+        {
+            return Err(Errno::EINVAL);
+        }
+        self.check()?;
+        self.check_index()?;
+        let mut command =
+            Command::new(opcode::CREATE_XRQ, create_xrq_in::SIZE, create_xrq_out::SIZE);
+        command.set(create_xrq_in::UID, self.uid);
+        let mut context = |field: Field, value: u64| {
+            command.set(field.within(create_xrq_in::XRQ_CONTEXT), value);
+        };
+        context(xrqc::TOPOLOGY, TAG_MATCHING.into());
+        context(xrqc::OFFLOAD, RENDEZVOUS.into());
+        context(xrqc::USER_INDEX, u64::from(self.user_index));
+        context(xrqc::CQN, u64::from(cqn));
+        let tags = topology::LOG_MATCHING_LIST_SZ;
+        context(tags.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT), log_tags.into());
+        for (field, value) in self.fields() {
+            context(field.within(xrqc::WQ), value);
+        }
+        command.pages(self.buffer.pages());
+        Ok(create_xrq_out::XRQN.get(&function.run(command)?) as u32)
+    }
+
+    /// Creates a queue of queue pairs (`CREATE_RMP`). Returns its number.
+    fn plain(&self, function: &Function) -> Result<u32> {
+        self.check()?;
+        let mut command =
+            Command::new(opcode::CREATE_RMP, create_rmp_in::SIZE, create_rmp_out::SIZE);
+        command.set(create_rmp_in::UID, self.uid);
+        command.set(rmpc::STATE.within(create_rmp_in::CTX), READY);
+        for (field, value) in self.fields() {
+            command.set(field.within(rmpc::WQ).within(create_rmp_in::CTX), value);
+        }
+        command.pages(self.buffer.pages());
+        Ok(create_rmp_out::RMPN.get(&function.run(command)?) as u32)
+    }
+
+    /// Creates a queue of an XRC domain (`CREATE_XRC_SRQ`). Returns its number.
+    fn of_domain(&self, function: &Function, xrcdn: u32, cqn: u32) -> Result<u32> {
+        // The stride counts from 16 bytes.
+        let log_stride = u64::from(self.stride.ilog2() - 4);
+        if log_stride >= 1 << xrc_srqc::LOG_RQ_STRIDE.width() {
+            return Err(Errno::EINVAL);
+        }
+        self.check_index()?;
+        // Contexts share the queue, so it belongs to no user.
+        let mut command =
+            Command::new(opcode::CREATE_XRC_SRQ, create_xrc_srq_in::SIZE, create_xrc_srq_out::SIZE);
+        for (field, value) in [
+            (xrc_srqc::WQ_SIGNATURE, self.signature),
+            (xrc_srqc::LOG_RQ_STRIDE, log_stride),
+            (xrc_srqc::LOG_XRC_SRQ_SIZE, u64::from(self.wqes.ilog2())),
+            (xrc_srqc::PAGE_OFFSET, self.offset),
+            (xrc_srqc::PD, u64::from(self.pdn)),
+            (xrc_srqc::XRCD, u64::from(xrcdn)),
+            (xrc_srqc::CQN, u64::from(cqn)),
+            (xrc_srqc::USER_INDEX, u64::from(self.user_index)),
+            (xrc_srqc::DB_RECORD_ADDR_H, self.record >> 32),
+            (xrc_srqc::DB_RECORD_ADDR_L, self.record >> 2 & 0x3fff_ffff),
+        ] {
+            command.set(field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY), value);
+        }
+        command.pages(self.buffer.pages());
+        Ok(create_xrc_srq_out::XRC_SRQN.get(&function.run(command)?) as u32)
+    }
 }
 
 /// `MODIFY_SRQ`: arms the limit. Its size cannot change.
