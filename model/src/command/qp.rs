@@ -1,6 +1,8 @@
 //! Commands that create, query and destroy queue pairs. [`super::transition`] changes their states.
 
-use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out};
+use mlx5_sys::ifc::{
+    Field, create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out,
+};
 
 use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
@@ -39,61 +41,17 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         return Err(Refusal::QpNumber);
     }
     let service = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
-    if field(qpc::PM_STATE) == 2 {
-        return Err(Refusal::QpMigration);
-    }
-    if field(qpc::WQ_SIGNATURE) == 1 {
-        return Err(Refusal::QpSignature);
-    }
-    if field(qpc::END_PADDING_MODE) != 0 {
-        return Err(Refusal::QpPadding);
-    }
-    if field(qpc::TS_FORMAT) > 1 {
-        return Err(Refusal::QpTimestamp);
-    }
+    check_modes(field)?;
     let pd = card.objects.pds.get(field(qpc::PD)).ok_or(Refusal::NoPd)?;
     owned(pd.uid, user)?;
-
-    let has_sq = field(qpc::NO_SQ) == 0;
-    let (has_rq, shares) = match field(qpc::RQ_TYPE) {
-        // Targets of extended reliable connections receive from the SRQ that each request names.
-        // Initiators receive nothing, and neither do initiators of dynamic connections.
-        RQ_SHARED | RQ_NONE if matches!(service, Service::Xrc | Service::Dc) => (false, false),
-        _ if matches!(service, Service::Xrc | Service::Dc) => return Err(Refusal::QpReceiveType),
-        RQ_REGULAR => (true, false),
-        RQ_SHARED => (false, true),
-        RQ_NONE => (false, false),
-        _ => return Err(Refusal::QpReceiveType),
-    };
-    let cqe_size = |used: bool, cqn| match card.objects.cqs.get(cqn) {
-        Some(cq) => owned(cq.uid, user).map(|()| cq.cqe_size),
-        None if used => Err(Refusal::NoCq),
-        None => Ok(0),
-    };
-    let sender = cqe_size(has_sq, field(qpc::CQN_SND))?;
-    let receiver = cqe_size(has_rq || shares, field(qpc::CQN_RCV))?;
-    if shares {
-        let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN));
-        // Tags are matched on reliable connections alone.
-        let fits =
-            |srq: &&Srq| srq.xrc().is_none() && (srq.tags.is_none() || service == Service::Rc);
-        let srq = srq.filter(fits).ok_or(Refusal::NoSrq)?;
-        owned(srq.uid, user)?;
-    }
-    match (field(qpc::CS_REQ), sender) {
-        (0 | 0x11, _) | (0x22, 128) => {}
-        _ => return Err(Refusal::QpScatter),
-    }
-    match (field(qpc::CS_RES), receiver) {
-        (0 | 0x1, _) | (0x2, 128) => {}
-        _ => return Err(Refusal::QpScatter),
-    }
+    let queues = Queues::of(field, service)?;
+    queues.check_completions(card, field, user, service)?;
     counter::may_name(card, field(qpc::COUNTER_SET_ID), user)?;
-    if service == Service::Xrc && !has_sq {
+    if service == Service::Xrc && !queues.sends {
         let domain = card.objects.xrcds.get(field(qpc::XRCD)).ok_or(Refusal::NoXrcd)?;
         owned(domain.uid, user)?;
     }
-    if has_sq {
+    if queues.sends {
         let uar = card.objects.uars.get(field(qpc::UAR_PAGE)).ok_or(Refusal::NoUar)?;
         owned(uar.uid, user)?;
     }
@@ -104,15 +62,15 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     }
     match field(qpc::SEND_DBR_MODE) {
         0 => {}
-        1 if has_sq && field(qpc::LOG_SQ_SIZE) <= LOG_MAX_RECORDLESS_SQ => {}
+        1 if queues.sends && field(qpc::LOG_SQ_SIZE) <= LOG_MAX_RECORDLESS_SQ => {}
         _ => return Err(Refusal::QpRecordless),
     }
     let stride = 16usize << field(qpc::LOG_RQ_STRIDE);
-    if has_rq && stride > MAX_RQ_WQE {
+    if queues.receives && stride > MAX_RQ_WQE {
         return Err(Refusal::QpReceiveStride);
     }
-    let rq_wqes = if has_rq { 1u32 << field(qpc::LOG_RQ_SIZE) } else { 0 };
-    let sq_blocks = if has_sq { 1u32 << field(qpc::LOG_SQ_SIZE) } else { 0 };
+    let rq_wqes = if queues.receives { 1u32 << field(qpc::LOG_RQ_SIZE) } else { 0 };
+    let sq_blocks = if queues.sends { 1u32 << field(qpc::LOG_SQ_SIZE) } else { 0 };
     let rq_bytes = rq_wqes as usize * stride;
     let sq_bytes = sq_blocks as usize * 64;
     let geometry = Geometry {
@@ -153,6 +111,83 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     });
     create_qp_out::QPN.set(output, number.into());
     Ok(())
+}
+
+/// Checks the modes of a new queue pair.
+fn check_modes(field: impl Fn(Field) -> u32) -> Result<(), Refusal> {
+    if field(qpc::PM_STATE) == 2 {
+        return Err(Refusal::QpMigration);
+    }
+    if field(qpc::WQ_SIGNATURE) == 1 {
+        return Err(Refusal::QpSignature);
+    }
+    if field(qpc::END_PADDING_MODE) != 0 {
+        return Err(Refusal::QpPadding);
+    }
+    if field(qpc::TS_FORMAT) > 1 {
+        return Err(Refusal::QpTimestamp);
+    }
+    Ok(())
+}
+
+/// The queues of a new queue pair.
+struct Queues {
+    sends: bool,
+    /// Whether it has a receive queue of its own.
+    receives: bool,
+    /// Whether it takes from a shared receive queue.
+    shares: bool,
+}
+
+impl Queues {
+    fn of(field: impl Fn(Field) -> u32, service: Service) -> Result<Self, Refusal> {
+        let (receives, shares) = match field(qpc::RQ_TYPE) {
+            // Targets of extended reliable connections receive from the SRQ that each request
+            // names. Initiators receive nothing, and neither do initiators of dynamic connections.
+            RQ_SHARED | RQ_NONE if matches!(service, Service::Xrc | Service::Dc) => (false, false),
+            _ if matches!(service, Service::Xrc | Service::Dc) => {
+                return Err(Refusal::QpReceiveType);
+            }
+            RQ_REGULAR => (true, false),
+            RQ_SHARED => (false, true),
+            RQ_NONE => (false, false),
+            _ => return Err(Refusal::QpReceiveType),
+        };
+        Ok(Self { sends: field(qpc::NO_SQ) == 0, receives, shares })
+    }
+
+    /// Checks the CQs, the shared receive queue, and payload in CQEs.
+    fn check_completions(
+        &self,
+        card: &Card,
+        field: impl Fn(Field) -> u32,
+        user: u16,
+        service: Service,
+    ) -> Result<(), Refusal> {
+        let cqe_size = |used: bool, cqn| match card.objects.cqs.get(cqn) {
+            Some(cq) => owned(cq.uid, user).map(|()| cq.cqe_size),
+            None if used => Err(Refusal::NoCq),
+            None => Ok(0),
+        };
+        let sender = cqe_size(self.sends, field(qpc::CQN_SND))?;
+        let receiver = cqe_size(self.receives || self.shares, field(qpc::CQN_RCV))?;
+        if self.shares {
+            let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN));
+            // Tags are matched on reliable connections alone.
+            let fits =
+                |srq: &&Srq| srq.xrc().is_none() && (srq.tags.is_none() || service == Service::Rc);
+            let srq = srq.filter(fits).ok_or(Refusal::NoSrq)?;
+            owned(srq.uid, user)?;
+        }
+        match (field(qpc::CS_REQ), sender) {
+            (0 | 0x11, _) | (0x22, 128) => {}
+            _ => return Err(Refusal::QpScatter),
+        }
+        match (field(qpc::CS_RES), receiver) {
+            (0 | 0x1, _) | (0x2, 128) => Ok(()),
+            _ => Err(Refusal::QpScatter),
+        }
+    }
 }
 
 /// Number of a new queue pair, or of a queue that shares their numbers: the first free one at or

@@ -242,6 +242,17 @@ pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         let address = segments.address()?;
         wqe.address = Some(Address { stream: control.stream, ..address });
     }
+    fill(&mut wqe, &control, service, segments)?;
+    Ok(wqe)
+}
+
+/// Decodes the segments that the opcode asks for.
+fn fill(
+    wqe: &mut SendWqe,
+    control: &Control,
+    service: Service,
+    mut segments: Segments<'_>,
+) -> Result<(), Syndrome> {
     match control.opcode {
         // What follows the control segment of a NOP is only room.
         opcode::NOP => {}
@@ -302,7 +313,7 @@ pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         }
         _ => return Err(Syndrome::LocalQpOperation),
     }
-    Ok(wqe)
+    Ok(())
 }
 
 fn be32(segment: &[u8; 16], at: usize) -> u32 {

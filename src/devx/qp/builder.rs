@@ -286,15 +286,8 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         let context = &self.context;
         let uar = self.uar.as_ref().map(|uar| uar.context().as_raw());
         for other in [send_cq.device, receive_cq.device].into_iter().chain(uar) {
-            if other != context.as_raw() {
-                // SAFETY: the owner of the CQ, or the UAR, keeps its device open.
-                let name = unsafe { opened_device_name(other) };
-                return Err(Error::attribute(
-                    "completion queue or register",
-                    format_args!("of {name}"),
-                    "it belongs to another opened device than the protection domain",
-                ));
-            }
+            // SAFETY: the owner of the CQ, or the UAR, keeps its device open.
+            unsafe { check_device(context, other)? };
         }
         geometry.check(context, &self.capacities)?;
         if let Some(capability) = T::CAPABILITY {
@@ -319,18 +312,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             memory.ring.fill(0);
             memory.record.fill(0);
         }
-        let (requests, responses) = match self.scatter_to_cqe {
-            ScatterToCqe::Never => (0, 0),
-            _ if !scatters::<T>(context)? => (0, 0),
-            asked => {
-                // `qp.h`: the payload bytes that a CQE holds, 32 or 64, for each kind.
-                let room = |cqe_size| if cqe_size == 128 { 2 } else { 1 };
-                // Only signaled requests have a CQE that could carry payload.
-                let all = self.signal_all || asked == ScatterToCqe::Always;
-                let answers = T::ST == 0 && all;
-                (if answers { room(send_cq.cqe_size) * 0x11 } else { 0 }, room(receive_cq.cqe_size))
-            }
-        };
+        let sizes = (send_cq.cqe_size, receive_cq.cqe_size);
+        let (requests, responses) =
+            payload_in_cqes::<T>(context, self.scatter_to_cqe, self.signal_all, sizes)?;
         let log = |value: u32| u64::from(value.max(1).ilog2());
         let receives = match (&shared, &self.domain) {
             _ if geometry.receives != 0 => OWN_RECEIVES,
@@ -404,6 +388,41 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             _pd: self.pd.1,
         })))
     }
+}
+
+/// Checks that an object of the queue pair belongs to its opened device.
+///
+/// # Safety
+/// `other` is an open device.
+unsafe fn check_device(context: &Context, other: NonNull<ibv_context>) -> Result<()> {
+    if other == context.as_raw() {
+        return Ok(());
+    }
+    // SAFETY: the caller says that the device is open.
+    let name = unsafe { opened_device_name(other) };
+    Err(Error::attribute(
+        "completion queue or register",
+        format_args!("of {name}"),
+        "it belongs to another opened device than the protection domain",
+    ))
+}
+
+/// Returns the values of `cs_req` and `cs_res`: how many bytes of payload the CQEs of requests and
+/// of receives may hold. `sizes` are the bytes of a CQE of each.
+fn payload_in_cqes<T: ByCommand>(
+    context: &Context,
+    asked: ScatterToCqe,
+    signal_all: bool,
+    sizes: (u32, u32),
+) -> Result<(u64, u64)> {
+    if asked == ScatterToCqe::Never || !scatters::<T>(context)? {
+        return Ok((0, 0));
+    }
+    // `qp.h`: the payload bytes that a CQE holds, 32 or 64, for each kind.
+    let room = |cqe_size| if cqe_size == 128 { 2 } else { 1 };
+    // Only signaled requests have a CQE that could carry payload.
+    let answers = T::ST == 0 && (signal_all || asked == ScatterToCqe::Always);
+    Ok((if answers { room(sizes.0) * 0x11 } else { 0 }, room(sizes.1)))
 }
 
 /// Checks that the HCA supports send queues of `blocks` blocks without a doorbell record.
