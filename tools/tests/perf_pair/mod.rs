@@ -99,6 +99,11 @@ impl Drop for Server {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            // What a client missed may be told here.
+            let rest: Vec<String> = self.lines.iter().collect();
+            eprintln!("the server said:\n{}{}", self.heard, rest.join("\n"));
+        }
     }
 }
 
