@@ -10,9 +10,12 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
     let mut signal = Every::new(task.plan.signal_every);
     let mut retired = 0;
     let mut wait = Wait::patient(task, "message");
+    // A message that came before completions of answers that the queue needed for room.
+    let mut early = None;
     task.stamp(path, 0, 0);
     loop {
-        match path.poll()? {
+        let event = if early.is_some() { early.take() } else { path.poll()? };
+        match event {
             Some(Event::Received { slot, .. }) => {
                 let sequence = served.received;
                 task.stall(sequence);
@@ -28,10 +31,15 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
                 served.received += 1;
                 task.signals.progress(task.thread, served.received);
                 while served.received - retired >= u64::from(task.plan.depth) {
-                    if let Some(Event::Sent { sequence, .. }) = path.poll()? {
-                        retired = sequence + 1;
-                    } else if wait.once()? && task.signals.expected(task.thread) != u64::MAX {
-                        break;
+                    match path.poll()? {
+                        Some(Event::Sent { sequence, .. }) => retired = sequence + 1,
+                        // The only one: the client waits for the answer before it sends another.
+                        message @ Some(_) => early = message,
+                        None => {
+                            if wait.once()? && task.signals.expected(task.thread) != u64::MAX {
+                                break;
+                            }
+                        }
                     }
                 }
                 // Writes the next answer while the previous one is on its way.
