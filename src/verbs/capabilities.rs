@@ -115,7 +115,7 @@ impl Context {
     /// Queries the device's capabilities by verbs. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn verbs_capabilities(&self) -> Result<VerbsCapabilities> {
         Ok(VerbsCapabilities::new(&self.extended_attributes()?))
     }

@@ -50,7 +50,7 @@ impl CompletionChannel {
     /// A new channel.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn new(context: &Context) -> Result<CompletionChannel> {
         // SAFETY: the context is open.
         let channel = unsafe { ibv_create_comp_channel(context.as_raw().as_ptr()) };
@@ -68,7 +68,7 @@ impl CompletionChannel {
     /// acknowledgement takes a lock.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
         let deadline = deadline(timeout);
         loop {
@@ -86,7 +86,7 @@ impl CompletionChannel {
     /// Edge-triggered ones must; others may take one at a time.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn try_event(&self) -> Result<Option<CompletionQueueHandle>> {
         loop {
             let mut cq = std::ptr::null_mut();

@@ -56,7 +56,7 @@ impl Context {
     /// Returns the device's on-demand paging capabilities. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn on_demand(&self) -> Result<OnDemand> {
         let attributes = self.extended_attributes()?;
         let caps = attributes.odp_caps;
@@ -88,7 +88,7 @@ impl ProtectionDomain {
     /// may name any address of it.
     ///
     /// # Errors
-    /// [`Error::Attribute`](super::Error::Attribute); [`Error::Call`](super::Error::Call) with
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) with
     /// EOPNOTSUPP or EINVAL if the device has no implicit ODP (see [`Context::on_demand`]).
     ///
     /// # Safety
@@ -117,7 +117,7 @@ impl ProtectionDomain {
     /// pages are present. Without it, the kernel brings them in later, as far as it can.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOENT for a key of another kind of region or domain,
+    /// [`Error::Call`](crate::Error::Call): ENOENT for a key of another kind of region or domain,
     /// EPERM for [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is
     /// not mapped.
     pub fn prefetch(&self, memory: &[Sge], how: Prefetch, wait: bool) -> Result<()> {
@@ -140,7 +140,7 @@ impl ProtectionDomain {
     /// Creates a null memory region.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call) with ENOTSUP where the HCA has no key for it.
+    /// [`Error::Call`](crate::Error::Call) with ENOTSUP where the HCA has no key for it.
     pub fn null_region(&self) -> Result<NullRegion> {
         // SAFETY: the PD is alive.
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };

@@ -43,7 +43,7 @@ impl ProtectionDomain {
     /// A new domain.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call).
+    /// [`Error::Call`](crate::Error::Call).
     pub fn new(context: &Context) -> Result<ProtectionDomain> {
         // SAFETY: the context is open.
         let pd = non_null("ibv_alloc_pd", unsafe { ibv_alloc_pd(context.as_raw().as_ptr()) })?;
@@ -53,7 +53,7 @@ impl ProtectionDomain {
     /// Returns its number, by which firmware commands name it. 24 bits.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call) where it is not one of libmlx5.
+    /// [`Error::Call`](crate::Error::Call) where it is not one of libmlx5.
     pub fn number(&self) -> Result<u32> {
         let mut pd = MaybeUninit::<mlx5dv_pd>::zeroed();
         let mut object = MaybeUninit::<mlx5dv_obj>::zeroed();

@@ -177,8 +177,9 @@ impl TaggedReceives {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// queue matches no tags, completes on another CQ, was left with work outstanding, or shares
-    /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of [`SharedReceives::new`] and
-    /// [`SendQueue::new`].
+    /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of
+    /// [`SharedReceives::new`](crate::ring::SharedReceives::new) and
+    /// [`SendQueue::new`](crate::ring::SendQueue::new).
     pub fn new(
         srq: &SharedReceiveQueue,
         completions: &mut Completions,

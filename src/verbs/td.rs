@@ -53,7 +53,7 @@ impl ThreadDomain {
     /// Creates a new domain.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOSPC or ENOMEM if the HCA has no UAR page left.
+    /// [`Error::Call`](crate::Error::Call): ENOSPC or ENOMEM if the HCA has no UAR page left.
     pub fn new(context: &Context) -> Result<ThreadDomain> {
         let mut attributes = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open, and the attributes live through the call.

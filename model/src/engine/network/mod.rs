@@ -441,7 +441,7 @@ impl Network {
 
     /// Connects a peer that has no connection. Returns whether it had none.
     fn connected(&mut self, way: Way) -> io::Result<bool> {
-        if !self.peers.get(&way).is_some_and(|peer| peer.fd.is_none()) {
+        if self.peers.get(&way).is_none_or(|peer| peer.fd.is_some()) {
             return Ok(false);
         }
         let fd = self.reach(way)?;
