@@ -40,8 +40,8 @@ fn main() -> Result<()> {
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
 
-    // 2. A channel, and what is to come to it. Queues of verbs have a completion channel and the
-    //    context's events; those that were made by command have this.
+    // 2. An event channel, and subscriptions. Verbs queues have a completion channel and the
+    //    context's events. Queues that were made by command have this channel.
     let channel = EventChannel::new(&context)?;
     channel.subscribe(&cq, EventKind::Completion, COMPLETED)?;
     channel.subscribe(&qp, EventKind::AccessError, REFUSED)?;

@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("{} was opened with {devx}", context.name()).into());
     }
 
-    // 2. ALLOC_UAR: a page of doorbell registers. Kinds are tried in the order of the list; those that
-    //    are not to be had say why.
+    // 2. ALLOC_UAR: a page of doorbell registers. Kinds are tried in the order of the list. Each
+    //    refused kind comes with its reason.
     let choice = Uar::first_of(&context, &UarKind::ALL)?;
     for (kind, why) in &choice.refused {
         println!("no {kind} register: {why}");
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("register: {}, {} bytes at a time", uar.kind(), uar.blue_flame().max(8));
 
     // 3. CREATE_UMEM: memory of the program's that the card knows by number. All rings and records
-    //    will lie in it: put it on huge pages (`Pages::huge`), or on the card's node (`Pages::bind`).
+    //    will lie in it. Put it on huge pages (`Pages::huge`) or the HCA's node (`Pages::bind`).
     let umem = Umem::new(&context, Pages::new(1 << 17)?)?;
     println!("rings in umem {:#x}, {} bytes", umem.number(), umem.len());
 

@@ -50,9 +50,9 @@ fn main() -> Result<()> {
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let clock = Clock::new(&context).ok().and_then(|clock| clock.read());
 
-    // 3. Post until the queue says that it is full, then poll: each completion makes room for itself
-    //    and for the unsignaled requests before it. The last request is signaled, too, else nobody
-    //    would learn of it.
+    // 3. Post until the queue is full, then poll: each completion frees the slots of its request
+    //    and of the unsignaled requests before it. The last request is signaled, too, else the
+    //    program would not learn that it has completed.
     let (mut posted, mut done, mut completed, mut last) = (0, 0, 0, None);
     while done < COUNTERS {
         let mut batch = queue.batch();

@@ -54,7 +54,7 @@ impl fmt::Display for Knowledge {
     }
 }
 
-/// Declares an [`Explanation`]: `meaning; cause => cure; …`.
+/// Declares an [`Explanation`]: its meaning, then pairs `cause => cure`, each item ended by `;`.
 macro_rules! explanation {
     ($meaning:literal; $($cause:literal => $cure:literal;)*) => {
         $crate::explain::Explanation {
