@@ -8,7 +8,7 @@
 //! The model is in manual mode: it reads no registers or queues while a post or a poll runs, and
 //! register pages are ordinary memory. So `order` and `flush`, the phases of the fences, say
 //! nothing about write-combining memory. `flight` is mostly the time that the model needs between
-//! post and poll. The control at the end shows the smallest time that stamps can resolve.
+//! post and poll. The control at the end shows how much of a fence's time a stamp sees.
 
 #[allow(dead_code, reason = "valgrind has no part in it")]
 #[path = "report/context.rs"]

@@ -55,8 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("memory: {:?}", program.text(13));
 
     // 4. Hand the objects back when nothing is outstanding. The program can query, reset and
-    //    destroy them. To post by libmlx5 again, it takes the queue pair through RESET. libmlx5
-    //    cannot poll the CQ any more: its consumer index cannot be set (docs/takeover.md).
+    //    destroy them. To post by libmlx5 again, it takes the queue pair through RESET. It never
+    //    polls the CQ again: libmlx5 does not know which CQEs were read (docs/takeover.md).
     let qp = send.into_raw().map_err(|_| "requests are outstanding")?;
     receive.into_raw().map_err(|_| "receives are outstanding")?;
     let cq = completions.into_raw().map_err(|_| "not a CQ of libibverbs")?;
@@ -123,7 +123,8 @@ mod c {
         }
 
         unsafe fn connect(&self) {
-            // SAFETY: as in `start`.
+            // SAFETY: `start` made the objects and has not destroyed them. The structures are C's,
+            // for which zero is a value.
             unsafe {
                 let mut port: ibv_port_attr = zeroed();
                 assert_eq!(___ibv_query_port(self.context, 1, &mut port), 0);
@@ -163,7 +164,8 @@ mod c {
 
         /// A message to itself, and both its completions.
         pub fn send(&self, text: &[u8]) {
-            // SAFETY: as in `start`; the text lives through the call, and travels in the WQE.
+            // SAFETY: the objects and the memory are the program's, which still exists. The text
+            // lives through the call, and travels in the WQE. Zero is a value of the structures.
             unsafe {
                 let mut entry = ibv_sge { addr: self.address(), length: 64, lkey: self.lkey() };
                 let mut receive: ibv_recv_wr = zeroed();

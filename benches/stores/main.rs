@@ -8,8 +8,8 @@
 //!
 //! `benches/instructions` counts the instructions of the same loops. The model is in trapped mode:
 //! each store to a register faults, and the model sees it with its width. The loop is stepped:
-//! after each instruction, the program reads the doorbell records and decodes the next instruction. So
-//! it lists the fences that were executed. The exit status is 1 if a call of this crate's raw layer
+//! after each instruction, the program reads the doorbell records and decodes the next instruction.
+//! So it lists executed fences only. The exit status is 1 if a call of this crate's raw layer
 //! executes a fence other than `sfence`, a locked instruction, more than two store fences, or a
 //! store fence without a register store.
 

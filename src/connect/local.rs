@@ -147,7 +147,7 @@ impl LocalPort {
     }
 
     /// Returns the address of a multicast group, for an address handle. `lid` is the group's LID on
-    /// InfiniBand, which the subnet manager gives to those that join.
+    /// InfiniBand, which the subnet manager reports to each member that joins.
     pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
         let global = Some(self.route(group));
         AddressVector { global, ..AddressVector::lid(self.port.port, lid) }

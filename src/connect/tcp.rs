@@ -77,8 +77,9 @@ impl Connection {
     /// Connects to a listener. `timeout` is for this, and for each exchange on the connection.
     ///
     /// # Errors
-    /// [`ConnectError::Address`], [`ConnectError::Refused`] where nobody listens,
-    /// [`ConnectError::TimedOut`], [`ConnectError::Io`].
+    /// - [`ConnectError::Address`]: the address cannot be resolved.
+    /// - [`ConnectError::Refused`]: no program listens at the address.
+    /// - [`ConnectError::TimedOut`], [`ConnectError::Io`].
     pub fn connect(address: impl ToSocketAddrs + Display, timeout: Duration) -> Result<Connection> {
         let deadline = deadline(timeout);
         let unknown = |error| ConnectError::Address { address: address.to_string(), error };

@@ -48,8 +48,11 @@ impl Entry {
 /// |---|---|---|---|
 /// | zero | opcode | QP number, big-endian | index, big-endian |
 ///
-/// Other blocks: byte 0 is not zero and holds flags; byte 1 is `ds`; byte 2 is the opcode; the
-/// upper half is [`slack`](Self::slack).
+/// Other blocks:
+///
+/// | 0 | 1 | 2 | 4–7 |
+/// |---|---|---|---|
+/// | flags, not zero | `ds` | opcode | [`slack`](Self::slack) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 

@@ -119,7 +119,8 @@ pub(crate) struct StridingView {
 }
 
 impl StridingReceives {
-    /// Takes over the queue of a view. `claim` returns whether nobody has claimed the queue before.
+    /// Takes over the queue of a view. `claim` claims the queue. It returns whether this is the
+    /// first claim.
     ///
     /// # Safety
     /// - The queue completes on the CQ of `completions`, and on no other.

@@ -20,7 +20,7 @@ pub struct ProcessDevice {
     guid: Guid,
 }
 
-/// What the kernel reports about a memory region.
+/// The kernel's report about a memory region: its keys, length and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {
@@ -231,8 +231,8 @@ impl ProcessDevice {
         const QUERY_QP: u64 = 25;
         /// `struct ib_uverbs_query_qp_resp`, without driver data.
         const REPLY: usize = 128;
-        // The address of a response, which is passed otherwise; the handle; the attribute mask:
-        // all.
+        // The request: the response's address (unused: `invoke` passes the reply), the handle, and
+        // the mask of all attributes.
         let mut query = [0; 16];
         query[8..12].copy_from_slice(&handle.to_ne_bytes());
         query[12..].copy_from_slice(&0x1f_ffffu32.to_ne_bytes());
@@ -247,7 +247,8 @@ impl ProcessDevice {
     pub fn is_shared_receive_queue(&self, handle: u32) -> Result<bool> {
         /// `IB_USER_VERBS_CMD_QUERY_SRQ`
         const QUERY_SRQ: u64 = 34;
-        // The address of a response, which is passed otherwise; the handle; reserved.
+        // The request: the response's address (unused: `invoke` passes the reply), the handle, and
+        // reserved bytes.
         let mut query = [0; 16];
         query[8..12].copy_from_slice(&handle.to_ne_bytes());
         // `struct ib_uverbs_query_srq_resp`

@@ -58,7 +58,7 @@ impl Srq {
     }
 }
 
-/// What lies behind the link of a WQE.
+/// Returns the bytes that a WQE has after its link.
 fn image(list: &[Sge], max_sge: usize) -> Vec<u8> {
     let mut wqe = Vec::new();
     for sge in list.iter().filter(|sge| sge.length != 0) {

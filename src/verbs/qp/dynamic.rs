@@ -66,7 +66,7 @@ impl Dynamic {
     }
 }
 
-/// Checks the attributes, and removes those that the transport does not have.
+/// Checks the attributes, and clears attributes that the transport does not have.
 pub(super) fn shape(kind: TransportKind, attributes: &mut ibv_qp_init_attr) -> Result<()> {
     if kind == TransportKind::Dct {
         if attributes.srq.is_null() {

@@ -79,13 +79,13 @@ struct QpInner {
 
 /// The objects that a queue pair belongs to.
 enum Parents {
-    /// Of all queue pairs except XRC targets.
+    /// The parents of all queue pairs except XRC targets.
     Queues {
         pd: ProtectionDomain,
         send_cq: CompletionQueueHandle,
         receive_cq: CompletionQueueHandle,
     },
-    /// Of an XRC target.
+    /// The parent of an XRC target.
     Target(XrcDomain),
 }
 

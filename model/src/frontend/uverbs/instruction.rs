@@ -72,15 +72,15 @@ impl fmt::Debug for Bytes {
 /// A store that has not reached its register yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trapped {
-    /// Where it stores.
+    /// The address of the first byte stored.
     pub address: u64,
-    /// What it stores; a repeated string store is cut at the end of the page it starts on, and after
-    /// [`MOST`] bytes.
+    /// The bytes stored. A repeated string store is cut at the end of the page it starts on, and
+    /// after [`MOST`] bytes.
     pub bytes: Bytes,
     effect: Effect,
 }
 
-/// What else the instruction does once it is stepped over.
+/// The other effects of the instruction when it is stepped over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// The next instruction starts here.
@@ -92,9 +92,9 @@ enum Effect {
 /// A load from a register page that has not been done yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Where it loads from.
+    /// The address of the first byte loaded.
     pub address: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
     register: libc::c_int,
     /// Whether the bytes are turned around (MOVBE).
@@ -312,17 +312,17 @@ impl Frame<'_> {
         })
     }
 
-    /// MOVS and STOS, repeated or not, as far as the page goes.
+    /// Decodes MOVS and STOS, repeated or not, up to the end of the page.
     ///
     /// # Safety
-    /// What the instruction reads is mapped.
+    /// The memory that the instruction reads is mapped.
     unsafe fn string(&self, instruction: &Instruction, source: bool) -> Option<Trapped> {
         const DIRECTION: u64 = 1 << 10;
         if register(self.context, libc::REG_EFL) & DIRECTION != 0 {
             return None;
         }
-        // With the address-size prefix the pointers are EDI and ESI, with one of FS or GS the source is
-        // elsewhere than RSI says.
+        // With the address-size prefix the pointers are EDI and ESI. With an FS or GS prefix the
+        // source is not at the address in RSI.
         let from_rsi = instruction.op1_kind() == OpKind::MemorySegRSI && is_flat(instruction);
         if instruction.op0_kind() != OpKind::MemoryESRDI || source && !from_rsi {
             return None;
@@ -412,7 +412,7 @@ impl Frame<'_> {
     }
 }
 
-/// Where a signal frame has a general register, of any width.
+/// Returns the index of a general register, of any width, in a signal frame.
 fn general_index(name: Register) -> Option<libc::c_int> {
     use Register::*;
     Some(match name.full_register() {
@@ -473,7 +473,7 @@ struct XsaveArea {
 impl XsaveArea {
     /// Marks a frame with extended state (`FP_XSTATE_MAGIC1` of `asm/sigcontext.h`).
     const MAGIC: u32 = 0x4650_5853;
-    /// Where the kernel's own words lie in the FXSAVE area (`sw_reserved`).
+    /// Offset of the kernel's own words in the FXSAVE area (`sw_reserved`).
     const SOFTWARE: usize = 464;
     /// The XSAVE header follows the FXSAVE area; its first word says what is not in initial state.
     const HEADER: usize = 512;
