@@ -228,7 +228,7 @@ impl Connection {
     }
 }
 
-/// Whether a call came back without having done anything, to be judged by the deadline.
+/// Returns whether a call came back without having done anything, to be judged by the deadline.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -236,7 +236,7 @@ fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the peer is gone.
+/// Returns whether the peer is gone.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }

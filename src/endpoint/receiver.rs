@@ -29,7 +29,9 @@ impl Receiver {
     /// Takes over a receive queue, see [`ReceiveQueue::new`].
     ///
     /// # Errors
-    /// Those of [`ReceiveQueue::new`].
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
+    /// to reserve. Nothing is changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut Completions,

@@ -122,7 +122,8 @@ impl CompletionQueue {
     /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
-    /// Those of [`CompletionQueueBuilder::build`].
+    /// [`Error::Attribute`]: the number of entries is out of the device's range. [`Error::Call`]
+    /// with the memory lock limit named.
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }

@@ -129,7 +129,10 @@ impl ProcessDevice {
     /// or a CQ. `made_by` is the opcode that creates such objects ([`opcode::CREATE_QP`]).
     ///
     /// # Errors
-    /// Those of [`query`](Self::query); [`Error::Attribute`] if no command queries such an object.
+    /// - [`Error::Attribute`] if no command queries such an object.
+    /// - [`Error::Refused`] by the HCA.
+    /// - [`Error::Withheld`] by the kernel: ENOENT or EINVAL if the handle belongs to another
+    ///   object, or to none.
     pub fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<ObjectContext> {
         let query = Query::of(made_by).ok_or_else(|| {
             Error::attribute("kind of object", format!("{made_by:#x}"), "no command asks about it")

@@ -16,7 +16,7 @@ impl QueuePair<XrcRecv, Reset> {
     ///
     /// # Errors
     /// - [`Error::NoUar`](crate::Error::NoUar): no doorbell register is available.
-    /// - [`Error::Attribute`](crate::Error::Attribute): `domain` or `cq` is of another device.
+    /// - [`Error::Attribute`](crate::Error::Attribute): `cq` belongs to another opened device.
     /// - [`Error::Call`](crate::Error::Call) with the memory lock limit named.
     /// - [`Error::Refused`](crate::Error::Refused), [`Error::Withheld`](crate::Error::Withheld),
     ///   [`Error::NoDevx`](crate::Error::NoDevx).

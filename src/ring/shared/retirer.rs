@@ -24,7 +24,7 @@ impl<T: Transport> Retirer<T> {
         self.shared.slots.qpn()
     }
 
-    /// Whether every request that is known to the HCA is retired.
+    /// Returns whether every request that is known to the HCA is retired.
     pub fn is_idle(&mut self) -> bool {
         self.side().is_none_or(|side| side.ring.cursor.used() == 0)
     }

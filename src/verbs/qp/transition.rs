@@ -85,8 +85,9 @@ impl<T: Connected> QueuePair<T, Rts> {
     /// it (both sides must do so).
     ///
     /// # Errors
-    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Call`] where the HCA has no
-    /// automatic path migration.
+    /// - [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    ///   [`Error::Attribute`].
+    /// - [`Error::Call`] if the HCA has no automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
         let mut attr = zeroed();
