@@ -201,8 +201,8 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         expect(&memory, CLIENTS_TEXT)?;
     }
 
-    // 19. Everything is freed: queues, queue pair, memory, CQ, domain, context. Whatever the order of
-    //     a program's variables, each owner keeps alive what it stands on.
+    // 19. Everything is freed: queues, queue pair, memory, CQ, domain, context. The order of the
+    //     program's variables does not matter: each owner keeps alive the objects that it uses.
     connection.barrier(4)?;
     say("done", "both sides are".to_owned());
     Ok(())

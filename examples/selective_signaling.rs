@@ -24,8 +24,8 @@ const EVERY: u64 = 8;
 const BATCH: u64 = 64;
 
 fn main() -> Result<()> {
-    // 1. A completion queue that compresses: where the card cannot, making it fails, and one without
-    //    does the same work. It needs room for the signaled requests only.
+    // 1. A completion queue with compression. If the HCA cannot compress, its creation fails, and a
+    //    CQ without compression is used. It needs slots for the signaled requests only.
     let context = Context::open_first()?;
     let builder = CompletionQueue::builder(&context, 31);
     let compressed = builder.clone().compression(CqeCompression::Hash).build();

@@ -85,8 +85,9 @@ pub struct Section {
 }
 
 impl Section {
-    /// Reads callgrind's format: `fn=` begins a function, `cfn=` and `calls=` say what it called and
-    /// how often, followed by a line of what that cost; other lines of numbers are its own cost.
+    /// Reads callgrind's format. `fn=` begins a function. `cfn=` and `calls=` name a callee and the
+    /// number of calls, and a line with the cost of these calls follows. Other lines of numbers are
+    /// the function's own cost.
     fn read(text: &str) -> Option<(String, Self)> {
         let mut section = Self::default();
         let (mut name, mut function, mut callee) = (None, "", "");

@@ -63,8 +63,8 @@ trait Side: Sync {
         2
     }
 
-    /// Posts requests with these ids, all signaled; calls `go` when all is prepared, and returns the
-    /// clock at the begin and at the end.
+    /// Posts requests with these ids, all signaled; calls `go` when all is prepared, and returns
+    /// the clock at the begin and at the end.
     fn burst(&self, kind: Kind, ids: std::ops::Range<u64>, go: &dyn Fn()) -> (u64, u64);
 
     /// Takes the ids that have completed.
@@ -171,7 +171,8 @@ impl Case {
     }
 }
 
-/// Prints one case of several runs. Returns whether the shared queue is faster than libmlx5 in each.
+/// Prints one case of several runs. Returns whether the shared queue is faster than libmlx5 in
+/// each.
 fn report(sides: &[Box<dyn Side>], runs: &[&Case]) -> bool {
     let [Case { threads, kind, .. }, ..] = *runs else { return true };
     let shared = sides.iter().position(|side| side.name() == Shared::NAME).expect("a side");

@@ -138,8 +138,8 @@ pub struct TaggedReceives {
 }
 
 impl TaggedReceives {
-    /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists of
-    /// this process. `make_queue` makes the queue pair that changes the list.
+    /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists
+    /// of this process. `make_queue` makes the queue pair that changes the list.
     pub(crate) fn take_over<
         S: SharedReceiveSource,
         Q: SendSource<Transport = Rc> + Send + 'static,
