@@ -35,7 +35,7 @@ use rig::verbs::QpMemory;
 use rows::{How, Row, column};
 use side::{LIST, MAKERS, Side, columns, measured, watched};
 
-/// Nobody looks at registers and queues while the clock runs.
+/// The model reads no registers or queues while the clock runs.
 const MODE: Mode = Mode::Manual;
 
 /// Calls before the clock starts, so that it finds caches and predictors warm, and while it runs.

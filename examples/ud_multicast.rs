@@ -20,7 +20,7 @@ use mlx5::wqe::{Inline, Send, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// Whoever sends must know the receiver's key. One for the whole group.
+/// The key of the whole group. A sender must know it.
 const QKEY: u32 = 0x0bad_cafe;
 /// A receive has room for the packet's header, then for the message.
 const ROOM: usize = ReceiveDone::HEADER_BYTES + 64;

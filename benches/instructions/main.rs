@@ -39,7 +39,7 @@ use report::{Line, Report, Value, context};
 use rows::{How, Row, column};
 use side::{LIST, MAKERS, columns, measured};
 
-/// Nobody looks at registers and queues while instructions are counted.
+/// The model reads no registers or queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
 
 /// So many times the calls of a section are made; in between, the model executes what was posted.

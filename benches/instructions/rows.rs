@@ -29,10 +29,10 @@ pub const UNSIGNALED: usize = 8;
 /// The unmeasured work around the measured calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The calls post what completes; afterwards the model executes it, and polls take the
-    /// completions.
+    /// The calls post requests that complete. Afterwards the model executes them, and polls take
+    /// the completions.
     Post,
-    /// The same; each call posts so many.
+    /// Like [`Post`](Self::Post); each call posts so many.
     Lists(usize),
     /// Like [`Post`](Self::Post), for requests that [`Side::prepare`](crate::side::Side::prepare)
     /// has written to the ring.

@@ -113,7 +113,7 @@ impl Link {
             link.region.write(slot * task.stride(), &body);
         }
         link.stamp(RECEIVES, 0);
-        // Nobody sends, writes or reads before both sides are here.
+        // Neither side sends, writes or reads before both have reached this point.
         connection.barrier(1)?;
         Ok(link)
     }

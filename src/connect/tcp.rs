@@ -123,7 +123,8 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// Tells the peer `mine` and returns what it tells. Both sides call this at the same step.
+    /// Sends `mine` to the peer and returns the peer's endpoint. Both sides call this at the same
+    /// step.
     ///
     /// # Errors
     /// Any [`ConnectError`]; the connection is of no use afterwards.
@@ -133,7 +134,7 @@ impl Connection {
         Endpoint::decode(&self.receive(Kind::Endpoint, deadline)?)
     }
 
-    /// Tells the peer up to 1024 bytes of the program's own and returns what it tells. Both sides
+    /// Sends up to 1024 bytes of the program to the peer and returns the peer's bytes. Both sides
     /// call this at the same step.
     ///
     /// # Errors

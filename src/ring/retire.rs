@@ -18,7 +18,7 @@ use crate::ib::Counter;
 /// The side of a send queue that a poll uses, see [`Queues`](super::Queues).
 pub struct SendSide<'a> {
     pub(super) ring: &'a mut SendRing,
-    /// Shared queue: where its producers read what is retired.
+    /// The sequencer of a shared queue, in which its producers read the retired position.
     pub(super) shared: Option<&'a Sequencer>,
 }
 

@@ -1,4 +1,4 @@
-//! The send queue's shadow: what software remembers of posted WQEs, out of the HCA's reach.
+//! The send queue's shadow: software's record of posted WQEs, in memory that the HCA cannot reach.
 //!
 //! One entry per 64-byte block of the send ring. The entry of a *plain* WQE (signaled, one block)
 //! holds the last eight bytes of the CQE that will report its success, except for two bytes that

@@ -38,7 +38,7 @@ pub struct Cause {
 pub enum Knowledge {
     /// A public header or document gives it a name.
     Named,
-    /// Somebody of the vendor said in public what it means.
+    /// An employee of the vendor has explained it in public.
     Told,
     /// It is not publicly documented; it was met in the circumstances that the source describes.
     Met,

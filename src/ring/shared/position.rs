@@ -56,7 +56,7 @@ impl Position {
 pub struct Account(u64);
 
 impl Account {
-    /// Somebody rings, or will.
+    /// A thread rings the doorbell, or is about to.
     pub(super) const BUSY: u64 = 1;
     /// No more reservations.
     pub(super) const STOPPED: u64 = 2;

@@ -1,4 +1,4 @@
-//! Compressed blocks: what comes out of them is what the same CQEs give that are not compressed.
+//! Tests of compressed blocks: polls return what they return for the same CQEs uncompressed.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The comparison with the oldest request's entry: it must not take what was never posted for it,
-//! and must know as much as the longer way.
+//! Tests of the comparison with the oldest request's entry: it must not accept CQEs of requests
+//! that were never posted, and must find the same result as the slow path.
 
 use std::collections::VecDeque;
 

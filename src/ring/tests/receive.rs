@@ -1,4 +1,4 @@
-//! Receives, posted in every way, against an oracle of what was posted and not yet retired.
+//! Tests of receives, posted in every way, against an oracle of the outstanding ones.
 
 use std::collections::VecDeque;
 

@@ -441,7 +441,7 @@ mod at_publication {
             assert_eq!(ACCEPTED.load(Ordering::Relaxed), 0, "room before publication, {way}");
             assert_eq!(REFUSED.load(Ordering::Relaxed), traps, "the store trapped, {way}");
         }
-        // SAFETY: what was there before.
+        // SAFETY: restores the action that was installed before.
         unsafe { libc::sigaction(libc::SIGSEGV, old.as_ptr(), core::ptr::null_mut()) };
     }
 }

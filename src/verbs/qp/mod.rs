@@ -141,7 +141,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.number.load(Ordering::Relaxed)
     }
 
-    /// Returns the capacities of its queues: at least what was asked for.
+    /// Returns the capacities of its queues: at least the requested ones.
     pub fn capacities(&self) -> Capacities {
         self.inner.capacities
     }
