@@ -198,10 +198,11 @@ impl<'a> MkeyBuilder<'a> {
     /// forge WQEs and CQEs. As long as the key exists, no queue can be made there either.
     ///
     /// # Errors
-    /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell
-    ///   record; the umem lacks some of the rights (atomics need reads and writes); the umem
-    ///   belongs to another opened device; the address and the memory have different offsets in
-    ///   their 4 KiB pages.
+    /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell record.
+    /// - [`Error::Attribute`]: the umem lacks some of the rights (atomics need reads and writes), or
+    ///   belongs to another opened device.
+    /// - [`Error::Attribute`]: the address and the memory have different offsets in their 4 KiB
+    ///   pages.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     /// - [`Error::Attribute`] if the command cannot be sent.
