@@ -198,9 +198,10 @@ impl<'a> MkeyBuilder<'a> {
     /// forge WQEs and CQEs. As long as the key exists, no queue can be made there either.
     ///
     /// # Errors
-    /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell record.
-    /// - [`Error::Attribute`]: the umem lacks some of the rights (atomics need reads and writes), or
-    ///   belongs to another opened device.
+    /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell
+    ///   record.
+    /// - [`Error::Attribute`]: the umem lacks some of the rights (atomics need reads and writes),
+    ///   or belongs to another opened device.
     /// - [`Error::Attribute`]: the address and the memory have different offsets in their 4 KiB
     ///   pages.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.

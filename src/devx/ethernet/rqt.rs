@@ -75,7 +75,11 @@ impl Rqt {
     /// list or the old one; none is lost between. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new) and of [`Object::modify`]; the list is unchanged then.
+    /// After an error the list is unchanged.
+    ///
+    /// - [`Error::Attribute`]: the number of queues is not a power of two, or the table has too few
+    ///   entries.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set(&self, queues: &[&Rq]) -> Result<()> {
         check(queues, self.inner.room)?;
         let mut listed_now = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
