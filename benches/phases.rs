@@ -1,14 +1,14 @@
-//! Where the time of a post and of a poll goes: this crate's queues with their stamps.
+//! Times the phases of posts and polls, by the time stamps of this crate's queues.
 //!
 //! ```text
 //! cargo xtask bench --phases
 //! cargo bench --features timing --bench phases -- [--quick]
 //! ```
 //!
-//! On the model in manual mode: nobody looks at registers and queues while a post or a poll runs,
-//! and register pages are ordinary memory. So `order` and `flush`, the phases of the fences, say
-//! nothing of write-combining memory, and `flight` is mostly the model at work between post and
-//! poll. The control at the end shows what stamps can see at all.
+//! The model is in manual mode: it reads no registers or queues while a post or a poll runs, and
+//! register pages are ordinary memory. So `order` and `flush`, the phases of the fences, say
+//! nothing about write-combining memory. `flight` is mostly the time that the model needs between
+//! post and poll. The control at the end shows how much of a fence's time a stamp sees.
 
 #[allow(dead_code, reason = "valgrind has no part in it")]
 #[path = "report/context.rs"]

@@ -6,11 +6,11 @@
 //! cargo bench --bench post_poll -- [--quick | --check] [--record FOLDER]
 //! ```
 //!
-//! The loops are those whose instructions `benches/instructions` counts. Measured are cycles of the
-//! time stamp counter per call (per WR for lists), caller included, with warm caches, on the model
-//! in manual mode: nobody looks at registers and queues while the clock runs, and register pages
-//! are ordinary memory. What a card and PCIe add to either side, above all the time that fences
-//! wait for real write-combining memory, is **not** in these numbers.
+//! `benches/instructions` counts the instructions of the same loops. This benchmark measures cycles
+//! of the time stamp counter per call (per WR for lists), caller included, with warm caches. The
+//! model is in manual mode: it reads no registers or queues while the clock runs, and register
+//! pages are ordinary memory. The time that an HCA and PCIe add to either side is **not** in these
+//! numbers, above all the time that fences wait for real write-combining memory.
 //!
 //! Everything is measured in three runs, one after the other. `--check` fails if this crate's
 //! median is not three times below that of libmlx5's best interface, in each run, for each post and
@@ -35,7 +35,7 @@ use rig::verbs::QpMemory;
 use rows::{How, Row, column};
 use side::{LIST, MAKERS, Side, columns, measured, watched};
 
-/// Nobody looks at registers and queues while the clock runs.
+/// The model reads no registers or queues while the clock runs.
 const MODE: Mode = Mode::Manual;
 
 /// Calls before the clock starts, so that it finds caches and predictors warm, and while it runs.

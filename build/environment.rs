@@ -1,4 +1,4 @@
-//! What the build script decides: which targets the driver knows, and what it exports.
+//! The decisions of the build script: which targets the driver supports, and what it exports.
 //!
 //! A file of its own, without I/O, so that `tests/build_environment.rs` can give it bad inputs.
 

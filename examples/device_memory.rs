@@ -24,8 +24,8 @@ fn main() -> Result<()> {
     let pd = ProtectionDomain::new(&context)?;
     let mut board = DeviceMemory::allocate(&context, 4096, 6)?;
 
-    // 2. Requests name it by a region, whose addresses start at zero: there is no pointer to it that
-    //    means anything to the card.
+    // 2. Requests name it by a region, whose addresses start at zero. They are not pointers of this
+    //    process.
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let region = pd.register_device(&board, 0, board.len(), rights)?;
 

@@ -40,8 +40,8 @@ fn main() -> Result<()> {
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
 
-    // 2. A channel, and what is to come to it. Queues of verbs have a completion channel and the
-    //    context's events; those that were made by command have this.
+    // 2. An event channel, and subscriptions. Verbs queues have a completion channel and the
+    //    context's events. Queues that were made by command have this channel.
     let channel = EventChannel::new(&context)?;
     channel.subscribe(&cq, EventKind::Completion, COMPLETED)?;
     channel.subscribe(&qp, EventKind::AccessError, REFUSED)?;
@@ -60,8 +60,8 @@ fn main() -> Result<()> {
     let target = Remote::new(memory.remote_address(), memory.rkey());
     let sender = thread::spawn(move || send(&peer, &peer_cq, target).expect("the peer's part"));
 
-    // 4. The order that loses nothing: ask for an event, poll until nothing is left, then sleep. What
-    //    comes between asking and sleeping raises the event; what came before was polled.
+    // 4. The order that loses nothing: ask for an event, poll until nothing is left, then sleep.
+    //    A CQE that comes between asking and sleeping raises the event. Earlier CQEs were polled.
     let (mut received, mut refused) = (0, false);
     while received < MESSAGES || !refused {
         completions.arm(false);
@@ -116,8 +116,8 @@ fn send(qp: &QueuePair<Rc, Rts>, cq: &CompletionQueue, target: Remote) -> Result
         thread::sleep(Duration::from_millis(5));
         let message = format!("message {number}");
         let payload = Inline(message.as_bytes());
-        // SAFETY: an inline payload names no memory that would have to stay alive, and the peer's is
-        // not written.
+        // SAFETY: an inline payload names no memory of this side, and the peer's memory is not
+        // written.
         unsafe {
             match number {
                 ..=MESSAGES => queue.post(number, Send::new(payload).signaled())?,

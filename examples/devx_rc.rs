@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("{} was opened with {devx}", context.name()).into());
     }
 
-    // 2. ALLOC_UAR: a page of doorbell registers. Kinds are tried in the order of the list; those that
-    //    are not to be had say why.
+    // 2. ALLOC_UAR: a page of doorbell registers. Kinds are tried in the order of the list. Each
+    //    refused kind comes with its reason.
     let choice = Uar::first_of(&context, &UarKind::ALL)?;
     for (kind, why) in &choice.refused {
         println!("no {kind} register: {why}");
@@ -45,12 +45,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("register: {}, {} bytes at a time", uar.kind(), uar.blue_flame().max(8));
 
     // 3. CREATE_UMEM: memory of the program's that the card knows by number. All rings and records
-    //    will lie in it: put it on huge pages (`Pages::huge`), or on the card's node (`Pages::bind`).
+    //    will lie in it. Put it on huge pages (`Pages::huge`) or the HCA's node (`Pages::bind`).
     let umem = Umem::new(&context, Pages::new(1 << 17)?)?;
     println!("rings in umem {:#x}, {} bytes", umem.number(), umem.len());
 
-    // 4. ALLOC_PD. Memory regions are verbs' here, and of a protection domain of verbs, so the queue
-    //    pairs are of that one; keys by command would go with one by command.
+    // 4. ALLOC_PD. Memory regions here are made by verbs in a verbs protection domain, so the queue
+    //    pairs use it, too. Keys made by command would use a domain made by command.
     let by_command = ProtectionDomain::new(&context)?;
     let pd = verbs::ProtectionDomain::new(&context)?;
     println!(
@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     // 5. CREATE_CQ: log_cq_size, uar_page, the event queue of a vector (c_eqn), where the ring lies
-    //    (cq_umem_id, _offset) and the record (dbr_umem_id, dbr_addr). Rings start on pages of 4 KiB,
-    //    records at multiples of 8 bytes; the first page here is for the records.
+    //    (cq_umem_id, _offset) and the record (dbr_umem_id, dbr_addr). Rings start on pages of 4
+    //    KiB, records at multiples of 8 bytes; the first page here is for the records.
     let mut end = 1 << 12;
     let mut place = |bytes: usize| {
         let offset = end;
@@ -77,8 +77,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{cq:?}");
 
     // 6. CREATE_QP: st (the transport), pd, cqn_snd, cqn_rcv, log_sq_size, log_rq_size and _stride,
-    //    uar_page, pm_state, and where rings and record lie. Receives come first in the rings, sends
-    //    right behind them.
+    //    uar_page, pm_state, and where rings and record lie. Receives come first in the rings,
+    //    sends right behind them.
     let mut queue_pair = |cq: &CompletionQueue, record| -> mlx5::Result<QueuePair<Rc, Reset>> {
         let qp = QueuePairBuilder::<Rc>::new(&pd, cq)
             .max_send_wr(REQUESTS)
@@ -95,8 +95,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let port = LocalPort::new(&context, 1, None)?;
     let (qp, peer) = (qp.init(&port.init())?, peer.init(&port.init())?);
 
-    // 8. From INIT on receives can be posted, and should be, before the peer sends. Rings are made of
-    //    these objects as of those of verbs; from here on there is no difference.
+    // 8. From INIT on receives can be posted, and should be, before the peer sends. Rings take over
+    //    these objects like verbs objects. From here on there is no difference.
     let (mut completions, mut peer_completions) =
         (Completions::new(&cq)?, Completions::new(&peer_cq)?);
     let mut receive = ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default())?;
@@ -104,8 +104,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: the memory is looked at when the message is there.
     unsafe { receive.post(1, Sge::new(memory.address(), 64, memory.lkey()))? };
 
-    // 9. INIT2RTR_QP: MTU, log_msg_max, the peer's number and address (on RoCE with its MAC address,
-    //    which is looked up first), the PSN to expect, min_rnr_nak, log_rra_max.
+    // 9. INIT2RTR_QP: MTU, log_msg_max, the peer's number and address (on RoCE with its MAC
+    //    address, which is looked up first), the PSN to expect, min_rnr_nak, log_rra_max.
     //    RTR2RTS_QP: the PSN to start with, ack_timeout, retry_count, rnr_retry, log_sra_max.
     let ends = (port.endpoint_of(qp.number()), port.endpoint_of(peer.number()));
     let qp = qp.rtr(&port.rtr(&ends.0, &ends.1))?.rts(&port.rts(&ends.0, &ends.1))?;
@@ -130,8 +130,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     memory.read(0, &mut sent);
     println!("memory: {:?}, {:?}", std::str::from_utf8(&written)?, std::str::from_utf8(&sent)?);
 
-    // 11. QP_2RST, once the queue is given back. Everything is destroyed in the right order, whatever
-    //     the order of drops: each holds what it stands on.
+    // 11. QP_2RST, once the queue is given back. The order of drops does not matter: each object
+    //     keeps the objects that it uses.
     drop(send);
     let qp = qp.reset()?;
     println!("{:?}", qp.query()?.state);

@@ -30,7 +30,8 @@ fn main() -> Result<()> {
     let cq = CompletionQueue::builder(&context, 64).channel(&channel).build()?;
     let sender_cq = CompletionQueue::new(&context, 64)?;
 
-    // 2. Two queue pairs, connected to each other: one receives here, the other sends from a thread.
+    // 2. Two queue pairs, connected to each other: one receives here, the other sends from a
+    //    thread.
     let local = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
     let make = |cq: &CompletionQueue| -> Result<QueuePair<Rc, Init>> {
@@ -59,8 +60,8 @@ fn main() -> Result<()> {
     epoll.add(channel.as_fd(), 1)?;
     epoll.add(events.as_fd(), 2)?;
 
-    // 4. The order that loses nothing: ask for an event, poll until nothing is left, then wait. What
-    //    comes between asking and waiting raises the event; what came before was polled.
+    // 4. The order that loses nothing: ask for an event, poll until nothing is left, then wait.
+    //    A CQE that comes between asking and waiting raises the event. Earlier CQEs were polled.
     let mut received = 0;
     while received < MESSAGES {
         completions.arm(false);

@@ -47,23 +47,23 @@ fn main() -> Result<()> {
     // SAFETY: the memory outlives the queue, and the program does not access this part.
     unsafe { inbox.post(1, letter)? };
 
-    // 3. A window, of type 2: it is for one queue pair's peer alone, and the peer itself may end it.
-    //    Binding it to 512 bytes is a request; the key's low byte is the program's to choose, so that
-    //    keys that were given out before are worth nothing.
+    // 3. A window of type 2: only the peer of one queue pair may use it, and that peer may
+    //    invalidate it. A request binds it to 512 bytes. The program chooses the key's low byte, so
+    //    that earlier keys become invalid.
     let mut window = MemoryWindow::<Type2>::new(&pd)?;
     let grant = window.bind(owner.number(), 42, &memory, 1024, 512, Access::REMOTE_WRITE)?;
     // SAFETY: no code holds a reference to the memory as long as the peer may write it.
     let rkey = unsafe { owner_send.bind(2, &mut window, grant.signaled())? };
     println!("bound: {}", wait(&mut owner_completions, &mut owner_send)?);
 
-    // 4. The guest writes into the window. How it learns of address and key is the programs' matter.
+    // 4. The guest writes into the window. The programs decide how it learns address and key.
     let place = Remote::new(memory.remote_address() + 1024, rkey);
     // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(3, Write::new(Inline(b"I was here"), place).signaled())? };
     println!("written: {}", wait(&mut guest_completions, &mut guest_send)?);
 
-    // 5. It says that it has done, and gives the key back: the message ends what the key grants, and
-    //    the owner's completion says which key that was.
+    // 5. The guest sends that it is done, and gives the key back: the message invalidates the key,
+    //    and the owner's completion names it.
     let farewell = SendInvalidate::new(Inline(b"thanks"), rkey);
     // SAFETY: inline payloads name no memory of this side.
     unsafe { guest_send.post(4, farewell.signaled())? };

@@ -130,7 +130,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
 
     // 9. The direct path takes the queues over: from here on no call into a library, no system
     //    call. The receive queue first, since it works from INIT on. A slice is memory that moves
-    //    into a request and comes back with its completion, so that nobody touches it meanwhile.
+    //    into a request and comes back with its completion. Meanwhile the program cannot access it.
     let mut completions = Completions::new(&cq)?;
     let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default())?;
     let memory = Slice::new(region);
@@ -201,8 +201,8 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         expect(&memory, CLIENTS_TEXT)?;
     }
 
-    // 19. Everything is freed: queues, queue pair, memory, CQ, domain, context. Whatever the order of
-    //     a program's variables, each owner keeps alive what it stands on.
+    // 19. Everything is freed: queues, queue pair, memory, CQ, domain, context. The order of the
+    //     program's variables does not matter: each owner keeps alive the objects that it uses.
     connection.barrier(4)?;
     say("done", "both sides are".to_owned());
     Ok(())

@@ -24,8 +24,8 @@ const EVERY: u64 = 8;
 const BATCH: u64 = 64;
 
 fn main() -> Result<()> {
-    // 1. A completion queue that compresses: where the card cannot, making it fails, and one without
-    //    does the same work. It needs room for the signaled requests only.
+    // 1. A completion queue with compression. If the HCA cannot compress, its creation fails, and a
+    //    CQ without compression is used. It needs slots for the signaled requests only.
     let context = Context::open_first()?;
     let builder = CompletionQueue::builder(&context, 31);
     let compressed = builder.clone().compression(CqeCompression::Hash).build();
@@ -50,9 +50,9 @@ fn main() -> Result<()> {
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let clock = Clock::new(&context).ok().and_then(|clock| clock.read());
 
-    // 3. Post until the queue says that it is full, then poll: each completion makes room for itself
-    //    and for the unsignaled requests before it. The last request is signaled, too, else nobody
-    //    would learn of it.
+    // 3. Post until the queue is full, then poll: each completion frees the slots of its request
+    //    and of the unsignaled requests before it. The last request is signaled, too, else the
+    //    program would not learn that it has completed.
     let (mut posted, mut done, mut completed, mut last) = (0, 0, 0, None);
     while done < COUNTERS {
         let mut batch = queue.batch();

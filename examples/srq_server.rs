@@ -49,8 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut table = QueueTable::new();
     let key = table.insert_shared(receives).map_err(|_| "it is an ordinary one")?;
 
-    // 3. The connections. The server's ends are made with the shared queue, and attached to it before
-    //    their peers send.
+    // 3. The connections. The server's ends are made with the shared queue, and attached to it
+    //    before their peers send.
     let mut pairs = vec![];
     for _ in 0..CLIENTS {
         let server = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
@@ -68,8 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // 4. Memory for the receives: the id says which part of it a receive has. They are posted by a
-    //    batch, which costs one store to the doorbell record, and the card is to tell once when fewer
-    //    than a few are left.
+    //    batch, which costs one store to the doorbell record, and the card is to tell once when
+    //    fewer than a few are left.
     let memory = pd.allocate((RECEIVES * ROOM) as usize, Access::LOCAL_WRITE)?;
     let part = |id: u64| Sge::new(memory.address() + id * ROOM, ROOM as u32, memory.lkey());
     let mut free: Vec<u64> = (0..RECEIVES).collect();
@@ -98,8 +98,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             // SAFETY: the payload is copied.
             unsafe { queue.post(0, Send::new(Inline(text.as_bytes())).signaled())? };
 
-            // 6. Whatever completes next, polls find its queue. If nothing does, there is time to look
-            //    for events.
+            // 6. A poll finds the queue of each completion. If there is no completion, the server
+            //    looks for events.
             let (mut sent, mut arrived) = (false, false);
             while !(sent && arrived) {
                 match completions.poll(&mut table)? {

@@ -39,7 +39,7 @@ impl Receiver {
     fn post(&mut self, id: u64) -> Result<(), Box<dyn Error>> {
         let address = self.memory.address() + id * ROOM as u64;
         let sge = Sge::new(address, ROOM as u32, self.memory.lkey());
-        // SAFETY: the memory is looked at when its message has come.
+        // SAFETY: the program reads the memory only after its message has come.
         unsafe { self.tags.post(id, sge)? };
         Ok(())
     }
@@ -48,7 +48,8 @@ impl Receiver {
     fn expect(&mut self, tag: Tag) -> Result<TagHandle, Box<dyn Error>> {
         let address = self.memory.address() + (RECEIVES * ROOM) as u64;
         let entry = TagReceive::new(tag, Sge::new(address, LONG as u32, self.memory.lkey()));
-        // SAFETY: as above, or when the entry was removed.
+        // SAFETY: the program reads the memory only after the entry's message has come, or after
+        // the entry was removed.
         Ok(unsafe { self.tags.append(1, entry)? })
     }
 

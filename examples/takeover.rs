@@ -18,10 +18,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let program = c::Program::start();
     program.send(b"by libmlx5");
 
-    // 2. What is promised with `unsafe`: the objects stay alive, nothing is outstanding on them, and
-    //    from now on nobody else posts, polls or arms. The queues go on where the doorbell records
-    //    say that libmlx5 stopped.
-    // SAFETY: as just said; the program waits in `main` until it gets them back.
+    // 2. The conditions of the `unsafe` calls: the objects stay alive, nothing is outstanding on
+    //    them, and from now on no other code posts, polls or arms. The queues continue where
+    //    libmlx5 stopped, according to the doorbell records.
+    // SAFETY: the objects are idle and stay alive. The program waits in `main` until it gets them
+    // back, and does not post, poll or arm meanwhile.
     let (mut completions, mut send, mut receive) = unsafe {
         let mut completions = Completions::from_raw(program.cq)?;
         let send = SendQueue::<Rc>::from_raw(program.qp, &mut completions, SendConfig::default())?;
@@ -53,9 +54,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("memory: {:?}", program.text(13));
 
-    // 4. Handed back, when nothing is outstanding. The program can query, reset and destroy. To post
-    //    again by libmlx5 it takes the queue pair through RESET; and the CQ libmlx5 can poll no
-    //    more, since nobody can tell it what was read (docs/takeover.md).
+    // 4. Hand the objects back when nothing is outstanding. The program can query, reset and
+    //    destroy them. To post by libmlx5 again, it takes the queue pair through RESET. It never
+    //    polls the CQ again: libmlx5 does not know which CQEs were read (docs/takeover.md).
     let qp = send.into_raw().map_err(|_| "requests are outstanding")?;
     receive.into_raw().map_err(|_| "receives are outstanding")?;
     let cq = completions.into_raw().map_err(|_| "not a CQ of libibverbs")?;
@@ -122,7 +123,8 @@ mod c {
         }
 
         unsafe fn connect(&self) {
-            // SAFETY: as in `start`.
+            // SAFETY: `start` made the objects and has not destroyed them. The structures are C's,
+            // for which zero is a value.
             unsafe {
                 let mut port: ibv_port_attr = zeroed();
                 assert_eq!(___ibv_query_port(self.context, 1, &mut port), 0);
@@ -162,7 +164,8 @@ mod c {
 
         /// A message to itself, and both its completions.
         pub fn send(&self, text: &[u8]) {
-            // SAFETY: as in `start`; the text lives through the call, and travels in the WQE.
+            // SAFETY: the objects and the memory are the program's, which still exists. The text
+            // lives through the call, and travels in the WQE. Zero is a value of the structures.
             unsafe {
                 let mut entry = ibv_sge { addr: self.address(), length: 64, lkey: self.lkey() };
                 let mut receive: ibv_recv_wr = zeroed();

@@ -20,7 +20,7 @@ use mlx5::wqe::{Inline, Send, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
-/// Whoever sends must know the receiver's key. One for the whole group.
+/// The key of the whole group. A sender must know it.
 const QKEY: u32 = 0x0bad_cafe;
 /// A receive has room for the packet's header, then for the message.
 const ROOM: usize = ReceiveDone::HEADER_BYTES + 64;
@@ -86,8 +86,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let port = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
 
-    // A group of this run alone. On RoCE it is of the own GID's kind; on InfiniBand it has a LID beside
-    // its GID.
+    // A group that only this run uses. On RoCE its GID has the type of this port's GID. On
+    // InfiniBand it has a LID, too.
     let [.., high, low] = std::process::id().to_be_bytes();
     let (group, lid): (Gid, u16) = match port.attributes().is_ethernet() {
         true => (format!("239.7.{high}.{low}").parse()?, 0),
@@ -96,12 +96,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut stations = Vec::new();
     for _ in 0..members {
         let station = Station::new(&pd)?;
-        // From here on it receives what is sent to the group, until this is dropped.
+        // From here on it receives the group's messages, until the membership is dropped.
         let membership = station.qp.attach_multicast(group, lid)?;
         stations.push((station, membership));
     }
 
-    // Whoever asks need not be a member.
+    // A sender need not be a member of the group.
     let mut asking = Station::new(&pd)?;
     let everybody = AddressHandle::new(&pd, &port.multicast(group, lid))?;
     asking.say("who is there?", &UdAddress::multicast(&everybody, QKEY))?;

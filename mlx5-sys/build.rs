@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// What every binding of this crate has in common.
+/// Returns a bindgen builder with the settings that all bindings of this crate share.
 fn builder(include_args: &[String]) -> bindgen::Builder {
     bindgen::Builder::default()
         .clang_args(include_args)
@@ -65,7 +65,7 @@ fn mlx5dv(include_args: &[String]) -> bindgen::Builder {
         .derive_default(true)
 }
 
-/// What bindgen has to be told of types that it does not generate.
+/// Tells bindgen the traits of types that it does not generate, and the derives of its own.
 #[derive(Debug)]
 struct Derives;
 

@@ -32,7 +32,8 @@ fn request(code: usize, argument: *const u8) {
 #[cfg(target_arch = "aarch64")]
 fn request(code: usize, argument: *const u8) {
     let block = [code, argument.addr(), 0, 0, 0, 0];
-    // SAFETY: as on x86-64.
+    // SAFETY: on a CPU, four rotations by 128 bits in all and an OR of a register with itself. On
+    // valgrind, it reads the block and the string that the argument points to.
     unsafe {
         core::arch::asm!(
             "ror x12, x12, #3", "ror x12, x12, #13", "ror x12, x12, #51", "ror x12, x12, #61",
@@ -84,8 +85,9 @@ pub struct Section {
 }
 
 impl Section {
-    /// Reads callgrind's format: `fn=` begins a function, `cfn=` and `calls=` say what it called and
-    /// how often, followed by a line of what that cost; other lines of numbers are its own cost.
+    /// Reads callgrind's format. `fn=` begins a function. `cfn=` and `calls=` name a callee and the
+    /// number of calls, and a line with the cost of these calls follows. Other lines of numbers are
+    /// the function's own cost.
     fn read(text: &str) -> Option<(String, Self)> {
         let mut section = Self::default();
         let (mut name, mut function, mut callee) = (None, "", "");

@@ -153,7 +153,8 @@ impl Disassembly {
     }
 }
 
-/// Whether the name of a function ends so, but for what is generic in it: which newer compilers say.
+/// Returns whether the name of a function, without its generic arguments, ends so. Newer compilers
+/// write the arguments.
 pub fn is_called(mut name: &str, end: &str) -> bool {
     while let Some(generic) = name.strip_suffix('>') {
         let mut open = 1;

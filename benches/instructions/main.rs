@@ -5,15 +5,15 @@
 //! cargo xtask bench --instructions
 //! ```
 //!
-//! Counted is a loop of calls, caller included, twice: with few and with many calls. The difference,
-//! divided by the difference in calls, is free of everything around the loop, and is whole laps of
-//! the rings. The model is in manual mode, so nobody looks at registers and queues while instructions
-//! are counted; after each burst of calls it executes what was posted, and every completion is asked for. So all sides post
-//! what a card can execute.
+//! A loop of calls, caller included, is counted twice: with few and with many calls. The difference
+//! is divided by the difference in calls. The quotient is free of everything around the loop, and
+//! covers whole laps of the rings. The model is in manual mode, so it reads no registers or queues
+//! while instructions are counted. After each burst of calls the model executes the posted WQEs,
+//! and every completion is polled. So all sides post WQEs that an HCA can execute.
 //!
-//! The counts do not depend on the machine's load. The exit status is 1 if a limit is passed, or if a
-//! count of this crate grew by more than 2% over the recorded one in `docs/benchmarks`, which is
-//! looked at where the compiler is the same: with `--record FOLDER`, counts are recorded instead.
+//! The counts do not depend on the machine's load. The exit status is 1 if a limit is exceeded, or
+//! if a count of this crate grew by more than 2% over the recorded one in `docs/benchmarks`. Counts
+//! are compared only if the compiler is the same. `--record FOLDER` records them instead.
 
 mod callgrind;
 mod disassembly;
@@ -39,7 +39,7 @@ use report::{Line, Report, Value, context};
 use rows::{How, Row, column};
 use side::{LIST, MAKERS, columns, measured};
 
-/// Nobody looks at registers and queues while instructions are counted.
+/// The model reads no registers or queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
 
 /// So many times the calls of a section are made; in between, the model executes what was posted.
@@ -77,7 +77,7 @@ enum Part {
 /// as it happens. Where queues are filled, many are one lap and few are half of it.
 fn calls(row: Row) -> (usize, [usize; 2]) {
     match row.spec().how {
-        // A signaled request and those before it are nine blocks: with all bursts, laps of the ring.
+        // A signaled request and the ones before it are nine blocks: all bursts are whole laps.
         How::TakeFew => (8 * BURSTS, [4, 12]),
         How::Lists(requests) | How::TakeLists(requests) => {
             (BURSTS, [LIST / requests, 3 * LIST / requests])

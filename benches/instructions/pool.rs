@@ -72,7 +72,8 @@ impl Raw {
             let mut batch = self.send.batch();
             for _ in 0..LIST {
                 let Some(id) = self.free.pop() else { return done * LIST };
-                // SAFETY: as in `buffer`, whose `self` is in use.
+                // SAFETY: an id is a place in the table. (`batch` borrows a part of `self`, so
+                // `buffer` cannot be called.)
                 let buffer = unsafe { *self.buffers.get_unchecked(id as usize) };
                 let write = Write::new(buffer, self.remote).signaled();
                 batch.append(id, write).expect("appended");

@@ -29,30 +29,31 @@ pub const UNSIGNALED: usize = 8;
 /// The unmeasured work around the measured calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The calls post what completes; afterwards the model executes it, and polls take the
-    /// completions.
+    /// The calls post requests that complete. Afterwards the model executes them, and polls take
+    /// the completions.
     Post,
-    /// The same; each call posts so many.
+    /// Like [`Post`](Self::Post); each call posts so many.
     Lists(usize),
     /// Like [`Post`](Self::Post), for requests that [`Side::prepare`](crate::side::Side::prepare)
     /// has written to the ring.
     Fire,
-    /// The calls poll what as many calls that post, of the same [program](Row::program), have posted
-    /// and the model has executed.
+    /// The calls poll the completions of requests that as many posting calls of the same
+    /// [program](Row::program) have posted and the model has executed.
     Poll,
-    /// The calls poll what the side has prepared ([`Side::prepare`]).
+    /// The calls poll completions that the side has prepared ([`Side::prepare`]).
     ///
     /// [`Side::prepare`]: crate::side::Side::prepare
     Take,
-    /// The same, of completions that need room for many requests each.
+    /// Like [`Take`](Self::Take), for completions that retire many requests each.
     TakeFew,
-    /// The same; each call takes so many.
+    /// Like [`Take`](Self::Take); each call takes so many.
     TakeLists(usize),
-    /// Nothing. The calls find nothing.
+    /// The calls poll an empty CQ.
     Idle,
-    /// The calls fill a queue that nothing empties: done on a side made for it, with nothing before.
+    /// The calls fill a queue that nothing empties. Each section has a side of its own, on which
+    /// nothing was posted before.
     Fill,
-    /// The same; each call posts so many.
+    /// Like [`Fill`](Self::Fill); each call posts so many.
     FillLists(usize),
 }
 

@@ -19,8 +19,8 @@ use crate::side::{LENGTH, Row, Side, forget};
 
 const CAPACITY: TagCapacity = TagCapacity { tags: 127, operations: 128 };
 
-/// A queue that matches tags, a queue pair that takes from it, and its peer, whose memory begins with
-/// a message for any tag.
+/// A queue that matches tags, a queue pair that takes from it, and its peer, whose memory begins
+/// with a message for any tag.
 struct Ends {
     memory: MemoryRegion,
     peer: QueuePair<Rc, Rts>,

@@ -5,19 +5,19 @@
 //! cargo bench --bench shared -- [--quick]
 //! ```
 //!
-//! Each round every side posts the same burst, by one thread and by two at once, each on a processor
-//! of its own; which side goes first changes from round to round. A burst is timed from the start of
-//! the thread that starts first to the end of the one that ends last, by the time stamp counter, and
-//! divided by all its posts. The model is in manual mode: nobody looks at registers and queues
-//! while the clock runs, and register pages are ordinary memory. After each burst the card executes
-//! it, and every request must have completed, once, with its own id.
+//! In each round every side posts the same burst, by one thread and by two at once. Each thread has
+//! its own processor. The side that goes first changes from round to round. The time stamp counter
+//! times a burst from the start of the first thread to the end of the last. The time is divided by
+//! the burst's posts. The model is in manual mode: it reads no registers or queues while the clock
+//! runs, and register pages are ordinary memory. After each burst the model executes it, and every
+//! request must have completed, once, with its own id.
 //!
-//! All of that is done three times. Where two threads post, the shared queue must be faster than
-//! both of libmlx5's interfaces each time, by the medians, or the benchmark fails (not with
+//! All of that is done three times. If two threads post, the median of the shared queue must be
+//! better than those of both libmlx5 interfaces each time, or the benchmark fails (not with
 //! `--quick`, whose medians are of few rounds).
 //!
-//! The exclusive queue in a `std::sync::Mutex` is there for comparison, and without one where a
-//! thread is alone.
+//! The exclusive queue is measured for comparison: in a `std::sync::Mutex` for two threads, and
+//! without one for a single thread.
 
 #[path = "../../tests/rig/mod.rs"]
 mod rig;
@@ -63,8 +63,8 @@ trait Side: Sync {
         2
     }
 
-    /// Posts requests with these ids, all signaled; calls `go` when all is prepared, and returns the
-    /// clock at the begin and at the end.
+    /// Posts requests with these ids, all signaled; calls `go` when all is prepared, and returns
+    /// the clock at the begin and at the end.
     fn burst(&self, kind: Kind, ids: std::ops::Range<u64>, go: &dyn Fn()) -> (u64, u64);
 
     /// Takes the ids that have completed.
@@ -171,7 +171,8 @@ impl Case {
     }
 }
 
-/// Prints one case of several runs. Returns whether the shared queue is faster than libmlx5 in each.
+/// Prints one case of several runs. Returns whether the shared queue is faster than libmlx5 in
+/// each.
 fn report(sides: &[Box<dyn Side>], runs: &[&Case]) -> bool {
     let [Case { threads, kind, .. }, ..] = *runs else { return true };
     let shared = sides.iter().position(|side| side.name() == Shared::NAME).expect("a side");

@@ -1,16 +1,17 @@
-//! What posts and polls tell the card: stores to registers and doorbell records, and fences, in
-//! order, of this crate, libmlx5's interfaces and the floor.
+//! Lists the stores of posts and polls to registers and doorbell records, and their fences, in
+//! order, for this crate, libmlx5's interfaces and the floor.
 //!
 //! ```text
 //! cargo xtask bench --stores
 //! cargo bench --bench stores -- [--record FOLDER]
 //! ```
 //!
-//! The loops are those whose instructions `benches/instructions` counts. The model is in trapped
-//! mode: each store to a register faults and is seen with its width. Between two instructions, the
-//! doorbell records are looked at, and which instruction comes next: so fences are those that were
-//! executed. The exit status is 1 if a call of this crate's raw layer executes a fence other than
-//! `sfence`, or a locked instruction, or more than two store fences, or one without a register store.
+//! `benches/instructions` counts the instructions of the same loops. The model is in trapped mode:
+//! each store to a register faults, and the model sees it with its width. The loop is stepped:
+//! after each instruction, the program reads the doorbell records and decodes the next instruction.
+//! So it lists executed fences only. The exit status is 1 if a call of this crate's raw layer
+//! executes a fence other than `sfence`, a locked instruction, more than two store fences, or a
+//! store fence without a register store.
 
 #[allow(dead_code, reason = "nothing is compared with earlier results")]
 #[path = "../report/mod.rs"]

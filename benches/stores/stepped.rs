@@ -25,8 +25,8 @@ pub enum Event {
     Locked,
 }
 
-/// What the handler works on. Only the thread that is stepped raises the signal, between two of its
-/// instructions, and none of those is in this file's functions while the lock is held.
+/// State of the signal handler. Only the stepped thread raises the signal, between two of its
+/// instructions. None of these instructions is in this file's functions while the lock is held.
 static STATE: Mutex<State> = Mutex::new(State { records: vec![], last: 0, events: vec![] });
 
 struct State {

@@ -113,7 +113,7 @@ impl Link {
             link.region.write(slot * task.stride(), &body);
         }
         link.stamp(RECEIVES, 0);
-        // Nobody sends, writes or reads before both sides are here.
+        // Neither side sends, writes or reads before both have reached this point.
         connection.barrier(1)?;
         Ok(link)
     }
@@ -165,7 +165,8 @@ impl Link {
             }
             let slot = round % RECEIVES;
             self.check(slot, round)?;
-            // SAFETY: as in `new`; this slot's message was checked a line above.
+            // SAFETY: the slot lies in a region that outlives the queue. Its message was checked
+            // above, and it is read again only after the new receive has completed.
             unsafe { self.receives.post(round + RECEIVES, self.sge(slot))? };
         } else {
             // A WRITE makes no completion here; its last byte is the last to arrive.

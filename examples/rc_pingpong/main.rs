@@ -5,11 +5,11 @@
 //! cargo run --release --example rc_pingpong -- --connect 127.0.0.1:PORT
 //! ```
 //!
-//! The server prints "listening on ADDRESS:PORT". The client says what is done, and both check every
-//! message:
+//! The server prints "listening on ADDRESS:PORT". The client chooses the test, and both check
+//! every message. Options of the client:
 //! `--mode send|write|read` (send) · `--size BYTES` (64) · `--iters N` (10000).
-//! Each side may say: `--inline` (payload inside the WQE) · `--signal-every N` (1: every request
-//! makes a completion) · `--device NAME` · `--port N` (1) · `--gid-index N`.
+//! Options of both sides: `--inline` (payload inside the WQE) · `--signal-every N` (1: every
+//! request makes a completion) · `--device NAME` · `--port N` (1) · `--gid-index N`.
 //!
 //! Read on in `link.rs`, where memory, queues and rounds are; `options.rs` is about arguments.
 

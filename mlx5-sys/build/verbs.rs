@@ -87,7 +87,7 @@ const BY_HAND: &[&str] = &[
     "ibv_wc",
 ];
 
-/// What libc has.
+/// Types that libc declares.
 const FROM_LIBC: &[&str] =
     &["__atomic_wide_counter", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
 
@@ -102,7 +102,7 @@ fn shape(mut builder: Builder) -> Builder {
     for name in FROM_LIBC {
         builder = builder.blocklist_type(name);
     }
-    // Whoever reads an event matches on its type; the kernel's list is closed by its interface.
+    // A reader of events matches on their type. The kernel's interface closes the list of types.
     builder.rustified_enum("ibv_event_type")
 }
 
@@ -126,7 +126,8 @@ pub fn check(mut builder: Builder) -> Builder {
     shape(builder).allowlist_recursively(false)
 }
 
-/// What rdma-sys does not bind: functions behind inline ones, constants of unnamed enums and macros.
+/// Binds items that rdma-sys lacks: functions behind inline ones, constants of unnamed enums and
+/// macros.
 pub fn supplement(builder: Builder) -> Builder {
     builder
         .header("wrapper/verbs.h")

@@ -44,8 +44,10 @@ impl LocalPort {
     /// RoCE port is addressed by its first RoCE v2 GID, preferably with an IPv4 address.
     ///
     /// # Errors
-    /// [`Error::GidEmpty`](crate::Error::GidEmpty),
-    /// [`Error::NoGidOfType`](crate::Error::NoGidOfType), and those of [`Context::port`].
+    /// - [`Error::NoSuchPort`], [`Error::Call`].
+    /// - [`Error::GidEmpty`]: the entry of the GID table is empty.
+    /// - [`Error::NoGidOfType`]: a RoCE port has no RoCE v2 GID.
+    /// - [`Error::Attribute`]: the GID's index does not fit into 8 bits.
     pub fn new(context: &Context, port: u8, gid_index: Option<u8>) -> Result<LocalPort> {
         let device = context.attributes()?;
         let attributes = context.port(port)?;
@@ -147,7 +149,7 @@ impl LocalPort {
     }
 
     /// Returns the address of a multicast group, for an address handle. `lid` is the group's LID on
-    /// InfiniBand, which the subnet manager gives to those that join.
+    /// InfiniBand, which the subnet manager reports to each member that joins.
     pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
         let global = Some(self.route(group));
         AddressVector { global, ..AddressVector::lid(self.port.port, lid) }

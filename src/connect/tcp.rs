@@ -77,8 +77,9 @@ impl Connection {
     /// Connects to a listener. `timeout` is for this, and for each exchange on the connection.
     ///
     /// # Errors
-    /// [`ConnectError::Address`], [`ConnectError::Refused`] where nobody listens,
-    /// [`ConnectError::TimedOut`], [`ConnectError::Io`].
+    /// - [`ConnectError::Address`]: the address cannot be resolved.
+    /// - [`ConnectError::Refused`]: no program listens at the address.
+    /// - [`ConnectError::TimedOut`], [`ConnectError::Io`].
     pub fn connect(address: impl ToSocketAddrs + Display, timeout: Duration) -> Result<Connection> {
         let deadline = deadline(timeout);
         let unknown = |error| ConnectError::Address { address: address.to_string(), error };
@@ -122,7 +123,8 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// Tells the peer `mine` and returns what it tells. Both sides call this at the same step.
+    /// Sends `mine` to the peer and returns the peer's endpoint. Both sides call this at the same
+    /// step.
     ///
     /// # Errors
     /// Any [`ConnectError`]; the connection is of no use afterwards.
@@ -132,7 +134,7 @@ impl Connection {
         Endpoint::decode(&self.receive(Kind::Endpoint, deadline)?)
     }
 
-    /// Tells the peer up to 1024 bytes of the program's own and returns what it tells. Both sides
+    /// Sends up to 1024 bytes of the program to the peer and returns the peer's bytes. Both sides
     /// call this at the same step.
     ///
     /// # Errors
@@ -227,7 +229,7 @@ impl Connection {
     }
 }
 
-/// Whether a call came back without having done anything, to be judged by the deadline.
+/// Returns whether a call came back without having done anything, to be judged by the deadline.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -235,7 +237,7 @@ fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the peer is gone.
+/// Returns whether the peer is gone.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }

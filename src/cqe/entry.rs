@@ -120,7 +120,7 @@ impl CqeRef<'_> {
         }
     }
 
-    /// Whether the peer asked for a solicited event.
+    /// Returns whether the peer asked for a solicited event.
     #[inline(always)]
     pub(crate) fn solicited(&self) -> bool {
         self.op_own & SOLICITED != 0

@@ -41,7 +41,7 @@ pub struct FrameInfo {
 }
 
 impl FrameInfo {
-    /// Whether the packet is one of IPv4 and all its checksums are right: what verbs call
+    /// Returns whether the packet is one of IPv4 and all its checksums are right: what verbs call
     /// `IBV_WC_IP_CSUM_OK`.
     pub fn checksums_ok(&self) -> bool {
         self.network == Layer3::Ipv4 && self.network_ok && self.transport_ok

@@ -28,7 +28,8 @@ pub enum Layer3 {
 }
 
 impl Headers {
-    /// Whether the packet is of IPv4, and its checksums are right, what `IBV_WC_IP_CSUM_OK` says.
+    /// Returns whether the packet is of IPv4, and its checksums are right, what `IBV_WC_IP_CSUM_OK`
+    /// says.
     pub fn checksums_ok(&self) -> bool {
         self.l3 == Layer3::Ipv4 && self.l3_ok && self.l4_ok
     }

@@ -1,4 +1,4 @@
-//! Completions: what the HCA says in a CQE, and what it means.
+//! Completions: the contents of CQEs, and their meaning.
 //!
 //! A CQE is read where the HCA wrote it, field by field, after the ownership test has passed.
 //! [`Completion`] is what a program gets: the request it had given an id, done or failed. A failure

@@ -41,7 +41,8 @@ impl Capabilities<'_> {
     /// does not have the group. Two or three calls into the kernel at the first use, none later.
     ///
     /// # Errors
-    /// Those of [`Command::query`], for this group or for the general capabilities.
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, for the query of this
+    /// group or of the general capabilities.
     pub fn group(&self, group: Group) -> Result<Option<Arc<GroupValues>>> {
         if let Some(known) = self.known(group) {
             return Ok(known);
@@ -69,7 +70,8 @@ impl Capabilities<'_> {
     /// Returns the current value of a capability; `None` if the HCA does not have its group.
     ///
     /// # Errors
-    /// Those of [`Command::query`], for this group or for the general capabilities.
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, for the query of this
+    /// group or of the general capabilities.
     ///
     /// # Panics
     /// If the field is wider than 64 bits.
@@ -80,7 +82,9 @@ impl Capabilities<'_> {
     /// Checks that a capability is not zero. `needed_by` names in errors what needs the capability.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; those of [`group`](Self::group).
+    /// - [`Error::NoCapability`] if the value is too small, or the HCA does not have the group.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, for the query of this
+    ///   group or of the general capabilities.
     ///
     /// # Panics
     /// If the field is wider than 64 bits.
@@ -91,7 +95,9 @@ impl Capabilities<'_> {
     /// Checks that a capability is at least `least`, and returns its value.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; those of [`group`](Self::group).
+    /// - [`Error::NoCapability`] if the value is too small, or the HCA does not have the group.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, for the query of this
+    ///   group or of the general capabilities.
     ///
     /// # Panics
     /// If the field is wider than 64 bits.

@@ -183,8 +183,8 @@ impl<S: State> QueuePair<RawPacket, S> {
     /// into the kernel for each.
     ///
     /// # Errors
-    /// Those of [`CommandTarget::query_by`]; [`Error::Call`] if libmlx5 does not report their
-    /// numbers.
+    /// - [`Error::Call`] if libmlx5 does not report their numbers.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn part_contexts(&self) -> Result<Vec<ObjectContext>> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();

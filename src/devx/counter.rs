@@ -34,7 +34,10 @@ impl QueueCounters {
     /// Creates a new set, with all counters zero. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Command::create`].
+    /// - [`Error::NoCapability`](crate::Error::NoCapability).
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     pub fn new(context: &Context) -> Result<QueueCounters> {
         context.capabilities().require(
             Group::General,
@@ -66,7 +69,8 @@ impl QueueCounters {
     /// Returns the counts since the set was made or last taken. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`](crate::Error::Refused) by the HCA,
+    /// [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn read(&self) -> Result<QueueCounts> {
         self.query(false)
     }
@@ -75,7 +79,8 @@ impl QueueCounters {
     /// kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`](crate::Error::Refused) by the HCA,
+    /// [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     pub fn take(&self) -> Result<QueueCounts> {
         self.query(true)
     }
@@ -97,7 +102,10 @@ impl QueueCounters {
     /// cannot be freed while the queue pair names it.
     ///
     /// # Errors
-    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Object::query`].
+    /// - [`Error::NoCapability`](crate::Error::NoCapability).
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
     pub fn count<T: Transport>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
         /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
         const COUNTER_SET: u32 = 1 << 25;

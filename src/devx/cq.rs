@@ -127,7 +127,10 @@ impl CompletionQueue {
     /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
-    /// Those of [`CompletionQueueBuilder::build`].
+    /// - [`Error::Attribute`]: the number of entries is out of the device's range.
+    /// - [`Error::NoUar`]: no UAR can be allocated.
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::NoCapability`], [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }
@@ -343,8 +346,9 @@ impl CompletionQueueBuilder {
     /// # Errors
     /// - [`Error::Attribute`]: the entries or the vector are out of the device's range, or a place
     ///   is in use, misaligned or out of range.
+    /// - [`Error::NoUar`]: no UAR was given, and none can be allocated.
     /// - [`Error::Call`] with the memory lock limit named.
-    /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
+    /// - [`Error::NoCapability`], [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
     pub fn build(self) -> Result<CompletionQueue> {
         let context = &self.context;
         let log_most = context.capabilities().require_at_least(

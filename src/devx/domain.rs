@@ -78,7 +78,10 @@ macro_rules! domain {
             /// Creates a new domain. One call into the kernel.
             ///
             /// # Errors
-            /// Those of [`Command::create`].
+            /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+            ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+            /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
+            /// - [`Error::Attribute`](crate::Error::Attribute) if the command cannot be sent.
             pub fn new(context: &Context) -> Result<Self> {
                 let command = Command::new(opcode::$create, $size::SIZE);
                 // SAFETY: a domain names no other object, and gives access to no memory.

@@ -232,7 +232,8 @@ impl EventChannel {
     /// Returns the next event, or `None` if none comes within `timeout`.
     ///
     /// # Errors
-    /// Those of [`try_event`](Self::try_event).
+    /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
+    /// awaited event may be among them. The remaining events can still be read.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = deadline(timeout);
         loop {

@@ -102,8 +102,10 @@ impl EventQueue {
     /// Creates it by CREATE_EQ. It keeps `vector`, if that is the interrupt that the command names.
     ///
     /// # Errors
-    /// Those of [`Command::create`]; [`Error::Call`] with EOPNOTSUPP if the kernel drives the
-    /// device.
+    /// - [`Error::Call`] with EOPNOTSUPP if the kernel drives the device.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn create(
         context: &Context,
         command: &Command,

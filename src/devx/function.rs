@@ -125,7 +125,10 @@ impl Context {
     /// Returns the vendor and the name of the board.
     ///
     /// # Errors
-    /// Those of [`Command::query`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn adapter(&self) -> Result<Adapter> {
         use query_adapter_param_block as block;
         let query = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE);
@@ -144,7 +147,10 @@ impl Context {
     /// versions that the firmware supports, one bit each.
     ///
     /// # Errors
-    /// Those of [`Command::query`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn command_interface(&self) -> Result<(u16, u32)> {
         let query = Command::new(opcode::QUERY_ISSI, query_issi_in::SIZE);
         let reply = query.reply(query_issi_out::SIZE).query(self)?;
@@ -155,7 +161,10 @@ impl Context {
     /// Returns the state of the function's virtual port.
     ///
     /// # Errors
-    /// Those of [`Command::query`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn vport_state(&self) -> Result<VportState> {
         let query = Command::new(opcode::QUERY_VPORT_STATE, query_vport_state_in::SIZE);
         let reply = query.reply(query_vport_state_out::SIZE).query(self)?;
@@ -168,7 +177,11 @@ impl Context {
     /// Returns the counters of the function's virtual port since it was made, or last cleared.
     ///
     /// # Errors
-    /// Those of [`Command::query`], and [`Error::NoCapability`](crate::Error::NoCapability).
+    /// - [`Error::NoCapability`](crate::Error::NoCapability) if the HCA has no such counters.
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn vport_counters(&self) -> Result<VportCounters> {
         self.capabilities().require(
             Group::General,
@@ -184,7 +197,10 @@ impl Context {
     /// masks.
     ///
     /// # Errors
-    /// Those of [`Command::query`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn hca_vport_context(&self, port: u8) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, query_hca_vport_context_in::SIZE)
             .set(query_hca_vport_context_in::PORT_NUM, port)
@@ -197,7 +213,10 @@ impl Context {
     /// Returns the virtual port's context on Ethernet, by name: addresses, MTU, GUIDs.
     ///
     /// # Errors
-    /// Those of [`Command::query`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
+    ///   only.
     pub fn nic_vport_context(&self) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, query_nic_vport_context_in::SIZE);
         let reply = query.reply(query_nic_vport_context_out::SIZE).query(self)?;

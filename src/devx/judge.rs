@@ -1,4 +1,4 @@
-//! Tells executed commands from those that the HCA refused and those that the kernel withheld.
+//! Tells apart commands that were executed, refused by the HCA, and withheld by the kernel.
 
 use mlx5_sys::ifc::cmd_in;
 
@@ -15,7 +15,7 @@ fn asked(command: &Command) -> Asked {
     Asked::new(command.opcode(), op_mod, command.sent().to_vec(), bytes)
 }
 
-/// Tells executed commands from those that the HCA refused and those that the kernel withheld.
+/// Tells whether a command was executed, refused by the HCA, or withheld by the kernel.
 /// libmlx5 may turn a refusal into an errno of its own, so the reply is checked first.
 pub(super) fn judge(
     command: &Command,

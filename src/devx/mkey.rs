@@ -120,7 +120,7 @@ impl Mkey {
     /// into the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn query(&self) -> Result<Reply> {
         let command = Command::new(opcode::QUERY_MKEY, query_mkey_in::SIZE)
             .set(query_mkey_in::MKEY_INDEX, self.key >> 8)
@@ -199,10 +199,14 @@ impl<'a> MkeyBuilder<'a> {
     ///
     /// # Errors
     /// - [`Error::Attribute`]: the range ends beyond the umem or overlaps a ring or doorbell
-    ///   record; the umem lacks some of the rights (atomics need reads and writes); the umem
-    ///   belongs to another opened device; the address and the memory have different offsets in
-    ///   their 4 KiB pages.
-    /// - Those of [`Command::create`].
+    ///   record.
+    /// - [`Error::Attribute`]: the umem lacks some of the rights (atomics need reads and writes),
+    ///   or belongs to another opened device.
+    /// - [`Error::Attribute`]: the address and the memory have different offsets in their 4 KiB
+    ///   pages.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn direct(self, umem: &Umem, offset: usize, length: usize) -> Result<Mkey> {
         const PAGE: u64 = 4096;
         if umem.context().as_raw() != self.pd.context().as_raw() {
@@ -245,8 +249,10 @@ impl<'a> MkeyBuilder<'a> {
     /// [configures](Mkey::configure) it. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the HCA allows,
-    /// those of [`Command::create`].
+    /// - [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the HCA allows.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn free(self, entries: u32) -> Result<Mkey> {
         let leads = self.listed(KLMS, entries as usize, 0)?;
         // SAFETY: the key leads to no memory.
@@ -257,9 +263,12 @@ impl<'a> MkeyBuilder<'a> {
     /// kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no pieces, empty pieces, pieces of 2 GiB and more, or rights that
-    /// do not go together; [`Error::NoCapability`] for more pieces than the HCA allows; those of
-    /// [`Command::create`].
+    /// - [`Error::Attribute`] for no pieces, empty pieces, pieces of 2 GiB and more, or rights that
+    ///   do not go together.
+    /// - [`Error::NoCapability`] for more pieces than the HCA allows.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     ///
     /// # Safety
     /// As long as the key lives, for each piece:
@@ -291,7 +300,9 @@ impl<'a> MkeyBuilder<'a> {
     /// - [`Error::Attribute`] for no pieces, another size, more bytes than the pieces have, or
     ///   rights that do not go together.
     /// - [`Error::NoCapability`] if the HCA has no such keys, no pieces so small, or fewer entries.
-    /// - Those of [`Command::create`].
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     ///
     /// # Safety
     /// As long as the key lives, for each piece:

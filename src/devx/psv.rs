@@ -23,7 +23,10 @@ impl Psv {
     /// Creates a new PSV. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Command::create`].
+    /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
+    ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
+    /// - [`Error::Attribute`](crate::Error::Attribute) if the command cannot be sent.
     pub fn new(pd: &impl Domain) -> Result<Psv> {
         let command = Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
             .set(create_psv_in::NUM_PSV, 1u32)

@@ -283,9 +283,8 @@ impl UmemBuilder {
     /// umems over dma-bufs, or `fd` is not a dma-buf.
     ///
     /// # Safety
-    /// Where the memory is also mapped into this process, no Rust reference covers bytes that the
-    /// HCA is made to write.
-    /// is what Rust code has a reference to.
+    /// If the memory is also mapped into this process, no Rust reference covers bytes that the HCA
+    /// is made to write.
     pub unsafe fn dmabuf(self, fd: BorrowedFd<'_>, offset: usize, length: usize) -> Result<Umem> {
         self.check(length)?;
         let mut asked = self.asked(std::ptr::without_provenance_mut(offset), length);

@@ -122,8 +122,8 @@ impl BlueFlameCopy {
         }
     }
 
-    /// Whether this processor, under this system, has the feature. Asks the processor, or the
-    /// kernel: not for the data path.
+    /// Returns whether this processor, under this system, has the feature. Asks the processor, or
+    /// the kernel: not for the data path.
     pub fn is_available(self) -> bool {
         match self {
             Self::Words => true,

@@ -53,7 +53,8 @@ pub(crate) struct SendDoorbell {
     pub(super) flip: usize,
     /// Most 16-byte units of a WQE that goes by BlueFlame if it is posted singly. 0: none does.
     single: u32,
-    /// The same limit for the last WQE of a batch.
+    /// Most 16-byte units of a WQE that goes by BlueFlame if it is the last of a batch. 0: none
+    /// does.
     last: u32,
     copy: BlueFlameCopy,
     /// Whether WQEs of one and of two blocks go by BlueFlame, word by word.

@@ -80,7 +80,7 @@ impl<'c, T: Transport> Batch<'c, T> {
         self.requests.len()
     }
 
-    /// Whether nothing was appended.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

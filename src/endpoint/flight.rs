@@ -96,7 +96,8 @@ pub(super) unsafe fn put(place: *mut Buffers, buffers: Buffers) {
     }
 }
 
-/// As long as an entry of the ring's shadow, so that one addition converts between their addresses.
+/// The buffers of a slot. It has the size of an entry of the ring's shadow, so that one addition
+/// converts between their addresses.
 #[derive(Debug)]
 struct Place {
     buffers: Buffers,

@@ -29,7 +29,9 @@ impl Receiver {
     /// Takes over a receive queue, see [`ReceiveQueue::new`].
     ///
     /// # Errors
-    /// Those of [`ReceiveQueue::new`].
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
+    /// to reserve. Nothing is changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut Completions,
@@ -65,13 +67,13 @@ impl Receiver {
         };
         queue.ahead.next = next;
         let slot = queue.cursor.shape().slot(head);
-        // SAFETY: a slot is less than the number of entries, which is the length of `held`. The slot
-        // was free, so its place holds nothing. All memory that the receive names is in slices,
-        // which the place owns from here on: nothing reads, writes or
-        // borrows it. A poll gives them back that returns the completion, or `close` after RESET.
-        // If the queue is dropped before, so are the slices: their memory stays registered while
-        // other slices of the region exist, which do not cover it, and is freed after it was
-        // deregistered. If the queue is leaked, so are the slices.
+        // SAFETY: a slot is less than the number of entries, which is the length of `held`. The
+        // slot was free, so its place holds nothing. All memory that the receive names is in
+        // slices, which the place owns from here on: nothing reads, writes or borrows it. A poll
+        // gives them back that returns the completion, or `close` after RESET. If the queue is
+        // dropped before, so are the slices: their memory stays registered while other slices of
+        // the region exist, which do not cover it, and is freed after it was deregistered. If the
+        // queue is leaked, so are the slices.
         unsafe {
             put(self.held.get_unchecked_mut(slot), memory.into_buffers());
             queue.commit(head.plus(1));

@@ -121,7 +121,7 @@ impl Slice {
         Arc::try_unwrap(region).map_err(|region| Self::of(Part::new(region, offset, length)))
     }
 
-    /// Copies `data` into the slice at `offset`, as [`MemoryRegion::write`].
+    /// Copies `data` into the slice at `offset`, by volatile stores like [`MemoryRegion::write`].
     ///
     /// # Panics
     /// If it does not fit.
@@ -133,7 +133,7 @@ impl Slice {
         unsafe { self.part.region.store(self.part.offset + offset, data) }
     }
 
-    /// Copies out of the slice at `offset`, as [`MemoryRegion::read`].
+    /// Copies out of the slice at `offset`, by volatile loads like [`MemoryRegion::read`].
     ///
     /// # Panics
     /// If the slice does not reach so far.
@@ -142,14 +142,15 @@ impl Slice {
         self.part.region.read(self.part.offset + offset, data);
     }
 
-    /// A copy of its bytes. Allocates.
+    /// Returns a copy of its bytes. Allocates.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.part.length];
         self.read(0, &mut bytes);
         bytes
     }
 
-    /// The byte at `offset` as it is now, as [`MemoryRegion::poll_byte`].
+    /// Returns the byte at `offset` as it is now, like [`MemoryRegion::poll_byte`]: later reads see
+    /// what the HCA wrote before that byte.
     ///
     /// # Panics
     /// If it lies outside the slice.
@@ -268,7 +269,7 @@ impl EncodeWord for Slice {
 impl Payload for Slice {}
 impl SgeList for Slice {}
 
-/// As its entry, but the segment lies ready.
+/// Encodes like the slice's scatter/gather entry, but the segment is stored ready.
 impl EncodePayload for Slice {
     const USUAL_DS: u32 = 1;
 

@@ -87,7 +87,7 @@ pub enum ConnectError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: &'static str,
     },
     /// The connection failed.

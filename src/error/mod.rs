@@ -28,7 +28,7 @@ pub enum Error {
     /// The system has no RDMA device.
     #[error("no RDMA device found: {why}")]
     NoDevices {
-        /// What the system lacks.
+        /// The missing part of the system.
         why: &'static str,
     },
     /// No device has that name.
@@ -53,9 +53,9 @@ pub enum Error {
     Call {
         /// The C function.
         call: &'static str,
-        /// What it reported.
+        /// The errno that the function reported.
         errno: Errno,
-        /// Why, where that is known.
+        /// The cause, if known.
         cause: Option<Cause>,
     },
     /// The HCA refused a firmware command.
@@ -90,7 +90,7 @@ pub enum Error {
         attribute: &'static str,
         /// The value given.
         value: String,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: String,
     },
     /// The device has no port of that number.
@@ -164,7 +164,7 @@ pub enum Error {
         source_gid: String,
         /// The destination GID.
         destination: String,
-        /// What does not fit.
+        /// The rule that the two GIDs break.
         rule: &'static str,
     },
     /// A port that needs a GID was given an address without one.
@@ -188,7 +188,7 @@ pub enum Error {
          or hugepagesz= and hugepages= on the kernel's command line"
     )]
     HugePages {
-        /// What mmap reported.
+        /// The errno that mmap reported.
         errno: Errno,
         /// Pages wanted.
         wanted: usize,

@@ -1,8 +1,8 @@
 //! Compression of CQEs.
 
 /// The fields that compressed CQEs of a receive queue report for each completion, see
-/// [`compression`](crate::verbs::CompletionQueueBuilder::compression). The length of the message and the WQE are
-/// always among them. All other fields are those of the title CQE.
+/// [`compression`](crate::verbs::CompletionQueueBuilder::compression). The length of the message
+/// and the WQE are always among them. All other fields are taken from the title CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CqeCompression {
     /// The RSS hash of the packet.

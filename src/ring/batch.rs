@@ -167,7 +167,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.count
     }
 
-    /// Whether nothing was appended.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -52,7 +52,7 @@ pub(super) struct Consumer {
     /// Number of polls without a CQE before the reader checks whether the CQ failed, less one.
     /// Negative when the check is due.
     idle: i32,
-    /// The same value as `plain`, for [`differs`](Self::differs). A separate field, so that code
+    /// A copy of `plain`, for [`differs`](Self::differs). A separate field, so that code
     /// that only compares needs no register for it.
     usual: u32,
     /// The owner bit of this lap, which is also the value of `plain` if that is not [`NEVER`].

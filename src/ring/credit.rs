@@ -183,7 +183,7 @@ impl Ledger {
         self.retain(|owed| owed.debtor != *debtor);
     }
 
-    /// Releases the slots of all queues for which `owes` returns false.
+    /// Releases the slots of all dropped queues for which the predicate returns false.
     fn retain(&self, owes: impl Fn(&Owed) -> bool) {
         self.promises.owed().retain(|owed| {
             let owes = owes(owed);
@@ -201,7 +201,7 @@ impl Credit {
         self.entries
     }
 
-    /// Keeps the slots of a queue that is dropped with work outstanding reserved until
+    /// Keeps the slots of a queue reserved when it is dropped with work outstanding.
     /// [`Ledger::settle`] releases them.
     pub(super) fn owe(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
         let entries = std::mem::take(&mut self.entries);

@@ -4,7 +4,7 @@
 
 use crate::ib::{Counter, Shape};
 
-/// The two ends of a work queue: `head` counts what was posted, `tail` what was retired.
+/// The two ends of a work queue: `head` counts posted entries, `tail` retired ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     shape: Shape,
@@ -70,7 +70,7 @@ impl Cursor {
         self.tail = tail;
     }
 
-    /// Puts the tail back to where it was before: what was retired since is not, for now.
+    /// Moves the tail back to an earlier position. Entries retired since then are not, for now.
     pub const fn hold_back(&mut self, tail: Counter) {
         debug_assert!(self.head.since(tail) <= self.shape.entries());
         self.tail = tail;

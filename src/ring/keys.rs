@@ -18,7 +18,7 @@ use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Linear, PostOn, Segments};
 
-/// Most 16-byte units of such a WQE: what a BlueFlame buffer takes.
+/// Most 16-byte units of such a WQE: the size of a BlueFlame buffer.
 const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 
 /// How far key changes can continue, on a register that takes them.

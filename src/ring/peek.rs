@@ -45,7 +45,7 @@ impl Peeked<'_> {
         self.cqe.opcode()
     }
 
-    /// Whether the peer asked for a solicited event.
+    /// Returns whether the peer asked for a solicited event.
     pub fn solicited(&self) -> bool {
         self.cqe.solicited()
     }

@@ -46,8 +46,8 @@ impl Random {
     }
 }
 
-/// How often a test of random choices repeats: `native` times, and a twentieth of that under Miri,
-/// which takes some thousand times as long.
+/// Returns how often a test of random choices repeats: `native` times, and a twentieth of that
+/// under Miri, which takes some thousand times as long.
 pub(crate) const fn rounds(native: u32) -> u32 {
     if !cfg!(miri) {
         native

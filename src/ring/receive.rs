@@ -63,7 +63,7 @@ pub struct ReceiveQueue {
     qpn: u32,
     pub(super) max_sge: u32,
     pub(crate) ahead: Ahead,
-    /// What software remembers of posted receives, by slot.
+    /// Software's record of posted receives, by slot.
     pub(super) shadow: Box<[Place]>,
     /// Distance from the ring's address to the shadow's. If the stride is the size of a [`Place`],
     /// it is also the distance from each WQE to its place.
@@ -76,8 +76,8 @@ pub struct ReceiveQueue {
     pub(super) flight: flight::Recorder,
 }
 
-/// What software remembers of a posted receive, in memory that the HCA cannot reach. As long as a WQE
-/// of one entry, so that one addition converts between their addresses.
+/// Software's record of a posted receive, in memory that the HCA cannot reach. It has the size of a
+/// WQE of one entry, so that one addition converts between their addresses.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(super) id: u64,

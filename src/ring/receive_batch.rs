@@ -187,7 +187,7 @@ impl<'q> ReceiveBatch<'q> {
         self.head.since(self.queue.cursor.head())
     }
 
-    /// Whether nothing was appended.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

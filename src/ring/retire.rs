@@ -18,7 +18,7 @@ use crate::ib::Counter;
 /// The side of a send queue that a poll uses, see [`Queues`](super::Queues).
 pub struct SendSide<'a> {
     pub(super) ring: &'a mut SendRing,
-    /// Shared queue: where its producers read what is retired.
+    /// The sequencer of a shared queue, in which its producers read the retired position.
     pub(super) shared: Option<&'a Sequencer>,
 }
 
@@ -221,7 +221,7 @@ impl SendRing {
         self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
         self.doorbell.flight.cqe(cqe);
         let code = entry.key.opcode();
-        // Checked first: those that fetch nothing. Most of them have lower opcodes.
+        // Requests that fetch nothing are checked first. Most of them have lower opcodes.
         let byte_len = match code {
             ..opcode::RDMA_READ => 0,
             opcode::RDMA_READ => cqe.byte_count(),

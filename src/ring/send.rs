@@ -339,7 +339,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.free_from(self.ring.cursor.head())
     }
 
-    /// Whether every posted request is retired.
+    /// Returns whether every posted request is retired.
     pub fn is_idle(&self) -> bool {
         self.ring.cursor.used() == 0
     }

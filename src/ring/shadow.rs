@@ -1,4 +1,4 @@
-//! The send queue's shadow: what software remembers of posted WQEs, out of the HCA's reach.
+//! The send queue's shadow: software's record of posted WQEs, in memory that the HCA cannot reach.
 //!
 //! One entry per 64-byte block of the send ring. The entry of a *plain* WQE (signaled, one block)
 //! holds the last eight bytes of the CQE that will report its success, except for two bytes that
@@ -48,8 +48,11 @@ impl Entry {
 /// |---|---|---|---|
 /// | zero | opcode | QP number, big-endian | index, big-endian |
 ///
-/// Other blocks: byte 0 is not zero and holds flags; byte 1 is `ds`; byte 2 is the opcode; the
-/// upper half is [`slack`](Self::slack).
+/// Other blocks:
+///
+/// | 0 | 1 | 2 | 4–7 |
+/// |---|---|---|---|
+/// | flags, not zero | `ds` | opcode | [`slack`](Self::slack) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 

@@ -23,8 +23,8 @@ use crate::wqe::{Segment, Sge, data_segment};
 /// The posting and polling side of a [`StridingQueue`](crate::verbs::StridingQueue), with the CQ of
 /// its own on which it completes.
 ///
-/// A WQE is one buffer of [`wqe_bytes`](Self::wqe_bytes). Each packet takes as many of its strides as
-/// it needs. If a packet does not fit the remaining strides, these are skipped. A post costs two
+/// A WQE is one buffer of [`wqe_bytes`](Self::wqe_bytes). Each packet takes as many of its strides
+/// as it needs. If a packet does not fit the remaining strides, these are skipped. A post costs two
 /// segments and the store to the doorbell record. It rings no register.
 ///
 /// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
@@ -45,8 +45,8 @@ pub struct StridingReceives {
     _owner: Box<dyn Send>,
 }
 
-// SAFETY: only this queue reaches the ring's memory, which the contract of `take_over` ensures, and the
-// HCA accepts stores from any thread.
+// SAFETY: only this queue reaches the ring's memory, which the contract of `take_over` ensures, and
+// the HCA accepts stores from any thread.
 unsafe impl Send for StridingReceives {}
 
 /// The result of a poll of [`StridingReceives`].
@@ -119,7 +119,8 @@ pub(crate) struct StridingView {
 }
 
 impl StridingReceives {
-    /// Takes over the queue of a view. `claim` returns whether nobody has claimed the queue before.
+    /// Takes over the queue of a view. `claim` claims the queue. It returns whether this is the
+    /// first claim.
     ///
     /// # Safety
     /// - The queue completes on the CQ of `completions`, and on no other.

@@ -42,7 +42,7 @@ impl Completions {
             }
         }
         consumer.keep_title(end);
-        // From the newest to the oldest: CQEs that stay move up over those that are dropped.
+        // From the newest to the oldest: CQEs that stay move up over dropped ones.
         let mut dropped = 0;
         for distance in 1..=end.since(start) {
             let index = end.plus(distance.wrapping_neg());

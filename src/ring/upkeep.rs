@@ -126,13 +126,12 @@ impl Completions {
         Ok(())
     }
 
-    /// Polls until the receive queue has nothing outstanding. Its queue pair is in ERROR, so that
-    /// what no message came for is flushed
-    /// ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)). All completions go to `each`,
-    /// those of `others`, too.
+    /// Polls until the receive queue has nothing outstanding. Its queue pair must be in ERROR
+    /// ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)), so that the HCA flushes
+    /// receives for which no message came. All completions go to `each`, also the ones of `others`.
     ///
     /// # Errors
-    /// [`DrainError`]. What came until then has been given to `each`.
+    /// [`DrainError`]. All completions until then were given to `each`.
     pub fn drain_receives(
         &mut self,
         queue: &mut ReceiveQueue,

@@ -32,7 +32,7 @@ pub struct Place {
     pub(super) ring: NonNull<u8>,
     /// Size of the ring in bytes.
     pub(super) size: usize,
-    /// Where the WQE begins, less than `size`.
+    /// Offset of the WQE in the ring, less than `size`.
     pub(super) offset: usize,
 }
 

@@ -6,19 +6,19 @@ use crate::ring::{PostError, SendQueue};
 use crate::wqe::{BindWindow, LocalInvalidate, PostOn};
 
 impl<T: Transport> SendQueue<T> {
-    /// Posts the binding of a window, as [`post`](Self::post), and tells the window its new key,
-    /// which is returned: what `ibv_bind_mw` does. The key is good for requests that follow this
-    /// one here, and for peers when the binding is complete.
+    /// Posts the binding of a window by [`post`](Self::post), stores the new key in the window and
+    /// returns it, like `ibv_bind_mw`. Later requests of this queue may use the key at once, peers
+    /// when the binding is complete.
     ///
     /// # Errors
-    /// [`PostError`]; nothing is posted then, and the window has the key that it had.
+    /// [`PostError`]: nothing is posted, and the window keeps its key.
     ///
     /// # Panics
     /// If the request is one of another window.
     ///
     /// # Safety
-    /// As long as the window is bound, no reference to the memory behind it exists that the access
-    /// which the binding grants to peers would contradict.
+    /// As long as the window is bound, no reference to its memory exists that conflicts with the
+    /// access that the binding grants to peers.
     pub unsafe fn bind<K: WindowType>(
         &mut self,
         id: u64,
@@ -36,12 +36,12 @@ impl<T: Transport> SendQueue<T> {
         Ok(request.rkey())
     }
 
-    /// Posts the invalidation of a window, as [`post`](Self::post) with
-    /// [`signaled`](LocalInvalidate::signaled), and tells the window its new key, by which it can
-    /// be bound anew. Requests of peers that use the key fail from then on.
+    /// Posts the [signaled](LocalInvalidate::signaled) invalidation of a window by
+    /// [`post`](Self::post), and stores in the window the key with which it can be bound again.
+    /// Requests of peers that use the old key fail from then on.
     ///
     /// # Errors
-    /// [`PostError`]; nothing is posted then, and the window has the key that it had.
+    /// [`PostError`]: nothing is posted, and the window keeps its key.
     pub fn unbind(&mut self, id: u64, window: &mut MemoryWindow<Type2>) -> Result<(), PostError>
     where
         LocalInvalidate: PostOn<T>,

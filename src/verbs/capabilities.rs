@@ -7,17 +7,17 @@ use mlx5_sys::verbs::ibv_device_attr_ex;
 use super::Context;
 use crate::error::Result;
 
-/// Every number that verbs tell of a device, by its name in `ibv_device_attr` and
+/// Every number that verbs report of a device, by its name in `ibv_device_attr` and
 /// `ibv_device_attr_ex` (`infiniband/verbs.h`), members of structures with a dot: `max_qp`,
-/// `rss_caps.rx_hash_function`. Zero is also what a kernel or library says that does not know one.
+/// `rss_caps.rx_hash_function`. A kernel or library that does not know a number reports zero, too.
 ///
-/// Its `Display` lists all, a line each, with what flags mean.
+/// Its `Display` lists all, a line each, with the names of flags.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerbsCapabilities {
     numbers: Vec<(&'static str, u64)>,
 }
 
-/// Bits of a field of flags, and what they are called.
+/// Bits of a field of flags, and their names.
 type Bits = &'static [(u32, &'static str)];
 
 /// `enum ibv_device_cap_flags`, and those of 64 bits

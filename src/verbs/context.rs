@@ -76,7 +76,9 @@ impl Context {
     /// Opens the first device that libmlx5 drives.
     ///
     /// # Errors
-    /// [`Error::NoDevices`], [`Error::NotMlx5`], [`Error::Call`], as for [`open`](Self::open).
+    /// - [`Error::NoDevices`]: the system has no RDMA device.
+    /// - [`Error::NotMlx5`]: libmlx5 drives none of its devices.
+    /// - [`Error::Call`]: opening fails, with a missing device node or a missing permission named.
     pub fn open_first() -> Result<Context> {
         let devices = devices()?;
         match devices.iter().find(|device| device.is_mlx5()) {

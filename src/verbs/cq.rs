@@ -122,7 +122,8 @@ impl CompletionQueue {
     /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
-    /// Those of [`CompletionQueueBuilder::build`].
+    /// [`Error::Attribute`]: the number of entries is out of the device's range. [`Error::Call`]
+    /// with the memory lock limit named.
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }
@@ -360,7 +361,7 @@ impl CompletionQueueBuilder {
 
     /// Lets the HCA compress similar completions that come together to eight bytes each. That saves
     /// bus bandwidth and reads. A [reader](crate::ring::Completions) of this crate handles
-    /// compressed CQEs at about the same cost. `ibv_poll_cq` does not: what it reports of them is
+    /// compressed CQEs at about the same cost. `ibv_poll_cq` does not: its reports of them are
     /// wrong.
     ///
     /// A compressed completion has no timestamp of its own, only that of its title CQE.

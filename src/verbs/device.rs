@@ -104,10 +104,10 @@ impl Device {
         board_id(&self.sysfs_path())
     }
 
-    /// Opens the device; see [`Context::open`].
-    ///
+    /// Opens the device, like [`Context::open`].
     /// # Errors
-    /// Those of [`Context::open`].
+    /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] if opening fails, with a
+    /// missing device node or a missing permission named.
     pub fn open(&self) -> Result<Context> {
         Context::open_device(self)
     }

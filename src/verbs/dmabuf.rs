@@ -38,7 +38,7 @@ impl ProtectionDomain {
     /// is shorter.
     ///
     /// # Safety
-    /// Where the memory is also mapped into this process, no request writes bytes that a Rust
+    /// If the memory is also mapped into this process, no request writes bytes that a Rust
     /// reference covers. With `REMOTE` rights, no peer does so either.
     pub unsafe fn register_dmabuf(
         &self,

@@ -145,8 +145,8 @@ impl Matching {
             called.__bindgen_anon_1.tag_value = tag;
             actions.push(called);
         }
-        // SAFETY: the matcher is alive, and the caller keeps the object alive. Values and actions live through the call and have
-        // the lengths that are passed.
+        // SAFETY: the matcher is alive, and the caller keeps the object alive. Values and actions
+        // live through the call and have the lengths that are passed.
         let flow = unsafe {
             mlx5dv_create_flow(
                 matcher.0.as_ptr(),

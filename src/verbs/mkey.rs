@@ -38,7 +38,10 @@ impl Mkey {
     /// counts as one. One system call.
     ///
     /// # Errors
-    /// Those of [`MkeyBuilder::build`].
+    /// - [`Error::Attribute`] for no entries, or over 65,532.
+    /// - [`Error::Call`] with EOPNOTSUPP or EPROTONOSUPPORT: the context was not opened with DevX,
+    ///   or the kernel does not offer it.
+    /// - [`Error::Call`] with EINVAL or EREMOTEIO: the HCA has no space for so many entries.
     pub fn new(pd: &ProtectionDomain, entries: u16) -> Result<Self> {
         Self::builder(pd, entries).build()
     }
@@ -105,9 +108,10 @@ impl MkeyBuilder {
     /// Creates the key.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no entries, or over 65,532; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
-    /// context was not opened with DevX or the kernel does not offer it, EINVAL or EREMOTEIO where
-    /// the HCA has no room for so many entries.
+    /// - [`Error::Attribute`] for no entries, or over 65,532.
+    /// - [`Error::Call`] with EOPNOTSUPP or EPROTONOSUPPORT: the context was not opened with DevX,
+    ///   or the kernel does not offer it.
+    /// - [`Error::Call`] with EINVAL or EREMOTEIO: the HCA has no space for so many entries.
     pub fn build(self) -> Result<Mkey> {
         // libmlx5 counts up to a multiple of four, in 16 bits.
         const MOST: u16 = u16::MAX - 3;

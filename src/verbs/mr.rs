@@ -93,8 +93,9 @@ impl ProtectionDomain {
     /// Allocates `length` zeroed bytes on huge pages and registers them.
     ///
     /// # Errors
-    /// [`Error::HugePages`] if too few are reserved; [`Error::Attribute`]; [`Error::Call`] with the
-    /// memory lock limit named.
+    /// - [`Error::HugePages`]: too few huge pages are reserved.
+    /// - [`Error::Attribute`].
+    /// - [`Error::Call`] with the memory lock limit named.
     pub fn allocate_huge(
         &self,
         length: usize,

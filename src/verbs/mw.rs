@@ -171,7 +171,8 @@ impl MemoryWindow<Type2> {
     /// becomes `tag`. A tag that changes with each binding makes old keys invalid.
     ///
     /// # Errors
-    /// Those of [type 1](MemoryWindow::<Type1>::bind).
+    /// [`Error::Attribute`]: the region is of another domain or lacks `MW_BIND`; the rights are not
+    /// peers' rights or exceed the region's; the part is empty, over 2 GiB or outside the region.
     pub fn bind(
         &self,
         qpn: u32,

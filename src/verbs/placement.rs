@@ -52,7 +52,7 @@ impl QueueBuffer {
 /// unwind into C: creating the queue then fails as if out of memory.
 ///
 /// # Safety
-/// What [`allocate`](Self::allocate) returns:
+/// The memory that [`allocate`](Self::allocate) returns:
 /// - is zeroed, and has at least the requested size and alignment;
 /// - lies on pages that hold nothing but memory of queues, because the HCA gets access to whole
 ///   pages;

@@ -7,7 +7,7 @@ use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr};
 use super::ProtectionDomain;
 use crate::ib::Access;
 
-/// A registration. Dropping it deregisters the memory, and then drops what it depends on.
+/// A registration. Dropping it deregisters the memory, and then drops the objects it depends on.
 pub(super) struct Registration {
     mr: NonNull<ibv_mr>,
     access: Access,

@@ -136,9 +136,9 @@ impl CqOwner for CompletionQueueHandle {
     }
 }
 
-// SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
-// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer
-// only, whose users guarantee the same.
+// SAFETY: the handle keeps the CQ alive, and this crate does not resize a claimed CQ. The claim
+// keeps other readers of this crate away. Other code reaches the CQ by its raw pointer only. Its
+// users guarantee that they neither read nor resize a claimed CQ.
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::new(self.handle())

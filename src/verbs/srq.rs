@@ -89,7 +89,7 @@ impl SharedReceiveQueue {
         SharedReceiveQueueBuilder { pd: pd.clone(), max_wr: 64, max_sge: 1, wanted, memory: None }
     }
 
-    /// Returns how many receives can be posted: at least what was asked for.
+    /// Returns how many receives can be posted: at least the requested number.
     pub fn capacity(&self) -> u32 {
         self.inner.max_wr
     }

@@ -177,8 +177,8 @@ impl StridingQueueBuilder {
         self
     }
 
-    /// Makes packets start two bytes into their first stride, which aligns what follows an Ethernet
-    /// header to four bytes. Default: no.
+    /// Makes packets start two bytes into their first stride, which aligns the bytes after an
+    /// Ethernet header to four bytes. Default: no.
     pub fn shift(mut self, shift: bool) -> Self {
         self.shift = shift;
         self

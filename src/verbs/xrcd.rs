@@ -35,8 +35,8 @@ unsafe impl Sync for XrcdInner {}
 
 impl Drop for XrcdInner {
     fn drop(&mut self) {
-        // SAFETY: opened by this crate, closed once, here; what was made in it held an Arc of it
-        // and is gone.
+        // SAFETY: this crate opened the domain and closes it once, here. Objects made in it held an
+        // Arc of it and are gone.
         unsafe { ibv_close_xrcd(self.xrcd.as_ptr()) };
     }
 }

@@ -1,8 +1,8 @@
 //! Atomics under masks, of 4 to 32 bytes.
 //!
-//! Segments and opcode modifiers are those that UCX posts (`rc_mlx5.inl`,
-//! `uct_rc_mlx5_txqp_dptr_post`, up to eight bytes) and the libmlx5 of Mellanox OFED (`qp.c`,
-//! `ext_cmp_swp`, `ext_fetch_add`, all sizes); rdma-core's libmlx5 posts none.
+//! UCX (`rc_mlx5.inl`, `uct_rc_mlx5_txqp_dptr_post`, up to eight bytes) and the libmlx5 of Mellanox
+//! OFED (`qp.c`, `ext_cmp_swp`, `ext_fetch_add`, all sizes) post the same segments and opcode
+//! modifiers. rdma-core's libmlx5 posts no masked atomics.
 
 use mlx5_sys::wqe::opcode;
 use zerocopy::big_endian::{U32, U64, U128};

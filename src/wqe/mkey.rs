@@ -56,9 +56,13 @@ mod sealed {
 use crate::wqe::EncodeError;
 use sealed::Encode as EncodeLayout;
 
-/// The layout of a key: `[Sge; N]`, `&[Sge; N]` or `&[Sge]`, one piece after the other;
-/// [`Interleaved`] pieces; a list [by pointer](ListAt); any of these with [protection](Protected);
-/// or `()`, which does not change it.
+/// The layout of a key.
+///
+/// - `[Sge; N]`, `&[Sge; N]` or `&[Sge]`: one piece after the other.
+/// - [`Interleaved`]: interleaved pieces.
+/// - [`ListAt`]: a list by pointer.
+/// - [`Protected`]: any of these with protection.
+/// - `()`: does not change the key's layout.
 pub trait KeyLayout: EncodeLayout {}
 
 impl KeyLayout for () {}

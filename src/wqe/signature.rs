@@ -498,7 +498,8 @@ mod tests {
         assert!(!format!("{encryption:?}").contains("keytag"));
     }
 
-    /// As `mlx5_umr_set_psv` of rdma-core's `qp.c` and `set_psv_wr` of Linux's `wr.c`.
+    /// Expects the bytes of `mlx5_umr_set_psv` in rdma-core's `qp.c` and of `set_psv_wr` in Linux's
+    /// `wr.c`.
     #[test]
     fn a_psv_starts_from_what_its_blocks_do() {
         let put = |blocks: Option<SignedBlocks>| {

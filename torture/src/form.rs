@@ -162,8 +162,8 @@ macro_rules! reliable {
     }};
 }
 
-/// How the transport's requests are posted: `$all` names the macro of its operations, `$to` turns an
-/// operation into one with its address.
+/// How the transport's requests are posted: `$all` names the macro of its operations, `$to` turns
+/// an operation into one with its address.
 macro_rules! posting {
     ($all:ident, |$made:ident, $address:ident| $to:expr, $($rest:tt)*) => {
         fn append(

@@ -153,8 +153,8 @@ impl<T: Form> Wire for LibraryWire<T> {
         }
         let mut bad = null_mut();
         let raw = self.qps[qp].as_raw();
-        // SAFETY: chain and lists live through the call; the oracle leaves the memory alone until the
-        // requests are complete.
+        // SAFETY: chain and lists live through the call; the oracle leaves the memory alone until
+        // the requests are complete.
         match unsafe { ibv_post_send(raw.as_ptr(), chain.as_mut_ptr(), &mut bad) } {
             0 => {
                 self.posted[qp].extend(requests.iter().map(|request| request.id));
@@ -193,8 +193,8 @@ impl<T: Form> Wire for LibraryWire<T> {
             chain[at - 1].next = &raw mut chain[at];
         }
         let mut bad = null_mut();
-        // SAFETY: chain and lists live through the call; the oracle leaves the memory alone until the
-        // receives are complete.
+        // SAFETY: chain and lists live through the call; the oracle leaves the memory alone until
+        // the receives are complete.
         let result = unsafe {
             match &self.receives {
                 Receives::Shared(srq) => {

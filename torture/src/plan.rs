@@ -203,8 +203,8 @@ impl Operation {
         matches!(self.action, Action::Read | Action::FetchAdd(_) | Action::CompareSwap { .. })
     }
 
-    /// The message that the peer's receive reports, if it takes one: whether the payload lies in the
-    /// receive's memory, and the immediate data.
+    /// The message that the peer's receive reports, if it takes one: whether the payload lies in
+    /// the receive's memory, and the immediate data.
     pub fn message(&self) -> Option<(bool, Option<u32>)> {
         match self.action {
             Action::Send => Some((true, None)),
@@ -289,7 +289,8 @@ impl Iterator for Stream {
         let imm = (self.random.next() as u32) >> 2 | (self.qp as u32) << 30;
         let (mut target, mut fenced) = (0, self.random.one_in(12));
         let choice = self.random.below(choices);
-        // An unreliable request is complete when it is sent. The last message comes behind all WRITEs.
+        // An unreliable request is complete when it is sent. The last message comes behind all
+        // WRITEs.
         let choice = if last && self.kind == Kind::Uc { 0 } else { choice };
         let (action, data) = match choice {
             choice @ (0 | 1) => {

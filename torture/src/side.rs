@@ -90,7 +90,7 @@ impl Process {
     fn cq(&self, plan: &Plan) -> Result<CompletionQueue> {
         let receives = if plan.kind.is_shared() { 1 } else { plan.qps as u32 };
         let room = match self.side {
-            // The entries reserved by the queues, and those that are read and not published.
+            // The CQ slots that the queues reserve, and CQEs read since the last consumer index.
             Side::Driver => {
                 receives * plan.receive_depth.next_power_of_two().max(4) * 2
                     + plan.qps as u32 * plan.signals

@@ -38,7 +38,7 @@ pub struct Cause {
 pub enum Knowledge {
     /// A public header or document gives it a name.
     Named,
-    /// Somebody of the vendor said in public what it means.
+    /// An employee of the vendor has explained it in public.
     Told,
     /// It is not publicly documented; it was met in the circumstances that the source describes.
     Met,
@@ -54,7 +54,7 @@ impl fmt::Display for Knowledge {
     }
 }
 
-/// Declares an [`Explanation`]: `meaning; cause => cure; …`.
+/// Declares an [`Explanation`]: its meaning, then pairs `cause => cure`, each item ended by `;`.
 macro_rules! explanation {
     ($meaning:literal; $($cause:literal => $cure:literal;)*) => {
         $crate::explain::Explanation {

@@ -45,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Returns the transport for a number of queue pair contexts (`qpc.st`); `None` for those that
-    /// no verbs send queue has.
+    /// Returns the transport of a service type in a queue pair context (`qpc.st`). `None` for
+    /// service types that no verbs send queue has.
     pub const fn of_service(st: u8) -> Option<Transport> {
         Some(match st {
             0 => Transport::Rc,

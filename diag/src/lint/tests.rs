@@ -125,7 +125,7 @@ fn around(facts: Facts, write: impl FnOnce(&mut Ring) -> usize) -> Vec<Finding> 
     findings(facts, &ring, start, record)
 }
 
-/// What is seeded: by name, and what follows from it.
+/// Returns the seeded defects: the name of each, and the findings that the lint reports.
 fn seeds() -> Vec<(&'static str, Vec<Finding>)> {
     use Transport::{Dci, RawPacket, Rc, Ud, Xrc};
     let rc = facts(Rc);

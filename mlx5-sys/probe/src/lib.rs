@@ -11,7 +11,7 @@ use std::process::exit;
 /// needs libibverbs, so it comes first on the linker's line.
 const LIBRARIES: [(&str, &str); 2] = [("libmlx5", "1.22.39"), ("libibverbs", "1.14.39")];
 
-/// What rdma-sys asks for besides.
+/// The library that rdma-sys needs besides, and its oldest version.
 const RDMACM: (&str, &str) = ("librdmacm", "1.2.28");
 
 /// The C libraries that were found.

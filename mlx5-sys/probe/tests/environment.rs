@@ -1,4 +1,4 @@
-//! What a build is told on machines whose libraries are missing or too old.
+//! The build's messages on machines whose libraries are missing or too old.
 //!
 //! pkg-config takes its folders from the environment, so each case runs in a process of its own:
 //! this executable again, with one test and other variables.
@@ -22,7 +22,7 @@ fn the_machine_of_this_test_has_the_libraries() {
     assert!(found.rdma_core.contains('.'), "{}", found.rdma_core);
 }
 
-/// What a build is told where pkg-config sees only `libraries`, by name and version.
+/// Returns the message of a build if pkg-config sees only `libraries`, by name and version.
 fn told(case: &str, libraries: &[(&str, &str)], variables: &[(&str, &str)]) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe-{case}"));
     fs::create_dir_all(&folder).unwrap();

@@ -126,7 +126,7 @@ impl Field {
     pub const fn within(self, outer: Field) -> Self {
         assert!(self.bit + self.width <= outer.width);
         let mut names = self.names;
-        // Names stand at the end; the outer ones go before, as far as there is room.
+        // Names are at the end. The outer names go before them, as many as fit.
         let mut room = 0;
         while room < DEPTH && names[room].is_empty() {
             room += 1;

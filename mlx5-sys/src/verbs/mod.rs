@@ -8,10 +8,10 @@
 //! rdma-sys' names (`ibv_send_wr::wr.rdma`). Not made again without rdma-sys: librdmacm (`rdma_*`)
 //! and `ibv_opcode`.
 //!
-//! Inline functions of the header are this crate's own either way, with the signatures of rdma-sys:
-//! those that return a pointer return an `Option`, `None` where the provider lacks the function.
-//! rdma-sys 0.3.0 looks for 32 one bits in a pointer where the header has 64, so on 64-bit
-//! machines its own find no provider that has any extended function.
+//! Inline functions of the header are this crate's own either way, with the signatures of rdma-sys.
+//! Functions that return a pointer return an `Option`: `None` if the provider lacks the function.
+//! rdma-sys 0.3.0 looks for 32 one bits in a pointer where the header has 64. So on 64-bit machines
+//! the inline functions of rdma-sys find no provider that has any extended function.
 //!
 //! Besides there is what rdma-sys lacks: [`ibv_query_gid_ex`], [`ibv_query_gid_table`],
 //! [`ibv_flow_label_to_udp_sport`], `IBV_LINK_LAYER_*` and `IBV_QPF_GRH_REQUIRED`.

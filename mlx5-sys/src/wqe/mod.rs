@@ -1,10 +1,16 @@
 //! Work queue elements: the segments a WQE is built of, and the constants in them.
 //!
-//! A send WQE is a [`CtrlSeg`] and then, by opcode and transport, in this order: [`XrcSeg`],
-//! [`AvSeg`] or [`EthSeg`]; [`RaddrSeg`]; [`AtomicSeg`] or [`MaskedAtomicSeg`]; then
-//! [`DataSeg`]s or inline data behind an [`InlineHeader`]. Segments are multiples of
-//! [`SEGMENT_SIZE`], whole WQEs of [`WQEBB_SIZE`] in the ring. A receive WQE is [`DataSeg`]s, led
-//! by a [`SrqNextSeg`] in a shared or multi-packet receive queue.
+//! A send WQE begins with a [`CtrlSeg`]. Opcode and transport decide which segments follow, in this
+//! order:
+//!
+//! 1. [`XrcSeg`], [`AvSeg`] or [`EthSeg`]
+//! 2. [`RaddrSeg`]
+//! 3. [`AtomicSeg`] or [`MaskedAtomicSeg`]
+//! 4. [`DataSeg`]s, or inline data behind an [`InlineHeader`]
+//!
+//! A segment's size is a multiple of [`SEGMENT_SIZE`], a WQE's size in the ring one of
+//! [`WQEBB_SIZE`]. A receive WQE consists of [`DataSeg`]s. In a shared or multi-packet receive
+//! queue, a [`SrqNextSeg`] comes before them.
 //!
 //! All types have alignment 1 and big-endian fields, so they may be laid over any bytes.
 

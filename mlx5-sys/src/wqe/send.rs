@@ -163,9 +163,9 @@ layouts! {
         inline_hdr: [u8; 16] = 16, inline_hdr;
     }
 
-    /// What follows the ctrl segment of a memory copy by [`MMO`](super::opcode::MMO): where the
-    /// HCA keeps its notes, source, destination. rdma-core `providers/mlx5/wqe.h`,
-    /// `mlx5_mmo_wqe`.
+    /// The segments after the ctrl segment of a memory copy ([`MMO`](super::opcode::MMO)): the
+    /// memory for the HCA's notes, the source, the destination. rdma-core
+    /// `providers/mlx5/wqe.h`, `mlx5_mmo_wqe`.
     MmoDma 48 {
         /// Zero.
         control: U32 = 0;

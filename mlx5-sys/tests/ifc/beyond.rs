@@ -1,8 +1,8 @@
-//! What Linux 6.1's header does not have, and where it is from.
+//! Layouts that Linux 6.1's header does not have, and their sources.
 
 /// rdma-core's header of commands.
 const RDMA_CORE: &str = "rdma-core, providers/mlx5/mlx5_ifc.h";
-/// What rdma-core's tests know of queues without a doorbell record.
+/// Structures of rdma-core's tests, for queues without a doorbell record.
 const RDMA_CORE_45: &str = "rdma-core 45, tests/mlx5_prm_structs.py";
 /// Later headers of Linux.
 const LATER: &str = "Linux 6.6, include/linux/mlx5/mlx5_ifc.h";

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use mlx5_sys::ifc::Field;
 
-/// Where distributions put the kernel's headers, by release.
+/// Folders in which distributions put the kernel's headers, by release.
 const INSTALLED: &[&str] = &["/usr/src", "/usr/src/kernels", "/lib/modules"];
 /// The release that the layouts were taken from.
 const OLDEST: &str = "6.1.";
 
 /// The kernel's header.
 pub struct Header {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     text: String,
     devices: String,
@@ -27,7 +27,7 @@ pub struct Structure {
     pub fields: BTreeMap<String, Place>,
 }
 
-/// Where a field lies: its first bit, the bits of an element, and of all elements.
+/// The place of a field: its first bit, the bits of an element, and the bits of all elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub bit: usize,
@@ -166,7 +166,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// Where the brace that opens at `at` closes.
+/// Returns the index of the brace that closes the one at `at`.
 fn closing(tokens: &[&str], at: usize) -> usize {
     let mut depth = 0;
     for (here, token) in tokens.iter().enumerate().skip(at) {
@@ -216,7 +216,7 @@ fn members(
                 let close = closing(body, at + 1);
                 let inner = &body[at + 2..close];
                 let inner_end = members(inner, kind == "union", bit, fields, bodies, known);
-                // Some have a name, by which nobody asks here.
+                // Some have a name. It is skipped, because no field is looked up by it.
                 at = close + 1 + usize::from(body.get(close + 1) != Some(&";"));
                 inner_end - bit
             }

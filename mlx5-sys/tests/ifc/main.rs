@@ -15,7 +15,8 @@ use mlx5_sys::ifc::{Field, LAYOUTS, Layout, opcode, status};
 use beyond::{FIELDS, LAYOUTS_OF_OTHERS, SHORT_FORMS};
 use header::Header;
 
-/// Where a command has its user context, which Linux writes there for all of them.
+/// Returns whether the field is a command's user context. Linux writes it to the same bits of all
+/// commands.
 fn is_uid(field: Field) -> bool {
     field.name() == Some("UID") && (field.bit_offset(), field.width()) == (16, 16)
 }

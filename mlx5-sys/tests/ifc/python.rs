@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::header::Place;
 
-/// Where Debian's python3-pyverbs puts them.
+/// The path at which Debian's python3-pyverbs installs the structures.
 const INSTALLED: &str = "/usr/share/doc/rdma-core/tests/mlx5_prm_structs.py";
 /// The bindings that go with them are built for the distribution's interpreter alone.
 const PYTHON: &str = "/usr/bin/python3";

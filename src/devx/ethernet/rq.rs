@@ -96,7 +96,8 @@ impl Rq {
     /// The counters must outlive that use: they cannot be freed while the queue names them.
     ///
     /// # Errors
-    /// [`Error::NoCapability`], those of [`Object::modify`].
+    /// - [`Error::NoCapability`] if the HCA cannot change the counters of a queue.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn count_in(&self, counters: Option<&QueueCounters>) -> Result<()> {
         /// `MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_RQ_COUNTER_SET_ID`
         const COUNTER_SET: u64 = 1 << 3;
@@ -121,7 +122,8 @@ impl Rq {
     /// [`FrameReceives`](crate::ring::FrameReceives) that uses it before.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while a `FrameReceives` uses it, those of [`Object::modify`].
+    /// - [`Error::QueueInUse`] while a `FrameReceives` uses it.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
@@ -130,7 +132,7 @@ impl Rq {
     /// the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn query(&self) -> Result<Vec<u8>> {
         self.queue.query()
     }
@@ -199,7 +201,9 @@ impl RqBuilder<'_> {
     /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
     ///   misaligned or out of range.
     /// - [`Error::NoCapability`] on a port that is not Ethernet.
-    /// - [`Error::Call`] with the memory lock limit named; those of [`Command::create`].
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
     pub fn build(self) -> Result<Rq> {
         let context = self.pd.context();
         context.capabilities().require_at_least(

@@ -37,8 +37,10 @@ impl Rqt {
     /// into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more entries
-    /// than the HCA supports, those of [`Command::create`].
+    /// - [`Error::Attribute`] for another number of queues.
+    /// - [`Error::NoCapability`] for more entries than the HCA supports.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
     pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
         check(queues, room)?;
         let context = queues[0].context();
@@ -73,7 +75,11 @@ impl Rqt {
     /// list or the old one; none is lost between. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new) and of [`Object::modify`]; the list is unchanged then.
+    /// After an error the list is unchanged.
+    ///
+    /// - [`Error::Attribute`]: the number of queues is not a power of two, or the table has too few
+    ///   entries.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set(&self, queues: &[&Rq]) -> Result<()> {
         check(queues, self.inner.room)?;
         let mut listed_now = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +97,7 @@ impl Rqt {
     /// Returns the numbers of its queues from the HCA. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn list(&self) -> Result<Vec<u32>> {
         let at = query_rqt_out::RQT_CONTEXT;
         let query = Command::new(opcode::QUERY_RQT, query_rqt_in::SIZE)

@@ -103,7 +103,8 @@ impl Sq {
     /// [`SendQueue`](crate::ring::SendQueue) that uses it before.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while a `SendQueue` uses it, those of [`Object::modify`].
+    /// - [`Error::QueueInUse`] while a `SendQueue` uses it.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()
     }
@@ -112,7 +113,7 @@ impl Sq {
     /// the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn query(&self) -> Result<Vec<u8>> {
         self.queue.query()
     }
@@ -211,7 +212,9 @@ impl SqBuilder<'_> {
     /// - [`Error::Attribute`]: a capacity that no ring can have, or a place that is in use,
     ///   misaligned or out of range.
     /// - [`Error::NoCapability`] on a port that is not Ethernet; [`Error::NoUar`].
-    /// - [`Error::Call`] with the memory lock limit named; those of [`Command::create`].
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
     pub fn build(self) -> Result<Sq> {
         let context = self.pd.context();
         let mode = context.capabilities().require_at_least(

@@ -90,7 +90,9 @@ impl Tir {
     /// Creates a TIR that steers to one receive queue. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Command::create`].
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn direct(domain: &TransportDomain, rq: &Rq) -> Result<Tir> {
         let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
             .set(tirc::INLINE_RQN.within(create_tir_in::CTX), rq.number());
@@ -101,7 +103,9 @@ impl Tir {
     /// `key`. Packets without such headers go to the first queue. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Command::create`].
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn spread(
         domain: &TransportDomain,
         table: &Rqt,
@@ -141,7 +145,8 @@ impl Tir {
     /// Makes it steer to another table from now on. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for a TIR that steers to a single queue, those of [`Object::modify`].
+    /// - [`Error::Attribute`] for a TIR that steers to a single queue.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set_table(&self, table: &Rqt) -> Result<()> {
         let mut now = self.table()?.lock().unwrap_or_else(PoisonError::into_inner);
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
@@ -158,7 +163,8 @@ impl Tir {
     /// Changes the hash from now on. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for a TIR that steers to a single queue, those of [`Object::modify`].
+    /// - [`Error::Attribute`] for a TIR that steers to a single queue.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set_spread(&self, key: &[u8; KEY], by: SpreadBy) -> Result<()> {
         self.table()?;
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
@@ -180,7 +186,7 @@ impl Tir {
     /// call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn query(&self) -> Result<Vec<u8>> {
         let query = Command::new(opcode::QUERY_TIR, query_tir_in::SIZE)
             .set(query_tir_in::TIRN, self.number())

@@ -29,7 +29,9 @@ impl Tis {
     /// Creates an interface of a transport domain, with priority 0. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Command::create`].
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    /// - [`Error::Attribute`] if the command cannot be sent.
     pub fn new(domain: &TransportDomain) -> Result<Tis> {
         let command = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
             .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain.number())
@@ -49,7 +51,7 @@ impl Tis {
     /// Returns the priority of its packets, 0 to 7. One call into the kernel.
     ///
     /// # Errors
-    /// Those of [`Object::query`].
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn priority(&self) -> Result<u8> {
         let query = Command::new(opcode::QUERY_TIS, query_tis_in::SIZE)
             .set(query_tis_in::TISN, self.number)
@@ -62,7 +64,8 @@ impl Tis {
     /// call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another value, those of [`Object::modify`].
+    /// [`Error::Attribute`] for another value, [`Error::Refused`] by the HCA, [`Error::Withheld`]
+    /// by the kernel.
     pub fn set_priority(&self, priority: u8) -> Result<()> {
         if priority >= PRIORITIES {
             let rule = "Ethernet has priorities 0 to 7";

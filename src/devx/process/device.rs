@@ -20,7 +20,7 @@ pub struct ProcessDevice {
     guid: Guid,
 }
 
-/// What the kernel reports about a memory region.
+/// The kernel's report about a memory region: its keys, length and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {
@@ -129,7 +129,10 @@ impl ProcessDevice {
     /// or a CQ. `made_by` is the opcode that creates such objects ([`opcode::CREATE_QP`]).
     ///
     /// # Errors
-    /// Those of [`query`](Self::query); [`Error::Attribute`] if no command queries such an object.
+    /// - [`Error::Attribute`] if no command queries such an object.
+    /// - [`Error::Refused`] by the HCA.
+    /// - [`Error::Withheld`] by the kernel: ENOENT or EINVAL if the handle belongs to another
+    ///   object, or to none.
     pub fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<ObjectContext> {
         let query = Query::of(made_by).ok_or_else(|| {
             Error::attribute("kind of object", format!("{made_by:#x}"), "no command asks about it")
@@ -231,8 +234,8 @@ impl ProcessDevice {
         const QUERY_QP: u64 = 25;
         /// `struct ib_uverbs_query_qp_resp`, without driver data.
         const REPLY: usize = 128;
-        // The address of a response, which is passed otherwise; the handle; the attribute mask:
-        // all.
+        // The request: the response's address (unused: `invoke` passes the reply), the handle, and
+        // the mask of all attributes.
         let mut query = [0; 16];
         query[8..12].copy_from_slice(&handle.to_ne_bytes());
         query[12..].copy_from_slice(&0x1f_ffffu32.to_ne_bytes());
@@ -247,7 +250,8 @@ impl ProcessDevice {
     pub fn is_shared_receive_queue(&self, handle: u32) -> Result<bool> {
         /// `IB_USER_VERBS_CMD_QUERY_SRQ`
         const QUERY_SRQ: u64 = 34;
-        // The address of a response, which is passed otherwise; the handle; reserved.
+        // The request: the response's address (unused: `invoke` passes the reply), the handle, and
+        // reserved bytes.
         let mut query = [0; 16];
         query[8..12].copy_from_slice(&handle.to_ne_bytes());
         // `struct ib_uverbs_query_srq_resp`

@@ -9,7 +9,7 @@ use super::device::{ProcessDevice, RegionKeys, SHARED_RECEIVES};
 use crate::devx::context::ObjectContext;
 use crate::error::{Error, Result};
 
-/// What an object is.
+/// The kind of an object of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProcessObjectKind {
@@ -66,7 +66,7 @@ impl fmt::Display for ProcessObjectKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessObject {
-    /// What it is.
+    /// The object's kind.
     pub kind: ProcessObjectKind,
     /// The handle by which the process's opened device names it.
     pub handle: u32,

@@ -149,7 +149,7 @@ pub(super) fn state(qpc: &[u8]) -> QpState {
     }
 }
 
-/// What a context says, as verbs say it.
+/// Converts a queue pair context to attributes of verbs.
 pub(super) fn attributes(
     qpc: &[u8],
     ethernet: bool,

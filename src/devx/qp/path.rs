@@ -96,7 +96,7 @@ fn source_port(flow_label: u32, (own, peer): (u32, u32)) -> u16 {
     (label & 0x3fff ^ (label & 0xf_c000) >> 14) as u16 | 0xc000
 }
 
-/// Whether the port of a context is one of Ethernet; of one without a port, it is not.
+/// Returns whether the port of a context is one of Ethernet; of one without a port, it is not.
 pub(super) fn is_ethernet(context: &Context, bytes: &[u8]) -> Result<bool> {
     match ads::VHCA_PORT_NUM.within(qpc::PRIMARY_ADDRESS_PATH).get(bytes) as u8 {
         0 => Ok(false),

@@ -168,8 +168,10 @@ impl<T: Connected + ByCommand> QueuePair<T, Rts> {
     /// to it (both sides must do so). RTS2RTS_QP.
     ///
     /// # Errors
-    /// Those of the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] if the HCA has no
-    /// automatic path migration.
+    /// - [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    ///   [`Error::Attribute`].
+    /// - [`Error::Call`] if the MAC address of the GID is not known.
+    /// - [`Error::Refused`] if the HCA has no automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
         let mut step = Step::new(opcode::RTS2RTS_QP);

@@ -9,13 +9,17 @@ use crate::ring::CompletionSource;
 use crate::verbs::{Capacities, Reset};
 
 impl QueuePair<XrcRecv, Reset> {
-    /// The answering end of an extended reliable connection, in state RESET. What arrives at it
-    /// goes to the [shared receive queue](crate::devx::SharedReceiveQueueBuilder::xrc) of `domain`
-    /// that the request names. Its context has to name a protection domain and a CQ; they are of no
-    /// use to it. CREATE_QP.
+    /// Creates the answering end of an extended reliable connection, in state RESET. Each arriving
+    /// request names a [shared receive queue](crate::devx::SharedReceiveQueueBuilder::xrc) of
+    /// `domain`, which gets the message. The context must name a protection domain and a CQ. The
+    /// HCA does not use them. CREATE_QP.
     ///
     /// # Errors
-    /// As [`QueuePairBuilder::build`].
+    /// - [`Error::NoUar`](crate::Error::NoUar): no doorbell register is available.
+    /// - [`Error::Attribute`](crate::Error::Attribute): `cq` belongs to another opened device.
+    /// - [`Error::Call`](crate::Error::Call) with the memory lock limit named.
+    /// - [`Error::Refused`](crate::Error::Refused), [`Error::Withheld`](crate::Error::Withheld),
+    ///   [`Error::NoDevx`](crate::Error::NoDevx).
     pub fn target<C: CompletionSource>(
         pd: &dyn Domain,
         domain: &XrcDomain,

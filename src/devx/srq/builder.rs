@@ -116,8 +116,10 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     /// Creates the queue. One command, and a system call if it allocates its own memory.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits; [`Error::Call`] if
-    /// its memory cannot be registered; [`Error::Refused`] by the HCA.
+    /// - [`Error::NoCapability`].
+    /// - [`Error::Attribute`]: a size is beyond the device's limits.
+    /// - [`Error::Call`]: the queue's memory cannot be registered.
+    /// - [`Error::Refused`]: the HCA refused the command.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
         let context = self.pd.context();

@@ -1,5 +1,5 @@
-//! Capabilities of the HCA as plain values: their groups, their values, and the error that says which
-//! one is missing. The module `devx` queries them.
+//! Capabilities of the HCA as plain values: their groups, their values, and the error that says
+//! which one is missing. The module `devx` queries them.
 
 mod group;
 

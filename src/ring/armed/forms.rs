@@ -20,9 +20,9 @@ pub struct Form<O, V = ()>(PhantomData<fn(O, V)>);
 /// it in one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
-    /// Of the first form.
+    /// The first form, or a value of it.
     First(A),
-    /// Of the second form.
+    /// The second form, or a value of it.
     Second(B),
 }
 

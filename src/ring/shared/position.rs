@@ -25,7 +25,7 @@ impl Position {
         Self::new(self.0 + blocks as u64)
     }
 
-    /// How far `self` is ahead of `earlier`; more than any ring's size if it is behind.
+    /// Returns how far `self` is ahead of `earlier`; more than any ring's size if it is behind.
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.wrapping_sub(earlier.0) & Self::MASK
@@ -37,8 +37,8 @@ impl Position {
         self.plus(low.wrapping_sub(self.0 as u32))
     }
 
-    /// How many WQEs before this position are signaled, modulo 2^16, if so many blocks before it
-    /// bring no CQE.
+    /// Returns how many WQEs before this position are signaled, modulo 2^16, if so many blocks
+    /// before it bring no CQE.
     pub const fn minus_slack(self, slack: u32) -> u16 {
         (self.0 as u32).wrapping_sub(slack) as u16
     }
@@ -56,7 +56,7 @@ impl Position {
 pub struct Account(u64);
 
 impl Account {
-    /// Somebody rings, or will.
+    /// A thread rings the doorbell, or is about to.
     pub(super) const BUSY: u64 = 1;
     /// No more reservations.
     pub(super) const STOPPED: u64 = 2;

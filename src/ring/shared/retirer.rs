@@ -7,9 +7,11 @@ use super::Shared;
 use crate::ib::{Rc, Transport};
 use crate::ring::{Queues, ReceiveSide, SendQueue, SendSide};
 
-/// Retires what the [`Producer`](super::Producer)s of a shared send queue have posted: what
-/// completions are polled with ([`Queues`]). There is one, of the thread that reads the completion
-/// queue. When it is dropped nothing is retired any more, and posts fail when the queue is full.
+/// The polling side of a shared send queue: polls take it as their [`Queues`].
+///
+/// It retires the requests that the [`Producer`](super::Producer)s have posted. A queue has one
+/// retirer. The thread that reads the completion queue owns it. When it is dropped, no request is
+/// retired any more, and posts fail when the queue is full.
 pub struct Retirer<T: Transport = Rc> {
     shared: Arc<Shared<T>>,
 }
@@ -24,7 +26,7 @@ impl<T: Transport> Retirer<T> {
         self.shared.slots.qpn()
     }
 
-    /// Whether every request that is known to the HCA is retired.
+    /// Returns whether every request that is known to the HCA is retired.
     pub fn is_idle(&mut self) -> bool {
         self.side().is_none_or(|side| side.ring.cursor.used() == 0)
     }
@@ -42,8 +44,8 @@ impl<T: Transport> Retirer<T> {
         }
     }
 
-    /// The last events of the queue, of what is known to the HCA; up to its last failure, if there
-    /// was one. `None` for a queue that was taken out.
+    /// Returns the last events of the queue, for requests that the HCA knows, up to the last
+    /// failure if there was one. `None` for a queue that was taken out.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&mut self) -> Option<mlx5_diag::flight::Record> {
         self.side().map(|side| side.ring.doorbell.flight.record())

@@ -133,7 +133,7 @@ impl<'q> SharedReceiveBatch<'q> {
         (self.head - self.queue.list.head()) as u32
     }
 
-    /// Whether nothing was appended.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

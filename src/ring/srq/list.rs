@@ -9,11 +9,12 @@
 /// The position of a WQE that is not posted.
 const NOWHERE: u64 = u64::MAX;
 
-/// What software remembers of a posted receive.
+/// Software's record of a posted receive.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     id: u64,
-    /// The position at which it was posted, if it is not retired since.
+    /// The position at which it was posted. [`NOWHERE`] before the first post and once it is
+    /// retired.
     at: u64,
 }
 

@@ -1,11 +1,11 @@
 //! Shared receive queues on the direct path.
 //!
-//! [`SharedReceives`] posts into the linked list of WQEs of a shared receive queue, which `list`
-//! has the arithmetic of, and is what polls retire its receives in: a completion names the WQE,
-//! since receives of several queue pairs complete in any order. Which queue a CQE belongs to is
-//! looked up by the number of the queue pair, or by the user index that queues of XRC domains have
-//! (`index`); `numbers` makes both a matter of two loads. [`QueueTable`] does the same for any
-//! number of queues that complete on one CQ.
+//! [`SharedReceives`] posts into the linked list of WQEs of a shared receive queue. `list` has the
+//! arithmetic. Polls retire receives in [`SharedReceives`]: a completion names the WQE, since
+//! receives of several queue pairs complete in any order. A poll looks up the queue of a CQE by the
+//! number of the queue pair, or by the user index that queues of XRC domains have (`index`).
+//! `numbers` does either with two loads. [`QueueTable`] looks up any number of queues that complete
+//! on one CQ.
 
 mod batch;
 mod index;

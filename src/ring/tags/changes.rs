@@ -1,8 +1,9 @@
 //! The changes of a tag list that are under way.
 //!
 //! Each change is a WQE of one block, and software's record of it is kept by its block's slot. The
-//! HCA makes changes in the order in which they were posted, and reports those that it was asked to
-//! report. So a report is of the oldest such change, and shows that all changes before it are made.
+//! HCA makes changes in the order in which they were posted. It reports a change only if the WQE
+//! asks for a report. So a report is of the oldest such change, and shows that the HCA has made all
+//! changes before it.
 
 use crate::ib::{Counter, Shape};
 

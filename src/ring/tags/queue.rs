@@ -104,14 +104,15 @@ impl TagReceive {
 /// the HCA fetches it. Messages without a matching entry, and those without a tag, take
 /// [receives](Self::post).
 ///
-/// A program that wants a message first searches those that have come, and then appends an entry if
-/// it finds none. In between more may come: the HCA could give the entry to a later message than
-/// software has. Therefore the HCA counts messages for no entry. Each change tells it how many of
-/// them polls have found, and entries take no message while the two counts differ. When an
-/// [unexpected](super::TagCompletion::Unexpected) message comes, the program must
+/// A program that wants a message first searches the messages that have come. If it finds none, it
+/// appends an entry. In between more messages may come: the HCA could give the entry to a later
+/// message than software has. Therefore the HCA counts messages for no entry. Each change tells the
+/// HCA how many of them polls have found. Entries take no message while the two counts differ.
+///
+/// When an [unexpected](super::TagCompletion::Unexpected) message comes, the program must
 /// [remove](Self::remove) the entry that would have matched it before it appends or
-/// [syncs](Self::sync) again. If [`needs_sync`](Self::needs_sync) returns true, and no other entry
-/// is to be appended, it calls `sync`.
+/// [syncs](Self::sync) again. If [`needs_sync`](Self::needs_sync) returns true, and the program
+/// appends no other entry, it must call `sync`.
 ///
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
@@ -137,8 +138,8 @@ pub struct TaggedReceives {
 }
 
 impl TaggedReceives {
-    /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists of
-    /// this process. `make_queue` makes the queue pair that changes the list.
+    /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists
+    /// of this process. `make_queue` makes the queue pair that changes the list.
     pub(crate) fn take_over<
         S: SharedReceiveSource,
         Q: SendSource<Transport = Rc> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the send queue keeps count of: blocks, CQEs, and which request is which.
+//! Tests of the send queue's accounts: blocks, CQEs, and the request of each CQE.
 
 use std::collections::VecDeque;
 

@@ -31,8 +31,8 @@ impl Twin {
     }
 }
 
-/// What the halves of the register hold of the WQEs that were stored there last, or of which the
-/// doorbell was, but for their last `padding` bytes.
+/// Returns, for each half of the register, the WQE (or the doorbell of one) that was stored there
+/// last, without its last `padding` bytes.
 fn register(page: &Memory, padding: usize) -> [Vec<u8>; 2] {
     [0x800, 0x800 + HALF].map(|half| {
         let ds = page.be32(half + 4) as usize & 0x3f;
@@ -40,14 +40,14 @@ fn register(page: &Memory, padding: usize) -> [Vec<u8>; 2] {
             0 => 0,
             // A NOP, or one that is too long.
             1 | 17.. => 8,
-            // Where there is no BlueFlame, what is not stored is zero.
+            // Without BlueFlame, bytes that were not stored are zero.
             _ => ds * 16 - padding,
         };
         page.read_at(half, end)
     })
 }
 
-/// What is outstanding of a ring, WQE by WQE, but for their last `padding` bytes.
+/// Returns the outstanding WQEs of a ring, with their last `padding` bytes zeroed.
 fn outstanding(buffer: &Memory, cursor: &Cursor, padding: usize) -> Vec<Vec<u8>> {
     let at = |counter: Counter| cursor.shape().slot(counter) * 64;
     let mut wqes = Vec::new();

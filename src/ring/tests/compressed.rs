@@ -1,4 +1,4 @@
-//! Compressed blocks: what comes out of them is what the same CQEs give that are not compressed.
+//! Tests of compressed blocks: polls return what they return for the same CQEs uncompressed.
 
 use std::collections::VecDeque;
 
@@ -17,12 +17,12 @@ const FORMATS: [CqeCompression; 3] =
     [CqeCompression::Hash, CqeCompression::Checksum, CqeCompression::ChecksumStride];
 
 impl Cq {
-    /// Where the CQE of an index is.
+    /// Returns the offset of the CQE of an index.
     fn place(&self, index: u32) -> usize {
         (index % self.reader.capacity()) as usize * self.cqe_size + self.cqe_size - 64
     }
 
-    /// Writes CQEs that differ by what mini CQEs say only.
+    /// Writes a compressed block of CQEs that differ only in the fields that mini-CQEs have.
     fn fold(&mut self, cqes: &[Cqe64], format: CqeCompression) {
         let start = self.produced;
         let mut title = cqes[0];
@@ -110,7 +110,7 @@ impl Side {
 const NOTHING: crate::cqe::SendDone =
     crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
 
-/// What the HCA completes next.
+/// The kind of work that the HCA completes next.
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     Send,

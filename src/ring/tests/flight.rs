@@ -1,5 +1,5 @@
-//! What the recorder keeps of every way of posting, against what lies in the ring and what came to
-//! the register.
+//! Tests of the flight recorder: for each way of posting, its records match the ring and the stores
+//! to the register.
 
 use mlx5_diag::flight::What;
 use mlx5_sys::cqe::opcode as cqe_opcode;
@@ -15,9 +15,9 @@ use crate::wqe::{
 };
 
 const BLOCKS: u32 = 32;
-/// What the page has where nothing has stored.
+/// Value of the page's bytes that no store has reached.
 const UNTOUCHED: u8 = 0x55;
-/// Where the BlueFlame register is, and that of queues without a record.
+/// Offsets of the BlueFlame register, and of the register of queues without a record.
 const REGISTER: usize = 0x800;
 const BARE: usize = 0x600;
 

@@ -223,7 +223,7 @@ struct Sq<T: Transport = Rc> {
     page: Memory,
 }
 
-/// What of a BlueFlame register a test's queue uses: its half, or 0.
+/// Size of the half of a BlueFlame register that a test's queue uses, unless it uses 0.
 const HALF: usize = 256;
 const LIMITS: Limits = Limits { max_sge: 8, max_inline: 200 };
 

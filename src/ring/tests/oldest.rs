@@ -1,5 +1,5 @@
-//! The comparison with the oldest request's entry: it must not take what was never posted for it,
-//! and must know as much as the longer way.
+//! Tests of the comparison with the oldest request's entry: it must not accept CQEs of requests
+//! that were never posted, and must find the same result as the slow path.
 
 use std::collections::VecDeque;
 
@@ -36,8 +36,8 @@ fn append(batch: &mut Batch<'_>, id: u64, count: u64) {
     }
 }
 
-/// What CQEs name here was written to ring and shadow, and not posted: none of it is completed,
-/// before and after other posts. (A batch has no destructor: dropping it is leaking it.)
+/// The CQEs name WQEs that were written to ring and shadow and never posted. Polls complete none of
+/// them, before and after other posts. (A batch has no destructor: dropping it is leaking it.)
 #[test]
 fn what_was_written_and_not_posted_is_not_completed() {
     let mut cq = Cq::new(64, 64, 0);

@@ -1,4 +1,4 @@
-//! Polling: ownership, retiring, what comes out.
+//! Tests of polling: ownership, retiring, and the completions returned.
 
 use std::collections::VecDeque;
 

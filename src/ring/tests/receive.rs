@@ -1,4 +1,4 @@
-//! Receives, posted in every way, against an oracle of what was posted and not yet retired.
+//! Tests of receives, posted in every way, against an oracle of the outstanding ones.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ fn image(list: &[Sge], max_sge: u32) -> Vec<u8> {
     wqe
 }
 
-/// What was posted: index, id, bytes.
+/// A posted receive: index, id, bytes.
 type Posted = (u32, u64, Vec<u8>);
 
 struct Case {
@@ -57,7 +57,7 @@ impl Case {
         (0..count).map(sge).collect()
     }
 
-    /// What the next post must say, if so many are in a batch before it.
+    /// Returns the expected result of the next post with `before` receives in its batch before it.
     fn expected(&self, before: u32) -> Result<(), PostError> {
         let used = self.outstanding.len() as u32 + before;
         if used < self.credit {

@@ -67,9 +67,9 @@ macro_rules! post {
     }};
 }
 
-/// Where nothing else posts, the same is stored as by an exclusive queue, to ring, record and
-/// register, the same is refused, and the same completes; also when it is shared and unshared in
-/// between.
+/// With one poster, a shared queue does the same stores to ring, record and register as an
+/// exclusive queue, refuses the same posts and returns the same completions. This also holds after
+/// it was unshared and shared in between.
 #[test]
 fn alone_it_does_what_an_exclusive_queue_does() {
     let mut random = Random::from_clock();
@@ -159,7 +159,7 @@ fn a_retirer_that_is_gone_leaves_a_queue_that_fills_up() {
     assert_eq!((retirer.is_idle(), retirer.qpn(), producer.qpn()), (false, QPN, QPN));
 }
 
-/// What an HCA finds when it looks at the record: whole WQEs, each in its place.
+/// An HCA that reads the record and checks that it covers only whole WQEs, each in its place.
 struct Card {
     head: u32,
     blocks: u32,
@@ -441,7 +441,7 @@ mod at_publication {
             assert_eq!(ACCEPTED.load(Ordering::Relaxed), 0, "room before publication, {way}");
             assert_eq!(REFUSED.load(Ordering::Relaxed), traps, "the store trapped, {way}");
         }
-        // SAFETY: what was there before.
+        // SAFETY: restores the action that was installed before.
         unsafe { libc::sigaction(libc::SIGSEGV, old.as_ptr(), core::ptr::null_mut()) };
     }
 }

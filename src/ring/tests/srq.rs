@@ -58,7 +58,7 @@ impl Srq {
     }
 }
 
-/// What lies behind the link of a WQE.
+/// Returns the bytes that a WQE has after its link.
 fn image(list: &[Sge], max_sge: usize) -> Vec<u8> {
     let mut wqe = Vec::new();
     for sge in list.iter().filter(|sge| sge.length != 0) {
@@ -288,8 +288,8 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     assert!(table.shared(second).is_none());
 }
 
-/// A CQ may lie where another one lay that is gone; what was reserved on that one is not reserved
-/// on it.
+/// A CQ may lie at the address of a destroyed one. Slots reserved on the old CQ are not reserved on
+/// the new one.
 #[test]
 fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     let address = CqObject::of(core::ptr::without_provenance_mut(0x1000));

@@ -74,8 +74,8 @@ impl AddressVector {
         AddressVector { global: Some(route), ..AddressVector::lid(port, 0) }
     }
 
-    /// Checks the address of a connection's peer against its port, and returns what the port says
-    /// of itself.
+    /// Checks the address of a connection's peer against its port, and returns the port's
+    /// attributes.
     pub(crate) fn check(&self, context: &Context) -> Result<PortAttributes> {
         let multicast = self.global.is_some_and(|route| route.dgid.is_multicast());
         if multicast || self.dlid >= MULTICAST_LIDS {

@@ -66,7 +66,7 @@ impl Dynamic {
     }
 }
 
-/// Checks the attributes, and removes those that the transport does not have.
+/// Checks the attributes, and clears attributes that the transport does not have.
 pub(super) fn shape(kind: TransportKind, attributes: &mut ibv_qp_init_attr) -> Result<()> {
     if kind == TransportKind::Dct {
         if attributes.srq.is_null() {
@@ -170,7 +170,8 @@ impl QueuePair<Dci, Rts> {
     /// them](crate::verbs::Context::devx).
     ///
     /// # Errors
-    /// [`Error::Call`]: the stream has not failed, there are no streams, or the queue pair has failed.
+    /// [`Error::Call`]: the stream has not failed, there are no streams, or the queue pair has
+    /// failed.
     pub fn reset_stream(&self, stream: u16) -> Result<()> {
         // SAFETY: the queue pair is alive.
         let result = unsafe { dv::mlx5dv_dci_stream_id_reset(self.as_raw().as_ptr(), stream) };

@@ -79,13 +79,13 @@ struct QpInner {
 
 /// The objects that a queue pair belongs to.
 enum Parents {
-    /// Of all queue pairs except XRC targets.
+    /// The parents of all queue pairs except XRC targets.
     Queues {
         pd: ProtectionDomain,
         send_cq: CompletionQueueHandle,
         receive_cq: CompletionQueueHandle,
     },
-    /// Of an XRC target.
+    /// The parent of an XRC target.
     Target(XrcDomain),
 }
 
@@ -141,7 +141,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.number.load(Ordering::Relaxed)
     }
 
-    /// Returns the capacities of its queues: at least what was asked for.
+    /// Returns the capacities of its queues: at least the requested ones.
     pub fn capacities(&self) -> Capacities {
         self.inner.capacities
     }

@@ -9,15 +9,15 @@ use crate::error::{Cause, Error, Result, check};
 use crate::ib::{Gid, Ud};
 
 impl<S: State> QueuePair<Ud, S> {
-    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped:
-    /// what other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked
-    /// for as for any message. A group costs the HCA one of a limited number of entries.
+    /// Makes the queue pair receive the messages to a multicast group until the result is dropped:
+    /// those of other queue pairs, here or elsewhere, and its own. The messages must carry its
+    /// Q_Key, like any message. A group costs the HCA one of a limited number of entries.
     ///
-    /// `lid` is the group's on InfiniBand, where the subnet manager gives it to those who join; on
-    /// RoCE it means nothing, and is 0. Joining a group is another matter: on InfiniBand the subnet
-    /// manager is asked (librdmacm, or `/dev/infiniband/umad*`), on RoCE the switches are told by
-    /// IGMP or MLD (librdmacm, or a socket that joins the group). Between queue pairs of one port,
-    /// RoCE needs neither.
+    /// `lid` is the group's LID on InfiniBand, which the subnet manager reports to each member that
+    /// joins. On RoCE it means nothing, and is 0. This call does not join the group. On InfiniBand
+    /// the program asks the subnet manager (librdmacm, or `/dev/infiniband/umad*`). On RoCE it
+    /// tells the switches by IGMP or MLD (librdmacm, or a socket that joins the group). Between
+    /// queue pairs of one port, RoCE needs neither.
     ///
     /// # Errors
     /// [`Error::Attribute`] where that is no multicast group, [`Error::Call`] where the HCA has no

@@ -54,7 +54,7 @@ fn explain_init(error: Error, access: Access) -> Error {
 }
 
 impl<T: Connected> QueuePair<T, Init> {
-    /// INIT to RTR. From now on what the peer sends arrives.
+    /// INIT to RTR. From now on packets of the peer are accepted.
     ///
     /// # Errors
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
@@ -81,12 +81,13 @@ impl<T: Connected> QueuePair<T, Rtr> {
 }
 
 impl<T: Connected> QueuePair<T, Rts> {
-    /// Gives a connection that is up an alternate path, and has HCA and peer make ready to move to
-    /// it (both sides must do so).
+    /// Sets an alternate path of an established connection, and makes HCA and peer ready to migrate
+    /// to it (both sides must do so).
     ///
     /// # Errors
-    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Call`] where the HCA has no
-    /// automatic path migration.
+    /// - [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    ///   [`Error::Attribute`].
+    /// - [`Error::Call`] if the HCA has no automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
         let mut attr = zeroed();

@@ -73,8 +73,8 @@ impl Clock {
         Self { hertz, source, constant: constant_rate(), overhead: overhead(), scale }
     }
 
-    /// Returns the counter's value after all earlier instructions have executed (x86-64: `lfence;
-    /// rdtsc`; arm64: `isb; mrs cntvct_el0`). No system call.
+    /// Returns the counter's value after all earlier instructions have executed. x86-64 executes
+    /// `lfence` and `rdtsc`, arm64 `isb` and `mrs cntvct_el0`. No system call.
     #[inline(always)]
     pub fn now() -> u64 {
         ticks()
@@ -318,7 +318,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn leaves_are_read_as_the_manual_says() {
-        // A Skylake client, which states no crystal; a Denverton; one with everything.
+        // A Skylake client, which states no crystal, a Denverton, and a CPU that states everything.
         assert_eq!(from_leaves([2, 216, 0], 2600), Some((2.6e9, Source::BaseFrequency)));
         assert_eq!(from_leaves([3, 264, 25_000_000], 0), Some((2.2e9, Source::Crystal)));
         assert_eq!(from_leaves([2, 168, 25_000_000], 2000), Some((2.1e9, Source::Crystal)));

@@ -4,7 +4,7 @@
 const EXACT: u64 = 128;
 /// Buckets per power of two above it.
 const PER_OCTAVE: u64 = 64;
-/// Powers of two above it: 2^7 to 2^31. What is longer is counted in the last bucket.
+/// Powers of two above it: 2^7 to 2^31. Longer durations are counted in the last bucket.
 const OCTAVES: u64 = 25;
 const BUCKETS: usize = (EXACT + OCTAVES * PER_OCTAVE) as usize;
 

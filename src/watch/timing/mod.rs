@@ -1,12 +1,12 @@
-//! Time by the CPU's counter, and where the time of a post and a poll goes.
+//! Time by the CPU's counter, and the times of the phases of posts and polls.
 //!
 //! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes
 //! seconds of them; it is calibrated once per process.
 //!
-//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep,
-//! per phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
-//! `ReceiveQueue::timing` and `Completions::timing` give them as a `Report`. What a stamp costs is
-//! measured, too, and taken off. Without the feature the recorder in each queue is a type without
+//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`). For each
+//! phase they keep the time of the last call and a histogram of all calls. `SendQueue::timing`,
+//! `ReceiveQueue::timing` and `Completions::timing` return them as a `Report`. The cost of a stamp
+//! is measured and subtracted. Without the feature the recorder in each queue is a type without
 //! size whose methods are empty, so no instruction is left of it.
 //!
 //! # What a stamp tells
@@ -14,13 +14,13 @@
 //! A stamp is taken when every instruction before it has executed (x86-64: `lfence; rdtsc`; arm64:
 //! `isb; mrs cntvct_el0`).
 //!
-//! - A store has executed when it is in the store buffer. When other observers see it, no stamp
-//!   tells: a phase of stores is the time to issue them.
+//! - A store has executed when it is in the store buffer. No stamp tells when other observers see
+//!   it: a phase of stores is the time to issue them.
 //! - An `sfence` has executed when it is ordered. For stores to write-back memory that does not
 //!   mean that they have left the store buffer: on an Intel Xeon (family 6, model 207), a stamp
 //!   behind 16 stores that miss the caches and an `sfence` came no later than one without the
-//!   fence, while an `mfence` took 1500 ticks. What a fence behind write-combining stores takes,
-//!   only an HCA shows. (`benches/phases.rs` measures the first kind anew.)
+//!   fence, while an `mfence` took 1500 ticks. Only an HCA shows the time of a fence behind
+//!   write-combining stores. (`benches/phases.rs` measures the first kind anew.)
 //! - Stamps keep neighbouring phases from overlapping, as they would without: the phases together
 //!   take longer than a call of a build without them. They show where the time goes, not how long
 //!   a post takes; `benches/post_poll.rs` does that.

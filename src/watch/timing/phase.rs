@@ -30,7 +30,7 @@ pub enum Phase {
     Flight,
     /// From the call of a poll until it has seen the next CQE, for polls that find one.
     Sight,
-    /// What the CQE says is read, its WQE found and retired.
+    /// The poll reads the CQE, finds its WQE and retires it.
     Decode,
     /// The store to the CQ's doorbell record.
     Release,

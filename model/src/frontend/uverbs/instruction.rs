@@ -72,15 +72,15 @@ impl fmt::Debug for Bytes {
 /// A store that has not reached its register yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trapped {
-    /// Where it stores.
+    /// The address of the first byte stored.
     pub address: u64,
-    /// What it stores; a repeated string store is cut at the end of the page it starts on, and after
-    /// [`MOST`] bytes.
+    /// The bytes stored. A repeated string store is cut at the end of the page it starts on, and
+    /// after [`MOST`] bytes.
     pub bytes: Bytes,
     effect: Effect,
 }
 
-/// What else the instruction does once it is stepped over.
+/// The other effects of the instruction when it is stepped over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// The next instruction starts here.
@@ -92,9 +92,9 @@ enum Effect {
 /// A load from a register page that has not been done yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Where it loads from.
+    /// The address of the first byte loaded.
     pub address: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
     register: libc::c_int,
     /// Whether the bytes are turned around (MOVBE).
@@ -140,7 +140,8 @@ pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
     // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
     let frame = Frame { context };
-    // SAFETY: the caller guarantees that what the instruction reads is mapped, and the frame's state.
+    // SAFETY: the caller guarantees that the memory that the instruction reads is mapped, and the
+    // frame's state.
     unsafe { frame.store(&instruction) }.ok_or(unknown)
 }
 
@@ -163,9 +164,10 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     let to_page_end = (PAGE - rip % PAGE) as usize;
     let mut length = LONGEST.min(to_page_end);
     let instruction = loop {
-        // SAFETY: the first `to_page_end` bytes are on the page that the instruction begins on, which the
-        // caller guarantees to be mapped. More are read only when the instruction does not end there:
-        // then it runs on into the next page, of which the caller guarantees the same.
+        // SAFETY: the first `to_page_end` bytes are on the page that the instruction begins on,
+        // which the caller guarantees to be mapped. More are read only when the instruction does
+        // not end there: then it runs on into the next page, which the caller guarantees to be
+        // mapped, too.
         let code = unsafe { std::slice::from_raw_parts(rip as *const u8, length) };
         let decoded = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
         if !decoded.is_invalid() || length == LONGEST {
@@ -242,7 +244,8 @@ impl Frame<'_> {
         match instruction.mnemonic() {
             Movdir64b => {
                 let source = self.address(instruction)? as *const u8;
-                // SAFETY: the instruction reads these 64 bytes, which the caller guarantees to be mapped.
+                // SAFETY: the instruction reads these 64 bytes, which the caller guarantees to be
+                // mapped.
                 let bytes = unsafe { Bytes::copied(source, 64) };
                 plain(self.pointer(instruction.op0_register())?, bytes)
             }
@@ -312,17 +315,17 @@ impl Frame<'_> {
         })
     }
 
-    /// MOVS and STOS, repeated or not, as far as the page goes.
+    /// Decodes MOVS and STOS, repeated or not, up to the end of the page.
     ///
     /// # Safety
-    /// What the instruction reads is mapped.
+    /// The memory that the instruction reads is mapped.
     unsafe fn string(&self, instruction: &Instruction, source: bool) -> Option<Trapped> {
         const DIRECTION: u64 = 1 << 10;
         if register(self.context, libc::REG_EFL) & DIRECTION != 0 {
             return None;
         }
-        // With the address-size prefix the pointers are EDI and ESI, with one of FS or GS the source is
-        // elsewhere than RSI says.
+        // With the address-size prefix the pointers are EDI and ESI. With an FS or GS prefix the
+        // source is not at the address in RSI.
         let from_rsi = instruction.op1_kind() == OpKind::MemorySegRSI && is_flat(instruction);
         if instruction.op0_kind() != OpKind::MemoryESRDI || source && !from_rsi {
             return None;
@@ -412,7 +415,7 @@ impl Frame<'_> {
     }
 }
 
-/// Where a signal frame has a general register, of any width.
+/// Returns the index of a general register, of any width, in a signal frame.
 fn general_index(name: Register) -> Option<libc::c_int> {
     use Register::*;
     Some(match name.full_register() {
@@ -473,7 +476,7 @@ struct XsaveArea {
 impl XsaveArea {
     /// Marks a frame with extended state (`FP_XSTATE_MAGIC1` of `asm/sigcontext.h`).
     const MAGIC: u32 = 0x4650_5853;
-    /// Where the kernel's own words lie in the FXSAVE area (`sw_reserved`).
+    /// Offset of the kernel's own words in the FXSAVE area (`sw_reserved`).
     const SOFTWARE: usize = 464;
     /// The XSAVE header follows the FXSAVE area; its first word says what is not in initial state.
     const HEADER: usize = 512;
@@ -481,15 +484,16 @@ impl XsaveArea {
     /// The area of a frame; `None` if it has none.
     ///
     /// # Safety
-    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it, and stays there as
-    /// long as the result is used.
+    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it, and stays
+    /// there as long as the result is used.
     unsafe fn of(context: &ucontext_t) -> Option<Self> {
         let start = context.uc_mcontext.fpregs.cast_const().cast::<u8>();
         if start.is_null() {
             return None;
         }
-        // SAFETY: the caller guarantees that the kernel has written the area. It has 512 bytes, and a
-        // header behind them where the magic says so, up to the size that stands beside the magic.
+        // SAFETY: the caller guarantees that the kernel has written the area. It has 512 bytes. If
+        // they contain the magic, a header follows, and the size beside the magic is that of the
+        // whole area.
         unsafe {
             let magic = start.add(Self::SOFTWARE).cast::<u32>().read_unaligned();
             if magic != Self::MAGIC {
@@ -517,8 +521,8 @@ impl XsaveArea {
         if base + offset + to.len() > self.size {
             return to.fill(0);
         }
-        // SAFETY: `of` found an area of `size` bytes, in which the part ends by the check above. `to` is
-        // no part of the area, which nothing refers to.
+        // SAFETY: `of` found an area of `size` bytes. The part ends in it, by the check above. `to`
+        // does not overlap the area: no reference to the area exists.
         unsafe {
             self.start.add(base + offset).copy_to_nonoverlapping(to.as_mut_ptr(), to.len());
         }
