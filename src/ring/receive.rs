@@ -53,7 +53,8 @@ impl Default for ReceiveConfig {
 /// for one receive. A post stores the WQE and one word to the doorbell record. It rings no
 /// register: the HCA reads the record when a message needs a receive.
 pub struct ReceiveQueue {
-    // Dropped first, so that no queue pair that works on memory in `shadow` outlives it.
+    // Holds the queue pair, as `owner` does. The safe layer keeps the memory of receives in a field
+    // behind this queue, so that it is dropped after the queue pair was released.
     keep: Option<QueueKeep>,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(crate) cursor: Cursor,

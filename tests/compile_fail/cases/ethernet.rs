@@ -6,11 +6,13 @@ mod operations {
 
     #[cfg(misuse)]
     unsafe fn write(queue: &mut SendQueue<RawPacket>, sge: Sge, remote: Remote) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, Write::new(sge, remote)) };
         //~^ E0277 Write<Sge> cannot be posted on the transport RawPacket
     }
 
     unsafe fn frame(queue: &mut SendQueue<RawPacket>, sge: Sge) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, EthSend::new(sge)) };
     }
 }
@@ -21,6 +23,7 @@ mod large_send {
 
     #[cfg(misuse)]
     unsafe fn large(queue: &mut SendQueue<Ud>, header: &[u8], sge: Sge) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
         //~^ E0277 EthTso<Sge> cannot be posted on the transport Ud
     }
@@ -29,6 +32,7 @@ mod large_send {
         use super::*;
 
         unsafe fn large(queue: &mut SendQueue<RawPacket>, header: &[u8], sge: Sge) {
+            // SAFETY: compiled, and never run.
             let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
         }
     }

@@ -166,6 +166,7 @@ mod raw_wqe {
     }
 
     fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, RawWqeError> {
+        // SAFETY: compiled, and never run.
         unsafe { RawWqe::new(bytes) }
     }
 }
@@ -230,6 +231,7 @@ mod indirect_key {
         use super::*;
 
         unsafe fn over(pd: &ProtectionDomain, piece: Sge) {
+            // SAFETY: compiled, and never run.
             let _ = unsafe { Mkey::builder(pd).list(&[piece]) };
         }
     }

@@ -43,6 +43,7 @@ mod ring {
     fn twice(queue: &mut SendQueue) -> Result<(), PostError> {
         let mut batch = queue.batch();
         batch.append(1, Nop::new())?;
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
         batch.append(2, Nop::new())
         //~^ E0382 borrow of moved value: batch
@@ -52,6 +53,7 @@ mod ring {
         let mut batch = queue.batch();
         batch.append(1, Nop::new())?;
         batch.append(2, Nop::new())?;
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
         Ok(())
     }
@@ -72,11 +74,13 @@ mod batch {
         let batch = queue.batch();
         let _ = completions.poll(queue);
         //~^ E0499 cannot borrow *queue as mutable more than once at a time
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
     }
 
     fn in_turn(queue: &mut SendQueue, completions: &mut Completions) {
         let batch = queue.batch();
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
         let _ = completions.poll(queue);
     }
@@ -91,11 +95,13 @@ mod shared_receive {
         let batch = queue.batch();
         let _ = completions.poll(queue);
         //~^ E0499 cannot borrow *queue as mutable more than once at a time
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
     }
 
     fn in_turn(queue: &mut SharedReceives, completions: &mut Completions) {
         let batch = queue.batch();
+        // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
         let _ = completions.poll(queue);
     }

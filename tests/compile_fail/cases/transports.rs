@@ -25,11 +25,13 @@ mod atomics {
 
     #[cfg(misuse)]
     fn unreliable(queue: &mut SendQueue<Uc>, old: Word, at: Remote) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, MaskedFetchAdd::new(old, at, 1u64)) };
         //~^ E0277 MaskedFetchAdd cannot be posted on the transport Uc
     }
 
     fn reliable(queue: &mut SendQueue<Rc>, old: Word, at: Remote) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, MaskedFetchAdd::new(old, at, 1u64)) };
     }
 }
@@ -55,17 +57,20 @@ mod datagrams {
 
     #[cfg(misuse)]
     fn to_nobody(queue: &mut SendQueue<Ud>, sge: Sge) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, Send::new(sge)) }
         //~^ E0277 Send<Sge> cannot be posted on the transport Ud
     }
 
     #[cfg(misuse)]
     fn read(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, Read::new(sge, Remote::new(0, 0)).to(to)) }
         //~^ E0277 To<Read<Sge>, UdAddress> cannot be posted on the transport Ud
     }
 
     fn to_somebody(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, Send::new(sge).to(to)) }
     }
 }
@@ -77,6 +82,7 @@ mod dynamic {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn to_nobody(queue: &mut SendQueue<Dci>, sge: Sge) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0))) }
             //~^ E0277 Write<Sge> cannot be posted on the transport Dci
         }
@@ -87,6 +93,7 @@ mod dynamic {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn datagram(queue: &mut SendQueue<Dci>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
             //~^ E0277 To<Write<Sge>, UdAddress> cannot be posted on the transport Dci
         }
@@ -119,6 +126,7 @@ mod dynamic {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn to_target(queue: &mut SendQueue<Dci>, sge: Sge, to: DcAddress) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
         }
         fn receives(
@@ -140,11 +148,13 @@ mod connected {
 
     #[cfg(misuse)]
     fn elsewhere(queue: &mut SendQueue<Rc>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, Send::new(sge).to(to)) }
         //~^ E0277 To<Send<Sge>, UdAddress> cannot be posted on the transport Rc
     }
 
     fn to_peer(queue: &mut SendQueue<Rc>, sge: Sge) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, Send::new(sge)) }
     }
 }
@@ -156,6 +166,7 @@ mod unreliable {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn add(queue: &mut SendQueue<Uc>, old: Word, remote: Remote) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, FetchAdd::new(old, remote, 1)) }
             //~^ E0277 FetchAdd cannot be posted on the transport Uc
         }
@@ -175,6 +186,7 @@ mod unreliable {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn write(queue: &mut SendQueue<Uc>, sge: Sge, remote: Remote) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, Write::new(sge, remote)) }
         }
         fn none(qp: QueuePair<Uc, Rtr>) {
@@ -209,6 +221,7 @@ mod windows {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         unsafe fn bind(queue: &mut SendQueue<Ud>, request: BindWindow) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, request) }
             //~^ E0277 BindWindow cannot be posted on the transport Ud
         }
@@ -218,6 +231,7 @@ mod windows {
         use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         unsafe fn bind(queue: &mut SendQueue<Uc>, request: BindWindow) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, request) }
         }
     }
@@ -247,6 +261,7 @@ mod send_invalidate {
 
     #[cfg(misuse)]
     unsafe fn end(queue: &mut SendQueue<Uc>, rkey: u32) -> Result<(), PostError> {
+        // SAFETY: compiled, and never run.
         unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) }
         //~^ E0277 SendInvalidate<Inline> cannot be posted on the transport Uc
     }
@@ -255,6 +270,7 @@ mod send_invalidate {
         use super::*;
 
         unsafe fn end(queue: &mut SendQueue<Rc>, rkey: u32) -> Result<(), PostError> {
+            // SAFETY: compiled, and never run.
             unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) }
         }
     }
@@ -266,17 +282,20 @@ mod xrc_address {
 
     #[cfg(misuse)]
     fn nowhere(queue: &mut SendQueue<XrcSend>, sge: Sge) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, Send::new(sge)) };
         //~^ E0277 Send<Sge> cannot be posted on the transport XrcSend
     }
 
     #[cfg(misuse)]
     fn elsewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: UdAddress) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
         //~^ E0277 To<Send<Sge>, UdAddress> cannot be posted on the transport XrcSend
     }
 
     fn somewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: XrcAddress) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
     }
 }
@@ -287,18 +306,22 @@ mod invalidate {
 
     #[cfg(misuse)]
     fn nowhere(queue: &mut SendQueue<XrcSend>, rkey: u32) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) };
         //~^ E0277 SendInvalidate<Inline> cannot be posted on the transport XrcSend
     }
 
     #[cfg(misuse)]
     fn somewhere(queue: &mut SendQueue<Dci>, rkey: u32, to: DcAddress) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { queue.post(1, LocalInvalidate::new(rkey).to(to)) };
         //~^ E0599 no method named to found
     }
 
     fn both(xrc: &mut SendQueue<XrcSend>, dc: &mut SendQueue<Dci>, rkey: u32, to: XrcAddress) {
+        // SAFETY: compiled, and never run.
         let _ = unsafe { xrc.post(1, SendInvalidate::new(Inline(b"done"), rkey).to(to)) };
+        // SAFETY: compiled, and never run.
         let _ = unsafe { dc.post(1, LocalInvalidate::new(rkey)) };
     }
 }

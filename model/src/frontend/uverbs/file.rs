@@ -36,7 +36,7 @@ pub(super) struct CommandFile {
 pub(super) struct State {
     context: Option<device::Context>,
     objects: BTreeMap<u32, Object>,
-    /// By handle: how many objects use the object. Without those that none uses.
+    /// Number of objects that use an object, by its handle. An unused object has no entry.
     users: BTreeMap<u32, u32>,
     /// Lower bound of the free handles.
     lowest: u32,
