@@ -21,10 +21,10 @@ use std::hint::black_box;
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue};
+use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue};
 use mlx5::timing::Clock;
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
 use rig::Rig;
 
 /// Posts between two runs of the model, and WRs in a list.
@@ -33,7 +33,7 @@ const BURST: u64 = 32;
 /// A queue pair, taken over, connected to one that does nothing.
 struct Line {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
     _ends: (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>),
     _cqs: (CompletionQueue, CompletionQueue),
@@ -47,7 +47,7 @@ impl Line {
             builder.max_inline_data(64)
         };
         let (qp, peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
-        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default());
         Self {
             send: send.expect("a QP of its own"),
@@ -166,14 +166,14 @@ fn main() {
     let (sge, remote) = (line.sge(), line.remote());
     line.measure("WRITE, 8 bytes inline, signaled, BlueFlame", rounds, |line| {
         for id in 0..BURST {
-            let write = Write::new(InlineBytes(black_box(id).to_ne_bytes()), remote).signaled();
+            let write = RdmaWrite::new(InlineBytes(black_box(id).to_ne_bytes()), remote).signaled();
             // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { line.send.post(id, write) }.expect("posted");
         }
     });
     line.measure("WRITE, 64 bytes by pointer, signaled, BlueFlame", rounds, |line| {
         for id in 0..BURST {
-            let write = Write::new(black_box(sge), remote).signaled();
+            let write = RdmaWrite::new(black_box(sge), remote).signaled();
             // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { line.send.post(id, write) }.expect("posted");
         }
@@ -181,16 +181,16 @@ fn main() {
     line.measure("list of 32 such, one doorbell", rounds, |line| {
         let mut batch = line.send.batch();
         for id in 0..BURST {
-            let write = Write::new(black_box(sge), remote).signaled();
+            let write = RdmaWrite::new(black_box(sge), remote).signaled();
             batch.append(id, write).expect("appended");
         }
         // SAFETY: the memory lives to the end, and the program does not access it.
         unsafe { batch.ring() };
     });
     line.measure("armed WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..BURST {
-            let write = Write::new(InlineBytes([0; 8]), remote).signaled();
+            let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
             armed.arm(id, write).expect("armed");
         }
         for value in 0..BURST {

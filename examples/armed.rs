@@ -10,9 +10,9 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::variable::{Bytes, Offset};
-use mlx5::ring::{Armed, Completions, Form, Queues, SendConfig, SendQueue, Template};
+use mlx5::ring::{Armed, CqReader, Form, Queues, SendConfig, SendQueue, Template};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{InlineBytes, Remote, Write};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         Ok(builder.build()?.init(&local.init())?)
     };
     let (qp, peer) = (queue_pair()?, queue_pair()?);
-    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&peer));
     let qp: QueuePair<Rc, Rts> =
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
@@ -38,14 +38,14 @@ fn main() -> Result<()> {
 
     // 2. The direct path takes the send queue over, and `Armed` the send queue. What is armed is
     //    said by types: WRITEs of eight bytes that travel in the WQE, and the eight bytes vary.
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(queue);
+    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queue);
 
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
     //    here. The card does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
-        let write = Write::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
+        let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
         armed.arm(slot, write)?;
     }
     println!("{} requests are armed", armed.len());
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
 
     // 7. For steady traffic, a template: one request, posted again and again with other values in
     //    the fields that vary. What does not vary is in the ring's slots after the first lap.
-    let write = Write::new(InlineBytes([0; 8]), remote);
+    let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
     let mut quotes = Template::<_, _, (Bytes, Offset)>::new(armed.into_queue(), write)?;
     for quote in 0..100_u64 {
         let values = (quote.to_le_bytes(), 8 * (quote % 16) + 1024);
@@ -96,7 +96,7 @@ fn main() -> Result<()> {
 }
 
 /// Polls until there is a completion, and says of what.
-fn wait(completions: &mut Completions, queues: &mut impl Queues) -> Result<String> {
+fn wait(completions: &mut CqReader, queues: &mut impl Queues) -> Result<String> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match completions.poll(queues)? {

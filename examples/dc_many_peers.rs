@@ -12,12 +12,12 @@ use std::error::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveDone};
 use mlx5::ib::{Access, Dci, Dct};
-use mlx5::ring::{Completions, Queues, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     Mtu, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
-use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, Send, Sge, Word};
+use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, SendMessage, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -30,7 +30,7 @@ const ROOM: usize = 64;
 struct Peer {
     qp: QueuePair<Dct, Rtr>,
     receives: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
 }
 
@@ -41,9 +41,9 @@ impl Peer {
         let srq = SharedReceiveQueue::builder(pd).build()?;
         let qp = QueuePair::dc_target(pd, &cq, &srq, KEY).build()?.init(&port.init())?;
         // Ready to receive is all that it gets, and when its number is known.
-        let own = port.address(&port.endpoint(&qp));
+        let own = port.address(&port.connection_data(&qp));
         let qp = qp.rtr(&DctRtrAttributes::new(own))?;
-        let mut completions = Completions::new(&cq)?;
+        let mut completions = CqReader::new(&cq)?;
         let mut receives = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default())?;
         receives.attach(&qp, &mut completions)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
@@ -69,7 +69,7 @@ impl Peer {
 
 /// Waits for a completion.
 fn wait(
-    completions: &mut Completions,
+    completions: &mut CqReader,
     queues: &mut impl Queues,
 ) -> Result<Completion, Box<dyn Error>> {
     loop {
@@ -93,14 +93,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let qp = QueuePairBuilder::<Dci>::new(&pd, &cq).max_inline_data(64).build()?;
     let qp = qp.init(&DciInitAttributes::new(1))?.rtr(Mtu::Mtu1024)?;
     let qp = qp.rts(&RtsAttributes { max_rd_atomic: 1, ..RtsAttributes::default() })?;
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let counted = pd.allocate(8, Access::LOCAL_WRITE)?;
 
     // What each peer would tell by other means: number and address. Made into an address once.
     let mut addresses = Vec::new();
     for peer in &peers {
-        let way = AddressHandle::new(&pd, &port.address(&port.endpoint(&peer.qp)))?;
+        let way = AddressHandle::new(&pd, &port.address(&port.connection_data(&peer.qp)))?;
         addresses.push(DcAddress::new(&way, peer.qp.number(), KEY));
     }
     let first = &peers[0].memory;
@@ -110,7 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The card connects to whomever a request is for, and leaves who was connected before.
         // SAFETY: the text travels in the request; the word is read when all is complete.
         unsafe {
-            send.post(0, Send::new(Inline(text.as_bytes())).signaled().to(address))?;
+            send.post(0, SendMessage::new(Inline(text.as_bytes())).signaled().to(address))?;
             let old = Word::new(counted.address(), counted.lkey());
             let add = FetchAdd::new(old, sum, number as u64).signaled();
             send.post(1, add.to(&addresses[0]))?;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair};
-use mlx5::wqe::{FetchAdd, InlineBytes, Send, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, InlineBytes, RdmaWrite, SendMessage, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -36,8 +36,8 @@ fn main() -> Result<()> {
         Ok(QueuePair::builder(&pd, &cq).max_inline_data(32).build()?.init(&local.init())?)
     };
     let (qp, peer) = (queue_pair()?, queue_pair()?);
-    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
-    let mut completions = Completions::new(&cq)?;
+    let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&peer));
+    let mut completions = CqReader::new(&cq)?;
     let mut inbox = ReceiveQueue::new(&peer, &mut completions, ReceiveConfig::default())?;
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
         inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
-        owner.post(2, Send::new(region.sge(1024, 36)).signaled())?;
+        owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
     }
     for _ in 0..2 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
             client.post(id, FetchAdd::new(word, region.remote(0), 5).signaled())?;
         }
         let done = InlineBytes(1_u64.to_ne_bytes());
-        client.post(13, Write::new(done, region.remote(8)).signaled())?;
+        client.post(13, RdmaWrite::new(done, region.remote(8)).signaled())?;
     }
     for _ in 10..=13 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn wait(completions: &mut Completions, queues: &mut impl Queues) -> Result<Completion> {
+fn wait(completions: &mut CqReader, queues: &mut impl Queues) -> Result<Completion> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match completions.poll(queues)? {

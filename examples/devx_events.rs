@@ -11,9 +11,9 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::devx::{CompletionQueue, EventChannel, EventKind, QueuePair};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Context, ProtectionDomain, Rts};
-use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -36,7 +36,8 @@ fn main() -> Result<()> {
         Ok((qp.init(&local.init())?, cq))
     };
     let ((qp, cq), (peer, peer_cq)) = (make()?, make()?);
-    let (mine, theirs) = (local.endpoint_of(qp.number()), local.endpoint_of(peer.number()));
+    let (mine, theirs) =
+        (local.connection_data_of(qp.number()), local.connection_data_of(peer.number()));
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
 
@@ -49,7 +50,7 @@ fn main() -> Result<()> {
     // 3. Receives, and memory that the peer may read only. A thread sends now and then, and in the
     //    end writes where it may not.
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
         let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
@@ -110,7 +111,7 @@ fn sleep_on(channel: &EventChannel) -> Result<()> {
 
 /// Sends a message now and then, and writes where it may not.
 fn send(qp: &QueuePair<Rc, Rts>, cq: &CompletionQueue, target: Remote) -> Result<()> {
-    let mut completions = Completions::new(cq)?;
+    let mut completions = CqReader::new(cq)?;
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default())?;
     for number in 1..=MESSAGES + 1 {
         thread::sleep(Duration::from_millis(5));
@@ -120,8 +121,8 @@ fn send(qp: &QueuePair<Rc, Rts>, cq: &CompletionQueue, target: Remote) -> Result
         // written.
         unsafe {
             match number {
-                ..=MESSAGES => queue.post(number, Send::new(payload).signaled())?,
-                _ => queue.post(number, Write::new(payload, target).signaled())?,
+                ..=MESSAGES => queue.post(number, SendMessage::new(payload).signaled())?,
+                _ => queue.post(number, RdmaWrite::new(payload, target).signaled())?,
             }
         }
         let completion = loop {

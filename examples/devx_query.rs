@@ -39,7 +39,7 @@ fn main() -> Result<(), Error> {
     // To RTS, connected to itself.
     let local = LocalPort::new(&context, 1, None)?;
     let qp = qp.init(&local.init()).map_err(|failed| failed.error)?;
-    let end = local.endpoint(&qp);
+    let end = local.connection_data(&qp);
     let qp = qp.rtr(&local.rtr(&end, &end)).map_err(|failed| failed.error)?;
     let qp = qp.rts(&local.rts(&end, &end)).map_err(|failed| failed.error)?;
 

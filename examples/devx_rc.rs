@@ -16,10 +16,10 @@ use mlx5::devx::{
 };
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
-    Completions, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{self, Context, Devx, Pages, Reset};
-use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -97,8 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 8. From INIT on receives can be posted, and should be, before the peer sends. Rings take over
     //    these objects like verbs objects. From here on there is no difference.
-    let (mut completions, mut peer_completions) =
-        (Completions::new(&cq)?, Completions::new(&peer_cq)?);
+    let (mut completions, mut peer_completions) = (CqReader::new(&cq)?, CqReader::new(&peer_cq)?);
     let mut receive = ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default())?;
     let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     // SAFETY: the memory is looked at when the message is there.
@@ -107,7 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 9. INIT2RTR_QP: MTU, log_msg_max, the peer's number and address (on RoCE with its MAC
     //    address, which is looked up first), the PSN to expect, min_rnr_nak, log_rra_max.
     //    RTR2RTS_QP: the PSN to start with, ack_timeout, retry_count, rnr_retry, log_sra_max.
-    let ends = (port.endpoint_of(qp.number()), port.endpoint_of(peer.number()));
+    let ends = (port.connection_data_of(qp.number()), port.connection_data_of(peer.number()));
     let qp = qp.rtr(&port.rtr(&ends.0, &ends.1))?.rts(&port.rts(&ends.0, &ends.1))?;
     let peer = peer.rtr(&port.rtr(&ends.1, &ends.0))?.rts(&port.rts(&ends.1, &ends.0))?;
     println!("{qp:?}\nQUERY_QP: {:?}", peer.query()?.state);
@@ -120,8 +119,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = Remote::new(memory.remote_address() + 1024, memory.rkey());
     // SAFETY: inline payloads are copied; the memory is looked at when all is complete.
     unsafe {
-        send.post(2, Write::new(Inline(b"written by command"), target))?;
-        send.post(3, Send::new(Inline(b"sent by command")).signaled())?;
+        send.post(2, RdmaWrite::new(Inline(b"written by command"), target))?;
+        send.post(3, SendMessage::new(Inline(b"sent by command")).signaled())?;
     }
     println!("{:?}", next(&mut completions, &mut send)?);
     println!("{:?}", next(&mut peer_completions, &mut receive)?);
@@ -139,7 +138,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The next completion, which is a success.
-fn next(completions: &mut Completions, queues: &mut impl Queues) -> Result<Completion, String> {
+fn next(completions: &mut CqReader, queues: &mut impl Queues) -> Result<Completion, String> {
     loop {
         match completions.poll(queues).map_err(|error| error.to_string())? {
             Some(Completion::Failed(failure)) => return Err(failure.to_string()),

@@ -11,11 +11,11 @@ use std::{io, thread, time::Duration};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts,
 };
-use mlx5::wqe::{Inline, Send, Sge};
+use mlx5::wqe::{Inline, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -39,12 +39,12 @@ fn main() -> Result<()> {
         Ok(qp.init(&local.init())?)
     };
     let (qp, peer) = (make(&cq)?, make(&sender_cq)?);
-    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&peer));
     let qp: QueuePair<Rc, Rts> =
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
     for id in 0..MESSAGES {
         let sge = Sge::new(memory.address() + id * 64, 64, memory.lkey());
@@ -100,13 +100,13 @@ fn main() -> Result<()> {
 
 /// Sends a message now and then.
 fn send(qp: &QueuePair<Rc, Rts>, cq: &CompletionQueue) -> Result<()> {
-    let mut completions = Completions::new(cq)?;
+    let mut completions = CqReader::new(cq)?;
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default())?;
     for number in 1..=MESSAGES {
         thread::sleep(Duration::from_millis(5));
         let message = format!("message {number}");
         // SAFETY: an inline payload names no memory that would have to stay alive.
-        unsafe { queue.post(number, Send::new(Inline(message.as_bytes())).signaled())? };
+        unsafe { queue.post(number, SendMessage::new(Inline(message.as_bytes())).signaled())? };
         while completions.poll(&mut queue)?.is_none() {
             thread::yield_now();
         }

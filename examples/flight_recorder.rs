@@ -10,9 +10,9 @@ use mlx5::cqe::Completion;
 use mlx5::diag::flight::{Dump, What};
 use mlx5::diag::text::SendWqe;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, PostError, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -37,24 +37,24 @@ fn main() -> Result<()> {
         Ok(builder.build()?.init(&local.init())?)
     };
     let (qp, peer) = (queue_pair()?, queue_pair()?);
-    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&peer));
     let qp: QueuePair<Rc, Rts> =
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let board = pd.allocate(SLOTS as usize * 8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let remote = Remote::new(board.remote_address(), board.rkey());
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
 
     // 2. Messages without end. Nothing here knows of a recorder: the feature is all that it takes.
     let mut posted = 0;
     let failure = 'sending: loop {
         let message = Inline(b"message.");
-        let write = Write::new(message, remote.offset(slot(posted) * 8)).signaled();
+        let write = RdmaWrite::new(message, remote.offset(slot(posted) * 8)).signaled();
         // SAFETY: inline payloads name no memory of this side, which would have to stay alive.
         match unsafe { queue.post(posted, write) } {
             Ok(()) => posted += 1,
-            Err(PostError::QueueFull | PostError::CqOverrun | PostError::WrongState) => {}
+            Err(PostError::QueueFull | PostError::CqFull | PostError::WrongState) => {}
             Err(error) => return Err(error.into()),
         }
         while let Some(completion) = completions.poll(&mut queue)? {

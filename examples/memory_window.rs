@@ -10,10 +10,10 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Access;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, MemoryWindow, ProtectionDomain};
 use mlx5::verbs::{QueuePair, Type2};
-use mlx5::wqe::{Inline, Remote, SendInvalidate, Sge, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote, SendInvalidate, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -31,14 +31,14 @@ fn main() -> Result<()> {
         Ok(builder.build()?.init(&local.init())?)
     };
     let (owner, guest) = (queue_pair(&owner_cq)?, queue_pair(&guest_cq)?);
-    let (mine, theirs) = (local.endpoint(&owner), local.endpoint(&guest));
-    let mut owner_completions = Completions::new(&owner_cq)?;
+    let (mine, theirs) = (local.connection_data(&owner), local.connection_data(&guest));
+    let mut owner_completions = CqReader::new(&owner_cq)?;
     let config = ReceiveConfig::default();
     let mut inbox = ReceiveQueue::new(&owner, &mut owner_completions, config)?;
     let owner = owner.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let guest = guest.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let mut owner_send = SendQueue::new(&owner, &mut owner_completions, SendConfig::default())?;
-    let mut guest_completions = Completions::new(&guest_cq)?;
+    let mut guest_completions = CqReader::new(&guest_cq)?;
     let mut guest_send = SendQueue::new(&guest, &mut guest_completions, SendConfig::default())?;
 
     // 2. The owner's memory. Peers have no right to it, but windows may be bound to it.
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     // 4. The guest writes into the window. The programs decide how it learns address and key.
     let place = Remote::new(memory.remote_address() + 1024, rkey);
     // SAFETY: inline payloads name no memory of this side.
-    unsafe { guest_send.post(3, Write::new(Inline(b"I was here"), place).signaled())? };
+    unsafe { guest_send.post(3, RdmaWrite::new(Inline(b"I was here"), place).signaled())? };
     println!("written: {}", wait(&mut guest_completions, &mut guest_send)?);
 
     // 5. The guest sends that it is done, and gives the key back: the message invalidates the key,
@@ -76,13 +76,13 @@ fn main() -> Result<()> {
 
     // 6. From now on the key opens nothing.
     // SAFETY: inline payloads name no memory of this side.
-    unsafe { guest_send.post(5, Write::new(Inline(b"and again"), place).signaled())? };
+    unsafe { guest_send.post(5, RdmaWrite::new(Inline(b"and again"), place).signaled())? };
     println!("then: {}", wait(&mut guest_completions, &mut guest_send)?);
     Ok(())
 }
 
 /// The next completion, as text.
-fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -> Result<String> {
+fn wait<Q: Queues + ?Sized>(completions: &mut CqReader, queues: &mut Q) -> Result<String> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         match completions.poll(queues)? {

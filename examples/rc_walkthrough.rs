@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
-use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
-use mlx5::wqe::{Read, Remote, Send, Write};
+use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, SendMessage};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -116,7 +116,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     say("QP", format!("number {:#x}, in RESET", qp.number()));
 
     // 7. Each side tells the other where it is, and where its memory is.
-    let mut mine = local.endpoint(&qp);
+    let mut mine = local.connection_data(&qp);
     mine.region = Some((&region).into());
     let theirs = connection.exchange(&mine)?;
     let offered = theirs.region.ok_or("the peer offers no memory")?;
@@ -131,9 +131,9 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     // 9. The direct path takes the queues over: from here on no call into a library, no system
     //    call. The receive queue first, since it works from INIT on. A slice is memory that moves
     //    into a request and comes back with its completion. Meanwhile the program cannot access it.
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default())?;
-    let memory = Slice::new(region);
+    let memory = MrSlice::new(region);
 
     // 10. The client posts a receive before the server can possibly send: a SEND that finds no
     //     receive is answered with "receiver not ready".
@@ -151,7 +151,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
 
     // 12. RTR to RTS: how long to wait for answers, how often to try. From here on requests leave.
     let qp = qp.rts(&local.rts(&mine, &theirs))?;
-    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default())?;
+    let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default())?;
     say("connected", format!("the card says {}", channel.queue_pair().query()?.state));
 
     // 13. Both are ready.
@@ -161,7 +161,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     let mut memory = match memory {
         Some(mut memory) => {
             put(&mut memory, SERVERS_TEXT);
-            channel.post(SEND, Send::new(memory).signaled())?;
+            channel.post(SEND, SendMessage::new(memory).signaled())?;
             let mut memory = wait(&mut channel, SEND)?;
             say("SEND", format!("acknowledged: {SERVERS_TEXT:?}"));
             put(&mut memory, SERVERS_SECOND);
@@ -182,14 +182,14 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         let remote = Remote::new(offered.address, offered.rkey);
 
         // 16. READ: the card fetches the server's memory.
-        channel.post(READ, Read::new(memory, remote).signaled())?;
+        channel.post(READ, RdmaRead::new(memory, remote).signaled())?;
         memory = wait(&mut channel, READ)?;
         say("READ", format!("fetched {:?}", text_of(&memory)));
         expect(&memory, SERVERS_SECOND)?;
 
         // 17. WRITE: the card puts this side's text into the server's memory.
         put(&mut memory, CLIENTS_TEXT);
-        channel.post(WRITE, Write::new(memory, remote).signaled())?;
+        channel.post(WRITE, RdmaWrite::new(memory, remote).signaled())?;
         memory = wait(&mut channel, WRITE)?;
         say("WRITE", format!("acknowledged: {CLIENTS_TEXT:?}"));
     }
@@ -216,7 +216,7 @@ const WRITE: u64 = 4;
 
 /// Polls until request `id` is complete, and returns its memory; an error completion says what went
 /// wrong, and what usually causes it.
-fn wait(channel: &mut Channel, id: u64) -> Result<Slice> {
+fn wait(channel: &mut Endpoint, id: u64) -> Result<MrSlice> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         match channel.poll()? {
@@ -238,19 +238,19 @@ fn wait(channel: &mut Channel, id: u64) -> Result<Slice> {
 }
 
 /// Fills the memory with a text and zeroes.
-fn put(memory: &mut Slice, text: &str) {
+fn put(memory: &mut MrSlice, text: &str) {
     memory.write(0, &[0; BUFFER]);
     memory.write(0, text.as_bytes());
 }
 
 /// The text in the memory, up to the first zero.
-fn text_of(memory: &Slice) -> String {
+fn text_of(memory: &MrSlice) -> String {
     let bytes = memory.to_vec();
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
 
-fn expect(memory: &Slice, wanted: &str) -> Result<()> {
+fn expect(memory: &MrSlice, wanted: &str) -> Result<()> {
     match text_of(memory) {
         got if got == wanted => Ok(()),
         got => Err(format!("{got:?} is not {wanted:?}").into()),

@@ -8,9 +8,9 @@ use std::error::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, CqeCompression, Rc};
-use mlx5::ring::{Completions, PostError, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{Clock, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -39,14 +39,14 @@ fn main() -> Result<()> {
         Ok(builder.build()?.init(&local.init())?)
     };
     let (qp, peer) = (queue_pair()?, queue_pair()?);
-    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&peer));
     let qp: QueuePair<Rc, Rts> =
         qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let remote = Remote::new(board.remote_address(), board.rkey());
 
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let clock = Clock::new(&context).ok().and_then(|clock| clock.read());
 
@@ -58,11 +58,11 @@ fn main() -> Result<()> {
         let mut batch = queue.batch();
         for _ in 0..BATCH.min(COUNTERS - posted) {
             let (payload, number) = ((posted + 1).to_le_bytes(), posted + 1);
-            let write = Write::new(Inline(&payload), remote.offset(posted % 512 * 8));
+            let write = RdmaWrite::new(Inline(&payload), remote.offset(posted % 512 * 8));
             let signaled = number % EVERY == 0 || number == COUNTERS;
             match batch.append(number, write.signaled_if(signaled)) {
                 Ok(()) => posted += 1,
-                Err(PostError::QueueFull | PostError::CqOverrun) => break,
+                Err(PostError::QueueFull | PostError::CqFull) => break,
                 Err(error) => return Err(error.into()),
             }
         }

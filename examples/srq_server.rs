@@ -13,12 +13,12 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::Access;
 use mlx5::ring::{
-    Completions, QueueTable, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
+    CqReader, QueueTable, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
 };
-use mlx5::wqe::{Inline, Send, Sge};
+use mlx5::wqe::{Inline, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     //    the queue as many CQEs as receives can be outstanding, so that it never overruns.
     let cq = CompletionQueue::new(&context, 1023)?;
     let srq = SharedReceiveQueue::builder(&pd).max_wr(RECEIVES as u32).build()?;
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let receives =
         SharedReceives::new(&srq, &mut completions, ReceiveConfig { receives: RECEIVES as u32 })?;
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..CLIENTS {
         let server = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
         let client = QueuePair::builder(&pd, &cq).max_inline_data(32).build()?;
-        let (here, there) = (port.endpoint(&server), port.endpoint(&client));
+        let (here, there) = (port.connection_data(&server), port.connection_data(&client));
         let server = server.init(&port.init())?;
         table.attach(key, &server, &mut completions)?;
         let server = server.rtr(&port.rtr(&here, &there))?.rts(&port.rts(&here, &there))?;
@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let text = format!("message {round} of client {number}");
             let queue = table.send(client.number()).ok_or("the table has it")?;
             // SAFETY: the payload is copied.
-            unsafe { queue.post(0, Send::new(Inline(text.as_bytes())).signaled())? };
+            unsafe { queue.post(0, SendMessage::new(Inline(text.as_bytes())).signaled())? };
 
             // 6. A poll finds the queue of each completion. If there is no completion, the server
             //    looks for events.

@@ -11,14 +11,14 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::Access;
 use mlx5::ring::{
-    Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
-    TagHandle, TagReceive, TaggedReceives,
+    CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
+    TagHandle, TagReceive, TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, SharedReceiveQueue,
     TagCapacity,
 };
-use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader};
+use mlx5::wqe::{InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -29,8 +29,8 @@ const LONG: usize = 64 << 10;
 
 /// The receiving side: the queue, and messages that came before anybody asked for them.
 struct Receiver {
-    tags: TaggedReceives,
-    completions: Completions,
+    tags: TmSrq,
+    completions: CqReader,
     memory: MemoryRegion,
     early: Vec<(u64, Vec<u8>)>,
 }
@@ -103,11 +103,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let far = CompletionQueue::new(&context, 255)?;
     let room = TagCapacity { tags: 63, operations: 64 };
     let srq = SharedReceiveQueue::builder(&pd).tags(&cq, room).build()?;
-    let mut completions = Completions::new(&cq)?;
-    let mut tags = TaggedReceives::new(&srq, &mut completions, TagConfig::default())?;
+    let mut completions = CqReader::new(&cq)?;
+    let mut tags = TmSrq::new(&srq, &mut completions, TagConfig::default())?;
     let taker = QueuePair::builder(&pd, &cq).max_send_wr(0).shared_receive_queue(&srq).build()?;
     let sender = QueuePair::builder(&pd, &far).max_inline_data(64).build()?;
-    let (here, there) = (port.endpoint(&taker), port.endpoint(&sender));
+    let (here, there) = (port.connection_data(&taker), port.connection_data(&sender));
     let taker = taker.init(&port.init())?;
     tags.attach(&taker, &mut completions)?;
     let _taker = taker.rtr(&port.rtr(&here, &there))?.rts(&port.rts(&here, &there))?;
@@ -116,7 +116,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = pd.allocate(RECEIVES * ROOM + LONG, Access::LOCAL_WRITE)?;
     let mut receiver = Receiver { tags, completions, memory, early: vec![] };
     (0..RECEIVES as u64).try_for_each(|id| receiver.post(id))?;
-    let mut sent = Completions::new(&far)?;
+    let mut sent = CqReader::new(&far)?;
     let mut send = SendQueue::new(&sender, &mut sent, SendConfig::default())?;
     let mut answers = ReceiveQueue::new(&sender, &mut sent, ReceiveConfig::default())?;
     // 2. A sender puts a header before each message. Here one is early, and one is expected.
@@ -125,7 +125,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let entry = (tag == 0x502).then(|| receiver.expect(wanted)).transpose()?;
         let header = TagHeader::eager(tag).to_bytes();
         // SAFETY: the payload is copied into the WQE.
-        unsafe { send.post(1, Send::new(InlineGather(&[&header, text.as_bytes()])))? };
+        unsafe { send.post(1, SendMessage::new(InlineGather(&[&header, text.as_bytes()])))? };
         while receiver.early.is_empty() {
             receiver.poll()?;
         }
@@ -143,7 +143,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: inline; the rest is looked at, or written, when the answer has come.
     unsafe {
         answers.post(2, Sge::new(source.address() + LONG as u64, 64, source.lkey()))?;
-        send.post(3, Send::new(offer).signaled())?;
+        send.post(3, SendMessage::new(offer).signaled())?;
     }
     assert_eq!(receiver.wait(Tag::any(), entry)?, [7; LONG]);
     while !matches!(sent.poll(&mut (&mut send, &mut answers))?, Some(Completion::Receive(_))) {}

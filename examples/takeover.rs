@@ -7,8 +7,8 @@ use std::error::Error;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::wqe::{Inline, Send, Sge};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::wqe::{Inline, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: the objects are idle and stay alive. The program waits in `main` until it gets them
     // back, and does not post, poll or arm meanwhile.
     let (mut completions, mut send, mut receive) = unsafe {
-        let mut completions = Completions::from_raw(program.cq)?;
+        let mut completions = CqReader::from_raw(program.cq)?;
         let send = SendQueue::<Rc>::from_raw(program.qp, &mut completions, SendConfig::default())?;
         let config = ReceiveConfig::default();
         let receive = ReceiveQueue::from_raw(program.qp, &mut completions, config)?;
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // SAFETY: the memory is the program's, which leaves it alone meanwhile.
         unsafe {
             receive.post(id, memory)?;
-            send.post(id, Send::new(Inline(b"by this crate")).signaled())?;
+            send.post(id, SendMessage::new(Inline(b"by this crate")).signaled())?;
         }
         let mut left = 2;
         while left > 0 {

@@ -11,12 +11,12 @@ use std::error::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
 use mlx5::ib::{Access, Gid, Ud};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Send, Sge, UdAddress};
+use mlx5::wqe::{Inline, SendMessage, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -30,7 +30,7 @@ struct Station {
     qp: QueuePair<Ud, Rts>,
     send: SendQueue<Ud>,
     receive: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
 }
 
@@ -39,7 +39,7 @@ impl Station {
         let cq = CompletionQueue::new(pd.context(), 128)?;
         let qp = QueuePairBuilder::<Ud>::new(pd, &cq).max_inline_data(64).build()?;
         let qp = qp.init(&UdInitAttributes::new(1, QKEY))?;
-        let mut completions = Completions::new(&cq)?;
+        let mut completions = CqReader::new(&cq)?;
         let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
         let qp = qp.rtr()?.rts(&UdRtsAttributes::default())?;
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
@@ -57,7 +57,7 @@ impl Station {
 
     fn say(&mut self, text: &str, to: &UdAddress) -> Result<(), Box<dyn Error>> {
         // SAFETY: the text travels in the request.
-        unsafe { self.send.post(0, Send::new(Inline(text.as_bytes())).signaled().to(to))? };
+        unsafe { self.send.post(0, SendMessage::new(Inline(text.as_bytes())).signaled().to(to))? };
         Ok(())
     }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, Mkey, ProtectionDomain, QueuePair};
-use mlx5::wqe::{Interleaved, Read, Remote, Sge, Strided};
+use mlx5::wqe::{Interleaved, RdmaRead, Remote, Sge, Strided};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -28,12 +28,12 @@ fn main() -> Result<()> {
         Ok(QueuePair::builder(&pd, cq).max_send_wr(16).build()?.init(&local.init())?)
     };
     let (owner, reader) = (queue_pair(&owner_cq)?, queue_pair(&reader_cq)?);
-    let (mine, theirs) = (local.endpoint(&owner), local.endpoint(&reader));
+    let (mine, theirs) = (local.connection_data(&owner), local.connection_data(&reader));
     let owner = owner.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
     let reader = reader.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
-    let mut owner_completions = Completions::new(&owner_cq)?;
+    let mut owner_completions = CqReader::new(&owner_cq)?;
     let mut owner_send = SendQueue::new(&owner, &mut owner_completions, SendConfig::default())?;
-    let mut reader_completions = Completions::new(&reader_cq)?;
+    let mut reader_completions = CqReader::new(&reader_cq)?;
     let mut reader_send = SendQueue::new(&reader, &mut reader_completions, SendConfig::default())?;
 
     // 2. The owner's table: eight rows of 16 bytes, a name and a price in each. Peers have no right
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     let into = pd.allocate(4096, Access::LOCAL_WRITE)?;
     let mut read = |length: u32| -> Result<String> {
         let target = Sge::new(into.address(), length, into.lkey());
-        let request = Read::new(target, Remote::new(0, key.rkey())).signaled();
+        let request = RdmaRead::new(target, Remote::new(0, key.rkey())).signaled();
         // SAFETY: the memory stays registered, and is read when the request is complete.
         unsafe { reader_send.post(2, request)? };
         wait(&mut reader_completions, &mut reader_send)?;
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
 }
 
 /// Until the next completion, which is a success.
-fn wait(completions: &mut Completions, queue: &mut SendQueue) -> Result<()> {
+fn wait(completions: &mut CqReader, queue: &mut SendQueue) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         match completions.poll(queue)? {

@@ -9,11 +9,11 @@ use mlx5::ib::Rc;
 use mlx5::ring::armed::Either;
 use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
-    Armed, BlueFlameCopy, Completions, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
-    RegisterMemory, RegisterUse, SendConfig, SendQueue, Template,
+    Armed, BlueFlameCopy, CqReader, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
+    RegisterUse, SendConfig, SendQueue, Template, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, Read, Remote, Send, SendImm, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
@@ -24,8 +24,8 @@ const MEMORY: usize = 1 << 14;
 /// A requester, and the memory that it reaches.
 struct Line {
     send: SendQueue<Rc>,
-    completions: Completions,
-    peer_completions: Completions,
+    completions: CqReader,
+    peer_completions: CqReader,
     peer_receive: ReceiveQueue,
     memory: MemoryRegion,
     qp: QueuePair<Rc, Rts>,
@@ -47,8 +47,8 @@ impl Line {
         let domain = ThreadDomain::new(&rig.context).unwrap();
         let qp = rig.init(builder(&cq).thread_domain(&domain));
         let (qp, peer) = rig.connect(qp, rig.init(builder(&peer_cq)));
-        let mut completions = Completions::new(&cq).unwrap();
-        let mut peer_completions = Completions::new(&peer_cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
+        let mut peer_completions = CqReader::new(&peer_cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, config).unwrap();
         let peer_receive =
             ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
@@ -71,7 +71,7 @@ fn read<const N: usize>(memory: &MemoryRegion, offset: usize) -> [u8; N] {
     bytes
 }
 
-fn sent<Q: Queues>(completions: &mut Completions, queues: &mut Q) -> (u64, SendOperation) {
+fn sent<Q: Queues>(completions: &mut CqReader, queues: &mut Q) -> (u64, SendOperation) {
     match wait(completions, queues) {
         Completion::Send(done) => (done.id, done.operation),
         other => panic!("{other:?}"),
@@ -83,11 +83,12 @@ fn what_is_fired_arrives_in_order_and_nothing_else_does() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let remote = line.remote(0);
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, (Bytes, Offset)>>::new(&mut line.send);
+    let mut armed =
+        Armed::<_, Form<RdmaWrite<InlineBytes<8>>, (Bytes, Offset)>>::new(&mut line.send);
     let blocks = u64::from(armed.queue().blocks());
     // Many laps of the ring, and past the wrap of the record's low byte and of what it counts.
     for id in 0..700 {
-        let write = Write::new(InlineBytes([0xee; 8]), remote);
+        let write = RdmaWrite::new(InlineBytes([0xee; 8]), remote);
         armed.arm(id, write.signaled_if(id % 3 == 0)).unwrap();
         if id % 5 != 4 {
             continue;
@@ -125,10 +126,10 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
         mine.map(|store| (store.offset - register, store.bytes)).collect()
     };
     let _recording = stores::record();
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     let mut halves = Vec::new();
     for id in 0..40_u64 {
-        armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+        armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         drop(stores::take());
         // SAFETY: an inline payload names no memory of this side.
         unsafe { armed.next().unwrap().fire([id as u8; 8]) };
@@ -147,8 +148,8 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     assert!(halves.windows(2).all(|pair| pair[0] ^ pair[1] == memory.dv.bf.size as usize));
 
     // A NOP before it: one doorbell of eight bytes for both.
-    armed.arm(100, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    armed.arm(101, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    armed.arm(100, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    armed.arm(101, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
     assert_eq!(armed.disarm(0), Some(100));
     drop(stores::take());
     // SAFETY: an inline payload names no memory of this side.
@@ -161,7 +162,7 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     assert_eq!(read(&line.memory, 0), [0x77; 8]);
 
     // The same from a template.
-    let write = Write::new(InlineBytes([0; 8]), remote);
+    let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
     let mut template = Template::<_, _, Bytes>::new(armed.into_queue(), write).unwrap();
     for id in 0..40_u64 {
         drop(stores::take());
@@ -177,7 +178,7 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
 
 #[test]
 fn a_write_and_the_word_of_it_are_armed_together() {
-    type Forms = Either<Form<Write<InlineBytes<64>>, Bytes>, Form<SendImm<Sge>, Immediate>>;
+    type Forms = Either<Form<RdmaWrite<InlineBytes<64>>, Bytes>, Form<SendImm<Sge>, Immediate>>;
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let (remote, word) = (line.remote(0), line.sge(8192, 4));
@@ -187,7 +188,7 @@ fn a_write_and_the_word_of_it_are_armed_together() {
     for round in 0..50_u64 {
         // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { line.peer_receive.post(round, into).unwrap() };
-        armed.arm(2 * round, Either::First(Write::new(InlineBytes([0; 64]), remote))).unwrap();
+        armed.arm(2 * round, Either::First(RdmaWrite::new(InlineBytes([0; 64]), remote))).unwrap();
         let send = SendImm::new(word, 0).signaled();
         armed.arm(2 * round + 1, Either::Second(send)).unwrap();
         let queues = &mut line.peer_receive;
@@ -216,9 +217,9 @@ fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let (good, bad) = (line.remote(0), Remote::new(0, 0xdead_be00));
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     for (id, remote) in [(1, good), (2, bad), (3, good), (4, good)] {
-        armed.arm(id, Write::new(InlineBytes([0; 8]), remote)).unwrap();
+        armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote)).unwrap();
     }
     for byte in 1..=3 {
         // SAFETY: an inline payload names no memory of this side.
@@ -237,8 +238,8 @@ fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     drop((send, completions, qp));
     let mut line = Line::new(&rig);
     let remote = Remote::new(memory.remote_address(), memory.rkey());
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
-    armed.arm(9, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    armed.arm(9, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
     // SAFETY: an inline payload names no memory of this side.
     unsafe { armed.next().unwrap().fire([9; 8]) };
     assert_eq!(sent(&mut line.completions, &mut armed), (9, SendOperation::Write));
@@ -251,9 +252,9 @@ fn what_is_dropped_or_leaked_armed_never_arrives() {
     for leak in [false, true] {
         let mut line = Line::new(&rig);
         let (remote, other) = (line.remote(0), line.remote(64));
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..8 {
-            armed.arm(id, Write::new(InlineBytes([0xaa; 8]), remote).signaled()).unwrap();
+            armed.arm(id, RdmaWrite::new(InlineBytes([0xaa; 8]), remote).signaled()).unwrap();
         }
         // SAFETY: an inline payload names no memory of this side.
         unsafe { armed.next().unwrap().fire([1; 8]) };
@@ -265,7 +266,7 @@ fn what_is_dropped_or_leaked_armed_never_arrives() {
         for id in 100..200 {
             // SAFETY: an inline payload names no memory of this side.
             unsafe {
-                line.send.post(id, Write::new(InlineBytes([2; 8]), other).signaled()).unwrap();
+                line.send.post(id, RdmaWrite::new(InlineBytes([2; 8]), other).signaled()).unwrap();
             }
             if id == 100 {
                 let first = sent(&mut line.completions, &mut line.send);
@@ -288,7 +289,7 @@ fn templates_of_every_kind_move_their_bytes() {
     for round in 0..3_u8 {
         line.memory.write(0, &[round + 1; 16]);
         let mut template =
-            Template::<_, _, Offset>::new(&mut line.send, Write::new(from, to)).unwrap();
+            Template::<_, _, Offset>::new(&mut line.send, RdmaWrite::new(from, to)).unwrap();
         for id in 0..300 {
             let offset = id % 64 * 16;
             // SAFETY: the memory lives to the end, and is not written before the last completion.
@@ -307,14 +308,14 @@ fn templates_of_every_kind_move_their_bytes() {
         }
         // Other WQEs in its slots, and a template of something else after that.
         for id in 0..40 {
-            let read = Read::new(line.sge(2048, 16), to).signaled();
+            let read = RdmaRead::new(line.sge(2048, 16), to).signaled();
             // SAFETY: the memory lives to the end, and is not written before the last completion.
             unsafe { line.send.post(id, read).unwrap() };
             let done = sent(&mut line.completions, &mut line.send);
             assert_eq!(done, (id, SendOperation::Read));
         }
         assert_eq!(read(&line.memory, 2048), [round + 1; 16]);
-        let write = Write::new(InlineBytes([0; 28]), remote).signaled();
+        let write = RdmaWrite::new(InlineBytes([0; 28]), remote).signaled();
         let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
         for id in 0..300 {
             // SAFETY: an inline payload names no memory of this side.
@@ -325,7 +326,7 @@ fn templates_of_every_kind_move_their_bytes() {
     }
     let into = line.sge(12288, 64);
     let mut template =
-        Template::<_, _, ()>::new(&mut line.send, Send::new(from).signaled()).unwrap();
+        Template::<_, _, ()>::new(&mut line.send, SendMessage::new(from).signaled()).unwrap();
     for id in 0..40 {
         // SAFETY: the memory lives to the end.
         unsafe {
@@ -343,14 +344,14 @@ fn every_kind_of_register_is_told() {
     let rig = Rig::new(Mode::Trapped);
     let own = SendConfig::default();
     let mut configs = vec![SendConfig { register: RegisterUse::Shared, ..own }];
-    let memory = RegisterMemory::Uncached;
+    let memory = UarMapping::Uncached;
     configs.push(SendConfig { memory, ..own });
     configs.extend(BlueFlameCopy::available().map(|copy| SendConfig { copy, ..own }));
     for config in configs {
         let mut line = Line::with(&rig, config);
         let remote = line.remote(0);
-        let write = Write::new(InlineBytes([0; 8]), remote);
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..300_u64 {
             armed.arm(id, write.signaled_if(id % 2 == 0)).unwrap();
             // SAFETY: an inline payload names no memory of this side.
@@ -377,14 +378,15 @@ fn every_kind_of_register_is_told() {
 fn unsignaled_prepared_requests_are_drained() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
-    let write = Write::new(InlineBytes([0; 8]), line.remote(0));
+    let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote(0));
     for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
         let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
         for id in 0..3_u64 {
             // SAFETY: an inline payload names no memory of this side.
             unsafe { template.post(id, id.to_le_bytes()) }.unwrap();
         }
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(template.into_queue());
+        let mut armed =
+            Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(template.into_queue());
         for id in 3..6_u64 {
             armed.arm(id, write).unwrap();
             // SAFETY: an inline payload names no memory of this side.
@@ -392,7 +394,7 @@ fn unsignaled_prepared_requests_are_drained() {
         }
         // A request of two blocks is the last of some.
         if let Some(signaled) = last {
-            let long = Write::new(Inline(&[7; 100]), line.remote(64)).signaled_if(signaled);
+            let long = RdmaWrite::new(Inline(&[7; 100]), line.remote(64)).signaled_if(signaled);
             // SAFETY: an inline payload names no memory of this side.
             unsafe { line.send.post(6, long) }.unwrap();
         }

@@ -62,7 +62,7 @@ mod hot {
         use crate::disassembly::is_called;
         for name in [
             "mlx5::ring::send::SendQueue<T>::post_rest",
-            "<mlx5::ring::send::SendQueue>::post_rest::<mlx5::wqe::Write<mlx5::wqe::Sge>>",
+            "<mlx5::ring::send::SendQueue>::post_rest::<mlx5::wqe::RdmaWrite<mlx5::wqe::Sge>>",
             "<mlx5::Next<A>>::post_rest::<<mlx5::Next<A>>::fire_any::{closure#0}>",
             "mlx5::ring::template::Template<A, B>::post_rest::<false>::<A>",
         ] {

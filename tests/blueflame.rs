@@ -7,11 +7,11 @@ mod rig;
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    BlueFlameCopy, Completions, ProbeError, QueueError, ReceiveConfig, ReceiveQueue,
-    RegisterMemory, RegisterUse, SendConfig, SendQueue,
+    BlueFlameCopy, CqReader, ProbeError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
+    SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::random::Random;
@@ -27,7 +27,7 @@ const TARGET: usize = 2048;
 /// A queue on a register of its own.
 struct Line {
     queue: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
     rings: QpMemory,
     qps: [QueuePair<Rc, Rts>; 2],
@@ -42,7 +42,7 @@ impl Line {
         let builder = builder.max_inline_data(250).thread_domain(&domain);
         let peer = QueuePair::builder(&rig.pd, &peer_cq);
         let (qp, peer) = rig.connect(rig.init(builder), rig.init(peer));
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let queue = SendQueue::new(&qp, &mut completions, config).unwrap();
         // SAFETY: the QP lives as long as `self`.
         let rings = unsafe { QpMemory::new(qp.as_raw()) };
@@ -118,7 +118,7 @@ fn posts_as_listed(rig: &Rig, config: SendConfig, width: usize) {
             }
             sized += ds.div_ceil(4);
             line.next += 1;
-            let write = Write::new(Inline(&payload), remote).signaled();
+            let write = RdmaWrite::new(Inline(&payload), remote).signaled();
             batch.append(line.next, write).unwrap();
             last = (at, ds);
             at += ds.div_ceil(4) as u32;
@@ -163,18 +163,20 @@ fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
         let (written, copied) = unsafe {
             match turn % 4 {
                 0 => {
-                    line.queue.post(id, Write::new(InlineBytes(bytes), remote).signaled()).unwrap();
+                    line.queue
+                        .post(id, RdmaWrite::new(InlineBytes(bytes), remote).signaled())
+                        .unwrap();
                     (bytes.to_vec(), copied)
                 }
                 1 => {
                     let length = 1 + turn as usize % 28;
                     let bytes: Vec<u8> = (0..length as u8).collect();
-                    let write = Write::new(Inline(&bytes), remote).signaled();
+                    let write = RdmaWrite::new(Inline(&bytes), remote).signaled();
                     line.queue.post(id, write).unwrap();
                     (bytes, copied)
                 }
                 2 => {
-                    line.queue.post(id, Write::new(sge, remote).signaled()).unwrap();
+                    line.queue.post(id, RdmaWrite::new(sge, remote).signaled()).unwrap();
                     (vec![0x5a; 64], copied)
                 }
                 _ => {
@@ -208,7 +210,7 @@ fn every_way_of_storing_is_as_listed_and_understood() {
     assert!(tried > 1, "each architecture has a vector copy");
     // What is not copied: shared registers, and uncached memory.
     let shared = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
-    let uncached = SendConfig { memory: RegisterMemory::Uncached, ..SendConfig::default() };
+    let uncached = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
     for config in [shared, SendConfig { copy_last: true, ..uncached }] {
         posts_as_listed(&rig, config, 8);
         single_blocks(&rig, config, 8);
@@ -244,7 +246,7 @@ fn probed(rig: &Rig) {
         line.queue.set_copy(copy).unwrap();
         let (remote, bytes) = (line.remote(), 77u64.to_ne_bytes());
         line.next += 1;
-        let write = Write::new(InlineBytes(bytes), remote).signaled();
+        let write = RdmaWrite::new(InlineBytes(bytes), remote).signaled();
         // SAFETY: the payload is copied into the WQE.
         unsafe { line.queue.post(line.next, write).unwrap() };
         let widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
@@ -281,7 +283,7 @@ fn refused(rig: &Rig) {
     let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
     let (qp, peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     for copy in BlueFlameCopy::ALL.into_iter().filter(|copy| !copy.is_available()) {
         let config = SendConfig { copy, ..SendConfig::default() };
         let error = SendQueue::new(&qp, &mut completions, config).unwrap_err();

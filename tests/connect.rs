@@ -7,26 +7,26 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mlx5::connect::{ConnectError, Connection, Endpoint, Listener, RemoteRegion, VERSION};
+use mlx5::connect::{ConnectError, Connection, ConnectionData, Listener, RemoteRegion, VERSION};
 use mlx5::verbs::Mtu;
 use proptest::prelude::*;
 
 /// Long enough for a loaded machine where nothing is expected to time out.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn endpoint(qpn: u32) -> Endpoint {
-    Endpoint {
+fn endpoint(qpn: u32) -> ConnectionData {
+    ConnectionData {
         psn: 0x00ab_cdef,
         lid: 7,
         gid: Some("fe80::7".parse().unwrap()),
         responder_depth: 16,
         region: Some(RemoteRegion { address: 0x7000_0000, length: 4096, rkey: 0x1234 }),
-        ..Endpoint::new(qpn, Mtu::Mtu1024)
+        ..ConnectionData::new(qpn, Mtu::Mtu1024)
     }
 }
 
 /// The bytes that this side sends for an endpoint, as a peer sees them.
-fn bytes_of(endpoint: &Endpoint) -> Vec<u8> {
+fn bytes_of(endpoint: &ConnectionData) -> Vec<u8> {
     let raw = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut connection =
         Connection::connect(raw.local_addr().unwrap(), Duration::from_millis(200)).unwrap();
@@ -42,7 +42,7 @@ fn bytes_of(endpoint: &Endpoint) -> Vec<u8> {
 fn exchange_with(
     timeout: Duration,
     act: impl FnOnce(TcpStream) + Send + 'static,
-) -> (Result<Endpoint, ConnectError>, Duration) {
+) -> (Result<ConnectionData, ConnectError>, Duration) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_address().unwrap();
     let peer = thread::spawn(move || act(TcpStream::connect(address).unwrap()));
@@ -57,7 +57,7 @@ fn exchange_with(
 }
 
 /// The same for a peer that sends `bytes`, reads what it is told, and keeps the connection open.
-fn told(bytes: Vec<u8>) -> Result<Endpoint, ConnectError> {
+fn told(bytes: Vec<u8>) -> Result<ConnectionData, ConnectError> {
     let (result, took) = exchange_with(PATIENCE, move |mut stream| {
         stream.write_all(&bytes).unwrap();
         // Ends when the other side closes; a reset, where it left bytes unread, ends it too.

@@ -4,9 +4,9 @@
 mod rig;
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, Publish, QueueError, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Publish, QueueError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair};
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 use mlx5_model::Mode;
 use rig::verbs::CqMemory;
 use rig::{Rig, wait};
@@ -21,7 +21,7 @@ fn write_on(rig: &Rig, cq: &CompletionQueue, publish: Publish) -> Vec<u32> {
     let (qp, _peer) = rig.connect(rig.init(shape(cq)), rig.init(shape(&peer_cq)));
     let target = rig.memory(4096);
     let remote = Remote::new(target.remote_address(), target.rkey());
-    let mut completions = Completions::new(cq).unwrap();
+    let mut completions = CqReader::new(cq).unwrap();
     completions.publish(publish).unwrap();
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     // SAFETY: the CQ lives as long as `self`.
@@ -32,7 +32,7 @@ fn write_on(rig: &Rig, cq: &CompletionQueue, publish: Publish) -> Vec<u32> {
     let (mut posted, mut taken) = (0, 0);
     while taken < REQUESTS {
         while posted < REQUESTS {
-            let write = Write::new(Inline(&[1]), remote).signaled();
+            let write = RdmaWrite::new(Inline(&[1]), remote).signaled();
             // SAFETY: the payload is inline.
             if unsafe { queue.post(posted, write) }.is_err() {
                 break;
@@ -74,7 +74,7 @@ fn a_cq_that_ignores_overruns_is_not_told() {
 fn a_cq_that_does_not_is_told_in_time() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(7);
-    let mut reader = Completions::new(&cq).unwrap();
+    let mut reader = CqReader::new(&cq).unwrap();
     assert_eq!(reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
     drop(reader);
     for every in [1, 2, 3, 7] {

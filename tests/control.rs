@@ -38,10 +38,10 @@ impl Fixture {
     /// Attributes towards a queue pair of this port.
     fn rtr(&self, destination: u32) -> RtrAttributes {
         let local = self.local();
-        let theirs = mlx5::connect::Endpoint {
+        let theirs = mlx5::connect::ConnectionData {
             lid: local.attributes().lid,
             gid: local.gid().map(|entry| entry.gid),
-            ..mlx5::connect::Endpoint::new(destination, Mtu::Mtu1024)
+            ..mlx5::connect::ConnectionData::new(destination, Mtu::Mtu1024)
         };
         local.rtr(&theirs, &theirs)
     }

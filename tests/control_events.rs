@@ -6,12 +6,12 @@ use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rts,
     ThreadDomain,
 };
-use mlx5::wqe::{Inline, Send, Sge};
+use mlx5::wqe::{Inline, SendMessage, Sge};
 use mlx5_model as _;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_millis(20);
 struct Loop {
     sends: SendQueue<Rc>,
     receives: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     cq: CompletionQueue,
     qp: QueuePair<Rc, Rts>,
     region: MemoryRegion,
@@ -41,7 +41,7 @@ impl Loop {
             .build()
             .unwrap();
         let local = LocalPort::new(context, 1, None).unwrap();
-        let mine = local.endpoint(&qp);
+        let mine = local.connection_data(&qp);
         let qp = qp.init(&local.init()).unwrap().rtr(&local.rtr(&mine, &mine)).unwrap();
         let qp = qp.rts(&local.rts(&mine, &mine)).unwrap();
         Loop::over(qp, cq, region)
@@ -49,7 +49,7 @@ impl Loop {
 
     /// The direct path over a queue pair and its CQ.
     fn over(qp: QueuePair<Rc, Rts>, cq: CompletionQueue, region: MemoryRegion) -> Loop {
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
         let sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         Loop { sends, receives, completions, cq, qp, region }
@@ -58,7 +58,7 @@ impl Loop {
     /// Sends itself a message, of which only the receive completes.
     fn message(&mut self, solicited: bool) {
         let into = Sge::new(self.region.address(), 64, self.region.lkey());
-        let send = Send::new(Inline(b"wake up"));
+        let send = SendMessage::new(Inline(b"wake up"));
         // SAFETY: the region outlives the queues, and is not read.
         unsafe {
             self.receives.post(1, into).unwrap();

@@ -4,16 +4,16 @@
 use std::sync::LazyLock;
 
 use mlx5::Error;
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ib::Access;
 use mlx5::ib::GidType;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressVector, CompletionQueue, Context, GidEntry, LinkLayer, ProtectionDomain, QueuePair,
     RtrAttributes,
 };
-use mlx5::wqe::{Send, Sge};
+use mlx5::wqe::{SendMessage, Sge};
 use mlx5_model as _;
 
 static ROCE: LazyLock<()> = LazyLock::new(|| {
@@ -56,7 +56,7 @@ fn addresses_that_do_not_fit_are_told_apart() {
     let cq = CompletionQueue::new(&context, 8).unwrap();
     let local = LocalPort::new(&context, 1, None).unwrap();
     let qp = QueuePair::builder(&pd, &cq).build().unwrap();
-    let mine = local.endpoint(&qp);
+    let mine = local.connection_data(&qp);
     let good = local.rtr(&mine, &mine);
     let qp = qp.init(&local.init()).unwrap();
 
@@ -73,7 +73,7 @@ fn addresses_that_do_not_fit_are_told_apart() {
     );
 
     // A peer that gave no GID, perhaps because it is InfiniBand.
-    let silent = local.rtr(&mine, &Endpoint { gid: None, ..mine.clone() });
+    let silent = local.rtr(&mine, &ConnectionData { gid: None, ..mine.clone() });
     let refused = refused.queue_pair.rtr(&silent).unwrap_err();
     assert!(refused.to_string().contains("the peer told none"), "{refused}");
 
@@ -113,14 +113,14 @@ fn a_message_travels_by_every_gid() {
         let local = LocalPort::new(&context, 1, Some(index)).unwrap();
         // To itself.
         let qp = QueuePair::builder(&pd, &cq).max_send_wr(4).max_recv_wr(4).build().unwrap();
-        let mine = local.endpoint(&qp);
+        let mine = local.connection_data(&qp);
         assert_eq!((mine.lid, mine.gid), (0, Some(entry.gid)));
         let qp = qp.init(&local.init()).unwrap().rtr(&local.rtr(&mine, &mine)).unwrap();
         let qp = qp.rts(&local.rts(&mine, &mine)).unwrap();
         let got = qp.query().unwrap().address.global.expect("a global route");
         assert_eq!((got.dgid, got.sgid_index, got.hop_limit), (entry.gid, index, 64));
 
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut receives =
             ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
         let mut sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -132,7 +132,7 @@ fn a_message_travels_by_every_gid() {
             let into = Sge::new(region.address() + 4096, 4096, region.lkey());
             receives.post(1, into).unwrap();
             let from = Sge::new(region.address(), length, region.lkey());
-            sends.post(2, Send::new(from).signaled()).unwrap();
+            sends.post(2, SendMessage::new(from).signaled()).unwrap();
         }
         let mut received = None;
         let mut sent = false;

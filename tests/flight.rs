@@ -7,24 +7,24 @@ mod rig;
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::diag::flight::{DoorbellKind, Dump, Queue, Reason, Record, What, Wqe};
-use mlx5::endpoint::{Channel, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    Armed, CqReader, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
     SharedReceives, Template,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
-use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, SendMessage, Sge};
 use rig::Rig;
 
 /// A send queue whose peer has memory, and receives.
 struct Line {
     send: SendQueue,
-    completions: Completions,
+    completions: CqReader,
     receive: ReceiveQueue,
-    peer_completions: Completions,
+    peer_completions: CqReader,
     memory: MemoryRegion,
     qps: (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>),
     _cqs: [CompletionQueue; 2],
@@ -41,7 +41,7 @@ impl Line {
         });
         let qps = rig.connect(first, second);
         let [mut completions, mut peer_completions] =
-            cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+            cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
         let config = SendConfig { register, ..SendConfig::default() };
         let send = SendQueue::new(&qps.0, &mut completions, config).unwrap();
         let config = ReceiveConfig::default();
@@ -60,7 +60,7 @@ impl Line {
 
     /// A request that succeeds.
     fn write(&mut self, id: u64) {
-        let write = Write::new(InlineBytes(id.to_ne_bytes()), self.remote()).signaled();
+        let write = RdmaWrite::new(InlineBytes(id.to_ne_bytes()), self.remote()).signaled();
         // SAFETY: the payload is copied into the WQE.
         unsafe { self.send.post(id, write).unwrap() };
     }
@@ -69,7 +69,7 @@ impl Line {
     fn wrong(&mut self, id: u64) {
         let remote = Remote { rkey: self.memory.rkey() ^ 0x5500, ..self.remote() };
         // SAFETY: the payload is copied into the WQE.
-        unsafe { self.send.post(id, Write::new(Inline(b"wrong"), remote).signaled()).unwrap() };
+        unsafe { self.send.post(id, RdmaWrite::new(Inline(b"wrong"), remote).signaled()).unwrap() };
     }
 
     fn drain(&mut self) -> Vec<Completion> {
@@ -147,8 +147,8 @@ fn each_post_is_a_wqe_and_a_doorbell_and_each_completion_a_cqe() {
         let (sge, remote) = (line.sge(8), line.remote());
         let mut batch = line.send.batch();
         batch.append(1, Nop::new()).unwrap();
-        batch.append(2, Write::new([sge, sge, sge], remote)).unwrap();
-        batch.append(3, Write::new(Inline(&[9; 300]), remote).signaled()).unwrap();
+        batch.append(2, RdmaWrite::new([sge, sge, sge], remote)).unwrap();
+        batch.append(3, RdmaWrite::new(Inline(&[9; 300]), remote).signaled()).unwrap();
         // SAFETY: the memory lives to the end.
         unsafe { batch.ring() };
         line.send.batch().append(4, Nop::new()).unwrap();
@@ -167,8 +167,8 @@ fn each_post_is_a_wqe_and_a_doorbell_and_each_completion_a_cqe() {
 fn what_was_written_ahead_is_recorded_when_it_is_fired() {
     let mut line = Line::new(RegisterUse::Own);
     let remote = line.remote();
-    let write = Write::new(InlineBytes([0; 8]), remote).signaled();
-    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
+    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     for id in 0..3 {
         armed.arm(id, write).unwrap();
     }
@@ -289,7 +289,7 @@ fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
     for life in 0..2_u64 {
         // Neither is executed before the card hears of the other state.
         for value in 0..2 {
-            let write = Write::new(InlineBytes((life + value).to_ne_bytes()), remote);
+            let write = RdmaWrite::new(InlineBytes((life + value).to_ne_bytes()), remote);
             // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(value, write.signaled()).unwrap() };
         }
@@ -305,7 +305,7 @@ fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
         assert_eq!(record.guilty().unwrap().index, 0, "the first of them: {record}");
         is_write(wqes(&record)[0], &record, life);
         let reset = error.reset().map_err(|failed| failed.error).unwrap();
-        let ends = rig.local.endpoint(&reset);
+        let ends = rig.local.connection_data(&reset);
         let up = rig.to_init(reset).rtr(&rig.local.rtr(&ends, &ends)).map_err(|it| it.error);
         let up = up.unwrap().rts(&rig.local.rts(&ends, &ends)).map_err(|it| it.error);
         qp = up.unwrap();
@@ -327,7 +327,7 @@ fn receives_are_recorded_on_their_side() {
         batch.ring();
         line.receive.post(4, sge).unwrap();
         for id in 0..3 {
-            line.send.post(id, Send::new(Inline(b"message")).signaled()).unwrap();
+            line.send.post(id, SendMessage::new(Inline(b"message")).signaled()).unwrap();
         }
     }
     assert_eq!(line.drain().len(), 3);
@@ -363,10 +363,10 @@ fn shared_receives_are_named_by_their_place() {
         rig.init(taker),
         rig.init(QueuePair::builder(&rig.pd, &peer_cq).max_inline_data(64)),
     );
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&qp, &mut completions).unwrap();
-    let mut peer_completions = Completions::new(&peer_cq).unwrap();
+    let mut peer_completions = CqReader::new(&peer_cq).unwrap();
     let mut send = SendQueue::new(&peer, &mut peer_completions, SendConfig::default()).unwrap();
     let memory = rig.memory(64);
     let sge = Sge::new(memory.address(), 64, memory.lkey());
@@ -379,7 +379,7 @@ fn shared_receives_are_named_by_their_place() {
         batch.ring();
         for id in 0..2 {
             // Longer than what comes in the CQE.
-            send.post(id, Send::new(sge).signaled()).unwrap();
+            send.post(id, SendMessage::new(sge).signaled()).unwrap();
         }
     }
     mlx5_model::run();
@@ -397,7 +397,7 @@ fn what_threads_post_is_recorded_when_it_is_polled() {
     let line = Line::new(RegisterUse::Own);
     let (remote, mut completions) = (line.remote(), line.completions);
     let (producer, mut retirer) = line.send.share();
-    let write = |value: u64| Write::new(InlineBytes(value.to_ne_bytes()), remote).signaled();
+    let write = |value: u64| RdmaWrite::new(InlineBytes(value.to_ne_bytes()), remote).signaled();
     std::thread::scope(|scope| {
         for value in 0..2 {
             let producer = producer.clone();
@@ -426,7 +426,7 @@ fn the_safe_layer_is_recorded_as_the_one_below_it() {
     let qps = cqs
         .each_ref()
         .map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(16)));
-    let mut completions = cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+    let mut completions = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
     let mut receivers = Vec::new();
     for (qp, completions) in qps.iter().zip(&mut completions) {
         receivers.push(Receiver::new(qp, completions, ReceiveConfig::default()).unwrap());
@@ -436,10 +436,10 @@ fn the_safe_layer_is_recorded_as_the_one_below_it() {
     let mut parts = receivers.into_iter().zip(completions);
     let [mut sender, mut receiver] = [first, second].map(|qp| {
         let (receiver, completions) = parts.next().unwrap();
-        Channel::new(qp, receiver, completions, SendConfig::default()).unwrap()
+        Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
     });
-    receiver.post_receive(1, Slice::from(rig.memory(64))).unwrap();
-    sender.post(2, Send::new(Slice::from(rig.memory(64))).signaled()).unwrap();
+    receiver.post_receive(1, MrSlice::from(rig.memory(64))).unwrap();
+    sender.post(2, SendMessage::new(MrSlice::from(rig.memory(64))).signaled()).unwrap();
     mlx5_model::run();
     assert!(sender.poll().unwrap().is_some() && receiver.poll().unwrap().is_some());
     assert_eq!(story(&sender.send_queue().flight_record()), "wdc");

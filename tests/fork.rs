@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{Uar, UarKind};
-use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, Rts, fork_init, fork_status,
 };
-use mlx5::wqe::{Read, Send, Write};
+use mlx5::wqe::{RdmaRead, RdmaWrite, SendMessage};
 use mlx5_model as _;
 use mlx5_sys::dv;
 
@@ -33,10 +33,10 @@ fn in_a_process_of_its_own(name: &str) -> bool {
 
 /// A channel over a queue pair that is connected to itself, with memory on whole pages.
 struct Loopback {
-    channel: Channel,
-    source: Option<Slice>,
-    sink: Option<Slice>,
-    target: Slice,
+    channel: Endpoint,
+    source: Option<MrSlice>,
+    sink: Option<MrSlice>,
+    target: MrSlice,
 }
 
 impl Loopback {
@@ -46,19 +46,19 @@ impl Loopback {
         let port = LocalPort::new(&context, 1, None).unwrap();
         let cq = CompletionQueue::new(&context, 64).unwrap();
         let qp = QueuePair::builder(&pd, &cq).build().unwrap();
-        let mine = port.endpoint(&qp);
+        let mine = port.connection_data(&qp);
         let qp = qp.init(&port.init()).unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
         let qp = qp.rtr(&port.rtr(&mine, &mine)).unwrap().rts(&port.rts(&mine, &mine)).unwrap();
-        let channel = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap();
+        let channel = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let memory = || Slice::new(pd.allocate(8192, rights).unwrap());
+        let memory = || MrSlice::new(pd.allocate(8192, rights).unwrap());
         Self { channel, source: Some(memory()), sink: Some(memory()), target: memory() }
     }
 
     /// Waits for a request with that id, or for the receive, and returns its memory.
-    fn done(&mut self, id: u64) -> (Slice, Outcome) {
+    fn done(&mut self, id: u64) -> (MrSlice, Outcome) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.channel.poll().unwrap() {
@@ -79,20 +79,20 @@ impl Loopback {
         let remote = self.target.remote();
         let (mut source, mut sink) = (self.source.take().unwrap(), self.sink.take().unwrap());
         source.write(0, &pattern);
-        self.channel.post(1, Write::new(source, remote).signaled()).unwrap();
+        self.channel.post(1, RdmaWrite::new(source, remote).signaled()).unwrap();
         let (source, outcome) = self.done(1);
         assert!(matches!(outcome, Outcome::Sent(_)), "{outcome:?}");
         assert_eq!(self.target.to_vec(), pattern, "round {round}: what was written");
 
         sink.write(0, &[0; 8192]);
-        self.channel.post(2, Read::new(sink, remote).signaled()).unwrap();
+        self.channel.post(2, RdmaRead::new(sink, remote).signaled()).unwrap();
         let (mut sink, outcome) = self.done(2);
         assert!(matches!(outcome, Outcome::Sent(_)), "{outcome:?}");
         assert_eq!(sink.to_vec(), pattern, "round {round}: what was read");
 
         sink.write(0, &[0; 8192]);
         self.channel.post_receive(3, sink).unwrap();
-        self.channel.post(3, Send::new(source).signaled()).unwrap();
+        self.channel.post(3, SendMessage::new(source).signaled()).unwrap();
         for (slice, outcome) in [self.done(3), self.done(3)] {
             assert_eq!(slice.to_vec(), pattern, "round {round}: {outcome:?}");
             match outcome {
@@ -253,13 +253,13 @@ fn registers_of_queues_that_are_taken_over_are_kept_from_children() {
     let port = LocalPort::new(&context, 1, None).unwrap();
     let cq = CompletionQueue::new(&context, 64).unwrap();
     let qp = QueuePair::builder(&pd, &cq).build().unwrap();
-    let mine = port.endpoint(&qp);
+    let mine = port.connection_data(&qp);
     let qp = qp.init(&port.init()).unwrap();
     let qp = qp.rtr(&port.rtr(&mine, &mine)).unwrap().rts(&port.rts(&mine, &mine)).unwrap();
 
     let page = page_of_cq(&cq);
     share_with_children(page);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     assert!(!follows_into_children(page), "the page of the CQ");
 
     let register = register_of_qp(&qp);

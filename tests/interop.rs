@@ -5,12 +5,14 @@ mod rig;
 
 use std::time::Instant;
 
-use mlx5::connect::{Connection, Endpoint, Listener, RemoteRegion};
+use mlx5::connect::{Connection, ConnectionData, Listener, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
+use mlx5::wqe::{
+    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+};
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::process::{self, Peer};
 use rig::random::Random;
@@ -82,7 +84,7 @@ fn connect<R>(
     let memory = rig.memory(MEMORY);
     let first = Sge::new(memory.address() + RECEIVED as u64, LONGEST as u32, memory.lkey());
     let received = receive(&qp, &cq, first);
-    let mut mine: Endpoint = rig.local.endpoint(&qp);
+    let mut mine: ConnectionData = rig.local.connection_data(&qp);
     mine.region = Some((&memory).into());
     let theirs = connection.exchange(&mine).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&mine, &theirs)).map_err(|failed| failed.error).unwrap();
@@ -105,7 +107,7 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     let mut connection = listener.accept(PATIENCE).unwrap();
     let (mut end, (mut completions, mut receive)) =
         connect(&rig, &mut connection, |qp, cq, first| {
-            let mut completions = Completions::new(cq).unwrap();
+            let mut completions = CqReader::new(cq).unwrap();
             let config = ReceiveConfig::default();
             let mut receive = ReceiveQueue::new(qp, &mut completions, config).unwrap();
             // SAFETY: the memory lives longer than the queue pair, and is read when it is complete.
@@ -121,18 +123,18 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
         // SAFETY: the memory is written when nothing is outstanding on it.
         unsafe {
             match message % 4 {
-                0 => send.post(message, Send::new(Inline(&bytes)).signaled()),
+                0 => send.post(message, SendMessage::new(Inline(&bytes)).signaled()),
                 kind => {
                     end.memory.write(SENT, &bytes);
                     let cut = random.below(bytes.len() as u32 + 1) as usize;
                     let list = [end.sge(SENT, cut), end.sge(SENT + cut, bytes.len() - cut)];
                     match kind {
-                        1 => send.post(message, Send::new(list).signaled()),
+                        1 => send.post(message, SendMessage::new(list).signaled()),
                         2 => send.post(message, SendImm::new(list, message as u32).signaled()),
                         _ => {
                             let target = end.remote(WRITTEN);
                             let imm = message as u32;
-                            send.post(message, WriteImm::new(list, target, imm).signaled())
+                            send.post(message, RdmaWriteImm::new(list, target, imm).signaled())
                         }
                     }
                 }
@@ -180,8 +182,8 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     // WRITE in the peer's memory.
     unsafe {
         let mut batch = send.batch();
-        batch.append(1, Write::new(end.sge(SENT, LONGEST), end.remote(WRITTEN))).unwrap();
-        let read = Read::new(end.sge(FETCHED, LONGEST), end.remote(WRITTEN)).signaled();
+        batch.append(1, RdmaWrite::new(end.sge(SENT, LONGEST), end.remote(WRITTEN))).unwrap();
+        let read = RdmaRead::new(end.sge(FETCHED, LONGEST), end.remote(WRITTEN)).signaled();
         batch.append(2, read).unwrap();
         batch.ring();
     }

@@ -63,7 +63,7 @@ impl Partner {
         let qp = rig.init(builder.max_inline_data(0));
         let mut memory = rig.memory((RECEIVES + 1) * stride);
         memory.write(RECEIVES * stride, &message(size, 0));
-        let mut mine = rig.local.endpoint(&qp);
+        let mut mine = rig.local.connection_data(&qp);
         mine.region = Some((&memory).into());
         let theirs = connection.exchange(&mine).unwrap();
         if mode == "send" {

@@ -6,7 +6,7 @@ mod rig;
 use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::{Rc, XrcSend};
-use mlx5::ring::{Completions, QueueTable, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
     Connected, Init, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
     SharedReceiveQueue, XrcDomain,
@@ -47,7 +47,7 @@ fn connect<T>(rig: &Rig, connection: &mut Connection, qp: QueuePair<T, Init>) ->
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    let mine = rig.local.endpoint(&qp);
+    let mine = rig.local.connection_data(&qp);
     let theirs = connection.exchange(&mine).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&mine, &theirs).into()).unwrap();
     qp.rts(&rig.local.rts(&mine, &theirs).into()).unwrap()
@@ -73,7 +73,7 @@ fn several_processes_send_to_one_queue() {
     let rig = Rig::new(Mode::Trapped);
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let cq = rig.cq(255);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let domain = XrcDomain::new(&rig.context).unwrap();
     let ordinary = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let extended = SharedReceiveQueue::builder(&rig.pd).xrc(&domain, &cq).build().unwrap();
@@ -185,7 +185,7 @@ fn peer_of_a_domain() {
     let cq = rig.cq(64);
     let qp = rig.init(QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq));
     let qp = connect(&rig, &mut connection, qp);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::<XrcSend>::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let mut memory = rig.memory(LONGEST);
     connection.barrier(BEGIN).unwrap();

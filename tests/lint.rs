@@ -7,15 +7,14 @@ mod rig;
 
 use mlx5::cqe::Completion;
 use mlx5::diag::lint::{Finding, Segment};
-use mlx5::endpoint::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, Completions, Form, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
-    Template,
+    Armed, CqReader, Form, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Template,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, Remote, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, RdmaWrite, Remote, Sge, Word};
 use rig::Rig;
 use rig::verbs::QpMemory;
 
@@ -89,7 +88,7 @@ fn finding(result: Result<(), PostError>, name: &str) -> Finding {
 }
 
 /// The ids that complete, all well.
-fn done(completions: &mut Completions, send: &mut SendQueue) -> Vec<u64> {
+fn done(completions: &mut CqReader, send: &mut SendQueue) -> Vec<u64> {
     mlx5_model::run();
     let drained = completions.drain(send).map(|completion| match completion.unwrap() {
         Completion::Send(done) => done.id,
@@ -115,7 +114,7 @@ fn raw_write(line: &Line, ds: u8) -> Vec<u8> {
 fn single_posts_with_a_defect_ring_nothing_and_leave_the_queue_as_it_was() {
     for register in [RegisterUse::Own, RegisterUse::Shared] {
         let line = line();
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let mut send = SendQueue::new(&line.qp, &mut completions, config).unwrap();
         let mut good = 0;
@@ -145,16 +144,17 @@ fn single_posts_with_a_defect_ring_nothing_and_leave_the_queue_as_it_was() {
             unsafe {
                 finding(send.post(99, line.unaligned()), "unaligned");
                 let nowhere = Sge { lkey: 0, ..line.sge() };
-                finding(send.post(99, Write::new(nowhere, line.remote())), "invalid-lkey");
+                finding(send.post(99, RdmaWrite::new(nowhere, line.remote())), "invalid-lkey");
                 let behind = Sge { addr: u64::MAX - 3, ..line.sge() };
-                finding(send.post(99, Write::new(behind, line.remote())), "address-wraps");
+                finding(send.post(99, RdmaWrite::new(behind, line.remote())), "address-wraps");
             }
             assert_eq!((send.free_blocks(), line.record()), (free, record), "round {round}");
             // And it goes on.
             // SAFETY: the memory lives to the end.
             unsafe {
-                send.post(good, Write::new(InlineBytes([1; 8]), line.remote()).signaled()).unwrap();
-                send.post(good + 1, Write::new(line.sge(), line.remote()).signaled()).unwrap();
+                send.post(good, RdmaWrite::new(InlineBytes([1; 8]), line.remote()).signaled())
+                    .unwrap();
+                send.post(good + 1, RdmaWrite::new(line.sge(), line.remote()).signaled()).unwrap();
                 send.post(good + 2, RawWqe::new(&raw_write(&line, 3)).unwrap()).unwrap();
             }
             assert_eq!(done(&mut completions, &mut send), [good, good + 1, good + 2]);
@@ -167,12 +167,12 @@ fn single_posts_with_a_defect_ring_nothing_and_leave_the_queue_as_it_was() {
 #[test]
 fn a_batch_with_a_defect_is_not_rung_at_all() {
     let line = line();
-    let mut completions = Completions::new(&line.cq).unwrap();
+    let mut completions = CqReader::new(&line.cq).unwrap();
     let mut send = SendQueue::new(&line.qp, &mut completions, SendConfig::default()).unwrap();
     for round in 0..100 {
         let record = line.record();
         let mut batch = send.batch();
-        batch.append(1, Write::new(line.sge(), line.remote())).unwrap();
+        batch.append(1, RdmaWrite::new(line.sge(), line.remote())).unwrap();
         batch.append(2, line.unaligned()).unwrap();
         batch.append(3, Nop::new().signaled()).unwrap();
         // SAFETY: the model never sees it.
@@ -202,7 +202,7 @@ fn a_batch_with_a_defect_is_not_rung_at_all() {
 #[test]
 fn what_overwrites_the_ring_before_it_is_rung_is_seen() {
     let line = line();
-    let mut completions = Completions::new(&line.cq).unwrap();
+    let mut completions = CqReader::new(&line.cq).unwrap();
     let mut send = SendQueue::new(&line.qp, &mut completions, SendConfig::default()).unwrap();
     // Byte of the second WQE, and what is found then.
     let seeds = [
@@ -222,7 +222,7 @@ fn what_overwrites_the_ring_before_it_is_rung_is_seen() {
         let slot = u32::from(u16::from_be_bytes(line.record()[6..8].try_into().unwrap())) % blocks;
         let mut batch = send.batch();
         for id in 0..3 {
-            let write = Write::new(InlineBytes([7; 8]), line.remote());
+            let write = RdmaWrite::new(InlineBytes([7; 8]), line.remote());
             batch.append(id, write.signaled()).unwrap();
         }
         line.overwrite((slot + 1) % blocks, at, byte);
@@ -238,12 +238,12 @@ fn what_overwrites_the_ring_before_it_is_rung_is_seen() {
 fn an_armed_request_that_is_overwritten_is_not_fired_and_stays_armed() {
     for register in [RegisterUse::Own, RegisterUse::Shared] {
         let line = line();
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let mut send = SendQueue::new(&line.qp, &mut completions, config).unwrap();
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut send);
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
         for id in 0..3 {
-            armed.arm(id, Write::new(InlineBytes([0; 8]), line.remote()).signaled()).unwrap();
+            armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled()).unwrap();
         }
         let record = line.record();
         let before = line.overwrite(0, 31, 1);
@@ -277,10 +277,10 @@ fn an_armed_request_that_is_overwritten_is_not_fired_and_stays_armed() {
 fn a_template_whose_ring_is_overwritten_is_not_posted() {
     for register in [RegisterUse::Own, RegisterUse::Shared] {
         let line = line();
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let send = SendQueue::new(&line.qp, &mut completions, config).unwrap();
-        let write = Write::new(InlineBytes([0; 8]), line.remote()).signaled();
+        let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled();
         let mut template = Template::<_, _, Bytes>::new(send, write).unwrap();
         // SAFETY: the payload is copied into the WQE.
         unsafe { template.post(1, [1; 8]) }.unwrap();
@@ -300,17 +300,17 @@ fn a_template_whose_ring_is_overwritten_is_not_posted() {
 #[test]
 fn a_ring_that_nothing_would_ever_free_is_refused() {
     let line = line();
-    let mut completions = Completions::new(&line.cq).unwrap();
+    let mut completions = CqReader::new(&line.cq).unwrap();
     let mut send = SendQueue::new(&line.qp, &mut completions, SendConfig::default()).unwrap();
     for id in 1..send.blocks() {
         // SAFETY: the memory lives to the end.
-        unsafe { send.post(id.into(), Write::new(line.sge(), line.remote())) }.unwrap();
+        unsafe { send.post(id.into(), RdmaWrite::new(line.sge(), line.remote())) }.unwrap();
     }
     // SAFETY: the memory lives to the end.
-    let last = unsafe { send.post(0, Write::new(line.sge(), line.remote())) };
+    let last = unsafe { send.post(0, RdmaWrite::new(line.sge(), line.remote())) };
     assert_eq!(finding(last, "no-completion").segment, Segment::Whole);
     // SAFETY: the memory lives to the end.
-    unsafe { send.post(77, Write::new(line.sge(), line.remote()).signaled()) }.unwrap();
+    unsafe { send.post(77, RdmaWrite::new(line.sge(), line.remote()).signaled()) }.unwrap();
     assert_eq!(done(&mut completions, &mut send), [77]);
     assert!(send.is_idle());
 }
@@ -321,14 +321,14 @@ fn channels_give_a_refused_operation_back() {
     let cq = rig.cq(127);
     let shape = || QueuePair::builder(&rig.pd, &cq).max_send_wr(64).max_recv_wr(16);
     let (first, second) = (rig.init(shape()), rig.init(shape()));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
     let receiver = Receiver::new(&first, &mut completions, config).unwrap();
     let (first, _second) = rig.connect(first, second);
-    let mut channel = Channel::new(first, receiver, completions, SendConfig::default()).unwrap();
+    let mut channel = Endpoint::new(first, receiver, completions, SendConfig::default()).unwrap();
     let peer = rig.memory(4096);
     let remote = Remote::new(peer.remote_address(), peer.rkey());
-    let mut slice = Slice::new(rig.memory(8));
+    let mut slice = MrSlice::new(rig.memory(8));
     for round in 0..200 {
         let add = FetchAdd::new(slice, remote.offset(2), 1);
         let refused = channel.post(round, add).unwrap_err();
@@ -336,7 +336,7 @@ fn channels_give_a_refused_operation_back() {
         slice = refused.operation.into_old();
         // A batch gives nothing back, but is not posted.
         let mut batch = channel.batch();
-        let gone = Slice::new(rig.memory(8));
+        let gone = MrSlice::new(rig.memory(8));
         batch.append(7, FetchAdd::new(gone, remote.offset(2), 1)).unwrap();
         finding(batch.try_ring(), "unaligned");
         channel.post(round, FetchAdd::new(slice, remote, 1).signaled()).unwrap();

@@ -5,11 +5,11 @@
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
-use mlx5::endpoint::{Channel, Event, OwnedOperation, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, OwnedOperation, Receiver};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, Inline, Read, Send, Write};
+use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, SendMessage};
 use mlx5_model as _;
 
 #[path = "rig/process.rs"]
@@ -35,18 +35,18 @@ impl Card {
     }
 
     /// Memory of 64 bytes in its domain.
-    fn slice(&self) -> Slice {
-        Slice::new(self.pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap())
+    fn slice(&self) -> MrSlice {
+        MrSlice::new(self.pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap())
     }
 
     /// A channel over a queue pair that is connected to itself.
-    fn channel(&self) -> Channel {
+    fn channel(&self) -> Endpoint {
         let cq = self.cq();
         let qp = QueuePair::builder(&self.pd, &cq).max_send_sge(2).max_recv_sge(2);
         let qp = qp.max_inline_data(16).build().unwrap().init(&self.local.init()).unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-        Channel::new(self.connect(qp), receiver, completions, SendConfig::default()).unwrap()
+        Endpoint::new(self.connect(qp), receiver, completions, SendConfig::default()).unwrap()
     }
 
     fn cq(&self) -> CompletionQueue {
@@ -55,7 +55,7 @@ impl Card {
 
     /// Connects a queue pair to itself.
     fn connect(&self, qp: QueuePair<Rc, Init>) -> QueuePair<Rc, Rts> {
-        let mine = self.local.endpoint(&qp);
+        let mine = self.local.connection_data(&qp);
         let qp = qp.rtr(&self.local.rtr(&mine, &mine)).unwrap();
         qp.rts(&self.local.rts(&mine, &mine)).unwrap()
     }
@@ -67,17 +67,17 @@ fn a_channel_polls_where_its_receives_complete() {
     let (cq, receive_cq) = (card.cq(), card.cq());
     let qp = QueuePair::builder(&card.pd, &cq).receive_cq(&receive_cq).build().unwrap();
     let qp = qp.init(&card.local.init()).unwrap();
-    let mut receives = Completions::new(&receive_cq).unwrap();
+    let mut receives = CqReader::new(&receive_cq).unwrap();
     let receiver = Receiver::new(&qp, &mut receives, ReceiveConfig::default()).unwrap();
-    let (qp, completions) = (card.connect(qp), Completions::new(&cq).unwrap());
-    let refused = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap_err();
-    assert!(matches!(refused, Error::Queue(QueueError::ForeignCq)), "{refused}");
+    let (qp, completions) = (card.connect(qp), CqReader::new(&cq).unwrap());
+    let refused = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap_err();
+    assert!(matches!(refused, Error::Queue(QueueError::CqMismatch)), "{refused}");
 }
 
 /// Send queues over queue pairs without thread domains, until one is refused.
 fn queues_on_shared_registers(card: &Card) -> (usize, Option<Error>) {
     let cq = CompletionQueue::new(&card.context, 1024).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queues = Vec::new();
     for _ in 0..40 {
         let qp = QueuePair::builder(&card.pd, &cq).max_send_wr(4).build().unwrap();
@@ -121,12 +121,12 @@ fn room_for_what_may_still_complete_is_not_given_away() {
         qp.init(&card.local.init()).unwrap()
     };
     let (first, second) = (queue_pair(), queue_pair());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
-    let receive = |completions: &mut Completions, qp: &QueuePair<Rc, Init>| {
+    let receive = |completions: &mut CqReader, qp: &QueuePair<Rc, Init>| {
         let mut receiver = Receiver::new(qp, completions, config)?;
         let memory = card.pd.allocate(64, Access::LOCAL_WRITE)?;
-        receiver.post(1, Slice::new(memory)).unwrap();
+        receiver.post(1, MrSlice::new(memory)).unwrap();
         Ok(())
     };
     // Each is dropped with a receive outstanding, which the first message would complete.
@@ -141,12 +141,12 @@ fn room_for_what_may_still_complete_is_not_given_away() {
     // The next reader finds room only when this one is gone, too.
     drop(second);
     drop(completions);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     receive(&mut completions, &queue_pair()).unwrap();
 }
 
 /// Posts `operation` alone and in a batch, which is refused: it names memory of another domain.
-fn refused<O: OwnedOperation<Rc>>(channel: &mut Channel, operation: O) -> O {
+fn refused<O: OwnedOperation<Rc>>(channel: &mut Endpoint, operation: O) -> O {
     let slices = operation.slices().len();
     let refused = channel.post(1, operation).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
@@ -164,13 +164,13 @@ fn keeps_memory_of_others_out(card: &Card, other: &Card) {
     let mut channel = card.channel();
     let target = card.slice();
     let remote = target.remote();
-    let foreign = refused(&mut channel, Write::new(other.slice(), remote)).into_payload();
-    let foreign = refused(&mut channel, Send::new(foreign)).into_payload();
-    let foreign = refused(&mut channel, Read::new(foreign, remote)).into_payload();
+    let foreign = refused(&mut channel, RdmaWrite::new(other.slice(), remote)).into_payload();
+    let foreign = refused(&mut channel, SendMessage::new(foreign)).into_payload();
+    let foreign = refused(&mut channel, RdmaRead::new(foreign, remote)).into_payload();
     let foreign = refused(&mut channel, FetchAdd::new(foreign, remote, 1)).into_old();
     let lists = [vec![card.slice(), foreign], vec![other.slice(), card.slice()]];
     for list in lists {
-        let list = refused(&mut channel, Read::new(list, remote)).into_payload();
+        let list = refused(&mut channel, RdmaRead::new(list, remote)).into_payload();
         let refused = channel.post_receive(3, list).unwrap_err();
         assert_eq!((refused.error, refused.operation.len()), (PostError::PdMismatch, 2));
     }
@@ -180,8 +180,8 @@ fn keeps_memory_of_others_out(card: &Card, other: &Card) {
     assert!(refused.operation.into_region().is_ok());
     // And the channel works with memory of its own, alone, in a list, and with none.
     channel.post_receive(5, vec![card.slice(), card.slice()]).unwrap();
-    channel.post(6, Send::new(Inline(b"arrives"))).unwrap();
-    channel.post(7, Read::new(card.slice(), remote).signaled()).unwrap();
+    channel.post(6, SendMessage::new(Inline(b"arrives"))).unwrap();
+    channel.post(7, RdmaRead::new(card.slice(), remote).signaled()).unwrap();
     let mut done = Vec::new();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while done.len() < 3 && std::time::Instant::now() < deadline {

@@ -18,11 +18,12 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use mlx5::cqe::Completion;
-use mlx5::endpoint::{Channel, Event, Receiver, Slice};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
+    SendMessage, Sge, Word,
 };
 use rig::Rig;
 
@@ -146,9 +147,9 @@ fn raw(rig: &Rig) {
         builder.max_send_sge(4).max_recv_sge(4).max_inline_data(200)
     };
     let (qp, peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    let mut peer_completions = Completions::new(&peer_cq).unwrap();
+    let mut peer_completions = CqReader::new(&peer_cq).unwrap();
     let mut receive =
         ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(4096);
@@ -168,13 +169,13 @@ fn raw(rig: &Rig) {
                 }
                 receives.ring();
                 receive.post(4, room)?;
-                send.post(0, Write::new(Inline(&bytes[..8]), remote).signaled())?;
-                send.post(1, Write::new(sge, remote).signaled())?;
+                send.post(0, RdmaWrite::new(Inline(&bytes[..8]), remote).signaled())?;
+                send.post(1, RdmaWrite::new(sge, remote).signaled())?;
                 let mut batch = send.batch();
-                batch.append(2, Send::new([sge, sge, sge]))?;
+                batch.append(2, SendMessage::new([sge, sge, sge]))?;
                 batch.append(3, SendImm::new(Inline(&bytes), 1).solicited())?;
-                batch.append(4, WriteImm::new(sge, remote, 2))?;
-                batch.append(5, Read::new(&[sge, sge][..], remote).signaled())?;
+                batch.append(4, RdmaWriteImm::new(sge, remote, 2))?;
+                batch.append(5, RdmaRead::new(&[sge, sge][..], remote).signaled())?;
                 batch.append(6, CompareSwap::new(old, remote, 0, 1).fenced())?;
                 batch.append(7, FetchAdd::new(old, remote, 1))?;
                 batch.append(8, Nop::new().signaled())?;
@@ -210,7 +211,7 @@ fn raw(rig: &Rig) {
         // The two receives that no message took are taken by two more.
         for id in 20..22 {
             // SAFETY: the payload is copied into the WQE.
-            unsafe { send.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
+            unsafe { send.post(id, SendMessage::new(Inline(b"x")).signaled()).unwrap() };
         }
         mlx5_model::run();
         assert_eq!(completions.drain(&mut send).count(), 2);
@@ -221,7 +222,7 @@ fn raw(rig: &Rig) {
         for id in 0..3 {
             let remote = Remote { rkey: memory.rkey() ^ 0x5500, ..remote };
             // SAFETY: the payload is copied into the WQE.
-            unsafe { send.post(id, Write::new(Inline(b"x"), remote).signaled())? };
+            unsafe { send.post(id, RdmaWrite::new(Inline(b"x"), remote).signaled())? };
         }
         Ok::<_, mlx5::ring::PostError>(())
     })
@@ -239,20 +240,20 @@ fn owned(rig: &Rig) {
     let builder = |cq| QueuePair::builder(&rig.pd, cq).max_inline_data(64);
     let (qp, peer) = (rig.init(builder(&cq)), rig.init(builder(&peer_cq)));
     let (mut completions, mut peer_completions) =
-        (Completions::new(&cq).unwrap(), Completions::new(&peer_cq).unwrap());
+        (CqReader::new(&cq).unwrap(), CqReader::new(&peer_cq).unwrap());
     let config = ReceiveConfig { receives: 64 };
     let receiver = Receiver::new(&qp, &mut completions, config).unwrap();
     let peer_receiver = Receiver::new(&peer, &mut peer_completions, config).unwrap();
     let (qp, peer) = rig.connect(qp, peer);
     let config = SendConfig::default();
-    let mut channel = Channel::new(qp, receiver, completions, config).unwrap();
-    let mut peer = Channel::new(peer, peer_receiver, peer_completions, config).unwrap();
+    let mut channel = Endpoint::new(qp, receiver, completions, config).unwrap();
+    let mut peer = Endpoint::new(peer, peer_receiver, peer_completions, config).unwrap();
     let (mut here, mut there) =
-        (Some(Slice::new(rig.memory(256))), Some(Slice::new(rig.memory(256))));
+        (Some(MrSlice::new(rig.memory(256))), Some(MrSlice::new(rig.memory(256))));
     for id in 0..200 {
         quiet("owned post", || {
             peer.post_receive(id, there.take().unwrap()).unwrap();
-            channel.post(id, Send::new(here.take().unwrap()).signaled()).unwrap();
+            channel.post(id, SendMessage::new(here.take().unwrap()).signaled()).unwrap();
         });
         mlx5_model::run();
         quiet("owned poll", || {

@@ -9,10 +9,10 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Returned, Slice};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{Inline, Read, Remote, Write};
+use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote};
 use rig::Rig;
 
 /// Counts what the watched thread asks of the allocator.
@@ -58,7 +58,7 @@ fn watched<R>(section: impl FnOnce() -> R) -> (R, u32) {
     (result, CALLS.load(Ordering::Relaxed))
 }
 
-fn returned(channel: &mut Channel) -> Returned {
+fn returned(channel: &mut Endpoint) -> Returned {
     match channel.poll() {
         Ok(Some(Event::Returned(returned))) => returned,
         other => panic!("{other:?}"),
@@ -74,30 +74,30 @@ fn lists_batches_and_giving_back_allocate_nothing() {
     let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
     let builder = QueuePair::builder(&rig.pd, &cq).max_send_sge(4).max_recv_sge(4);
     let qp = rig.init(builder.max_send_wr(16).max_inline_data(64));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let (qp, _peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));
-    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap();
+    let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
     let target = rig.memory(4096);
     let remote = Remote::new(target.remote_address(), target.rkey());
 
-    let mut whole = Slice::new(rig.memory(256));
+    let mut whole = MrSlice::new(rig.memory(256));
     let mut list: Vec<_> = (0..3).map(|_| whole.split_off(whole.len() - 32)).collect();
     // Enough for the ring to wrap, also within WQEs.
     for round in 0..50 {
         let ((), calls) = watched(|| {
             let mut batch = channel.batch();
-            let write = Write::new(Inline(b"at run time"), remote);
+            let write = RdmaWrite::new(Inline(b"at run time"), remote);
             batch.append(1, write).unwrap();
             // Two blocks, gathered from what is not in flight.
-            batch.append(2, Read::new(std::mem::take(&mut list), remote)).unwrap();
+            batch.append(2, RdmaRead::new(std::mem::take(&mut list), remote)).unwrap();
             batch.ring();
             let mut batch = channel.batch();
-            batch.append(9, Write::new(Inline(b"dropped"), remote)).unwrap();
+            batch.append(9, RdmaWrite::new(Inline(b"dropped"), remote)).unwrap();
             drop(batch);
         });
         assert_eq!(calls, 0, "posting, round {round}");
-        let end = Write::new(whole, remote).signaled();
+        let end = RdmaWrite::new(whole, remote).signaled();
         let (result, calls) = watched(|| channel.post(3, end));
         assert_eq!((result.is_ok(), calls), (true, 0), "posting, round {round}");
         mlx5_model::run();

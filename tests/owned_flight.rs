@@ -4,10 +4,10 @@ mod rig;
 
 use std::collections::VecDeque;
 
-use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
+use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{EncodeError, InlineBytes, Nop, Read, Remote, Send, Write};
+use mlx5::wqe::{EncodeError, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage};
 use mlx5_model::Mode;
 use rig::Rig;
 
@@ -15,10 +15,10 @@ use rig::Rig;
 const REQUESTS: u32 = 16;
 
 struct Pair {
-    channel: Channel,
+    channel: Endpoint,
     remote: Remote,
-    target: Slice,
-    peer: Channel,
+    target: MrSlice,
+    peer: Endpoint,
     rig: Rig,
 }
 
@@ -31,45 +31,45 @@ impl Pair {
         let builder = builder.max_send_sge(4).max_recv_sge(2).max_inline_data(64);
         let builder = if apart { builder.receive_cq(&receive_cq) } else { builder };
         let qp = rig.init(builder);
-        let mut completions = Completions::new(&cq).unwrap();
-        let mut receives = apart.then(|| Completions::new(&receive_cq).unwrap());
+        let mut completions = CqReader::new(&cq).unwrap();
+        let mut receives = apart.then(|| CqReader::new(&receive_cq).unwrap());
         let receiver = Receiver::new(
             &qp,
             receives.as_mut().unwrap_or(&mut completions),
             ReceiveConfig::default(),
         );
         let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq).max_inline_data(64));
-        let mut peer_completions = Completions::new(&peer_cq).unwrap();
+        let mut peer_completions = CqReader::new(&peer_cq).unwrap();
         let peer_receiver =
             Receiver::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
         let (qp, peer) = rig.connect(qp, peer);
         let (receiver, config) = (receiver.unwrap(), SendConfig::default());
-        let peer = Channel::new(peer, peer_receiver, peer_completions, config).unwrap();
+        let peer = Endpoint::new(peer, peer_receiver, peer_completions, config).unwrap();
         let channel = match receives {
-            None => Channel::new(qp, receiver, completions, config),
+            None => Endpoint::new(qp, receiver, completions, config),
             Some(receives) => {
-                Channel::with_receive_completions(qp, receiver, completions, receives, config)
+                Endpoint::with_receive_completions(qp, receiver, completions, receives, config)
             }
         };
-        let target = Slice::new(rig.memory(4096));
+        let target = MrSlice::new(rig.memory(4096));
         let remote = target.remote();
         Self { channel: channel.unwrap(), remote, target, peer, rig }
     }
 
-    fn slice(&self, length: usize) -> Slice {
-        Slice::new(self.rig.memory(length))
+    fn slice(&self, length: usize) -> MrSlice {
+        MrSlice::new(self.rig.memory(length))
     }
 
     fn poll(&mut self) -> Option<Returned> {
         match self.channel.poll().unwrap()? {
             Event::Returned(returned) => Some(returned),
-            Event::Unclaimed(unclaimed) => panic!("{unclaimed:?}"),
+            Event::UnexpectedCqe(unclaimed) => panic!("{unclaimed:?}"),
         }
     }
 }
 
 /// Turns a slice into its region again, which succeeds only if no other slice of it exists.
-fn alone(slice: Slice) {
+fn alone(slice: MrSlice) {
     slice.into_region().expect("nobody else has a part of the region");
 }
 
@@ -96,7 +96,7 @@ fn buffers_are_what_they_were_made_of() {
         list.extend((0..count).map(|at| pair.slice(10 + at)));
         let buffers = Buffers::from(list);
         assert!(!matches!(buffers, Buffers::None));
-        let lengths: Vec<_> = buffers.slices().iter().map(Slice::len).collect();
+        let lengths: Vec<_> = buffers.slices().iter().map(MrSlice::len).collect();
         assert_eq!(lengths, (10..10 + count).collect::<Vec<_>>());
         // Asked for in the wrong shape, nothing is lost.
         let buffers = buffers.one().unwrap_err();
@@ -137,17 +137,21 @@ fn what_one_completion_retires_comes_back_one_by_one() {
                 let length = match id % 4 {
                     0 => {
                         let slice = pair.slice(32);
-                        pair.channel.post(id, Write::new(slice, remote).signaled_if(last)).unwrap();
+                        pair.channel
+                            .post(id, RdmaWrite::new(slice, remote).signaled_if(last))
+                            .unwrap();
                         32
                     }
                     1 => {
                         // Of two blocks.
                         let list: Vec<_> = (0..3).map(|_| pair.slice(8)).collect();
-                        pair.channel.post(id, Read::new(list, remote).signaled_if(last)).unwrap();
+                        pair.channel
+                            .post(id, RdmaRead::new(list, remote).signaled_if(last))
+                            .unwrap();
                         24
                     }
                     2 => {
-                        let write = Write::new(InlineBytes([1; 8]), remote);
+                        let write = RdmaWrite::new(InlineBytes([1; 8]), remote);
                         pair.channel.post(id, write.signaled_if(last)).unwrap();
                         0
                     }
@@ -164,7 +168,7 @@ fn what_one_completion_retires_comes_back_one_by_one() {
             for (id, length) in expected {
                 let returned = pair.poll().unwrap();
                 assert_eq!(returned.id, id);
-                let found: usize = returned.buffers.slices().iter().map(Slice::len).sum();
+                let found: usize = returned.buffers.slices().iter().map(MrSlice::len).sum();
                 assert_eq!(found, length);
                 match returned.outcome {
                     Outcome::SentUnsignaled { byte_len } => assert_eq!(byte_len, length),
@@ -187,12 +191,12 @@ fn what_has_not_come_back_holds_its_place() {
     // The ring is full, of requests that one completion retires.
     for id in 0..blocks {
         let slice = pair.slice(16);
-        let write = Write::new(slice, remote).signaled_if(id + 1 == blocks);
+        let write = RdmaWrite::new(slice, remote).signaled_if(id + 1 == blocks);
         pair.channel.post(id.into(), write).unwrap();
     }
     mlx5_model::run();
     for id in 0..blocks {
-        let refused = pair.channel.post(99, Write::new(pair.slice(5), remote)).unwrap_err();
+        let refused = pair.channel.post(99, RdmaWrite::new(pair.slice(5), remote)).unwrap_err();
         assert_eq!(refused.error, PostError::QueueFull);
         assert_eq!(refused.operation.into_payload().len(), 5);
         let returned = pair.poll().unwrap();
@@ -202,7 +206,7 @@ fn what_has_not_come_back_holds_its_place() {
         let slice = pair.slice(17);
         let signaled = id + 1 == blocks;
         pair.channel
-            .post((1000 + id).into(), Write::new(slice, remote).signaled_if(signaled))
+            .post((1000 + id).into(), RdmaWrite::new(slice, remote).signaled_if(signaled))
             .unwrap();
         if id == blocks / 2 {
             // Also while the card works on what is new.
@@ -230,14 +234,14 @@ fn receives_come_back_between_requests() {
             let id = 1000 + round;
             let lengths: &[usize] = if round % 3 == 0 { &[4, 60] } else { &[64] };
             let list: Vec<_> = lengths.iter().map(|&length| pair.slice(length)).collect();
-            match <[Slice; 1]>::try_from(list) {
+            match <[MrSlice; 1]>::try_from(list) {
                 Ok([slice]) => pair.channel.post_receive(id, slice).unwrap(),
                 Err(list) => pair.channel.post_receive(id, list).unwrap(),
             }
             receives.push_back((id, lengths));
             // One completion for three requests; the message comes before or after it.
             let send = |pair: &mut Pair| {
-                let message = Send::new(InlineBytes(id.to_ne_bytes())).signaled();
+                let message = SendMessage::new(InlineBytes(id.to_ne_bytes())).signaled();
                 pair.peer.post(id, message).unwrap();
                 mlx5_model::run();
             };
@@ -246,7 +250,7 @@ fn receives_come_back_between_requests() {
             }
             for at in 0..3 {
                 let slice = pair.slice(8);
-                pair.channel.post(at, Write::new(slice, remote).signaled_if(at == 2)).unwrap();
+                pair.channel.post(at, RdmaWrite::new(slice, remote).signaled_if(at == 2)).unwrap();
             }
             mlx5_model::run();
             let mut sends = VecDeque::from([0, 1, 2]);
@@ -262,9 +266,9 @@ fn receives_come_back_between_requests() {
                     let (id, lengths) = receives.pop_front().unwrap();
                     assert_eq!((returned.id, done.id, done.byte_len), (id, id, 8));
                     let slices = returned.buffers.slices();
-                    let found: Vec<_> = slices.iter().map(Slice::len).collect();
+                    let found: Vec<_> = slices.iter().map(MrSlice::len).collect();
                     assert_eq!(found, lengths);
-                    let bytes: Vec<_> = slices.iter().flat_map(Slice::to_vec).collect();
+                    let bytes: Vec<_> = slices.iter().flat_map(MrSlice::to_vec).collect();
                     assert_eq!(bytes[..8], id.to_ne_bytes());
                     continue;
                 }
@@ -299,7 +303,7 @@ fn closing_gives_back_what_polls_have_not() {
     let remote = pair.remote;
     for id in 0..5 {
         let slice = pair.slice(10);
-        pair.channel.post(id, Write::new(slice, remote).signaled_if(id == 3)).unwrap();
+        pair.channel.post(id, RdmaWrite::new(slice, remote).signaled_if(id == 3)).unwrap();
     }
     mlx5_model::run();
     // Two of four are given back before, one was never completed.
@@ -323,8 +327,8 @@ fn whatever_is_leaked_or_dropped_does_no_harm() {
     for id in 0..3 {
         // Parts without bytes, of the region whose rest stays here.
         let (slice, other) = (whole.split_off(64), whole.split_off(64));
-        pair.channel.post(id, Write::new(slice, remote).signaled_if(id == 2)).unwrap();
-        pair.channel.post(10 + id, Write::new(vec![pair.slice(8), other], remote)).unwrap();
+        pair.channel.post(id, RdmaWrite::new(slice, remote).signaled_if(id == 2)).unwrap();
+        pair.channel.post(10 + id, RdmaWrite::new(vec![pair.slice(8), other], remote)).unwrap();
         let receive = vec![pair.slice(8), whole.split_off(64)];
         pair.channel.post_receive(id, receive).unwrap();
     }
@@ -338,8 +342,8 @@ fn whatever_is_leaked_or_dropped_does_no_harm() {
     let mut pair = Pair::new(false);
     let (first, second) = (pair.slice(8), pair.slice(8));
     let remote = pair.remote;
-    pair.channel.post(1, Write::new(first, remote).signaled()).unwrap();
-    pair.channel.post(2, Write::new(second, remote).signaled()).unwrap();
+    pair.channel.post(1, RdmaWrite::new(first, remote).signaled()).unwrap();
+    pair.channel.post(2, RdmaWrite::new(second, remote).signaled()).unwrap();
     mlx5_model::run();
     std::mem::forget(pair.poll());
     assert_eq!(pair.poll().unwrap().id, 2);
@@ -359,11 +363,12 @@ fn batches_come_back_like_single_requests() {
         let list = vec![pair.slice(1), pair.slice(2), pair.slice(3)];
         let mut batch = pair.channel.batch();
         for (id, slice) in memory.drain(..).enumerate() {
-            batch.append(id as u64, Write::new(slice, remote)).unwrap();
+            batch.append(id as u64, RdmaWrite::new(slice, remote)).unwrap();
         }
-        batch.append(100, Write::new(InlineBytes([7; 8]), remote)).unwrap();
-        batch.append(101, Read::new(list, remote).signaled()).unwrap();
-        let refused = batch.append(102, Send::new(mlx5::wqe::Inline(&[0; 1000]))).unwrap_err();
+        batch.append(100, RdmaWrite::new(InlineBytes([7; 8]), remote)).unwrap();
+        batch.append(101, RdmaRead::new(list, remote).signaled()).unwrap();
+        let refused =
+            batch.append(102, SendMessage::new(mlx5::wqe::Inline(&[0; 1000]))).unwrap_err();
         assert_eq!(refused.error, PostError::Encode(EncodeError::InlineTooLong));
         assert_eq!(u64::from(batch.len()), count + 2);
         batch.ring();
@@ -377,7 +382,7 @@ fn batches_come_back_like_single_requests() {
         }
         assert!(matches!(pair.poll().unwrap(), Returned { id: 100, buffers: Buffers::None, .. }));
         let list = pair.poll().unwrap().buffers.many().unwrap();
-        assert_eq!(list.iter().map(Slice::len).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(list.iter().map(MrSlice::len).collect::<Vec<_>>(), [1, 2, 3]);
         list.into_iter().for_each(alone);
         assert!(pair.poll().is_none());
     }
@@ -395,9 +400,9 @@ fn batches_that_are_not_rung_leave_nothing_behind() {
             let (one, other) = (pair.slice(8), pair.slice(8));
             let mut batch = pair.channel.batch();
             assert!(batch.is_empty());
-            batch.append(0, Write::new(one, remote).signaled()).unwrap();
-            batch.append(1, Write::new(first, remote).signaled()).unwrap();
-            batch.append(2, Write::new(vec![other, second], remote).signaled()).unwrap();
+            batch.append(0, RdmaWrite::new(one, remote).signaled()).unwrap();
+            batch.append(1, RdmaWrite::new(first, remote).signaled()).unwrap();
+            batch.append(2, RdmaWrite::new(vec![other, second], remote).signaled()).unwrap();
             if leaked {
                 std::mem::forget(batch);
             } else {
@@ -407,7 +412,7 @@ fn batches_that_are_not_rung_leave_nothing_behind() {
             // What is posted in their places has its own memory only.
             match round % 3 {
                 0 => {
-                    let write = Write::new(InlineBytes([1; 8]), remote).signaled();
+                    let write = RdmaWrite::new(InlineBytes([1; 8]), remote).signaled();
                     pair.channel.post(7, write).unwrap();
                 }
                 1 => pair.channel.post(7, Nop::new().signaled()).unwrap(),

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::Access;
-use mlx5::ring::{Completions, PollError, PostError, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, PollError, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::{
-    CompareSwap, EncodeError, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Write, WriteImm,
+    CompareSwap, EncodeError, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
+    SendImm, SendMessage,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,7 +42,7 @@ impl Rig {
         self.pd.allocate(length, access).unwrap()
     }
 
-    fn private(&self, length: usize) -> Slice {
+    fn private(&self, length: usize) -> MrSlice {
         self.pd.allocate(length, Access::LOCAL_WRITE).unwrap().into()
     }
 
@@ -49,9 +50,9 @@ impl Rig {
     /// ids from 100 on. With `events`, the first one's CQ has a completion channel.
     fn channels(
         &self,
-        receives: Vec<Slice>,
+        receives: Vec<MrSlice>,
         events: Option<&CompletionChannel>,
-    ) -> (Channel, Channel) {
+    ) -> (Endpoint, Endpoint) {
         let cq = || CompletionQueue::builder(&self.context, 64);
         let first_cq = match events {
             Some(channel) => cq().channel(channel).build().unwrap(),
@@ -67,16 +68,16 @@ impl Rig {
             qp.init(&self.local.init()).map_err(|failed| failed.error).unwrap()
         };
         let (first, second) = (make(first), make(second));
-        let mut first_completions = Completions::new(&first_cq).unwrap();
-        let second_completions = Completions::new(&second_cq).unwrap();
-        let mut second_receives = Completions::new(&second_receive_cq).unwrap();
+        let mut first_completions = CqReader::new(&first_cq).unwrap();
+        let second_completions = CqReader::new(&second_cq).unwrap();
+        let mut second_receives = CqReader::new(&second_receive_cq).unwrap();
         let config = ReceiveConfig::default();
         let first_receiver = Receiver::new(&first, &mut first_completions, config).unwrap();
         let mut second_receiver = Receiver::new(&second, &mut second_receives, config).unwrap();
         for (id, slice) in (100..).zip(receives) {
             second_receiver.post(id, slice).unwrap();
         }
-        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
+        let ends = (self.local.connection_data(&first), self.local.connection_data(&second));
         let up = |qp: QueuePair<mlx5::ib::Rc, _>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error).unwrap();
             qp.rts(&self.local.rts(mine, theirs)).map_err(|failed| failed.error).unwrap()
@@ -84,8 +85,8 @@ impl Rig {
         let (first, second) = (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0));
         let config = SendConfig::default();
         (
-            Channel::new(first, first_receiver, first_completions, config).unwrap(),
-            Channel::with_receive_completions(
+            Endpoint::new(first, first_receiver, first_completions, config).unwrap(),
+            Endpoint::with_receive_completions(
                 second,
                 second_receiver,
                 second_completions,
@@ -97,12 +98,12 @@ impl Rig {
     }
 }
 
-fn wait(channel: &mut Channel) -> Returned {
+fn wait(channel: &mut Endpoint) -> Returned {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match channel.poll().unwrap() {
             Some(Event::Returned(returned)) => return returned,
-            Some(Event::Unclaimed(unclaimed)) => panic!("{unclaimed:?}"),
+            Some(Event::UnexpectedCqe(unclaimed)) => panic!("{unclaimed:?}"),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();
@@ -127,7 +128,7 @@ fn received(returned: Returned, id: u64) -> (ReceiveKind, u32, Buffers) {
 fn polls_without_the_queue_leave_completions_in_the_cq() {
     let rig = Rig::new();
     let (mut a, mut b) = rig.channels(vec![rig.private(64), rig.private(64)], None);
-    let refused = |completions: &mut Completions| {
+    let refused = |completions: &mut CqReader| {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match completions.poll(&mut ()) {
@@ -138,13 +139,13 @@ fn polls_without_the_queue_leave_completions_in_the_cq() {
         }
     };
     let (qpn, queue) = (a.queue_pair().number(), QueueKind::Send);
-    a.post(1, Send::new(Inline(&[1; 40])).signaled()).unwrap();
+    a.post(1, SendMessage::new(Inline(&[1; 40])).signaled()).unwrap();
     assert_eq!(refused(a.completions()), PollError::QueueNotGiven { qpn, queue });
     let (qpn, queue) = (b.queue_pair().number(), QueueKind::Receive);
     let error = refused(b.receive_completions().unwrap());
     assert_eq!(error, PollError::QueueNotGiven { qpn, queue });
     assert!(error.to_string().contains(&format!("receive queue of QP {qpn:#x}")), "{error}");
-    a.post(2, Send::new(Inline(&[2; 50])).signaled()).unwrap();
+    a.post(2, SendMessage::new(Inline(&[2; 50])).signaled()).unwrap();
     for (id, length) in [(1_u8, 40), (2, 50)] {
         assert_eq!(sent(wait(&mut a), id.into(), SendOperation::Send), Buffers::None);
         let (kind, byte_len, buffers) = received(wait(&mut b), 99 + u64::from(id));
@@ -157,13 +158,13 @@ fn polls_without_the_queue_leave_completions_in_the_cq() {
 fn every_operation_gives_its_memory_back() {
     let rig = Rig::new();
     let (mut a, mut b) = rig.channels((0..3).map(|_| rig.private(128)).collect(), None);
-    let target = Slice::new(rig.memory(256));
+    let target = MrSlice::new(rig.memory(256));
     let remote = target.remote();
 
     let mut text = rig.private(64);
     text.write(0, b"sent by the safe layer");
     let tail = text.split_off(22);
-    a.post(1, Send::new(text).signaled()).unwrap();
+    a.post(1, SendMessage::new(text).signaled()).unwrap();
     let text = sent(wait(&mut a), 1, SendOperation::Send).one().unwrap();
     let (kind, length, buffers) = received(wait(&mut b), 100);
     assert_eq!((kind, length), (ReceiveKind::Send, 22));
@@ -180,9 +181,9 @@ fn every_operation_gives_its_memory_back() {
     assert_eq!(whole.len(), 64);
 
     // Unsignaled requests come back before the one that retires them.
-    a.post(3, Write::new(whole, remote)).unwrap();
-    a.post(4, Write::new(Inline(b"inline"), remote.offset(64))).unwrap();
-    a.post(5, WriteImm::new(Inline(b"last"), remote.offset(72), 5).signaled()).unwrap();
+    a.post(3, RdmaWrite::new(whole, remote)).unwrap();
+    a.post(4, RdmaWrite::new(Inline(b"inline"), remote.offset(64))).unwrap();
+    a.post(5, RdmaWriteImm::new(Inline(b"last"), remote.offset(72), 5).signaled()).unwrap();
     let returned = wait(&mut a);
     assert_eq!(returned.id, 3);
     assert_eq!(returned.outcome, Outcome::SentUnsignaled { byte_len: 64 });
@@ -195,7 +196,7 @@ fn every_operation_gives_its_memory_back() {
     assert_eq!(&bytes[..22], b"sent by the safe layer");
     assert_eq!((&bytes[64..70], &bytes[72..76]), (&b"inline"[..], &b"last"[..]));
 
-    a.post(6, Read::new(whole, remote.offset(60)).signaled()).unwrap();
+    a.post(6, RdmaRead::new(whole, remote.offset(60)).signaled()).unwrap();
     let whole = sent(wait(&mut a), 6, SendOperation::Read).one().unwrap();
     assert_eq!(whole.to_vec(), bytes[60..124]);
 
@@ -211,7 +212,7 @@ fn every_operation_gives_its_memory_back() {
 
     // Memory that no peer may write is lent; the target's is not.
     whole.as_mut_slice().unwrap()[0] = 1;
-    assert!(Slice::as_mut_slice(&mut { target }).is_none());
+    assert!(MrSlice::as_mut_slice(&mut { target }).is_none());
     assert_eq!(whole.into_region().unwrap().len(), 64);
 }
 
@@ -220,25 +221,25 @@ fn what_is_refused_is_given_back() {
     let rig = Rig::new();
     let (mut a, _b) = rig.channels(vec![], None);
     let remote = Remote::new(0, 0);
-    let refused = a.post(1, Write::new(vec![], remote)).err();
+    let refused = a.post(1, RdmaWrite::new(vec![], remote)).err();
     assert!(refused.is_none(), "an empty list is a WRITE of nothing");
     let mut whole = rig.private(100);
     let five: Vec<_> = (0..4).map(|_| whole.split_off(20)).chain([rig.private(1)]).collect();
-    let refused = a.post(2, Read::new(five, remote)).unwrap_err();
+    let refused = a.post(2, RdmaRead::new(five, remote)).unwrap_err();
     assert_eq!(refused.error, PostError::Encode(EncodeError::TooManySges));
     assert_eq!(refused.operation.into_payload().len(), 5);
     let refused = a.post(3, FetchAdd::new(rig.private(7), remote, 1)).unwrap_err();
     assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
     assert_eq!(refused.operation.into_old().len(), 7);
-    let refused = a.post(4, Send::new(Inline(&[0; 1000]))).unwrap_err();
+    let refused = a.post(4, SendMessage::new(Inline(&[0; 1000]))).unwrap_err();
     assert_eq!(refused.error, PostError::Encode(EncodeError::InlineTooLong));
     let mut slice = rig.private(8);
     for id in 0.. {
-        match a.post(id, Write::new(slice, remote).signaled()) {
+        match a.post(id, RdmaWrite::new(slice, remote).signaled()) {
             Ok(()) => slice = rig.private(8),
             Err(refused) => {
                 // As many signaled requests as the queue pair was made for, none polled.
-                assert_eq!(refused.error, PostError::CqOverrun);
+                assert_eq!(refused.error, PostError::CqFull);
                 assert_eq!(refused.operation.into_payload().len(), 8);
                 break;
             }
@@ -253,8 +254,8 @@ fn a_failure_gives_memory_back_and_close_the_rest() {
     a.post_receive(50, rig.private(32)).unwrap();
     a.post_receive(51, vec![rig.private(4), rig.private(4)]).unwrap();
     let nowhere = Remote::new(0x1000, 0x00de_ad00);
-    a.post(1, Write::new(rig.private(8), nowhere)).unwrap();
-    a.post(2, Send::new(rig.private(9)).signaled()).unwrap();
+    a.post(1, RdmaWrite::new(rig.private(8), nowhere)).unwrap();
+    a.post(2, SendMessage::new(rig.private(9)).signaled()).unwrap();
     // Two queues of one QP are flushed in any order.
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     while sends.len() < 2 {
@@ -311,7 +312,7 @@ fn events_come_for_what_was_asked() {
         a.post_receive(id, rig.private(8)).unwrap();
         a.completions().arm(id >= 2);
         b.post(id, {
-            let send = Send::new(Inline(b"event")).signaled();
+            let send = SendMessage::new(Inline(b"event")).signaled();
             if solicited { send.solicited() } else { send }
         })
         .unwrap();
@@ -334,7 +335,7 @@ fn an_idle_channel_gives_back_what_nothing_reports() {
     let remote = Remote::new(target.remote_address(), target.rkey());
     assert_eq!(first.reclaim(9), Ok(false));
     for id in 0..3 {
-        first.post(id, Write::new(rig.private(64), remote)).unwrap();
+        first.post(id, RdmaWrite::new(rig.private(64), remote)).unwrap();
     }
     assert!(first.poll().unwrap().is_none());
     assert_eq!(first.reclaim(9), Ok(true));

@@ -6,11 +6,12 @@ mod rig;
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    Completions, PollError, PostError, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+    CqReader, PollError, PostError, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
 use mlx5::verbs::{AsyncEventKind, Capacities, CqeSize, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
+    SendMessage, Sge, Word,
 };
 use rig::made::{ALIKE, By, Cq, MADE, Qp, queue_pair};
 use rig::random::Random;
@@ -21,7 +22,7 @@ struct Side {
     memory: MemoryRegion,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     qp: Qp<Rc, Rts>,
 }
 
@@ -101,7 +102,7 @@ fn pair(rig: &Rig, made: [By; 2], shape: &Shape) -> [Side; 2] {
 
 impl Side {
     /// Everything but memory, so that the queue pair can be reset.
-    fn into_qp(self) -> (MemoryRegion, Completions, Qp<Rc, Rts>) {
+    fn into_qp(self) -> (MemoryRegion, CqReader, Qp<Rc, Rts>) {
         let Self { memory, send, receive, completions, qp } = self;
         drop((send, receive));
         (memory, completions, qp)
@@ -140,7 +141,7 @@ fn every_operation_moves_its_bytes() {
         unsafe {
             a.memory.write(0, b"sent by entries");
             b.receive.post(1, [b.sge(100, 4), b.sge(200, 60)]).unwrap();
-            a.send.post(2, Send::new([a.sge(0, 5), a.sge(5, 10)]).signaled()).unwrap();
+            a.send.post(2, SendMessage::new([a.sge(0, 5), a.sge(5, 10)]).signaled()).unwrap();
             assert_eq!(received(b.wait()), (1, ReceiveKind::Send, 15));
             assert_eq!(sent(a.wait()), (2, SendOperation::Send, 0));
             assert_eq!(
@@ -156,12 +157,12 @@ fn every_operation_moves_its_bytes() {
             assert_eq!(b.bytes(300, 11), b"sent inline");
 
             a.memory.write(1000, &[0x5a; 5000]);
-            a.send.post(5, Write::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
+            a.send.post(5, RdmaWrite::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
             assert_eq!(sent(a.wait()), (5, SendOperation::Write, 0));
             assert_eq!(b.bytes(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
 
             b.receive.post(6, b.sge(0, 0)).unwrap();
-            let request = WriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled();
+            let request = RdmaWriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled();
             a.send.post(7, request).unwrap();
             assert_eq!(received(b.wait()), (6, ReceiveKind::WriteImm(99), 150));
             assert_eq!(sent(a.wait()), (7, SendOperation::WriteImm, 0));
@@ -169,7 +170,7 @@ fn every_operation_moves_its_bytes() {
 
             b.memory.write(10_000, &(0..200).collect::<Vec<u8>>());
             let into = [a.sge(20_000, 3), a.sge(21_000, 197)];
-            a.send.post(8, Read::new(into, b.remote(10_000)).signaled()).unwrap();
+            a.send.post(8, RdmaRead::new(into, b.remote(10_000)).signaled()).unwrap();
             assert_eq!(sent(a.wait()), (8, SendOperation::Read, 200));
             assert_eq!(a.bytes(20_000, 3), [0, 1, 2]);
             assert_eq!(a.bytes(21_000, 197), (3..200).collect::<Vec<u8>>());
@@ -236,13 +237,13 @@ fn batches_wrap_and_retire_through_many_laps() {
                 // All are fenced: without that, what follows a READ may change what it fetches.
                 let (posted, write) = match random.below(3) {
                     0 => {
-                        let write = Write::new(list, remote).signaled_if(signaled).fenced();
+                        let write = RdmaWrite::new(list, remote).signaled_if(signaled).fenced();
                         (batch.append(next, write), true)
                     }
                     1 if length <= 200 => {
                         let bytes = random.bytes(length);
                         let write =
-                            Write::new(Inline(&bytes), remote).signaled_if(signaled).fenced();
+                            RdmaWrite::new(Inline(&bytes), remote).signaled_if(signaled).fenced();
                         let posted = batch.append(next, write);
                         if posted.is_ok() {
                             oracle[1][there..there + length].copy_from_slice(&bytes);
@@ -250,7 +251,7 @@ fn batches_wrap_and_retire_through_many_laps() {
                         (posted, false)
                     }
                     _ => {
-                        let read = Read::new(list, remote).signaled_if(signaled).fenced();
+                        let read = RdmaRead::new(list, remote).signaled_if(signaled).fenced();
                         let posted = batch.append(next, read);
                         if posted.is_ok() {
                             let [here_bytes, there_bytes] = &mut oracle;
@@ -262,7 +263,7 @@ fn batches_wrap_and_retire_through_many_laps() {
                 };
                 match posted {
                     Ok(()) => {}
-                    Err(PostError::QueueFull | PostError::CqOverrun) => {
+                    Err(PostError::QueueFull | PostError::CqFull) => {
                         refused = true;
                         break;
                     }
@@ -314,9 +315,9 @@ fn fails_and_works_again(made: [By; 2]) {
     unsafe {
         b.receive.post(100, b.sge(0, 64)).unwrap();
         let mut batch = a.send.batch();
-        batch.append(1, Write::new(Inline(b"12345678"), b.remote(0))).unwrap();
-        batch.append(2, Write::new(Inline(b"12345678"), bad)).unwrap();
-        batch.append(3, Send::new(Inline(b"never"))).unwrap();
+        batch.append(1, RdmaWrite::new(Inline(b"12345678"), b.remote(0))).unwrap();
+        batch.append(2, RdmaWrite::new(Inline(b"12345678"), bad)).unwrap();
+        batch.append(3, SendMessage::new(Inline(b"never"))).unwrap();
         batch.append(4, Nop::new().signaled()).unwrap();
         batch.ring();
     }
@@ -338,7 +339,7 @@ fn fails_and_works_again(made: [By; 2]) {
     let (a_qp, _b_qp) = connect_made(&rig.local, a_qp, b_qp);
     let mut a_send = a_qp.send_queue(&mut a_cq, SendConfig::default()).unwrap();
     // SAFETY: the payload is copied into the WQE.
-    unsafe { a_send.post(8, Send::new(Inline(b"again")).signaled()).unwrap() };
+    unsafe { a_send.post(8, SendMessage::new(Inline(b"again")).signaled()).unwrap() };
     assert_eq!(sent(wait(&mut a_cq, &mut a_send)), (8, SendOperation::Send, 0));
     assert_eq!(received(wait(&mut b_cq, &mut b_receive)), (7, ReceiveKind::Send, 5));
     drop(a_memory);
@@ -357,7 +358,7 @@ fn has_one_owner(made: [By; 2]) {
     let error = second(SendConfig::default()).unwrap();
     assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
     // SAFETY: the payload is copied into the WQE.
-    unsafe { a.send.post(1, Write::new(Inline(b"x"), b.remote(0)).signaled()).unwrap() };
+    unsafe { a.send.post(1, RdmaWrite::new(Inline(b"x"), b.remote(0)).signaled()).unwrap() };
     let Side { send, receive, mut completions, qp, .. } = a;
     drop(send);
     // Its completion was never polled: the card could still be at work.
@@ -403,7 +404,7 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
     }
     // SAFETY: QP and CQ live to the end; libmlx5 has nothing outstanding, and is not called again.
     let (mut completions, mut queue) = unsafe {
-        let mut completions = Completions::from_raw(cq.as_raw()).unwrap();
+        let mut completions = CqReader::from_raw(cq.as_raw()).unwrap();
         let config = SendConfig::default();
         let queue = SendQueue::<Rc>::from_raw(qp.as_raw(), &mut completions, config).unwrap();
         (completions, queue)
@@ -411,7 +412,7 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
     for id in 0..300 {
         let remote = Remote::new(memory.remote_address() + 128, memory.rkey());
         // SAFETY: the payload is copied into the WQE.
-        unsafe { queue.post(id, Write::new(Inline(b"direct"), remote).signaled()).unwrap() };
+        unsafe { queue.post(id, RdmaWrite::new(Inline(b"direct"), remote).signaled()).unwrap() };
         assert_eq!(sent(wait(&mut completions, &mut queue)).0, id);
     }
     let mut bytes = [0; 6];
@@ -446,7 +447,7 @@ fn overruns(made: [By; 2]) {
 }
 
 /// Polls that find nothing, until one of them fails.
-fn polls_until_failure<Q: Queues>(completions: &mut Completions, queues: &mut Q) -> u32 {
+fn polls_until_failure<Q: Queues>(completions: &mut CqReader, queues: &mut Q) -> u32 {
     let mut polls = 0;
     loop {
         match completions.poll(queues) {
@@ -537,7 +538,7 @@ fn overrun(rig: &Rig, made: [By; 2]) -> [Side; 2] {
     assert_eq!((a.completions.capacity(), a.send.signal_limit()), (4, 3));
     let mut batch = a.send.batch();
     let nowhere = Remote::new(b.memory.remote_address(), !b.memory.rkey());
-    batch.append(0, Write::new(Inline(b"x"), nowhere)).unwrap();
+    batch.append(0, RdmaWrite::new(Inline(b"x"), nowhere)).unwrap();
     for id in 1..8 {
         batch.append(id, Nop::new()).unwrap();
     }

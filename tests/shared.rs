@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, PostError, Producer, Retirer, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, Producer, Retirer, SendConfig, SendQueue};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::random::Random;
@@ -21,7 +21,7 @@ const MEMORY: usize = 1 << 16;
 const PART: usize = 4096;
 
 struct Line {
-    completions: Completions,
+    completions: CqReader,
     qp: QueuePair<Rc, Rts>,
     peer: QueuePair<Rc, Rts>,
     source: MemoryRegion,
@@ -36,7 +36,7 @@ impl Line {
         let qp = rig.init(builder.max_inline_data(200).thread_domain(&domain));
         let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq));
         let (qp, peer) = rig.connect(qp, peer);
-        let completions = Completions::new(&cq).unwrap();
+        let completions = CqReader::new(&cq).unwrap();
         Self { completions, qp, peer, source: rig.memory(MEMORY), target: rig.memory(MEMORY) }
     }
 
@@ -96,24 +96,25 @@ fn every_request_of_every_thread_completes_once() {
                                         0 => producer.post(id, Nop::new().signaled_if(loud)),
                                         1 => {
                                             let to = target.offset(2048);
-                                            let write = Write::new(source, to);
+                                            let write = RdmaWrite::new(source, to);
                                             producer.post(id, write.signaled_if(loud))
                                         }
                                         2 => {
                                             let payload = InlineBytes(id.to_ne_bytes());
-                                            let write = Write::new(payload, target.offset(place));
+                                            let write =
+                                                RdmaWrite::new(payload, target.offset(place));
                                             producer.post(id, write.signaled_if(loud))
                                         }
                                         _ => {
                                             let write =
-                                                Write::new(Inline(&bytes), target.offset(3072));
+                                                RdmaWrite::new(Inline(&bytes), target.offset(3072));
                                             producer.post(id, write.signaled_if(loud))
                                         }
                                     }
                                 };
                                 match posted {
                                     Ok(()) => break,
-                                    Err(PostError::QueueFull | PostError::CqOverrun) => {
+                                    Err(PostError::QueueFull | PostError::CqFull) => {
                                         if failed.load(Ordering::Relaxed) {
                                             return;
                                         }
@@ -188,7 +189,7 @@ fn doorbells_come_one_after_another() {
                 for id in 0..EACH {
                     // SAFETY: the request names no memory.
                     unsafe { producer.post(id.into(), Nop::new().signaled()) }.unwrap();
-                    let write = Write::new(InlineBytes([1; 8]), remote);
+                    let write = RdmaWrite::new(InlineBytes([1; 8]), remote);
                     if id % 3 == 0 {
                         // SAFETY: the memory outlives the queue pair, and the program does not
                         // access it.
@@ -240,7 +241,7 @@ fn a_failure_stops_all_and_can_be_recovered_from() {
     let mut line = Line::new(&rig, 16, 16);
     let (producer, mut retirer) = line.share();
     let bad = Remote::new(line.target.remote_address(), line.target.rkey() ^ 0xff00);
-    let write = Write::new(InlineBytes([1; 8]), bad).signaled();
+    let write = RdmaWrite::new(InlineBytes([1; 8]), bad).signaled();
     // SAFETY: names no local memory.
     unsafe { producer.post(1, write) }.unwrap();
     let failure = match wait(&mut line.completions, &mut retirer) {
@@ -264,7 +265,7 @@ fn a_failure_stops_all_and_can_be_recovered_from() {
     let mut line = Line { completions, qp, peer, source, target };
     let (producer, mut retirer) = line.share();
     line.source.write(0, b"again");
-    let write = Write::new(line.sge(0, 5), line.remote(64)).signaled();
+    let write = RdmaWrite::new(line.sge(0, 5), line.remote(64)).signaled();
     // SAFETY: the memory outlives the queue pair, and is not touched before the completion.
     unsafe { producer.post(3, write) }.unwrap();
     assert!(

@@ -8,15 +8,15 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
-use mlx5::endpoint::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    Armed, CqReader, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
     Template,
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{Inline, InlineBytes, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, Remote, SendMessage, Sge};
 use rig::Rig;
 
 const POST: [Phase; 2] = [Phase::Reserve, Phase::Encode];
@@ -35,7 +35,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         let memory = rig.memory(4096);
         let sge = Sge::new(memory.address(), 8, memory.lkey());
         let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
         assert!(send.timing().phases().is_empty());
@@ -43,7 +43,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
 
         // WQEs posted, doorbells rung, CQEs taken, CQEs published, flights ended.
         let mut expected = [0; 5];
-        let mut check = |send: &SendQueue, completions: &Completions, more: [u64; 5]| {
+        let mut check = |send: &SendQueue, completions: &CqReader, more: [u64; 5]| {
             expected.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             let (sent, polled) = (send.timing(), completions.timing());
             let phases: [(&[Phase], &Report); 5] = [
@@ -60,14 +60,16 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
                 }
             }
         };
-        let found = |send: &mut SendQueue, completions: &mut Completions| {
+        let found = |send: &mut SendQueue, completions: &mut CqReader| {
             matches!(completions.poll(send).unwrap(), Some(Completion::Send(_)))
         };
 
         // One after another, usual and not.
         for id in 0..5 {
             // SAFETY: the memory lives to the end.
-            unsafe { send.post(id, Write::new(InlineBytes([1; 8]), remote).signaled()).unwrap() };
+            unsafe {
+                send.post(id, RdmaWrite::new(InlineBytes([1; 8]), remote).signaled()).unwrap()
+            };
         }
         check(&send, &completions, [5, 5, 0, 0, 0]);
         mlx5_model::run();
@@ -77,7 +79,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         }
         let long = [sge; 4];
         // SAFETY: the memory lives to the end.
-        unsafe { send.post(5, Write::new(&long[..], remote).signaled()).unwrap() };
+        unsafe { send.post(5, RdmaWrite::new(&long[..], remote).signaled()).unwrap() };
         check(&send, &completions, [1, 1, 0, 0, 0]);
         assert!(!found(&mut send, &mut completions), "a poll that finds nothing counts nowhere");
         mlx5_model::run();
@@ -87,7 +89,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         // A batch: one doorbell, and one flight, that of its last request.
         let mut batch = send.batch();
         for id in 6..10 {
-            batch.append(id, Write::new(sge, remote).signaled()).unwrap();
+            batch.append(id, RdmaWrite::new(sge, remote).signaled()).unwrap();
         }
         // SAFETY: the memory lives to the end.
         unsafe { batch.ring() };
@@ -96,7 +98,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         check(&send, &completions, [4, 1, 4, 4, 1]);
         // One that is dropped was encoded, and never rang; an empty one does nothing.
         let mut batch = send.batch();
-        batch.append(10, Write::new(sge, remote)).unwrap();
+        batch.append(10, RdmaWrite::new(sge, remote)).unwrap();
         drop(batch);
         // SAFETY: nothing is in it.
         unsafe { send.batch().ring() };
@@ -105,9 +107,9 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         // Armed requests count when they are fired, and then have nothing to reserve.
         send.clear_timing();
         completions.clear_timing();
-        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut send);
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
         for id in 0..3 {
-            armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+            armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         }
         for value in 0..3u64 {
             // SAFETY: the payload is copied into the WQE.
@@ -129,7 +131,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         // Templates; and polls that take many publish each CQE.
         send.clear_timing();
         completions.clear_timing();
-        let write = Write::new(InlineBytes([0; 8]), remote);
+        let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
         let mut template = Template::<_, _, Bytes>::new(&mut send, write).unwrap();
         for value in 0..5u64 {
             // SAFETY: the payload is copied into the WQE.
@@ -164,11 +166,11 @@ fn a_flight_lasts_until_its_completion_is_seen() {
     let memory = rig.memory(4096);
     let sge = Sge::new(memory.address(), 8, memory.lkey());
     let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     // Two unsignaled ones and one that is: only the last one's completion is ever seen.
     for id in 0..3 {
-        let write = Write::new(sge, remote).signaled_if(id == 2);
+        let write = RdmaWrite::new(sge, remote).signaled_if(id == 2);
         // SAFETY: the memory lives to the end.
         unsafe { send.post(id, write).unwrap() };
     }
@@ -202,9 +204,9 @@ fn receives_are_counted_when_they_are_posted_and_when_they_complete() {
     let (qp, peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
     let memory = rig.memory(4096);
     let sge = Sge::new(memory.address(), 64, memory.lkey());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let mut their_completions = Completions::new(&peer_cq).unwrap();
+    let mut their_completions = CqReader::new(&peer_cq).unwrap();
     let mut send = SendQueue::new(&peer, &mut their_completions, SendConfig::default()).unwrap();
     // SAFETY: the memory lives to the end.
     unsafe {
@@ -216,7 +218,7 @@ fn receives_are_counted_when_they_are_posted_and_when_they_complete() {
         batch.append(4, sge).unwrap();
         batch.ring();
         for id in 0..5 {
-            send.post(id, Send::new(Inline(b"message")).signaled()).unwrap();
+            send.post(id, SendMessage::new(Inline(b"message")).signaled()).unwrap();
         }
     }
     mlx5_model::run();
@@ -246,7 +248,7 @@ fn the_safe_layer_counts_as_the_one_below_it() {
         let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(16);
         rig.init(builder.max_inline_data(64))
     });
-    let mut completions = cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+    let mut completions = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
     let mut receivers = Vec::new();
     for (qp, completions) in qps.iter().zip(&mut completions) {
         receivers.push(Receiver::new(qp, completions, ReceiveConfig::default()).unwrap());
@@ -257,17 +259,17 @@ fn the_safe_layer_counts_as_the_one_below_it() {
         let mut parts = receivers.into_iter().zip(completions);
         [first, second].map(|qp| {
             let (receiver, completions) = parts.next().unwrap();
-            Channel::new(qp, receiver, completions, SendConfig::default()).unwrap()
+            Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
         })
     };
     let (mut sender, mut receiver) = (first, second);
     for id in 0..4 {
-        receiver.post_receive(id, Slice::from(rig.memory(64))).unwrap();
+        receiver.post_receive(id, MrSlice::from(rig.memory(64))).unwrap();
     }
     for id in 0..4 {
         // Only every other one has a completion of its own.
-        let slice = Slice::from(rig.memory(64));
-        sender.post(id, Send::new(slice).signaled_if(id % 2 == 1)).unwrap();
+        let slice = MrSlice::from(rig.memory(64));
+        sender.post(id, SendMessage::new(slice).signaled_if(id % 2 == 1)).unwrap();
     }
     mlx5_model::run();
     for channel in [&mut sender, &mut receiver] {

@@ -15,9 +15,9 @@ use std::mem::zeroed;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::CqeCompression;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair, ScatterToCqe};
-use mlx5::wqe::{Read, Remote, Send, Sge, Write};
+use mlx5::wqe::{RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
     ibv_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
@@ -237,7 +237,7 @@ fn case(rig: &Rig, random: &mut Random, number: usize) -> u32 {
     }
     let [mut their_ring, mut our_ring] = rings;
 
-    let mut completions = Completions::new(&our_cq).unwrap();
+    let mut completions = CqReader::new(&our_cq).unwrap();
     let config = ReceiveConfig { receives: 32 };
     let mut receive = ReceiveQueue::new(&ours, &mut completions, config).unwrap();
     let mut send = SendQueue::new(&ours, &mut completions, SendConfig::default()).unwrap();
@@ -257,9 +257,9 @@ fn case(rig: &Rig, random: &mut Random, number: usize) -> u32 {
             unsafe {
                 verbs::post_send(theirs.as_raw(), &[request(id, verb)]).unwrap();
                 match code {
-                    opcode::SEND => send.post(id, Send::new(sge).signaled()),
-                    opcode::RDMA_WRITE => send.post(id, Write::new(sge, remote).signaled()),
-                    _ => send.post(id, Read::new(sge, remote).signaled()),
+                    opcode::SEND => send.post(id, SendMessage::new(sge).signaled()),
+                    opcode::RDMA_WRITE => send.post(id, RdmaWrite::new(sge, remote).signaled()),
+                    _ => send.post(id, RdmaRead::new(sge, remote).signaled()),
                 }
                 .unwrap();
             }

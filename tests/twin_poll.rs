@@ -15,9 +15,11 @@ use std::collections::VecDeque;
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation};
 use mlx5::diag::text;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe};
-use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
+use mlx5::wqe::{
+    FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+};
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
     ibv_wc, ibv_wc_flags as flag, ibv_wc_opcode as wc, ibv_wc_status, ibv_wr_opcode as wr,
@@ -132,7 +134,7 @@ fn from_ours(completion: &Completion, own: u32) -> Common {
             let (status, vendor) = (failure.status.wc_status(), failure.vendor_error.into());
             common(failure.id, failure.qpn, status, vendor)
         }
-        Completion::Unclaimed(unclaimed) => panic!("{unclaimed:?}"),
+        Completion::UnexpectedCqe(unclaimed) => panic!("{unclaimed:?}"),
     }
 }
 
@@ -233,7 +235,7 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
         }
     }
 
-    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut completions = CqReader::new(&ours.cq).unwrap();
     let config = ReceiveConfig { receives: 16 };
     let mut receive = ReceiveQueue::new(&ours.qp, &mut completions, config).unwrap();
     let mut send = SendQueue::new(&ours.qp, &mut completions, SendConfig::default()).unwrap();
@@ -299,13 +301,13 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
                 verbs::post_send(theirs.qp.as_raw(), &[request]).unwrap();
                 let old = Word::new(ours.memory.address() + u64::from(word), ours.memory.lkey());
                 match code {
-                    opcode::SEND => send.post(id, Send::new(mine).signaled()),
+                    opcode::SEND => send.post(id, SendMessage::new(mine).signaled()),
                     opcode::SEND_IMM => send.post(id, SendImm::new(mine, 10).signaled()),
-                    opcode::RDMA_WRITE => send.post(id, Write::new(mine, remote).signaled()),
+                    opcode::RDMA_WRITE => send.post(id, RdmaWrite::new(mine, remote).signaled()),
                     opcode::RDMA_WRITE_IMM => {
-                        send.post(id, WriteImm::new(mine, remote, 10).signaled())
+                        send.post(id, RdmaWriteImm::new(mine, remote, 10).signaled())
                     }
-                    opcode::RDMA_READ => send.post(id, Read::new(mine, remote).signaled()),
+                    opcode::RDMA_READ => send.post(id, RdmaRead::new(mine, remote).signaled()),
                     _ => send.post(id, FetchAdd::new(old, remote, 0).signaled()),
                 }
                 .unwrap();
@@ -434,7 +436,7 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
     }
     assert!(sends.is_empty());
     // SAFETY: the payload is copied into the WQE.
-    let refused = unsafe { send.post(0, Send::new(Inline(b"x"))) };
+    let refused = unsafe { send.post(0, SendMessage::new(Inline(b"x"))) };
     assert_eq!(refused.is_err(), send_failed, "after a failure nothing is posted");
     compared
 }

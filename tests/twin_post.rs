@@ -16,12 +16,11 @@ use std::sync::{Mutex, PoisonError};
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::Rc;
-use mlx5::ring::{
-    Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
-};
+use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Init, MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, InlineGather, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    CompareSwap, FetchAdd, InlineGather, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
+    SendMessage, Sge, Word,
 };
 use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_status, ibv_wr_opcode as wr};
@@ -82,15 +81,15 @@ fn append(batch: &mut Batch<'_>, request: &Request) -> Result<(), PostError> {
     }
     let word = || Word::new(request.list[0].addr, request.list[0].lkey);
     match request.opcode {
-        wr::IBV_WR_SEND => payload!(|payload| flags!(solicited Send::new(payload))),
+        wr::IBV_WR_SEND => payload!(|payload| flags!(solicited SendMessage::new(payload))),
         wr::IBV_WR_SEND_WITH_IMM => {
             payload!(|payload| flags!(solicited SendImm::new(payload, request.imm)))
         }
-        wr::IBV_WR_RDMA_WRITE => payload!(|payload| flags!(Write::new(payload, remote))),
+        wr::IBV_WR_RDMA_WRITE => payload!(|payload| flags!(RdmaWrite::new(payload, remote))),
         wr::IBV_WR_RDMA_WRITE_WITH_IMM => {
-            payload!(|payload| flags!(solicited WriteImm::new(payload, remote, request.imm)))
+            payload!(|payload| flags!(solicited RdmaWriteImm::new(payload, remote, request.imm)))
         }
-        wr::IBV_WR_RDMA_READ => flags!(Read::new(request.list.as_slice(), remote)),
+        wr::IBV_WR_RDMA_READ => flags!(RdmaRead::new(request.list.as_slice(), remote)),
         wr::IBV_WR_ATOMIC_CMP_AND_SWP => {
             flags!(CompareSwap::new(word(), remote, request.compare, request.swap_add))
         }
@@ -324,9 +323,9 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
     advance(&ours, memory, start);
     stores::take();
 
-    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut completions = CqReader::new(&ours.cq).unwrap();
     let mut queue = SendQueue::new(&ours.qp, &mut completions, SendConfig::default()).unwrap();
-    let mut peer_completions = Completions::new(&ours.peer_cq).unwrap();
+    let mut peer_completions = CqReader::new(&ours.peer_cq).unwrap();
     let mut receive =
         ReceiveQueue::new(&ours.peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
 
@@ -509,7 +508,7 @@ fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint(
     let shape =
         Shape { max_send_wr: 64, max_sge: 1, max_inline: 400, signal_all: false, domain: true };
     let (theirs, ours) = (line(&rig, &shape), line(&rig, &shape));
-    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut completions = CqReader::new(&ours.cq).unwrap();
     let mut queue = SendQueue::new(&ours.qp, &mut completions, SendConfig::default()).unwrap();
     // SAFETY: the QPs live to the end of the function.
     let rings = [&theirs, &ours].map(|line| unsafe { QpMemory::new(line.qp.as_raw()) });
@@ -554,16 +553,18 @@ fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint(
             verbs::post_send(theirs.qp.as_raw(), &[request]).unwrap();
             let payload = mlx5::wqe::Inline(&our_bytes);
             match (sends, random.one_in(2)) {
-                (true, true) => queue.post(id, Send::new(payload).signaled()).unwrap(),
-                (false, true) => queue.post(id, Write::new(payload, remote).signaled()).unwrap(),
+                (true, true) => queue.post(id, SendMessage::new(payload).signaled()).unwrap(),
+                (false, true) => {
+                    queue.post(id, RdmaWrite::new(payload, remote).signaled()).unwrap()
+                }
                 (true, false) => {
                     let mut batch = queue.batch();
-                    batch.append(id, Send::new(payload).signaled()).unwrap();
+                    batch.append(id, SendMessage::new(payload).signaled()).unwrap();
                     batch.ring();
                 }
                 (false, false) => {
                     let mut batch = queue.batch();
-                    batch.append(id, Write::new(payload, remote).signaled()).unwrap();
+                    batch.append(id, RdmaWrite::new(payload, remote).signaled()).unwrap();
                     batch.ring();
                 }
             }

@@ -3,16 +3,16 @@
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue, Template};
-use mlx5::wqe::{InlineBytes, Remote, Write};
+use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue, Template};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
 use crate::side::{LIST, Line, Row, Side, forget};
 
 /// An 8-byte inline WRITE.
-type Eight = Write<InlineBytes<8>>;
+type Eight = RdmaWrite<InlineBytes<8>>;
 
 pub struct Raw {
-    completions: Completions,
+    completions: CqReader,
     armed: Armed<SendQueue<Rc>, Form<Eight, Bytes>>,
     remote: Remote,
     _line: Line,
@@ -21,7 +21,7 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         let armed = Armed::new(send.expect("a QP of its own"));
         Self { completions, armed, remote: line.remote(), _line: line }
@@ -50,7 +50,7 @@ impl Side for Raw {
     fn prepare(&mut self, row: Row, calls: usize) {
         assert_eq!(row, Row::Armed);
         for id in 0..calls as u64 {
-            let write = Write::new(InlineBytes([0; 8]), self.remote).signaled();
+            let write = RdmaWrite::new(InlineBytes([0; 8]), self.remote).signaled();
             self.armed.arm(id, write).expect("armed");
         }
     }
@@ -68,7 +68,7 @@ impl Side for Raw {
 
 /// A template of the same.
 pub struct RawTemplate {
-    completions: Completions,
+    completions: CqReader,
     template: Template<SendQueue<Rc>, Eight, Bytes>,
     _line: Line,
 }
@@ -76,9 +76,9 @@ pub struct RawTemplate {
 impl RawTemplate {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
-        let write = Write::new(InlineBytes([0; 8]), line.remote()).signaled();
+        let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled();
         let template = Template::new(send.expect("a QP of its own"), write);
         let template = template.expect("short enough");
         let mut side = Self { completions, template, _line: line };

@@ -1,7 +1,7 @@
 //! Atomics under masks, which libmlx5 cannot post.
 
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::wqe::{MaskedFetchAdd, Remote, Word};
 
 use crate::side::{Line, Row, Side, forget};
@@ -9,7 +9,7 @@ use crate::side::{Line, Row, Side, forget};
 /// This crate, raw layer.
 pub struct Raw {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     old: Word,
     remote: Remote,
     _line: Line,
@@ -18,7 +18,7 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         let (send, remote) = (send.expect("a QP of its own"), line.remote());
         let old = Word::new(line.sge().addr, line.sge().lkey);

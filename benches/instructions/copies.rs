@@ -2,8 +2,8 @@
 //! BlueFlame, payload lengths known only at run time, and other copies.
 
 use mlx5::ib::Rc;
-use mlx5::ring::{BlueFlameCopy, Completions, RegisterMemory, SendConfig, SendQueue};
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::ring::{BlueFlameCopy, CqReader, SendConfig, SendQueue, UarMapping};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 
 use super::raw::Raw;
 use crate::side::{Line, Row, Side, forget};
@@ -62,7 +62,7 @@ impl<S: Side> Side for RunTime<S> {
 /// This crate, raw layer, with a payload of a length known at run time.
 pub struct RawRunTime {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     bytes: Vec<u8>,
     remote: Remote,
     _line: Line,
@@ -71,7 +71,7 @@ pub struct RawRunTime {
 impl RawRunTime {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         let send = send.expect("a QP of its own");
         Self { send, completions, bytes: vec![0; 8], remote: line.remote(), _line: line }
@@ -82,7 +82,7 @@ impl RawRunTime {
         let remote = self.remote;
         for id in 0..calls as u64 {
             forget(self);
-            let write = Write::new(Inline(&self.bytes), remote).signaled();
+            let write = RdmaWrite::new(Inline(&self.bytes), remote).signaled();
             // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -121,7 +121,7 @@ impl Copied {
 
     /// WRITEs by pointer, on a register that is said to be uncached.
     pub fn uncached() -> Self {
-        let config = SendConfig { memory: RegisterMemory::Uncached, ..SendConfig::default() };
+        let config = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
         Self { row: Row::Uncached, of: Row::Pointer, raw: Some(Raw::with(config)) }
     }
 

@@ -4,12 +4,12 @@ use std::mem::zeroed;
 use std::ptr::NonNull;
 
 use mlx5::ib::{HasQueues, Transport, Uc, Ud};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
     UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{InlineBytes, Send, Sge, UdAddress};
+use mlx5::wqe::{InlineBytes, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::*;
 
 use super::prepared::{INLINE, POINTER, Sends};
@@ -57,7 +57,7 @@ impl Line<Ud> {
 
     /// The way to itself.
     fn handle(&self) -> AddressHandle {
-        let way = self.rig.local.address(&self.rig.local.endpoint(&self.qp));
+        let way = self.rig.local.address(&self.rig.local.connection_data(&self.qp));
         AddressHandle::new(&self.rig.pd, &way).expect("an address handle")
     }
 }
@@ -67,7 +67,7 @@ impl Line<Uc> {
     fn connection() -> Self {
         Self::new(|rig, cq| {
             let qp = rig.init(shape::<Uc>(rig, cq));
-            let end = rig.local.endpoint(&qp);
+            let end = rig.local.connection_data(&qp);
             let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).expect("RTR");
             qp.rts(&rig.local.rts(&end, &end).into()).expect("RTS")
         })
@@ -77,7 +77,7 @@ impl Line<Uc> {
 /// This crate, raw layer: datagrams.
 pub struct Raw {
     send: SendQueue<Ud>,
-    completions: Completions,
+    completions: CqReader,
     address: UdAddress,
     sge: Sge,
     _line: Line<Ud>,
@@ -86,7 +86,7 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let line = Line::datagrams();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         Self {
             send: send.expect("a QP of its own"),
@@ -101,7 +101,7 @@ impl Raw {
     fn inline(&mut self, calls: usize) -> usize {
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let send = Send::new(InlineBytes(id.to_ne_bytes())).signaled().to(&self.address);
+            let send = SendMessage::new(InlineBytes(id.to_ne_bytes())).signaled().to(&self.address);
             // SAFETY: the payload is copied into the WQE.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
@@ -113,7 +113,7 @@ impl Raw {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let send = Send::new(sge).signaled().to(&self.address);
+            let send = SendMessage::new(sge).signaled().to(&self.address);
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
@@ -127,7 +127,7 @@ impl Raw {
             forget(&mut self.send);
             let mut batch = self.send.batch();
             for id in 0..LIST as u64 {
-                let send = Send::new(sge).signaled().to(&self.address);
+                let send = SendMessage::new(sge).signaled().to(&self.address);
                 batch.append(id, send).expect("appended");
             }
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
@@ -155,7 +155,7 @@ impl Side for Raw {
 /// This crate, raw layer: a connection.
 pub struct Connection {
     send: SendQueue<Uc>,
-    completions: Completions,
+    completions: CqReader,
     sge: Sge,
     _line: Line<Uc>,
 }
@@ -163,7 +163,7 @@ pub struct Connection {
 impl Connection {
     pub fn new() -> Self {
         let line = Line::connection();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         Self { send: send.expect("a QP of its own"), completions, sge: line.sge(), _line: line }
     }
@@ -174,7 +174,7 @@ impl Connection {
         for id in 0..calls as u64 {
             forget(&mut self.send);
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
-            unsafe { self.send.post(id, Send::new(sge).signaled()) }.expect("posted");
+            unsafe { self.send.post(id, SendMessage::new(sge).signaled()) }.expect("posted");
         }
         calls
     }

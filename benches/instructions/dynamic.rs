@@ -4,12 +4,12 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
     AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DctRtrAttributes,
     MemoryRegion, Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
 };
-use mlx5::wqe::{DcAddress, Remote, Send, Sge, Write};
+use mlx5::wqe::{DcAddress, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 
@@ -29,7 +29,7 @@ struct Target {
     memory: MemoryRegion,
     rig: Rig,
     shared: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
 }
 
 impl Target {
@@ -39,9 +39,9 @@ impl Target {
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(RECEIVES).build().expect("an SRQ");
         let qp = QueuePair::dc_target(&rig.pd, &cq, &srq, KEY).build().expect("a target");
         let qp = qp.init(&rig.local.init()).expect("INIT");
-        let way = rig.local.address(&rig.local.endpoint(&qp));
+        let way = rig.local.address(&rig.local.connection_data(&qp));
         let qp = qp.rtr(&DctRtrAttributes::new(way)).expect("RTR");
-        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default());
         let mut shared = shared.expect("an SRQ of its own");
         shared.attach(&qp, &mut completions).expect("attached");
@@ -84,7 +84,7 @@ impl Target {
 /// This crate, raw layer.
 pub struct Raw {
     send: SendQueue<Dci>,
-    completions: Completions,
+    completions: CqReader,
     address: DcAddress,
     sge: Sge,
     remote: Remote,
@@ -101,7 +101,7 @@ impl Raw {
         let qp = qp.init(&DciInitAttributes::new(1)).expect("INIT");
         let qp = qp.rtr(Mtu::Mtu1024).expect("RTR").rts(&RtsAttributes::default()).expect("RTS");
         watch(qp.as_raw(), cq.as_raw());
-        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default());
         Self {
             send: send.expect("a QP of its own"),
@@ -119,7 +119,7 @@ impl Raw {
         let sge = self.sge;
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let send = Send::new(sge).signaled().to(&self.address);
+            let send = SendMessage::new(sge).signaled().to(&self.address);
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, send) }.expect("posted");
         }
@@ -131,7 +131,7 @@ impl Raw {
         let (sge, remote) = (self.sge, self.remote);
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let write = Write::new(sge, remote).signaled().to(&self.address);
+            let write = RdmaWrite::new(sge, remote).signaled().to(&self.address);
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }

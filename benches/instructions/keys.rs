@@ -4,7 +4,7 @@ use std::mem::{MaybeUninit, replace};
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Type1};
 use mlx5::wqe::{BindWindow, Sge};
 use mlx5_sys::dv;
@@ -140,7 +140,7 @@ impl Side for Extended {
 
 /// This crate, raw layer.
 pub struct Raw {
-    completions: Completions,
+    completions: CqReader,
     send: SendQueue<Rc>,
     key: Mkey,
     list: [Sge; PIECES as usize],
@@ -152,7 +152,7 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         Self {
             send: send.expect("a QP of its own"),

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
-use mlx5::ring::{Completions, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{Remote, Sge, Write};
+use mlx5::wqe::{RdmaWrite, Remote, Sge};
 use mlx5_sys::verbs::*;
 
 use crate::MODE;
@@ -291,7 +291,7 @@ impl Side for Extended {
 
 /// This crate, raw layer.
 pub struct Raw {
-    completions: Completions,
+    completions: CqReader,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
     into: [Completion; LIST],
@@ -320,7 +320,7 @@ impl Raw {
 
     fn with(publish: Publish, cqe_size: CqeSize, compression: Option<CqeCompression>) -> Self {
         let ends = Ends::new(cqe_size, compression);
-        let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
         completions.publish(publish).expect("entries");
         let send = SendQueue::new(&ends.qp, &mut completions, SendConfig::default());
         let receive = ReceiveQueue::new(&ends.qp, &mut completions, ReceiveConfig::default());
@@ -406,7 +406,7 @@ impl Side for Raw {
             return self.ends.send(row, completions);
         }
         for at in 0..requests(row, completions) {
-            let write = Write::new(self.ends.sge(), self.ends.remote());
+            let write = RdmaWrite::new(self.ends.sge(), self.ends.remote());
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(at as u64, write.signaled_if(signaled(row, at))) }
                 .expect("posted");

@@ -4,16 +4,16 @@
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::MemoryRegion;
-use mlx5::wqe::{Remote, Sge, Write};
+use mlx5::wqe::{RdmaWrite, Remote, Sge};
 
 use super::safe::{SLICES, Safe};
 use super::{LENGTH, LIST, Line, Row, Side, forget, put_back};
 
 /// The raw layer: a buffer's place in a table is its id.
 pub struct Raw {
-    completions: Completions,
+    completions: CqReader,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
     buffers: Vec<Sge>,
@@ -27,7 +27,7 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
         let receive = ReceiveQueue::new(&line.qp, &mut completions, ReceiveConfig::default());
         let memory = line.rig.memory(SLICES * LENGTH as usize);
@@ -58,7 +58,7 @@ impl Raw {
         for done in 0..calls {
             forget(self);
             let Some(id) = self.free.pop() else { return done };
-            let write = Write::new(self.buffer(id), self.remote).signaled();
+            let write = RdmaWrite::new(self.buffer(id), self.remote).signaled();
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -75,7 +75,7 @@ impl Raw {
                 // SAFETY: an id is a place in the table. (`batch` borrows a part of `self`, so
                 // `buffer` cannot be called.)
                 let buffer = unsafe { *self.buffers.get_unchecked(id as usize) };
-                let write = Write::new(buffer, self.remote).signaled();
+                let write = RdmaWrite::new(buffer, self.remote).signaled();
                 batch.append(id, write).expect("appended");
             }
             // SAFETY: the memory lives as long as the queue, and the program does not access it.

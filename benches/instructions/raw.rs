@@ -4,13 +4,13 @@ use std::mem::replace;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
 
 use crate::side::{LIST, Line, Row, Side, forget};
 
 pub struct Raw {
-    completions: Completions,
+    completions: CqReader,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
     sge: Sge,
@@ -26,7 +26,7 @@ impl Raw {
 
     pub fn with(config: SendConfig) -> Self {
         let line = Line::new();
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, config);
         let receive = ReceiveQueue::new(&line.qp, &mut completions, ReceiveConfig::default());
         Self {
@@ -45,7 +45,7 @@ impl Raw {
         let remote = self.remote;
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let write = Write::new(InlineBytes(id.to_ne_bytes()), remote).signaled();
+            let write = RdmaWrite::new(InlineBytes(id.to_ne_bytes()), remote).signaled();
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -57,7 +57,7 @@ impl Raw {
         let (sge, remote) = (self.sge, self.remote);
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let write = Write::new(sge, remote).signaled();
+            let write = RdmaWrite::new(sge, remote).signaled();
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -71,7 +71,7 @@ impl Raw {
             forget(&mut self.send);
             let mut batch = self.send.batch();
             for id in 0..LIST as u64 {
-                let write = Write::new(sge, remote).signaled();
+                let write = RdmaWrite::new(sge, remote).signaled();
                 batch.append(id, write).expect("appended");
             }
             // SAFETY: the memory lives as long as the queue, and the program does not access it.

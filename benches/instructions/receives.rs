@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::ibv_post_recv;
 use mlx5_sys::wqe::INVALID_LKEY;
@@ -70,7 +70,7 @@ impl Side for Classic {
 pub struct Raw {
     queue: ReceiveQueue,
     sge: Sge,
-    _completions: Completions,
+    _completions: CqReader,
     _line: Line,
     sges: u32,
 }
@@ -78,7 +78,7 @@ pub struct Raw {
 impl Raw {
     pub fn new(sges: u32) -> Self {
         let line = Line::with_receives(sges);
-        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let queue = ReceiveQueue::new(&line.qp, &mut completions, ReceiveConfig::default());
         let queue = queue.expect("a QP of its own");
         assert_eq!(queue.max_sge(), sges);

@@ -3,9 +3,9 @@
 use mlx5::connect::LocalPort;
 use mlx5::devx;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{MemoryRegion, Rts};
-use mlx5::wqe::{Remote, Sge, Write};
+use mlx5::wqe::{RdmaWrite, Remote, Sge};
 
 use crate::MODE;
 use crate::rig::Rig;
@@ -13,7 +13,7 @@ use crate::side::{LENGTH, Row, Side, forget};
 
 pub struct Raw {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
     _ends: [devx::QueuePair<Rc, Rts>; 2],
     _rig: Rig,
@@ -29,14 +29,14 @@ impl Raw {
             (builder.build().expect("a queue pair"), cq)
         };
         let ((qp, cq), (peer, _)) = (make(), make());
-        let ends = [qp.number(), peer.number()].map(|number| rig.local.endpoint_of(number));
+        let ends = [qp.number(), peer.number()].map(|number| rig.local.connection_data_of(number));
         let up = |qp: devx::QueuePair<Rc, _>, [mine, theirs]: [usize; 2], local: &LocalPort| {
             let qp = qp.init(&local.init()).expect("INIT");
             let qp = qp.rtr(&local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
             qp.rts(&local.rts(&ends[mine], &ends[theirs])).expect("RTS")
         };
         let ends = [up(qp, [0, 1], &rig.local), up(peer, [1, 0], &rig.local)];
-        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let send = SendQueue::new(&ends[0], &mut completions, SendConfig::default());
         let send = send.expect("a queue pair of its own");
         let memory = rig.memory(4096);
@@ -49,7 +49,7 @@ impl Raw {
         let remote = Remote::new(self.memory.remote_address() + 1024, self.memory.rkey());
         for id in 0..calls as u64 {
             forget(&mut self.send);
-            let write = Write::new(sge, remote).signaled();
+            let write = RdmaWrite::new(sge, remote).signaled();
             // SAFETY: the memory lives as long as the queue, and the program does not access it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }

@@ -1,10 +1,10 @@
 //! This crate, owned layer.
 
-use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{InlineBytes, Remote, Write};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
 use crate::MODE;
 use crate::rig::Rig;
@@ -14,8 +14,8 @@ use crate::side::{LENGTH, LIST, Row, Side, forget, put_back, shape, watch};
 pub const SLICES: usize = 128;
 
 pub struct Safe {
-    channel: Channel<Rc>,
-    slices: Vec<Slice>,
+    channel: Endpoint<Rc>,
+    slices: Vec<MrSlice>,
     remote: Remote,
     sum: u64,
     _peer: QueuePair<Rc, Rts>,
@@ -28,13 +28,13 @@ impl Safe {
         let rig = Rig::new(MODE);
         let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
         let qp = rig.init(shape(&rig, &cq));
-        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default());
         let (qp, peer) = rig.connect(qp, rig.init(shape(&rig, &peer_cq)));
         watch(qp.as_raw(), cq.as_raw());
         let receiver = receiver.expect("a QP of its own");
-        let channel = Channel::new(qp, receiver, completions, SendConfig::default());
-        let mut whole = Slice::new(rig.memory(SLICES * LENGTH as usize));
+        let channel = Endpoint::new(qp, receiver, completions, SendConfig::default());
+        let mut whole = MrSlice::new(rig.memory(SLICES * LENGTH as usize));
         let slices = (0..SLICES).rev().map(|at| whole.split_off(at * LENGTH as usize)).collect();
         let target = rig.memory(4096);
         let remote = Remote::new(target.remote_address(), target.rkey());
@@ -53,7 +53,7 @@ impl Safe {
     fn inline(&mut self, calls: usize) -> usize {
         for id in 0..calls as u64 {
             forget(self);
-            let write = Write::new(InlineBytes(id.to_ne_bytes()), self.remote).signaled();
+            let write = RdmaWrite::new(InlineBytes(id.to_ne_bytes()), self.remote).signaled();
             self.channel.post(id, write).expect("posted");
         }
         calls
@@ -64,7 +64,7 @@ impl Safe {
         for id in 0..calls as u64 {
             forget(self);
             let Some(slice) = self.slices.pop() else { return id as usize };
-            self.channel.post(id, Write::new(slice, self.remote).signaled()).expect("posted");
+            self.channel.post(id, RdmaWrite::new(slice, self.remote).signaled()).expect("posted");
         }
         calls
     }
@@ -76,7 +76,7 @@ impl Safe {
             let mut batch = self.channel.batch();
             for id in 0..LIST as u64 {
                 let Some(slice) = self.slices.pop() else { return done * LIST };
-                let write = Write::new(slice, self.remote).signaled();
+                let write = RdmaWrite::new(slice, self.remote).signaled();
                 batch.append(id, write).expect("appended");
             }
             batch.ring();

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, QueueTable, Queues, ReceiveConfig, SharedKey, SharedReceives};
+use mlx5::ring::{CqReader, QueueTable, Queues, ReceiveConfig, SharedKey, SharedReceives};
 use mlx5::verbs::{
     CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
 };
@@ -193,7 +193,7 @@ impl Side for Extended {
 /// This crate, raw layer.
 pub struct Raw {
     queue: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
     sge: Sge,
     sum: u64,
     ends: Ends,
@@ -202,7 +202,7 @@ pub struct Raw {
 /// Takes `calls` receives by polls that find queues by `queues`.
 #[inline(always)]
 fn take<Q: Queues>(
-    completions: &mut Completions,
+    completions: &mut CqReader,
     queues: &mut Q,
     sum: &mut u64,
     calls: usize,
@@ -222,7 +222,7 @@ fn take<Q: Queues>(
 impl Raw {
     pub fn new() -> Self {
         let ends = Ends::new(1);
-        let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
         let queue = SharedReceives::new(&ends.srq, &mut completions, ReceiveConfig::default());
         let mut queue = queue.expect("an SRQ of its own");
         queue.attach(&ends.taker, &mut completions).expect("one that takes from it");
@@ -281,7 +281,7 @@ impl Side for Raw {
 pub struct Table {
     table: QueueTable,
     key: SharedKey,
-    completions: Completions,
+    completions: CqReader,
     sum: u64,
     ends: Ends,
 }
@@ -289,7 +289,7 @@ pub struct Table {
 impl Table {
     pub fn new() -> Self {
         let ends = Ends::new(MANY);
-        let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
+        let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
         let queue = SharedReceives::new(&ends.srq, &mut completions, ReceiveConfig::default());
         let mut table = QueueTable::new();
         let key = table.insert_shared(queue.expect("an SRQ of its own")).expect("room");

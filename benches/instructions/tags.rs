@@ -3,7 +3,7 @@
 use std::mem::zeroed;
 
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, TagCompletion, TagConfig, TagReceive, TaggedReceives};
+use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     TagCapacity,
@@ -171,8 +171,8 @@ impl Side for Classic {
 
 /// This crate, raw layer.
 pub struct Raw {
-    tags: TaggedReceives,
-    completions: Completions,
+    tags: TmSrq,
+    completions: CqReader,
     into: Sge,
     appended: bool,
     sum: u64,
@@ -182,8 +182,8 @@ pub struct Raw {
 impl Raw {
     pub fn new() -> Self {
         let ends = Ends::new();
-        let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
-        let tags = TaggedReceives::new(&ends.srq, &mut completions, TagConfig::default());
+        let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
+        let tags = TmSrq::new(&ends.srq, &mut completions, TagConfig::default());
         let mut tags = tags.expect("an SRQ of its own");
         tags.attach(&ends.taker, &mut completions).expect("one that takes from it");
         Self { tags, completions, into: ends.entry(), appended: false, sum: 0, ends }

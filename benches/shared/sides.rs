@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, Producer, Queues, Retirer, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Producer, Queues, Retirer, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
+use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
 
 use crate::rig::Rig;
 use crate::{Kind, Side, now};
@@ -56,13 +56,13 @@ macro_rules! burst {
             Kind::Inline => {
                 for $id in $ids {
                     let payload = InlineBytes(black_box($id).to_ne_bytes());
-                    let $operation = Write::new(payload, remote).signaled();
+                    let $operation = RdmaWrite::new(payload, remote).signaled();
                     $post
                 }
             }
             Kind::Pointer => {
                 for $id in $ids {
-                    let $operation = Write::new(black_box(sge), remote).signaled();
+                    let $operation = RdmaWrite::new(black_box(sge), remote).signaled();
                     $post
                 }
             }
@@ -71,7 +71,7 @@ macro_rules! burst {
     }};
 }
 
-fn take(completions: &mut Completions, queues: &mut impl Queues, ids: &mut Vec<u64>) {
+fn take(completions: &mut CqReader, queues: &mut impl Queues, ids: &mut Vec<u64>) {
     for completion in completions.drain(queues) {
         match completion {
             Ok(Completion::Send(done)) => ids.push(done.id),
@@ -83,7 +83,7 @@ fn take(completions: &mut Completions, queues: &mut impl Queues, ids: &mut Vec<u
 /// The shared queue.
 pub struct Shared {
     producer: Producer,
-    retirer: Mutex<(Completions, Retirer)>,
+    retirer: Mutex<(CqReader, Retirer)>,
     line: Line,
 }
 
@@ -92,7 +92,7 @@ impl Shared {
 
     pub fn new(rig: Rig) -> Self {
         let line = Line::new(rig);
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let queue = SendQueue::new(&line.qp, &mut completions, SendConfig::default()).unwrap();
         let (producer, retirer) = queue.share();
         Self { producer, retirer: Mutex::new((completions, retirer)), line }
@@ -121,14 +121,14 @@ impl Side for Shared {
 /// The exclusive queue in a mutex.
 pub struct Locked {
     queue: Mutex<SendQueue>,
-    completions: Mutex<Completions>,
+    completions: Mutex<CqReader>,
     line: Line,
 }
 
 impl Locked {
     pub fn new(rig: Rig) -> Self {
         let line = Line::new(rig);
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let queue = SendQueue::new(&line.qp, &mut completions, SendConfig::default()).unwrap();
         Self { queue: Mutex::new(queue), completions: Mutex::new(completions), line }
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use mlx5::connect::{Connection, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair};
-use mlx5::wqe::{Inline, Payload, Read, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, Payload, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 
 use crate::Result;
 use crate::options::{Mode, Options, Task};
@@ -26,7 +26,7 @@ pub struct Link {
     pub task: Task,
     sends: SendQueue<Rc>,
     receives: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     /// Freed after the queues that use it.
     region: MemoryRegion,
     remote: Remote,
@@ -66,12 +66,12 @@ impl Link {
             .max_inline_data(inline)
             .build()?;
 
-        let mut mine = local.endpoint(&qp);
+        let mut mine = local.connection_data(&qp);
         mine.region = Some((&region).into());
         let theirs = connection.exchange(&mine)?;
         let offered = theirs.region.ok_or("the peer offers no memory")?;
         let qp = qp.init(&local.init())?;
-        let mut completions = Completions::new(&cq)?;
+        let mut completions = CqReader::new(&cq)?;
         let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
         if task.mode == Mode::Send {
             for receive in 0..RECEIVES {
@@ -143,9 +143,11 @@ impl Link {
         // completion has retired the request: `send` counts.
         let result = unsafe {
             match self.task.mode {
-                Mode::Send => self.sends.post(round, Send::new(payload).signaled_if(signaled)),
+                Mode::Send => {
+                    self.sends.post(round, SendMessage::new(payload).signaled_if(signaled))
+                }
                 _ => {
-                    let write = Write::new(payload, self.remote).signaled_if(signaled);
+                    let write = RdmaWrite::new(payload, self.remote).signaled_if(signaled);
                     self.sends.post(round, write)
                 }
             }
@@ -188,7 +190,7 @@ impl Link {
         let into = self.sge(0);
         // SAFETY: the slot lies in a region that outlives the queue, and is not touched before the
         // completion, which is waited for below.
-        unsafe { self.sends.post(round, Read::new(into, self.remote).signaled())? };
+        unsafe { self.sends.post(round, RdmaRead::new(into, self.remote).signaled())? };
         self.posted += 1;
         let mut wait = Wait::new(Instant::now() + TIMEOUT);
         while self.retired < self.posted {

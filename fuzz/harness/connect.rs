@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use mlx5::connect::{ConnectError, Connection, Endpoint, Listener};
+use mlx5::connect::{ConnectError, Connection, ConnectionData, Listener};
 use mlx5::verbs::Mtu;
 
 /// Exchanges of one input.
@@ -37,7 +37,7 @@ pub fn connect(input: &[u8]) {
     peer.write_all(sent).expect("the peer sends");
     peer.shutdown(Shutdown::Write).expect("the peer sends no more");
 
-    let mut mine = Endpoint::new(7, Mtu::Mtu1024);
+    let mut mine = ConnectionData::new(7, Mtu::Mtu1024);
     let mut failed = false;
     // Where the next message of the peer begins, while nothing failed.
     let mut at = 0;
@@ -72,7 +72,7 @@ pub fn connect(input: &[u8]) {
 }
 
 /// The message that tells a peer of that endpoint.
-fn told(endpoint: &Endpoint) -> [u8; MESSAGE] {
+fn told(endpoint: &ConnectionData) -> [u8; MESSAGE] {
     let (mut connection, mut peer) = pair();
     peer.shutdown(Shutdown::Write).expect("the peer sends nothing");
     let answer = connection.exchange(endpoint);

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use super::Endpoint;
+use super::ConnectionData;
 use crate::cqe::{DatagramHeader, ReceiveDone};
 use crate::error::{Error, Result};
 use crate::ib::{Access, Gid, GidType, Transport};
@@ -19,7 +19,7 @@ use crate::verbs::{
 /// # fn connect(context: &Context, qp: QueuePair<Rc, Reset>, connection: &mut Connection)
 /// # -> mlx5::Result<QueuePair<Rc, Rts>> {
 /// let local = LocalPort::new(context, 1, None)?;
-/// let mine = local.endpoint(&qp);
+/// let mine = local.connection_data(&qp);
 /// let theirs = connection.exchange(&mine)?;
 /// let qp = qp.init(&local.init())?.rtr(&local.rtr(&mine, &theirs))?;
 /// let qp = qp.rts(&local.rts(&mine, &theirs))?;
@@ -85,13 +85,16 @@ impl LocalPort {
 
     /// Returns what to send to the peer of a queue pair: its number and a random PSN, the port's
     /// addresses and MTU, and the device's depths. No memory.
-    pub fn endpoint<T: Transport, S: State>(&self, queue_pair: &QueuePair<T, S>) -> Endpoint {
-        self.endpoint_of(queue_pair.number())
+    pub fn connection_data<T: Transport, S: State>(
+        &self,
+        queue_pair: &QueuePair<T, S>,
+    ) -> ConnectionData {
+        self.connection_data_of(queue_pair.number())
     }
 
     /// Returns the endpoint of a queue pair with that number, made by verbs or by command.
-    pub fn endpoint_of(&self, number: u32) -> Endpoint {
-        Endpoint {
+    pub fn connection_data_of(&self, number: u32) -> ConnectionData {
+        ConnectionData {
             // A PSN of an earlier connection must not fit by accident: late packets of it would be
             // taken for the new one's. The hasher's keys are random.
             psn: RandomState::new().hash_one(number) as u32 & 0xff_ffff,
@@ -99,7 +102,7 @@ impl LocalPort {
             gid: self.gid.map(|entry| entry.gid),
             responder_depth: self.responder_depth,
             initiator_depth: self.initiator_depth,
-            ..Endpoint::new(number, self.port.active_mtu)
+            ..ConnectionData::new(number, self.port.active_mtu)
         }
     }
 
@@ -114,7 +117,7 @@ impl LocalPort {
     /// Returns the attributes for INIT to RTR: the smaller MTU, the peer's PSN, and the depth that
     /// was sent to the peer. They convert [into](crate::verbs::UcRtrAttributes) those of an
     /// unreliable connection.
-    pub fn rtr(&self, mine: &Endpoint, theirs: &Endpoint) -> RtrAttributes {
+    pub fn rtr(&self, mine: &ConnectionData, theirs: &ConnectionData) -> RtrAttributes {
         RtrAttributes {
             rq_psn: theirs.psn,
             path_mtu: mine.mtu.min(theirs.mtu),
@@ -125,7 +128,7 @@ impl LocalPort {
 
     /// Returns the attributes for RTR to RTS: the PSN that was sent to the peer, the smaller depth,
     /// and the defaults of [`RtsAttributes`].
-    pub fn rts(&self, mine: &Endpoint, theirs: &Endpoint) -> RtsAttributes {
+    pub fn rts(&self, mine: &ConnectionData, theirs: &ConnectionData) -> RtsAttributes {
         RtsAttributes {
             sq_psn: mine.psn,
             max_rd_atomic: mine.initiator_depth.min(theirs.responder_depth),
@@ -164,7 +167,7 @@ impl LocalPort {
 
     /// Returns the address of the peer. If it has no GID and needs one, the transition to RTR, or
     /// creating an address handle, reports that.
-    pub fn address(&self, theirs: &Endpoint) -> AddressVector {
+    pub fn address(&self, theirs: &ConnectionData) -> AddressVector {
         let port = self.port.port;
         match self.gid {
             Some(_) => AddressVector {

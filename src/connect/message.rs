@@ -39,7 +39,7 @@ pub(super) const LIMIT: usize = 1024;
 
 /// The connection data of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ConnectionData {
     /// Queue pair number, 24 bits.
     pub qpn: u32,
     /// The first PSN this side will send, 24 bits: its `sq_psn`, the peer's `rq_psn`.
@@ -79,11 +79,11 @@ impl From<&MemoryRegion> for RemoteRegion {
     }
 }
 
-impl Endpoint {
+impl ConnectionData {
     /// Returns an endpoint of that queue pair and path MTU: PSN 0, no LID, no GID, depths 1, no
     /// memory.
-    pub fn new(qpn: u32, mtu: Mtu) -> Endpoint {
-        Endpoint {
+    pub fn new(qpn: u32, mtu: Mtu) -> ConnectionData {
+        ConnectionData {
             qpn,
             psn: 0,
             lid: 0,
@@ -106,7 +106,7 @@ impl Endpoint {
             return Err(malformed("region's length", 0, "it has at least 1 byte"));
         }
         let region = self.region.unwrap_or(RemoteRegion { address: 0, length: 0, rkey: 0 });
-        let mut bytes = header(Kind::Endpoint, ENDPOINT);
+        let mut bytes = header(Kind::ConnectionData, ENDPOINT);
         bytes.extend(self.qpn.to_be_bytes());
         bytes.extend(self.psn.to_be_bytes());
         bytes.extend(self.lid.to_be_bytes());
@@ -122,7 +122,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::Malformed`] names the field.
-    pub(super) fn decode(body: &[u8]) -> Result<Endpoint, ConnectError> {
+    pub(super) fn decode(body: &[u8]) -> Result<ConnectionData, ConnectError> {
         let mut fields = Fields(body);
         let qpn = u32::from_be_bytes(fields.take()?);
         let psn = u32::from_be_bytes(fields.take()?);
@@ -144,7 +144,7 @@ impl Endpoint {
         if length != 0 && address.checked_add(length - 1).is_none() {
             return Err(malformed("region's length", length, "it wraps around the address space"));
         }
-        Ok(Endpoint {
+        Ok(ConnectionData {
             qpn,
             psn,
             lid,
@@ -161,7 +161,7 @@ impl Endpoint {
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Endpoint,
+    ConnectionData,
     Barrier,
     Data,
 }
@@ -169,7 +169,7 @@ pub(super) enum Kind {
 impl Kind {
     fn code(self) -> u16 {
         match self {
-            Kind::Endpoint => 1,
+            Kind::ConnectionData => 1,
             Kind::Barrier => 2,
             Kind::Data => 3,
         }
@@ -177,7 +177,7 @@ impl Kind {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Endpoint => "endpoint",
+            Kind::ConnectionData => "endpoint",
             Kind::Barrier => "barrier",
             Kind::Data => "data",
         }
@@ -231,7 +231,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), Conne
     }
     let length = announced as usize;
     let (kind, fits) = match kind {
-        1 => (Kind::Endpoint, length == ENDPOINT),
+        1 => (Kind::ConnectionData, length == ENDPOINT),
         2 => (Kind::Barrier, length == 1),
         3 => (Kind::Data, true),
         _ => return Err(malformed("kind of the message", kind, "it is 1 to 3")),
@@ -274,8 +274,8 @@ fn malformed(
 mod tests {
     use super::*;
 
-    fn endpoint() -> Endpoint {
-        Endpoint {
+    fn endpoint() -> ConnectionData {
+        ConnectionData {
             qpn: 0x12_3456,
             psn: 0xab_cdef,
             lid: 7,
@@ -298,17 +298,17 @@ mod tests {
 
     #[test]
     fn endpoints_survive_the_way_there_and_back() {
-        for endpoint in [endpoint(), Endpoint::new(1, Mtu::Mtu256)] {
+        for endpoint in [endpoint(), ConnectionData::new(1, Mtu::Mtu256)] {
             let bytes = endpoint.encode().unwrap();
             let (kind, length) = decode_header(bytes[..12].try_into().unwrap()).unwrap();
-            assert_eq!((kind, length), (Kind::Endpoint, bytes.len() - 12));
-            assert_eq!(Endpoint::decode(&bytes[12..]).unwrap(), endpoint);
+            assert_eq!((kind, length), (Kind::ConnectionData, bytes.len() - 12));
+            assert_eq!(ConnectionData::decode(&bytes[12..]).unwrap(), endpoint);
         }
     }
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let wrong: [fn(&mut Endpoint); 3] = [
+        let wrong: [fn(&mut ConnectionData); 3] = [
             |it| it.qpn = 1 << 24,
             |it| it.psn = 1 << 24,
             |it| it.region = Some(RemoteRegion { address: 1, length: 0, rkey: 0 }),
@@ -328,7 +328,7 @@ mod tests {
         let right = bytes.len() - 12;
         bytes.extend([0; 20]);
         for length in (0..bytes.len() - 12).filter(|&length| length != right) {
-            let result = Endpoint::decode(&bytes[12..12 + length]);
+            let result = ConnectionData::decode(&bytes[12..12 + length]);
             assert!(matches!(result, Err(ConnectError::Malformed { .. })), "{length}: {result:?}");
         }
     }

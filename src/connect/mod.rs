@@ -1,7 +1,7 @@
 //! Exchange of connection data over TCP, before RDMA: queue pair number, PSN, LID, GID, MTU, and
 //! the address and key of memory.
 //!
-//! The peer is not trusted. All that it sends, or does not send, ends in an [`Endpoint`] or in a
+//! The peer is not trusted. All that it sends, or does not send, ends in an [`ConnectionData`] or in a
 //! specific [`ConnectError`], within the caller's timeout.
 
 mod local;
@@ -10,5 +10,5 @@ mod tcp;
 
 pub use crate::error::ConnectError;
 pub use local::LocalPort;
-pub use message::{Endpoint, RemoteRegion, VERSION};
+pub use message::{ConnectionData, RemoteRegion, VERSION};
 pub use tcp::{Connection, Listener};

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use super::message::{self, Endpoint, HEADER, Kind};
+use super::message::{self, ConnectionData, HEADER, Kind};
 use crate::error::ConnectError;
 use crate::ring::deadline;
 use crate::verbs::wait_readable;
@@ -128,10 +128,10 @@ impl Connection {
     ///
     /// # Errors
     /// Any [`ConnectError`]; the connection is of no use afterwards.
-    pub fn exchange(&mut self, mine: &Endpoint) -> Result<Endpoint> {
+    pub fn exchange(&mut self, mine: &ConnectionData) -> Result<ConnectionData> {
         let deadline = deadline(self.timeout);
-        self.send(&mine.encode()?, Kind::Endpoint, deadline)?;
-        Endpoint::decode(&self.receive(Kind::Endpoint, deadline)?)
+        self.send(&mine.encode()?, Kind::ConnectionData, deadline)?;
+        ConnectionData::decode(&self.receive(Kind::ConnectionData, deadline)?)
     }
 
     /// Sends up to 1024 bytes of the program to the peer and returns the peer's bytes. Both sides

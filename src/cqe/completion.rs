@@ -21,7 +21,7 @@ pub enum Completion {
     /// crate does not drive, or it contradicts its queue's state. It is consumed from the CQ; this
     /// variant holds all of it. A CQE of a live queue that the poll was not given stays in the CQ,
     /// see [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven).
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
 }
 
 /// A request of a send queue is done.
@@ -62,7 +62,7 @@ pub enum SendOperation {
     /// Masked atomic fetch and add.
     MaskedFetchAdd,
     /// DMA memcpy (MMO): a copy by the HCA.
-    CopyMemory,
+    DmaMemcpy,
     /// WAIT: waits for completions of a CQ.
     Wait,
     /// SEND_ENABLE: lets another send queue run.
@@ -112,7 +112,7 @@ impl SendOperation {
             opcode::ATOMIC_FA => Self::FetchAdd,
             opcode::ATOMIC_MASKED_CS => Self::MaskedCompareSwap,
             opcode::ATOMIC_MASKED_FA => Self::MaskedFetchAdd,
-            opcode::MMO => Self::CopyMemory,
+            opcode::MMO => Self::DmaMemcpy,
             opcode::WAIT => Self::Wait,
             opcode::SEND_EN => Self::SendEnable,
             opcode::SEND_INVAL => Self::SendInvalidate,
@@ -268,9 +268,9 @@ impl std::error::Error for Failure {}
 
 /// A CQE that none of the queues given to the poll could take.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Unclaimed {
+pub struct UnexpectedCqe {
     /// Why no queue could take it.
-    pub reason: UnclaimedReason,
+    pub reason: UnexpectedCqeReason,
     /// Number of the queue pair that the CQE names.
     pub qpn: u32,
     /// Opcode of the CQE (`mlx5dv.h`, `MLX5_CQE_*`).
@@ -279,13 +279,15 @@ pub struct Unclaimed {
     pub bytes: [u8; 64],
 }
 
-impl Unclaimed {
+impl UnexpectedCqe {
     #[cold]
-    pub(crate) fn new(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
+    pub(crate) fn new(reason: UnexpectedCqeReason, cqe: &CqeRef<'_>) -> Self {
         let reason = match reason {
             // Tag-matching CQEs: no poll looks up their queue.
-            UnclaimedReason::UnknownQueue | UnclaimedReason::UnknownOpcode if cqe.is_tagged() => {
-                UnclaimedReason::TagMatching
+            UnexpectedCqeReason::UnknownQueue | UnexpectedCqeReason::UnknownOpcode
+                if cqe.is_tagged() =>
+            {
+                UnexpectedCqeReason::TagMatching
             }
             other => other,
         };
@@ -294,22 +296,22 @@ impl Unclaimed {
 
     /// Creates the value with `reason` as given, also for tag-matching CQEs.
     #[cold]
-    pub(crate) fn tagged(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
+    pub(crate) fn tagged(reason: UnexpectedCqeReason, cqe: &CqeRef<'_>) -> Self {
         Self { reason, qpn: cqe.qpn(), opcode: cqe.opcode(), bytes: cqe.bytes() }
     }
 }
 
-impl fmt::Debug for Unclaimed {
+impl fmt::Debug for UnexpectedCqe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, qpn, .. } = self;
-        write!(f, "Unclaimed({reason:?}, QP {qpn:#x}, {})", mlx5_diag::text::Cqe(&self.bytes))
+        write!(f, "UnexpectedCqe({reason:?}, QP {qpn:#x}, {})", mlx5_diag::text::Cqe(&self.bytes))
     }
 }
 
 /// Why a CQE could not be given to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum UnclaimedReason {
+pub enum UnexpectedCqeReason {
     /// It names a queue pair that the poll was not given, or whose queue completes on another CQ.
     UnknownQueue,
     /// It names a WQE that is not outstanding in its queue.
@@ -325,7 +327,7 @@ pub enum UnclaimedReason {
     },
     /// Its opcode is one that this reader does not know.
     UnknownOpcode,
-    /// It is of a tag-matching queue. [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll)
+    /// It is of a tag-matching queue. [`TmSrq::poll`](crate::ring::TmSrq::poll)
     /// takes its completions.
     TagMatching,
 }

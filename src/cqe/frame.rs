@@ -32,7 +32,7 @@ pub struct FrameInfo {
     /// The tag of the flow that led the packet here
     /// ([`FlowBuilder::tag`](crate::verbs::FlowBuilder::tag)); 0 if it has none.
     pub flow_tag: u32,
-    /// The RSS hash by which packets are [spread](crate::verbs::Spread); 0 if they are not.
+    /// The RSS hash by which packets are [spread](crate::verbs::RssQueues); 0 if they are not.
     pub hash: u32,
     /// Ones' complement sum of the bytes after the Ethernet header.
     pub checksum: u16,

@@ -12,8 +12,8 @@ mod frame;
 mod headers;
 
 pub use completion::{
-    Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation, Unclaimed,
-    UnclaimedReason,
+    Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation,
+    UnexpectedCqe, UnexpectedCqeReason,
 };
 pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;

@@ -13,7 +13,7 @@ use super::object::Object;
 use crate::error::{Error, Name, Result, check};
 use crate::ib::{Dct, RawPacket, Transport};
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, QueuePair, SharedReceiveQueue, Spread, State,
+    CompletionQueue, CompletionQueueHandle, QueuePair, RssQueues, SharedReceiveQueue, State,
     StridingQueue,
 };
 
@@ -88,7 +88,7 @@ raw! {
     [] CompletionQueueHandle: ibv_cq, |cq| cq.as_raw();
     [] SharedReceiveQueue: ibv_srq, |srq| srq.as_raw();
     [] StridingQueue: ibv_wq, |wq| wq.as_raw();
-    [] Spread: ibv_rwq_ind_table, |spread| spread.table();
+    [] RssQueues: ibv_rwq_ind_table, |spread| spread.table();
 }
 
 /// Implements [`CommandTarget`] for a kind of verbs object, by two functions of libmlx5.
@@ -155,7 +155,7 @@ targets! {
         |srq| srq.context(), srq.number().map(|number| (srq_made_by(srq), number));
     [] StridingQueue: mlx5dv_devx_wq_query, mlx5dv_devx_wq_modify,
         |wq| wq.context(), Ok::<_, Error>((opcode::CREATE_RQ, wq.number()));
-    [] Spread: mlx5dv_devx_ind_tbl_query, mlx5dv_devx_ind_tbl_modify,
+    [] RssQueues: mlx5dv_devx_ind_tbl_query, mlx5dv_devx_ind_tbl_modify,
         |spread| spread.context(), Ok::<_, Error>((opcode::CREATE_RQT, spread.number()));
 }
 

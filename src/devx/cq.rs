@@ -31,7 +31,7 @@ const UNWRITTEN: u8 = 0xf1;
 
 /// A completion queue that was made by CREATE_CQ.
 ///
-/// [`Completions`](crate::ring::Completions) reads it like a verbs CQ, and queue pairs that were
+/// [`CqReader`](crate::ring::CqReader) reads it like a verbs CQ, and queue pairs that were
 /// made by command complete on it. Verbs queue pairs cannot use it: libibverbs and the kernel take
 /// a `struct ibv_cq`, a kernel object for a CQ that the kernel's driver has made. There is no such
 /// object for other CQs.
@@ -177,7 +177,7 @@ impl CompletionQueue {
     }
 
     /// Counts one completion event that no [`EventChannel`](super::EventChannel) has read, because
-    /// it signaled an eventfd. Call it before the next [`arm`](crate::ring::Completions::arm): the
+    /// it signaled an eventfd. Call it before the next [`arm`](crate::ring::CqReader::arm): the
     /// HCA uses the number of events to tell late requests from new ones.
     pub fn event_taken(&self) {
         self.inner.events.fetch_add(1, Ordering::Relaxed);
@@ -285,7 +285,7 @@ impl CompletionQueueBuilder {
     }
 
     /// Makes every CQE overwrite the one before, for
-    /// [`CollapsedCompletions`](crate::ring::CollapsedCompletions). The last CQE then tells how far
+    /// [`CollapsedCqReader`](crate::ring::CollapsedCqReader). The last CQE then tells how far
     /// one send queue has completed. The HCA ignores overruns. One entry is enough.
     pub fn collapsed(mut self) -> Self {
         self.layout = Layout::Collapsed;

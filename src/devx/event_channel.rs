@@ -28,7 +28,7 @@ use crate::verbs::{Context, Rtr, State, interrupted, set_nonblocking, wait_reada
 ///
 /// Verbs objects report to completion channels and to the context instead. Completions of a CQ that
 /// was made by command come here, if it is armed. This order loses no completion:
-/// [arm](crate::ring::Completions::arm), poll until the queue is empty, then wait.
+/// [arm](crate::ring::CqReader::arm), poll until the queue is empty, then wait.
 ///
 /// Unread events of an object stay after it is destroyed. Subscriptions end with the object, or
 /// with the channel.
@@ -203,7 +203,7 @@ impl EventChannel {
     /// Subscribes an eventfd to events of that kind of `source`, or of the device. Each event adds
     /// one to the eventfd, which the kernel keeps, and does not come here. A program that waits for
     /// completions in this way reports each one by
-    /// [`event_taken`](crate::ring::Completions::event_taken).
+    /// [`event_taken`](crate::ring::CqReader::event_taken).
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.

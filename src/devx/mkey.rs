@@ -58,7 +58,7 @@ pub struct MkeyBuilder<'a> {
 
 /// A piece of memory in a list of pieces of equal size (KSM entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Piece {
+pub struct Klm {
     /// Virtual address of its first byte behind the key.
     pub addr: u64,
     /// The key of the memory: of a region, or of a key over other keys.
@@ -312,7 +312,7 @@ impl<'a> MkeyBuilder<'a> {
     ///   the key grants no more than the region was registered with.
     /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
     ///   queues out only as long as that key itself lives.
-    pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Piece]) -> Result<Mkey> {
+    pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Klm]) -> Result<Mkey> {
         if !size.is_power_of_two() || !(12..=31).contains(&size.ilog2()) {
             let rule = "a power of two from 4 KiB to 2 GiB";
             return Err(Error::attribute("size of the pieces", size, rule));
@@ -333,7 +333,7 @@ impl<'a> MkeyBuilder<'a> {
             return Err(Error::attribute("size of the pieces", size, rule));
         }
         let leads = Leads { log_size, ..self.listed(KSM, pieces.len(), length)? };
-        let entry = |piece: &Piece| [u64::from(piece.lkey), piece.addr];
+        let entry = |piece: &Klm| [u64::from(piece.lkey), piece.addr];
         // SAFETY: the caller upholds the contract of `make`, which is that of this function.
         unsafe { self.make(&leads, None, pieces.iter().flat_map(entry)) }
     }

@@ -12,7 +12,7 @@ use mlx5_sys::ifc::cmd_hca_cap;
 
 use crate::error::{Cause, Devx, Error, Result, non_null};
 use crate::ib::capability::Group;
-use crate::ring::RegisterMemory;
+use crate::ring::UarMapping;
 use crate::verbs::{Context, keep_from_children};
 
 /// How a UAR is mapped, and whether it is shared.
@@ -206,10 +206,10 @@ impl Uar {
     }
 
     /// Returns how it is mapped, for [`SendConfig::memory`](crate::ring::SendConfig).
-    pub fn memory(&self) -> RegisterMemory {
+    pub fn memory(&self) -> UarMapping {
         match self.inner.kind {
-            UarKind::BlueFlame => RegisterMemory::WriteCombining,
-            UarKind::NonCached | UarKind::NonCachedDedicated => RegisterMemory::Uncached,
+            UarKind::BlueFlame => UarMapping::WriteCombining,
+            UarKind::NonCached | UarKind::NonCachedDedicated => UarMapping::Uncached,
         }
     }
 

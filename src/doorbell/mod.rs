@@ -18,5 +18,5 @@ mod register;
 
 pub use copy::{BlueFlameCopy, CopyUnavailable};
 pub(crate) use record::Record;
-pub use register::RegisterMemory;
+pub use register::UarMapping;
 pub(crate) use register::{ArmDoorbell, Blocks, SendDoorbell};

@@ -13,7 +13,7 @@ use crate::watch::timing::{Phase, Recorder};
 
 /// The memory type of the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum RegisterMemory {
+pub enum UarMapping {
     /// Write-combining memory, or unknown. libmlx5 requests it from the kernel, unless it was told
     /// not to use BlueFlame. Each doorbell has a fence before it and a flush after it.
     #[default]
@@ -61,7 +61,7 @@ pub(crate) struct SendDoorbell {
     words: bool,
     /// Units of the longest single WQE that goes by BlueFlame word by word; 0 if none does.
     pub(super) long: u32,
-    memory: RegisterMemory,
+    memory: UarMapping,
     /// Whether the register is in write-combining memory, the queue has a record, and no WQE posted
     /// singly (`single_plain`) or last in a batch (`batch_plain`) goes by BlueFlame.
     single_plain: bool,
@@ -101,7 +101,7 @@ impl SendDoorbell {
             copy: BlueFlameCopy::Words,
             words: false,
             long: 0,
-            memory: RegisterMemory::WriteCombining,
+            memory: UarMapping::WriteCombining,
             single_plain: false,
             batch_plain: false,
             recordless: false,
@@ -205,9 +205,9 @@ impl SendDoorbell {
 
     /// Sets the memory type of the register. In uncached memory, BlueFlame would be slower than
     /// letting the HCA fetch the WQE, and is not used.
-    pub(crate) fn set_memory(&mut self, memory: RegisterMemory) {
+    pub(crate) fn set_memory(&mut self, memory: UarMapping) {
         self.memory = memory;
-        if memory == RegisterMemory::Uncached {
+        if memory == UarMapping::Uncached {
             (self.single, self.last) = (0, 0);
         }
         self.settle();
@@ -217,7 +217,7 @@ impl SendDoorbell {
     fn settle(&mut self) {
         self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
         self.long = if self.words { self.single } else { 0 };
-        let combining = self.memory == RegisterMemory::WriteCombining;
+        let combining = self.memory == UarMapping::WriteCombining;
         let plain = combining && !self.recordless;
         self.single_plain = plain && self.single == 0;
         self.batch_plain = plain && self.last == 0;
@@ -399,7 +399,7 @@ impl SendDoorbell {
     #[inline(always)]
     fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
-        if self.memory == RegisterMemory::WriteCombining {
+        if self.memory == UarMapping::WriteCombining {
             // SAFETY: the caller of `new` keeps the register mapped.
             return self.post(counter, |to| unsafe { store(to, ctrl) });
         }

@@ -6,27 +6,27 @@ use core::mem::ManuallyDrop;
 use core::ptr::read;
 
 use super::flight::{Flight, Refused};
-use super::{OwnedOperation, Slice};
+use super::{MrSlice, OwnedOperation};
 use crate::ib::{Rc, Transport};
 use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
 
-/// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
+/// Requests that are written to the ring of an [`Endpoint`](super::Endpoint), and not yet known to the
 /// HCA. One doorbell rings them all.
 ///
 /// ```no_run
-/// # use mlx5::endpoint::{Channel, Slice};
-/// # use mlx5::wqe::{Inline, Remote, Write};
-/// # fn example(channel: &mut Channel, slice: Slice, remote: Remote) {
-/// let mut batch = channel.batch();
-/// batch.append(1, Write::new(slice, remote)).unwrap();
-/// batch.append(2, Write::new(Inline(b"done"), remote.offset(4096)).signaled()).unwrap();
+/// # use mlx5::endpoint::{Endpoint, MrSlice};
+/// # use mlx5::wqe::{Inline, Remote, RdmaWrite};
+/// # fn example(endpoint: &mut Endpoint, slice: MrSlice, remote: Remote) {
+/// let mut batch = endpoint.batch();
+/// batch.append(1, RdmaWrite::new(slice, remote)).unwrap();
+/// batch.append(2, RdmaWrite::new(Inline(b"done"), remote.offset(4096)).signaled()).unwrap();
 /// batch.ring();
 /// # }
 /// ```
 ///
 /// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
-/// nothing, either; the memory is dropped with the channel, or by the channel's next post or batch.
+/// nothing, either; the memory is dropped with the endpoint, or by the endpoint's next post or batch.
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'c, T: Transport = Rc> {
     requests: ring::Batch<'c, T>,
@@ -43,7 +43,7 @@ impl<'c, T: Transport> Batch<'c, T> {
     }
 
     /// Writes a request after those already in the batch, see
-    /// [`Channel::post`](super::Channel::post).
+    /// [`Endpoint::post`](super::Endpoint::post).
     ///
     /// # Errors
     /// [`Refused`], which returns the operation. The batch stays as it was, and can still be rung.
@@ -53,7 +53,7 @@ impl<'c, T: Transport> Batch<'c, T> {
         id: u64,
         operation: O,
     ) -> Result<(), Refused<O>> {
-        if Slice::any_foreign(operation.slices(), self.flight.domain) {
+        if MrSlice::any_foreign(operation.slices(), self.flight.domain) {
             return Err(Refused::foreign(operation));
         }
         let slot = self.requests.slot();
@@ -116,7 +116,7 @@ impl<'c, T: Transport> Batch<'c, T> {
         // SAFETY: both fields are moved out once, and `this` is never dropped.
         let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
         // SAFETY: all memory that the requests name is in slices, which the flight owns until a
-        // poll has retired the request or the QP was reset: nothing else reaches it. If the channel
+        // poll has retired the request or the QP was reset: nothing else reaches it. If the endpoint
         // is dropped before, the memory is freed only after it was deregistered.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {

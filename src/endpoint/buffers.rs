@@ -6,7 +6,7 @@
 use core::fmt;
 use core::mem::forget;
 
-use super::Slice;
+use super::MrSlice;
 use super::tagged;
 
 /// The slices of a request: [`None`](Self::None), one, or a list.
@@ -18,9 +18,9 @@ use super::tagged;
 /// if both are none, or both are lists without slices.
 ///
 /// ```no_run
-/// # use mlx5::endpoint::{Buffers, Slice};
+/// # use mlx5::endpoint::{Buffers, MrSlice};
 /// # fn example(buffers: Buffers) {
-/// let free: Vec<Slice> = buffers.into_iter().collect();
+/// let free: Vec<MrSlice> = buffers.into_iter().collect();
 /// # }
 /// ```
 #[derive(PartialEq, Eq)]
@@ -45,11 +45,11 @@ impl Buffers {
     /// # Errors
     /// The buffers, unchanged: none, or a list, even if that has one slice.
     #[inline]
-    pub fn one(self) -> Result<Slice, Self> {
+    pub fn one(self) -> Result<MrSlice, Self> {
         if !self.is_one() {
             return Err(self);
         }
-        // SAFETY: the tag says that `From<Slice>` made the word. `self` is forgotten, so the word
+        // SAFETY: the tag says that `From<MrSlice>` made the word. `self` is forgotten, so the word
         // is used once.
         let slice = unsafe { tagged::into_one(self.word) };
         forget(self);
@@ -60,11 +60,11 @@ impl Buffers {
     ///
     /// # Errors
     /// The buffers, unchanged: none, or a single slice.
-    pub fn many(self) -> Result<Vec<Slice>, Self> {
+    pub fn many(self) -> Result<Vec<MrSlice>, Self> {
         if self.is_one() || self.is_none() {
             return Err(self);
         }
-        // SAFETY: the tag says that `From<Vec<Slice>>` made the word. `self` is forgotten, so the
+        // SAFETY: the tag says that `From<Vec<MrSlice>>` made the word. `self` is forgotten, so the
         // word is used once.
         let list = unsafe { tagged::into_list(self.word) };
         forget(self);
@@ -72,7 +72,7 @@ impl Buffers {
     }
 
     /// Borrows all slices.
-    pub fn slices(&self) -> &[Slice] {
+    pub fn slices(&self) -> &[MrSlice] {
         // SAFETY: the word is `NONE` or was made by one of the two `From`, and `self` owns its
         // slices as long as it is borrowed.
         unsafe { tagged::elements(&self.word) }
@@ -91,16 +91,16 @@ impl Buffers {
     }
 }
 
-impl From<Slice> for Buffers {
+impl From<MrSlice> for Buffers {
     #[inline(always)]
-    fn from(slice: Slice) -> Self {
+    fn from(slice: MrSlice) -> Self {
         Self { word: tagged::of_one(slice) }
     }
 }
 
 /// An empty list loses its capacity.
-impl From<Vec<Slice>> for Buffers {
-    fn from(slices: Vec<Slice>) -> Self {
+impl From<Vec<MrSlice>> for Buffers {
+    fn from(slices: Vec<MrSlice>) -> Self {
         Self { word: tagged::of_list(slices) }
     }
 }
@@ -108,15 +108,15 @@ impl From<Vec<Slice>> for Buffers {
 /// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops the rest.
 #[derive(Debug)]
 pub struct IntoIter {
-    one: Option<Slice>,
-    many: std::vec::IntoIter<Slice>,
+    one: Option<MrSlice>,
+    many: std::vec::IntoIter<MrSlice>,
 }
 
 impl Iterator for IntoIter {
-    type Item = Slice;
+    type Item = MrSlice;
 
     #[inline]
-    fn next(&mut self) -> Option<Slice> {
+    fn next(&mut self) -> Option<MrSlice> {
         self.one.take().or_else(|| self.many.next())
     }
 
@@ -130,7 +130,7 @@ impl ExactSizeIterator for IntoIter {}
 impl std::iter::FusedIterator for IntoIter {}
 
 impl IntoIterator for Buffers {
-    type Item = Slice;
+    type Item = MrSlice;
     type IntoIter = IntoIter;
 
     #[inline]
@@ -156,7 +156,7 @@ impl Drop for Buffers {
         if !self.is_none() {
             // SAFETY: the word is not `NONE`, so one of the two `From` made it. It is not used
             // after the drop.
-            unsafe { tagged::free::<Slice>(self.word) }
+            unsafe { tagged::free::<MrSlice>(self.word) }
         }
     }
 }

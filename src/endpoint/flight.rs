@@ -3,8 +3,8 @@
 use core::fmt;
 use core::mem::{forget, replace};
 
-use super::{Buffers, Slice};
-use crate::cqe::{Failure, ReceiveDone, SendDone, Unclaimed};
+use super::{Buffers, MrSlice};
+use crate::cqe::{Failure, ReceiveDone, SendDone, UnexpectedCqe};
 use crate::ib::Counter;
 use crate::ring::PostError;
 use crate::ring::give_back::Mark;
@@ -78,7 +78,7 @@ pub enum Event {
     /// A request is retired.
     Returned(Returned),
     /// A CQE of none of the queues, or one that contradicts its queue's state.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
 }
 
 /// Stores buffers in a place that holds none.
@@ -208,7 +208,7 @@ impl Flight {
             self.retired = None;
             last
         } else {
-            let byte_len = buffers.slices().iter().map(Slice::len).sum();
+            let byte_len = buffers.slices().iter().map(MrSlice::len).sum();
             Outcome::SentUnsignaled { byte_len }
         };
         Some(Returned { id: entry.id, buffers, outcome })

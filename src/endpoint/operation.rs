@@ -2,26 +2,26 @@
 
 use core::slice::from_ref;
 
-use super::{Buffers, Slice};
+use super::{Buffers, MrSlice};
 use crate::ib::Transport;
 use crate::wqe::{
     Address, CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap,
-    MaskedFetchAdd, Nop, Number, Payload, PostOn, Read, Send, SendImm, SendInvalidate, SgeList, To,
-    Write, WriteImm,
+    MaskedFetchAdd, Nop, Number, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
+    SendInvalidate, SendMessage, SgeList, To,
 };
 
 /// A payload that owns the memory it names, or copies it.
 pub trait OwnedPayload: Payload {
     /// The slices that it names.
-    fn slices(&self) -> &[Slice];
+    fn slices(&self) -> &[MrSlice];
 
     /// The memory.
     fn into_buffers(self) -> Buffers;
 }
 
-impl OwnedPayload for Slice {
+impl OwnedPayload for MrSlice {
     #[inline(always)]
-    fn slices(&self) -> &[Slice] {
+    fn slices(&self) -> &[MrSlice] {
         from_ref(self)
     }
 
@@ -31,9 +31,9 @@ impl OwnedPayload for Slice {
     }
 }
 
-impl OwnedPayload for Vec<Slice> {
+impl OwnedPayload for Vec<MrSlice> {
     #[inline(always)]
-    fn slices(&self) -> &[Slice] {
+    fn slices(&self) -> &[MrSlice] {
         self
     }
 
@@ -46,7 +46,7 @@ macro_rules! copied {
     ($([$($generics:tt)*] $type:ty;)*) => { $(
         impl<$($generics)*> OwnedPayload for $type {
             #[inline(always)]
-            fn slices(&self) -> &[Slice] {
+            fn slices(&self) -> &[MrSlice] {
                 &[]
             }
 
@@ -67,7 +67,7 @@ copied! {
 /// An operation that names memory by slices only, so that it can be posted without `unsafe`.
 pub trait OwnedOperation<T: Transport>: PostOn<T> {
     /// The slices that it names.
-    fn slices(&self) -> &[Slice];
+    fn slices(&self) -> &[MrSlice];
 
     /// The memory.
     fn into_buffers(self) -> Buffers;
@@ -80,7 +80,7 @@ macro_rules! owned {
             $type: PostOn<T>,
         {
             #[inline(always)]
-            fn slices(&self) -> &[Slice] {
+            fn slices(&self) -> &[MrSlice] {
                 let $this = self;
                 $slices
             }
@@ -96,35 +96,35 @@ macro_rules! owned {
 
 owned! {
     [] Nop, |_nop| &[] => Buffers::None;
-    [P: OwnedPayload] Send<P>, |send|
+    [P: OwnedPayload] SendMessage<P>, |send|
         send.payload().slices() => send.into_payload().into_buffers();
     [P: OwnedPayload] SendImm<P>, |send|
         send.payload().slices() => send.into_payload().into_buffers();
     [P: OwnedPayload] SendInvalidate<P>, |send|
         send.payload().slices() => send.into_payload().into_buffers();
-    [P: OwnedPayload] Write<P>, |write|
+    [P: OwnedPayload] RdmaWrite<P>, |write|
         write.payload().slices() => write.into_payload().into_buffers();
-    [P: OwnedPayload] WriteImm<P>, |write|
+    [P: OwnedPayload] RdmaWriteImm<P>, |write|
         write.payload().slices() => write.into_payload().into_buffers();
-    [P: OwnedPayload + SgeList] Read<P>, |read|
+    [P: OwnedPayload + SgeList] RdmaRead<P>, |read|
         read.payload().slices() => read.into_payload().into_buffers();
-    [] CompareSwap<Slice>, |swap| from_ref(swap.old()) => swap.into_old().into();
-    [] FetchAdd<Slice>, |add| from_ref(add.old()) => add.into_old().into();
-    [N: Number] MaskedCompareSwap<N, Slice>, |swap| from_ref(swap.old()) => swap.into_old().into();
-    [N: Number] MaskedFetchAdd<N, Slice>, |add| from_ref(add.old()) => add.into_old().into();
-    [P: OwnedPayload, A: Address] To<Send<P>, A>, |to|
+    [] CompareSwap<MrSlice>, |swap| from_ref(swap.old()) => swap.into_old().into();
+    [] FetchAdd<MrSlice>, |add| from_ref(add.old()) => add.into_old().into();
+    [N: Number] MaskedCompareSwap<N, MrSlice>, |swap| from_ref(swap.old()) => swap.into_old().into();
+    [N: Number] MaskedFetchAdd<N, MrSlice>, |add| from_ref(add.old()) => add.into_old().into();
+    [P: OwnedPayload, A: Address] To<SendMessage<P>, A>, |to|
         to.operation().payload().slices() => payload(to.into_operation().into_payload());
     [P: OwnedPayload, A: Address] To<SendImm<P>, A>, |to|
         to.operation().payload().slices() => payload(to.into_operation().into_payload());
-    [P: OwnedPayload, A: Address] To<Write<P>, A>, |to|
+    [P: OwnedPayload, A: Address] To<RdmaWrite<P>, A>, |to|
         to.operation().payload().slices() => payload(to.into_operation().into_payload());
-    [P: OwnedPayload, A: Address] To<WriteImm<P>, A>, |to|
+    [P: OwnedPayload, A: Address] To<RdmaWriteImm<P>, A>, |to|
         to.operation().payload().slices() => payload(to.into_operation().into_payload());
-    [P: OwnedPayload + SgeList, A: Address] To<Read<P>, A>, |to|
+    [P: OwnedPayload + SgeList, A: Address] To<RdmaRead<P>, A>, |to|
         to.operation().payload().slices() => payload(to.into_operation().into_payload());
-    [A: Address] To<CompareSwap<Slice>, A>, |to|
+    [A: Address] To<CompareSwap<MrSlice>, A>, |to|
         from_ref(to.operation().old()) => to.into_operation().into_old().into();
-    [A: Address] To<FetchAdd<Slice>, A>, |to|
+    [A: Address] To<FetchAdd<MrSlice>, A>, |to|
         from_ref(to.operation().old()) => to.into_operation().into_old().into();
 }
 

@@ -4,13 +4,13 @@ use core::mem::replace;
 
 use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
-use super::{Buffers, Slice};
+use super::{Buffers, MrSlice};
 use crate::error::QueueError;
 use crate::ring::source::DomainId;
-use crate::ring::{Completions, ReceiveConfig, ReceiveQueue, ReceiveSource};
+use crate::ring::{CqReader, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::wqe::SgeList;
 
-/// A receive queue that owns the memory of its receives. A [`Channel`](super::Channel) takes it
+/// A receive queue that owns the memory of its receives. An [`Endpoint`](super::Endpoint) takes it
 /// over when its queue pair is connected.
 ///
 /// It is created as soon as the queue pair is in INIT, so that receives can be posted before the
@@ -34,7 +34,7 @@ impl Receiver {
     /// to reserve. Nothing is changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
@@ -43,8 +43,8 @@ impl Receiver {
         Ok(Self { queue, held, domain })
     }
 
-    /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. The memory is
-    /// returned with the completion, by [`Channel::poll`](super::Channel::poll).
+    /// Posts a receive into `memory`, a [`MrSlice`](super::MrSlice) or a `Vec` of them. The memory is
+    /// returned with the completion, by [`Endpoint::poll`](super::Endpoint::poll).
     ///
     /// # Errors
     /// [`Refused`], which gives the memory back: with
@@ -56,7 +56,7 @@ impl Receiver {
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
-        if Slice::any_foreign(memory.slices(), self.domain) {
+        if MrSlice::any_foreign(memory.slices(), self.domain) {
             return Err(Refused::foreign(memory));
         }
         let queue = &mut self.queue;

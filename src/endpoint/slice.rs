@@ -19,7 +19,7 @@ use crate::wqe::{
 /// It is one pointer to its data, so it costs little to pass. Creating and splitting allocate, and
 /// joining and dropping free. Posting it and polling do neither.
 #[repr(transparent)]
-pub struct Slice {
+pub struct MrSlice {
     part: Box<Part>,
 }
 
@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-impl Slice {
+impl MrSlice {
     /// Creates a slice of a whole region.
     pub fn new(region: MemoryRegion) -> Self {
         let length = region.len();
@@ -194,7 +194,7 @@ impl Slice {
 
     /// Returns whether one of these slices is of another protection domain.
     #[inline(always)]
-    pub(super) fn any_foreign(slices: &[Slice], domain: DomainId) -> bool {
+    pub(super) fn any_foreign(slices: &[MrSlice], domain: DomainId) -> bool {
         slices.iter().any(|slice| slice.part.domain != domain)
     }
 
@@ -209,7 +209,7 @@ impl Slice {
 
 // SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's
 // pointer is what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
-unsafe impl Element for Slice {
+unsafe impl Element for MrSlice {
     #[inline(always)]
     fn into_raw(self) -> *mut () {
         Box::into_raw(self.part).cast()
@@ -230,15 +230,15 @@ unsafe impl Element for Slice {
     }
 }
 
-impl From<MemoryRegion> for Slice {
+impl From<MemoryRegion> for MrSlice {
     fn from(region: MemoryRegion) -> Self {
         Self::new(region)
     }
 }
 
-impl fmt::Debug for Slice {
+impl fmt::Debug for MrSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slice")
+        f.debug_struct("MrSlice")
             .field("offset", &self.part.offset)
             .field("length", &self.part.length)
             .field("region", &self.part.region)
@@ -251,14 +251,14 @@ impl fmt::Debug for Slice {
 #[error("the slices do not lie side by side in one region")]
 pub struct JoinError {
     /// The first one, unchanged.
-    pub first: Slice,
+    pub first: MrSlice,
     /// The second one, unchanged.
-    pub second: Slice,
+    pub second: MrSlice,
 }
 
-impl OldValue for Slice {}
+impl OldValue for MrSlice {}
 
-impl EncodeWord for Slice {
+impl EncodeWord for MrSlice {
     #[inline(always)]
     fn word(&self, bytes: u32) -> Option<Word> {
         let Sge { addr, length, lkey } = self.sge();
@@ -266,11 +266,11 @@ impl EncodeWord for Slice {
     }
 }
 
-impl Payload for Slice {}
-impl SgeList for Slice {}
+impl Payload for MrSlice {}
+impl SgeList for MrSlice {}
 
 /// Encodes like the slice's scatter/gather entry, but the segment is stored ready.
-impl EncodePayload for Slice {
+impl EncodePayload for MrSlice {
     const USUAL_DS: u32 = 1;
 
     #[inline(always)]
@@ -298,10 +298,10 @@ impl EncodePayload for Slice {
     }
 }
 
-impl Payload for Vec<Slice> {}
-impl SgeList for Vec<Slice> {}
+impl Payload for Vec<MrSlice> {}
+impl SgeList for Vec<MrSlice> {}
 
-impl EncodePayload for Vec<Slice> {
+impl EncodePayload for Vec<MrSlice> {
     fn ds(&self) -> u32 {
         self.iter().map(EncodePayload::ds).sum()
     }

@@ -5,26 +5,26 @@ use std::fmt;
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use super::Slice;
-use crate::cqe::{Failure, FrameInfo, Unclaimed};
+use super::MrSlice;
+use crate::cqe::{Failure, FrameInfo, UnexpectedCqe};
 use crate::ring::source::DomainId;
-use crate::ring::striding::{StridingEvent, StridingReceives};
+use crate::ring::striding::{StridingEvent, StridingRq};
 use crate::ring::{PollError, PostError};
 use crate::verbs::{CompletionQueue, StridingQueue};
 
-/// A [`StridingReceives`] that owns the memory of its WQEs, and returns it packet by packet.
+/// A [`StridingRq`] that owns the memory of its WQEs, and returns it packet by packet.
 ///
 /// A [`Frame`] shares the memory of its WQE with other packets there, and with this queue while the
 /// HCA may write to it. After the last of them is dropped, [`reclaim`](Self::reclaim) returns the
 /// memory, which can be posted again. A leaked frame keeps only its WQE's memory.
 pub struct StridingReceiver {
-    raw: StridingReceives,
+    raw: StridingRq,
     /// Protection domain of the memory that WQEs may name.
     domain: DomainId,
     /// Memory of the posted WQEs, oldest first.
-    posted: VecDeque<Arc<Slice>>,
+    posted: VecDeque<Arc<MrSlice>>,
     /// Memory of WQEs that are used up, whose frames may still exist.
-    spent: Vec<Arc<Slice>>,
+    spent: Vec<Arc<MrSlice>>,
 }
 
 /// The result of a poll.
@@ -36,12 +36,12 @@ pub enum FrameArrival {
     /// A WQE failed, or was flushed. Its memory can be reclaimed.
     Failed(Failure),
     /// A CQE that is not of this queue, or contradicts its state.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
 }
 
 /// A received Ethernet packet, in the memory where it arrived.
 pub struct Frame {
-    memory: Arc<Slice>,
+    memory: Arc<MrSlice>,
     offset: usize,
     length: usize,
     /// The HCA's results for its headers.
@@ -49,12 +49,12 @@ pub struct Frame {
 }
 
 impl StridingReceiver {
-    /// Takes over a queue, see [`StridingReceives::new`].
+    /// Takes over a queue, see [`StridingRq::new`].
     ///
     /// # Errors
-    /// The errors of [`StridingReceives::new`].
+    /// The errors of [`StridingRq::new`].
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::error::Result<Self> {
-        let raw = StridingReceives::new(queue, cq)?;
+        let raw = StridingRq::new(queue, cq)?;
         let domain = queue.domain();
         Ok(Self { raw, domain, posted: VecDeque::new(), spent: Vec::new() })
     }
@@ -69,8 +69,8 @@ impl StridingReceiver {
     /// # Errors
     /// [`PostError`], with the memory: [`PostError::PdMismatch`] for memory of another protection
     /// domain or device.
-    pub fn post(&mut self, memory: Slice) -> Result<(), (PostError, Slice)> {
-        if Slice::any_foreign(from_ref(&memory), self.domain) {
+    pub fn post(&mut self, memory: MrSlice) -> Result<(), (PostError, MrSlice)> {
+        if MrSlice::any_foreign(from_ref(&memory), self.domain) {
             return Err((PostError::PdMismatch, memory));
         }
         let sge = memory.sge();
@@ -112,8 +112,8 @@ impl StridingReceiver {
                     self.used_up();
                     return Ok(Some(FrameArrival::Failed(failure)));
                 }
-                StridingEvent::Unclaimed(unclaimed) => {
-                    return Ok(Some(FrameArrival::Unclaimed(unclaimed)));
+                StridingEvent::UnexpectedCqe(unclaimed) => {
+                    return Ok(Some(FrameArrival::UnexpectedCqe(unclaimed)));
                 }
             }
         }
@@ -124,14 +124,14 @@ impl StridingReceiver {
     }
 
     /// Returns memory of a WQE that is used up and of which no frame is left.
-    pub fn reclaim(&mut self) -> Option<Slice> {
+    pub fn reclaim(&mut self) -> Option<MrSlice> {
         // Only this list could make another holder, and this one is the only holder.
         let index = self.spent.iter().position(|memory| Arc::strong_count(memory) == 1)?;
         Arc::into_inner(self.spent.swap_remove(index))
     }
 
     /// Requests an event at the next packet, see
-    /// [`Completions::arm`](crate::ring::Completions::arm).
+    /// [`CqReader::arm`](crate::ring::CqReader::arm).
     pub fn arm(&mut self) {
         self.raw.arm();
     }

@@ -43,15 +43,15 @@ pub enum QueueError {
     NoQueue,
     /// The completion reader is of another CQ than the one that this queue completes on.
     #[error("the QP completes on another CQ than the one given")]
-    ForeignCq,
+    CqMismatch,
     /// The receiver is of another QP.
     #[error("the receiver belongs to another QP")]
-    ForeignQp,
+    QpMismatch,
     /// The QP takes its receives from another shared receive queue, or from none.
     #[error("the QP does not take its receives from this shared receive queue")]
-    ForeignSrq,
+    SrqMismatch,
     /// The shared receive queue matches tags, and cannot be taken over as an ordinary one.
-    #[error("the shared receive queue matches tags: take it over as TaggedReceives")]
+    #[error("the shared receive queue matches tags: take it over as TmSrq")]
     Tagged,
     /// The shared receive queue matches no tags.
     #[error("the shared receive queue matches no tags: make it by SharedReceiveQueueBuilder::tags")]
@@ -88,10 +88,10 @@ pub enum QueueError {
     )]
     OverrunChecked,
     /// The CQ is collapsed: every CQE overwrites the one before.
-    #[error("the CQ is collapsed: a CollapsedCompletions reads it")]
+    #[error("the CQ is collapsed: a CollapsedCqReader reads it")]
     Collapsed,
     /// The CQ is not collapsed.
-    #[error("the CQ is not collapsed: a Completions reads it")]
+    #[error("the CQ is not collapsed: a CqReader reads it")]
     NotCollapsed,
     /// Another send queue completes on a collapsed CQ.
     #[error("a collapsed CQ tells of one send queue, and there is one")]
@@ -100,7 +100,7 @@ pub enum QueueError {
     #[error(
         "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"
     )]
-    Outstanding,
+    NotIdle,
     /// The QP was not reset since the queue was last started.
     #[error("the QP was not taken through RESET since this queue was last started")]
     NotReset,

@@ -14,11 +14,11 @@ use crate::wqe::PostOn;
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue};
-/// # use mlx5::wqe::{Inline, Remote, Sge, Write};
+/// # use mlx5::wqe::{Inline, Remote, Sge, RdmaWrite};
 /// # fn example(queue: &mut SendQueue, sge: Sge, remote: Remote) -> Result<(), PostError> {
 /// let mut batch = queue.batch();
-/// batch.append(1, Write::new(sge, remote))?;
-/// batch.append(2, Write::new(Inline(b"done"), remote.offset(4096)).signaled())?;
+/// batch.append(1, RdmaWrite::new(sge, remote))?;
+/// batch.append(2, RdmaWrite::new(Inline(b"done"), remote.offset(4096)).signaled())?;
 /// // SAFETY: the memory of `sge` stays registered, and is not written, until a poll returns the
 /// // completion of request 2.
 /// unsafe { batch.ring() };

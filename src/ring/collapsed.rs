@@ -7,7 +7,7 @@
 //!
 //! The reader polls the slot's last word. It has counter, opcode and queue, and changes with every
 //! CQE. When it has changed, the CQE is copied to the reader's own ring, which has consecutive
-//! laps. An ordinary [`Completions`] reads that ring, so completions are decoded in one place.
+//! laps. An ordinary [`CqReader`] reads that ring, so completions are decoded in one place.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -18,7 +18,7 @@ use super::completion::CqParts;
 use super::credit::Ledger;
 use super::keep::CqKeep;
 use super::source::{CompletionSource, SendSource};
-use super::{Completions, PollError, SendConfig, SendQueue};
+use super::{CqReader, PollError, SendConfig, SendQueue};
 use crate::cqe::{Completion, QueueKind};
 use crate::doorbell::{ArmDoorbell, Record, fence};
 use crate::error::QueueError;
@@ -41,8 +41,8 @@ const MOST: u32 = 1 << 15;
 /// [`Failed`](Completion::Failed).
 ///
 /// Events cannot be requested reliably: a reader could miss completions. Poll it.
-pub struct CollapsedCompletions {
-    pub(super) reader: Completions,
+pub struct CollapsedCqReader {
+    pub(super) reader: CqReader,
     /// The memory that the reader reads; freed after the reader is dropped.
     own: OwnMemory,
     /// The CQ's 64-byte CQE.
@@ -105,9 +105,9 @@ impl Drop for OwnMemory {
 // SAFETY: the reader owns the CQ's consumer side by its claim, so only the HCA and this thread
 // access the slot. The HCA accepts reads from any thread. Only this value reaches the memory behind
 // `own`.
-unsafe impl Send for CollapsedCompletions {}
+unsafe impl Send for CollapsedCqReader {}
 
-impl CollapsedCompletions {
+impl CollapsedCqReader {
     /// Takes over a collapsed CQ, and keeps it alive.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl CollapsedCompletions {
         // is a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and
         // a page that ends behind its arm register, the only word of it that a reader stores to.
         let mut reader = unsafe {
-            Completions::from_parts(CqParts {
+            CqReader::from_parts(CqParts {
                 buffer: own.entry(0).cast(),
                 cqe_count: OWN as u32,
                 cqe_size: Cqe64::SIZE as u32,
@@ -173,7 +173,7 @@ impl CollapsedCompletions {
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
-    /// reset since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
+    /// reset since the last post, [`QueueError::CqMismatch`]. Nothing is changed then.
     ///
     /// # Safety
     /// The QP's send WQEs are those of this queue only, and none was posted since the QP was reset.
@@ -192,7 +192,7 @@ impl CollapsedCompletions {
     ///
     /// # Errors
     /// Never [`PollError::Overrun`]. A damaged CQE is returned as
-    /// [`Unclaimed`](Completion::Unclaimed).
+    /// [`UnexpectedCqe`](Completion::UnexpectedCqe).
     #[inline]
     pub fn poll<T: Transport>(
         &mut self,
@@ -253,8 +253,8 @@ impl CollapsedCompletions {
     }
 }
 
-impl fmt::Debug for CollapsedCompletions {
+impl fmt::Debug for CollapsedCqReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CollapsedCompletions").field("cqn", &self.cqn()).finish_non_exhaustive()
+        f.debug_struct("CollapsedCqReader").field("cqn", &self.cqn()).finish_non_exhaustive()
     }
 }

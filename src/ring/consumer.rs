@@ -21,7 +21,7 @@ pub enum Publish {
     /// doorbell record, and the HCA reads it when the CQ runs short of free entries. Fewer stores
     /// mean fewer transfers of that line. As many entries of the CQ cannot be reserved for queues.
     Every(u32),
-    /// Only by [`arm`](super::Completions::arm) and when the reader is dropped: for CQs that
+    /// Only by [`arm`](super::CqReader::arm) and when the reader is dropped: for CQs that
     /// [ignore overruns](crate::verbs::CompletionQueueBuilder::ignore_overrun).
     Never,
 }

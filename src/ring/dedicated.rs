@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::keep::RegisterClaim;
 use super::{
-    Batch, Completions, PostError, Queues, ReceiveSide, SendConfig, SendQueue, SendSide, SendSource,
+    Batch, CqReader, PostError, Queues, ReceiveSide, SendConfig, SendQueue, SendSide, SendSource,
 };
 use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
@@ -58,7 +58,7 @@ impl<T: Transport> DedicatedRegister<T> {
     pub fn add<Q: SendSource<Transport = T>>(
         &mut self,
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> crate::error::Result<usize> {
         let queue = SendQueue::unclaimed(qp, completions, config)?;

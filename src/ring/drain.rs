@@ -1,10 +1,10 @@
 //! Completions as an iterator.
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::{PollError, Queues};
 use crate::cqe::Completion;
 
-impl Completions {
+impl CqReader {
     /// Returns an iterator over the completions that are there. Each step is a
     /// [`poll`](Self::poll), and publishes the consumer index.
     #[inline]
@@ -13,11 +13,11 @@ impl Completions {
     }
 }
 
-/// An iterator over the completions of a CQ, see [`Completions::drain`].
+/// An iterator over the completions of a CQ, see [`CqReader::drain`].
 #[must_use = "an iterator takes nothing until it is asked"]
 #[derive(Debug)]
 pub struct Drain<'a, Q: Queues + ?Sized> {
-    completions: &'a mut Completions,
+    completions: &'a mut CqReader,
     queues: &'a mut Q,
 }
 

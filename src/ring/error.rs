@@ -21,7 +21,7 @@ pub enum PostError {
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"
     )]
-    CqOverrun,
+    CqFull,
     /// The memory is of another protection domain or device than the queue.
     #[error(
         "the memory is of another protection domain or device than the queue: register it with the queue's domain"
@@ -61,15 +61,15 @@ pub enum PollError {
     ///
     /// Polls of a failed CQ first return the CQEs that are there. Then they find nothing. After
     /// about four million such polls, one checks whether the CQ failed, and from then on all return
-    /// this error. After [`Completions::overrun`] they return it at once. See `docs/ordering.md`,
+    /// this error. After [`CqReader::overrun`] they return it at once. See `docs/ordering.md`,
     /// "A failed CQ".
     ///
-    /// [`Completions::overrun`]: crate::ring::Completions::overrun
+    /// [`CqReader::overrun`]: crate::ring::CqReader::overrun
     #[error("completion queue failed, completions are lost; recreate it and its queue pairs")]
     Overrun,
     /// The next CQE is of a live queue that completes on this CQ, but was not given to the poll.
     /// The CQE stays in the CQ: poll with that queue to retire its request. For a tag-matching SRQ,
-    /// use [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll). A leaked queue
+    /// use [`TmSrq::poll`](crate::ring::TmSrq::poll). A leaked queue
     /// (`core::mem::forget`) cannot be given any more: then the CQ has to be recreated.
     #[error("the next completion is of the {queue} queue of QP {qpn:#x}: poll with that queue")]
     QueueNotGiven {

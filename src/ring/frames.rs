@@ -5,11 +5,11 @@ use core::fmt;
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
 use zerocopy::FromBytes;
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::receive::{ReceiveConfig, ReceiveQueue};
 use super::receive_batch::ReceiveBatch;
 use super::{CompletionSource, PollError, PostError, ReceiveSource};
-use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
+use crate::cqe::{Failure, FrameInfo, QueueKind, Status, UnexpectedCqe, UnexpectedCqeReason};
 use crate::ib::RawPacket;
 use crate::wqe::SgeList;
 
@@ -20,7 +20,7 @@ use crate::wqe::SgeList;
 /// up.
 pub struct FrameReceives {
     queue: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
 }
 
 /// The result of a poll of [`FrameReceives`].
@@ -32,7 +32,7 @@ pub enum FrameEvent {
     /// A receive failed, or was flushed because an earlier one had failed.
     Failed(Failure),
     /// A CQE that is not of this queue, or contradicts its state.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
 }
 
 /// A packet that has arrived in the memory of a receive.
@@ -50,13 +50,13 @@ impl FrameReceives {
     /// Takes over the receive queue of a queue pair, and the CQ that it completes on.
     ///
     /// # Errors
-    /// The errors of [`ReceiveQueue::new`] and [`Completions::new`].
+    /// The errors of [`ReceiveQueue::new`] and [`CqReader::new`].
     pub fn new<Q: ReceiveSource<Transport = RawPacket>, C: CompletionSource>(
         qp: &Q,
         cq: &C,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
-        let mut completions = Completions::new(cq)?;
+        let mut completions = CqReader::new(cq)?;
         let queue = ReceiveQueue::new(qp, &mut completions, config)?;
         Ok(Self { queue, completions })
     }
@@ -95,11 +95,11 @@ impl FrameReceives {
         let queue = &mut self.queue;
         self.completions.take_cqe(|cqe, reader| {
             let bytes = cqe.bytes();
-            let unclaimed = |reason| FrameEvent::Unclaimed(Unclaimed::new(reason, cqe));
+            let unclaimed = |reason| FrameEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
             let failed = match cqe.opcode() {
                 cqe_opcode::RESP_ERR => true,
                 cqe_opcode::RESP_SEND => false,
-                _ => return unclaimed(UnclaimedReason::UnknownQueue),
+                _ => return unclaimed(UnexpectedCqeReason::UnknownQueue),
             };
             let (at, slot) = match queue.retire_named(reader, cqe) {
                 Ok(retired) => retired,
@@ -124,12 +124,12 @@ impl FrameReceives {
                     byte_len: cqe.byte_cnt.get(),
                     info: FrameInfo::decode(&cqe),
                 }),
-                Err(_) => unclaimed(UnclaimedReason::UnknownOpcode),
+                Err(_) => unclaimed(UnexpectedCqeReason::UnknownOpcode),
             }
         })
     }
 
-    /// Requests an event at the next packet, see [`Completions::arm`].
+    /// Requests an event at the next packet, see [`CqReader::arm`].
     pub fn arm(&mut self) {
         self.completions.arm(false);
     }

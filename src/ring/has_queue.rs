@@ -34,7 +34,7 @@ pub(super) use sealed::Sealed;
 ///     }
 /// }
 /// fn arm(queues: Alternating) {
-///     let armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(queues);
+///     let armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queues);
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

@@ -16,10 +16,10 @@
 //!
 //! A reader looks after [`PERIOD`] polls that found nothing. A system call then is far below 0.1 %
 //! of the time. After a look that took a firmware command and found the CQ well, the period doubles
-//! up to [`LONGEST`]. [`Completions::arm`] counts as [`ARMED`] such polls, for programs that wait
+//! up to [`LONGEST`]. [`CqReader::arm`] counts as [`ARMED`] such polls, for programs that wait
 //! for events and poll rarely.
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::keep::CqKeep;
 use super::source::{CqCheck, check_cq};
 
@@ -33,7 +33,7 @@ const LONGEST: i32 = 1 << 30;
 /// Polls that find nothing which an arm counts as.
 pub(super) const ARMED: i32 = 1 << 18;
 
-impl Completions {
+impl CqReader {
     /// Checks whether the CQ failed. If so, polls that find no CQE fail from the next one on.
     #[cold]
     #[inline(never)]

@@ -1,8 +1,8 @@
 //! The rings that software and HCA share: send queue, receive queue, completion queue.
 //!
-//! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring. [`Completions`] reads CQEs and tells
+//! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring. [`CqReader`] reads CQEs and tells
 //! each queue what is retired. [`SharedReceives`] is a receive queue of many queue pairs, and
-//! [`TaggedReceives`] one that matches tags. Each is taken over from an object of verbs, made by
+//! [`TmSrq`] one that matches tags. Each is taken over from an object of verbs, made by
 //! this crate or by others, or from one made by firmware command. From then on it belongs to one
 //! owner: methods take `&mut self`, and there are no locks, allocations or system calls. `cursor`
 //! has all index arithmetic. Data that the HCA could overwrite is never trusted: ids and indices
@@ -61,12 +61,12 @@ mod tests;
 mod upkeep;
 pub mod variable;
 
-pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, RegisterMemory};
+pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
 pub use crate::error::QueueError;
 pub use armed::{Armed, FireError, Form};
 pub use batch::Batch;
-pub use collapsed::CollapsedCompletions;
-pub use completion::Completions;
+pub use collapsed::CollapsedCqReader;
+pub use completion::CqReader;
 pub use consumer::Publish;
 pub use dedicated::{DedicatedRegister, Turn};
 pub use drain::Drain;
@@ -85,10 +85,10 @@ pub use shared::{Producer, Retirer};
 pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
 pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
 pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
-pub use striding::{Packet, StridingEvent, StridingReceives};
+pub use striding::{Packet, StridingEvent, StridingRq};
 pub use tags::{
     IncompleteReason, TagArrival, TagCompletion, TagConfig, TagError, TagHandle, TagIncomplete,
-    TagMatch, TagReceive, TaggedReceives,
+    TagMatch, TagReceive, TmSrq,
 };
 pub(crate) use tags::{ListOwner, ListState};
 pub use template::Template;

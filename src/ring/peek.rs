@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use super::Completions;
+use super::CqReader;
 use super::error::PollError;
 use crate::cqe::{CqeRef, Headers};
 
-/// The next CQE of a reader, which stays in the CQ: see [`Completions::peek`].
+/// The next CQE of a reader, which stays in the CQ: see [`CqReader::peek`].
 ///
 /// It has fields that completions omit, since polls would have to load them for every caller.
 /// Fields are those of the HCA's CQE. Which of them are valid depends on the opcode, the transport,
@@ -100,7 +100,7 @@ impl fmt::Debug for Peeked<'_> {
     }
 }
 
-impl Completions {
+impl CqReader {
     /// Returns the next CQE, if there is one, without taking it: for fields that completions omit,
     /// such as [its time](Peeked::timestamp). Costs some loads. Polls cost the same as without it.
     ///

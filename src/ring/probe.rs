@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::{Duration, Instant};
 
-use super::{BlueFlameCopy, Completions, PollError, PostError, SendQueue};
+use super::{BlueFlameCopy, CqReader, PollError, PostError, SendQueue};
 use crate::cqe::{Completion, SendDone};
 use crate::ib::Transport;
 use crate::wqe::{Nop, PostOn};
@@ -103,10 +103,10 @@ where
     /// for queues whose registers are on the same HCA, for threads on the same socket.
     ///
     /// ```no_run
-    /// # use mlx5::ring::{Completions, SendQueue};
+    /// # use mlx5::ring::{CqReader, SendQueue};
     /// # fn example(
     /// #     queue: &mut SendQueue,
-    /// #     completions: &mut Completions,
+    /// #     completions: &mut CqReader,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// let probe = queue.probe_copies(completions, 1000)?;
     /// print!("{probe}");
@@ -120,7 +120,7 @@ where
     /// recover without a reset.
     pub fn probe_copies(
         &mut self,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         rounds: u32,
     ) -> Result<CopyProbe, ProbeError> {
         let Some(own) = self.copy().filter(|_| self.ring.doorbell.copies_block()) else {
@@ -169,7 +169,7 @@ where
     /// post, and the rest.
     fn nop(
         &mut self,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         copy: BlueFlameCopy,
     ) -> Result<[Duration; 2], ProbeError> {
         let set = self.set_copy(copy);

@@ -11,7 +11,7 @@ use crate::ib::Transport;
 /// A CQE of a live queue that is not found stays in the CQ, and the poll fails with
 /// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped,
 /// or that this crate does not drive, is taken and comes out as
-/// [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
+/// [`Completion::UnexpectedCqe`](crate::cqe::Completion::UnexpectedCqe).
 pub trait Queues {
     /// The send queue of the queue pair `qpn`.
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;

@@ -10,7 +10,7 @@ use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::verbs::ibv_qp;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::credit::Credit;
 use super::cursor::Cursor;
 use super::keep::QueueKeep;
@@ -22,8 +22,8 @@ use super::source::{
 use super::srq::SharedSide;
 use super::{PostError, scatter};
 use crate::cqe::{
-    Completion, CqeRef, Failure, QueueKind, ReceiveDone, ReceiveKind, Status, Unclaimed,
-    UnclaimedReason,
+    Completion, CqeRef, Failure, QueueKind, ReceiveDone, ReceiveKind, Status, UnexpectedCqe,
+    UnexpectedCqeReason,
 };
 use crate::doorbell::Record;
 use crate::error::QueueError;
@@ -115,7 +115,7 @@ impl ReceiveQueue {
     /// to reserve. Nothing is changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
         // Before the claim: a QP without a receive queue of its own has none to claim.
@@ -149,7 +149,7 @@ impl ReceiveQueue {
     ///   [`restart`](Self::restart).
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
@@ -167,11 +167,11 @@ impl ReceiveQueue {
     unsafe fn take_over(
         view: ReceiveView,
         owner: Arc<dyn QueueOwner>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
         if !completions.reads(view.cq) {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive
         // word.
@@ -250,7 +250,7 @@ impl ReceiveQueue {
     }
 
     /// Returns whether its CQEs arrive at the CQ of `completions`.
-    pub(crate) fn completes_on(&self, completions: &Completions) -> bool {
+    pub(crate) fn completes_on(&self, completions: &CqReader) -> bool {
         self.cq == completions.id()
     }
 
@@ -327,15 +327,15 @@ impl ReceiveQueue {
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is in RESET, [`QueueError::NotReset`] if it was not
-    /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
+    /// reset since the last post, [`QueueError::CqMismatch`]; nothing is changed then.
     ///
     /// # Safety
     /// - All receives of the QP were posted by this queue: nothing else posts to its receive queue.
     /// - No receive was posted since the QP was reset.
-    pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
+    pub unsafe fn restart(&mut self, completions: &mut CqReader) -> Result<(), QueueError> {
         require(self.owner.state()?, &POSTABLE, "INIT or later")?;
         if completions.id() != self.cq {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         // libmlx5 clears the record on the way through RESET.
         if self.record.read() != 0 {
@@ -519,7 +519,10 @@ impl<'a> ReceiveSide<'a> {
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let kind = ReceiveKind::decode(cqe);
         if kind.is_none() && cqe.opcode() != cqe_opcode::RESP_ERR {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe));
+            return Completion::UnexpectedCqe(UnexpectedCqe::new(
+                UnexpectedCqeReason::UnknownOpcode,
+                cqe,
+            ));
         }
         let taken = match self.of {
             Of::Own(queue) => queue.take(cq, cqe),
@@ -527,7 +530,7 @@ impl<'a> ReceiveSide<'a> {
         };
         let (id, fits) = match taken {
             Ok(taken) => taken,
-            Err(reason) => return Completion::Unclaimed(Unclaimed::new(reason, cqe)),
+            Err(reason) => return Completion::UnexpectedCqe(UnexpectedCqe::new(reason, cqe)),
         };
         let failure = |status, vendor_error| {
             Completion::Failed(Failure {
@@ -572,16 +575,16 @@ impl ReceiveQueue {
         &mut self,
         cq: CqId,
         cqe: &CqeRef<'_>,
-    ) -> Result<(Counter, usize), UnclaimedReason> {
+    ) -> Result<(Counter, usize), UnexpectedCqeReason> {
         if self.cq != cq {
-            return Err(UnclaimedReason::UnknownQueue);
+            return Err(UnexpectedCqeReason::UnknownQueue);
         }
         let (tail, named) = (self.cursor.tail(), cqe.wqe_counter());
         if self.cursor.used() == 0 {
-            return Err(UnclaimedReason::NotOutstanding);
+            return Err(UnexpectedCqeReason::NotOutstanding);
         }
         if tail.low16() != named {
-            return Err(UnclaimedReason::NotOldest { oldest: tail.low16(), named });
+            return Err(UnexpectedCqeReason::NotOldest { oldest: tail.low16(), named });
         }
         self.cursor.retire_known(tail.plus(1));
         Ok((tail, self.cursor.shape().slot(tail)))
@@ -622,9 +625,9 @@ impl ReceiveQueue {
 
     /// Retires the receive that any responder's CQE completes. Returns the id, and whether a
     /// message in the CQE was copied to the memory that the receive names.
-    fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
+    fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnexpectedCqeReason> {
         if cqe.qpn() != self.qpn {
-            return Err(UnclaimedReason::UnknownQueue);
+            return Err(UnexpectedCqeReason::UnknownQueue);
         }
         let (tail, slot) = self.retire_named(cq, cqe)?;
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.

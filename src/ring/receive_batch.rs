@@ -102,7 +102,7 @@ impl ReceiveQueue {
         }
         let credit = self.credit.entries().saturating_sub(head.since(self.cursor.tail()));
         if credit == 0 {
-            return Err(PostError::CqOverrun);
+            return Err(PostError::CqFull);
         }
         let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
         let wqe = self.wqe(slot);

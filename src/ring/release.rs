@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
-use super::{Completions, ReceiveQueue, SendQueue};
+use super::{CqReader, ReceiveQueue, SendQueue};
 use crate::ib::Transport;
 
 impl<T: Transport> SendQueue<T> {
@@ -43,7 +43,7 @@ impl ReceiveQueue {
     }
 }
 
-impl Completions {
+impl CqReader {
     /// Returns the CQ, after updating its record. Another [`from_raw`](Self::from_raw) can continue
     /// with it. Queues that complete on it should have been handed back before: a later reader
     /// reserves the CQ's slots again.

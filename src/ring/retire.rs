@@ -10,8 +10,8 @@ use super::shadow::{Entry, Key};
 use super::shared::Sequencer;
 use super::source::CqId;
 use crate::cqe::{
-    Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
-    UnclaimedReason,
+    Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, UnexpectedCqe,
+    UnexpectedCqeReason,
 };
 use crate::ib::Counter;
 
@@ -188,10 +188,16 @@ impl SendRing {
     fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let ring = self;
         if ring.cq != cq || cqe.qpn() != ring.qpn() {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
+            return Completion::UnexpectedCqe(UnexpectedCqe::new(
+                UnexpectedCqeReason::UnknownQueue,
+                cqe,
+            ));
         }
         let Some(counter) = ring.retire(cqe.wqe_counter()) else {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
+            return Completion::UnexpectedCqe(UnexpectedCqe::new(
+                UnexpectedCqeReason::NotOutstanding,
+                cqe,
+            ));
         };
         let entry = ring.shadow.get(counter);
         if cqe.opcode() != cqe_opcode::REQ {

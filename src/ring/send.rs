@@ -11,7 +11,7 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::batch::Batch;
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::credit::Credit;
 use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
@@ -23,7 +23,7 @@ use super::send_ring::SendRing;
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
 use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require};
-use super::{BlueFlameCopy, PostError, RegisterMemory};
+use super::{BlueFlameCopy, PostError, UarMapping};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::error::QueueError;
@@ -60,9 +60,9 @@ pub struct SendConfig {
     /// HCA one fetch before it can start on that WQE. It fetches the other WQEs from the ring.
     /// Worth it for short batches. Default: no, as with libmlx5.
     pub copy_last: bool,
-    /// How the register is mapped. Default: [`RegisterMemory::WriteCombining`]. It is right in
+    /// How the register is mapped. Default: [`UarMapping::WriteCombining`]. It is right in
     /// every case, but not always fastest.
-    pub memory: RegisterMemory,
+    pub memory: UarMapping,
 }
 
 impl Default for SendConfig {
@@ -72,7 +72,7 @@ impl Default for SendConfig {
             signals: u32::MAX,
             copy: BlueFlameCopy::Words,
             copy_last: false,
-            memory: RegisterMemory::WriteCombining,
+            memory: UarMapping::WriteCombining,
         }
     }
 }
@@ -122,7 +122,7 @@ impl<T: Transport> SendQueue<T> {
     /// another send queue of this crate uses the doorbell register. Nothing is changed then.
     pub fn new<Q: SendSource<Transport = T>>(
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
         let mut queue = Self::unclaimed(qp, completions, config)?;
@@ -140,7 +140,7 @@ impl<T: Transport> SendQueue<T> {
     /// there.
     pub(super) fn unclaimed<Q: SendSource<Transport = T>>(
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
         let keep = QueueKeep::send(qp.owner())?;
@@ -175,7 +175,7 @@ impl<T: Transport> SendQueue<T> {
     ///   register that libmlx5 gave the QP.
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
@@ -198,11 +198,11 @@ impl<T: Transport> SendQueue<T> {
     unsafe fn take_over(
         view: SendView,
         owner: Arc<dyn QueueOwner>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
         if !completions.reads(view.cq) {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         // SAFETY: the record of a live QP. Only this queue posts, so only it writes the send word.
         let record = unsafe { Record::new(view.record, SEND_WORD) };
@@ -521,15 +521,15 @@ impl<T: Transport> SendQueue<T> {
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
-    /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
+    /// reset since the last post, [`QueueError::CqMismatch`]; nothing is changed then.
     ///
     /// # Safety
     /// - All send WQEs of the QP were posted by this queue: nothing else posts to its send queue.
     /// - No WQE was posted since the QP was reset.
-    pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
+    pub unsafe fn restart(&mut self, completions: &mut CqReader) -> Result<(), QueueError> {
         require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         if completions.id() != self.ring.cq {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         self.ring.restart()?;
         completions.discard(self.qpn(), QueueKind::Send);

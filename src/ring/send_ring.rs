@@ -435,7 +435,7 @@ impl SendRing {
         let flags = self.flags_at(head, operation);
         let signaled = is_signaled(flags);
         if signaled && self.signals(head, slack) >= self.credit.entries() {
-            return Err(PostError::CqOverrun);
+            return Err(PostError::CqFull);
         }
 
         self.careful |= slots::changes_keys(operation.code().opcode);

@@ -10,11 +10,11 @@ use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 use zerocopy::FromBytes;
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::credit::Credit;
 use super::cursor::Cursor;
 use super::{PollError, PostError};
-use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
+use crate::cqe::{Failure, FrameInfo, QueueKind, Status, UnexpectedCqe, UnexpectedCqeReason};
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::{Counter, Shape};
@@ -30,7 +30,7 @@ use crate::wqe::{Segment, Sge, data_segment};
 /// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
 /// pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
 /// libmlx5's own posting leaves the first segment out.
-pub struct StridingReceives {
+pub struct StridingRq {
     cursor: Cursor,
     buffer: NonNull<u8>,
     stride: usize,
@@ -39,7 +39,7 @@ pub struct StridingReceives {
     /// Number of strides of the oldest WQE that are taken.
     used: u32,
     credit: Credit,
-    completions: Completions,
+    completions: CqReader,
     strides: Strides,
     /// Keeps the queue alive. Dropped after everything that works on its memory.
     _owner: Box<dyn Send>,
@@ -47,9 +47,9 @@ pub struct StridingReceives {
 
 // SAFETY: only this queue reaches the ring's memory, which the contract of `take_over` ensures, and
 // the HCA accepts stores from any thread.
-unsafe impl Send for StridingReceives {}
+unsafe impl Send for StridingRq {}
 
-/// The result of a poll of [`StridingReceives`].
+/// The result of a poll of [`StridingRq`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says where a frame is, or that a WQE is used up or failed"]
 pub enum StridingEvent {
@@ -63,7 +63,7 @@ pub enum StridingEvent {
     /// A WQE failed, or was flushed because an earlier one had failed.
     Failed(Failure),
     /// A CQE that is not of this queue, or contradicts its state.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
 }
 
 /// A packet in a WQE's memory.
@@ -118,7 +118,7 @@ pub(crate) struct StridingView {
     pub(crate) strides: Strides,
 }
 
-impl StridingReceives {
+impl StridingRq {
     /// Takes over the queue of a view. `claim` claims the queue. It returns whether this is the
     /// first claim.
     ///
@@ -129,7 +129,7 @@ impl StridingReceives {
     /// - If `claim` returns true, nothing else posts to the queue from then on.
     pub(crate) unsafe fn take_over(
         view: &StridingView,
-        mut completions: Completions,
+        mut completions: CqReader,
         claim: impl FnOnce() -> bool,
         owner: Box<dyn Send>,
     ) -> Result<Self, QueueError> {
@@ -148,7 +148,7 @@ impl StridingReceives {
             return Err(QueueError::CqFull { cqes: credit.entries() });
         }
         if !claim() {
-            return Err(QueueError::Outstanding);
+            return Err(QueueError::NotIdle);
         }
         // SAFETY: by this function's contract, the view has the queue's record, and only this value
         // uses the queue.
@@ -189,7 +189,7 @@ impl StridingReceives {
     /// with each of its packets.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`], [`PostError::CqOverrun`], [`PostError::ReceiveTooShort`]; nothing
+    /// [`PostError::QueueFull`], [`PostError::CqFull`], [`PostError::ReceiveTooShort`]; nothing
     /// is posted then.
     ///
     /// # Safety
@@ -205,7 +205,7 @@ impl StridingReceives {
             return Err(PostError::QueueFull);
         }
         if self.free() == 0 {
-            return Err(PostError::CqOverrun);
+            return Err(PostError::CqFull);
         }
         let slot = self.cursor.shape().slot(head);
         let pointer = data_segment(&Sge { length: self.wqe_bytes(), ..memory });
@@ -230,7 +230,7 @@ impl StridingReceives {
     pub fn poll(&mut self) -> Result<Option<StridingEvent>, PollError> {
         let Self { cursor, ids, used, strides, completions, .. } = self;
         completions.take_cqe(|cqe, _| {
-            let unclaimed = |reason| StridingEvent::Unclaimed(Unclaimed::new(reason, cqe));
+            let unclaimed = |reason| StridingEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
             let bytes = cqe.bytes();
             let tail = cursor.tail();
             let id = ids[cursor.shape().slot(tail)];
@@ -251,36 +251,36 @@ impl StridingReceives {
                 }),
                 cqe_opcode::RESP_SEND => {
                     let Ok(cqe) = Cqe64::read_from_bytes(&bytes) else {
-                        return unclaimed(UnclaimedReason::UnknownOpcode);
+                        return unclaimed(UnexpectedCqeReason::UnknownOpcode);
                     };
                     let (oldest, named) = (tail.low16(), cqe.wqe_id.get());
                     if empty {
-                        return unclaimed(UnclaimedReason::NotOutstanding);
+                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
                     }
                     if named != oldest {
-                        return unclaimed(UnclaimedReason::NotOldest { oldest, named });
+                        return unclaimed(UnexpectedCqeReason::NotOldest { oldest, named });
                     }
                     let part = part_of(&cqe, id, *used, strides);
                     let Some((part, taken)) = part else {
-                        return unclaimed(UnclaimedReason::NotOutstanding);
+                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
                     };
                     *used += taken;
                     let last = *used == strides.count;
                     if last && !retire(used) {
-                        return unclaimed(UnclaimedReason::NotOutstanding);
+                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
                     }
                     match part {
                         Part::Packet(packet) => StridingEvent::Packet(Packet { last, ..packet }),
                         Part::Filler => StridingEvent::UsedUp { id },
                     }
                 }
-                cqe_opcode::RESP_ERR => unclaimed(UnclaimedReason::NotOutstanding),
-                _ => unclaimed(UnclaimedReason::UnknownQueue),
+                cqe_opcode::RESP_ERR => unclaimed(UnexpectedCqeReason::NotOutstanding),
+                _ => unclaimed(UnexpectedCqeReason::UnknownQueue),
             }
         })
     }
 
-    /// Requests an event at the next packet, see [`Completions::arm`].
+    /// Requests an event at the next packet, see [`CqReader::arm`].
     pub fn arm(&mut self) {
         self.completions.arm(false);
     }
@@ -310,9 +310,9 @@ fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(Part, u3
     Some((Part::Packet(packet), strides))
 }
 
-impl fmt::Debug for StridingReceives {
+impl fmt::Debug for StridingRq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StridingReceives")
+        f.debug_struct("StridingRq")
             .field("strides", &self.strides)
             .field("cursor", &self.cursor)
             .field("used", &self.used)

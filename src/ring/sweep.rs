@@ -1,10 +1,10 @@
 //! Removing CQEs from the middle of a ring: CQEs of a queue from before a RESET.
 
-use super::completion::Completions;
+use super::completion::CqReader;
 use super::credit::Debtor;
 use crate::cqe::{CqeRef, QueueKind};
 
-impl Completions {
+impl CqReader {
     /// Drops the CQEs of one queue of a queue pair that are in the CQ, and returns their number.
     /// For a queue without outstanding WQEs: the CQEs are from before a RESET. The other queues'
     /// CQEs keep their order. Compressed blocks are expanded for that. A damaged block, and the

@@ -27,9 +27,9 @@ use crate::wqe::{Code, Encode, EncodeError, Limits, Linear, Operation, PostOn, S
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue, Template, variable::{Bytes, Offset}};
-/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # use mlx5::wqe::{InlineBytes, Remote, RdmaWrite};
 /// # fn example(queue: &mut SendQueue, remote: Remote) -> Result<(), PostError> {
-/// let quote = Write::new(InlineBytes([0; 8]), remote);
+/// let quote = RdmaWrite::new(InlineBytes([0; 8]), remote);
 /// let mut quotes = Template::<_, _, (Bytes, Offset)>::new(queue, quote)?;
 /// // SAFETY: an inline payload names no memory of this side.
 /// unsafe {

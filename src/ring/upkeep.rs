@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mlx5_sys::verbs::ibv_qp_state;
 
 use super::source::require;
-use super::{Completions, PollError, PostError, Queues, ReceiveQueue, SendQueue};
+use super::{CqReader, PollError, PostError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
 use crate::error::QueueError;
 use crate::ib::{Recoverable, Transport};
@@ -67,7 +67,7 @@ impl<T: Recoverable> SendQueue<T> {
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the queue pair is not in SQE (in ERROR, only RESET helps);
-    /// [`QueueError::Outstanding`]: poll until the flushed requests are returned;
+    /// [`QueueError::NotIdle`]: poll until the flushed requests are returned;
     /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
     pub fn recover(&mut self) -> crate::error::Result<()> {
         let state = self.ring.owner.state()?;
@@ -77,7 +77,7 @@ impl<T: Recoverable> SendQueue<T> {
             require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
         }
         if self.ring.cursor.used() != 0 {
-            return Err(QueueError::Outstanding.into());
+            return Err(QueueError::NotIdle.into());
         }
         if !moved {
             self.ring.owner.resume()?;
@@ -87,7 +87,7 @@ impl<T: Recoverable> SendQueue<T> {
     }
 }
 
-impl Completions {
+impl CqReader {
     /// Polls until the send queue has nothing outstanding. If no completion would report that,
     /// posts a marker: a NOP with the id `marker`, which no other NOP of the queue may have.
     /// `others` are the other live queues that complete on the same CQ (or `()`). All completions

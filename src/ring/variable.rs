@@ -7,13 +7,13 @@
 //!
 //! ```compile_fail,E0277
 //! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Immediate>> {
+//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<RdmaWrite<InlineBytes<8>>, Immediate>> {
 //!     Armed::new(queue)
 //! }
 //! ```
 //! ```
 //! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<WriteImm<InlineBytes<8>>, Immediate>> {
+//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<RdmaWriteImm<InlineBytes<8>>, Immediate>> {
 //!     Armed::new(queue)
 //! }
 //! ```
@@ -23,8 +23,8 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{CtrlSeg, InlineHeader, RaddrSeg, SEGMENT_SIZE};
 
 use crate::wqe::{
-    CompareSwap, FetchAdd, InlineBytes, OldValue, Payload, Read, Send, SendImm, SgeList, Unit,
-    Write, WriteImm,
+    CompareSwap, FetchAdd, InlineBytes, OldValue, Payload, RdmaRead, RdmaWrite, RdmaWriteImm,
+    SendImm, SendMessage, SgeList, Unit,
 };
 
 /// The place of a WQE in its ring.
@@ -236,7 +236,7 @@ macro_rules! bytes {
     )* };
 }
 
-bytes!(Send behind 1, SendImm behind 1, Write behind 2, WriteImm behind 2);
+bytes!(SendMessage behind 1, SendImm behind 1, RdmaWrite behind 2, RdmaWriteImm behind 2);
 
 macro_rules! offset {
     ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
@@ -270,7 +270,7 @@ macro_rules! offset {
     )* };
 }
 
-offset!(Write<P: Payload>, WriteImm<P: Payload>, Read<P: SgeList>);
+offset!(RdmaWrite<P: Payload>, RdmaWriteImm<P: Payload>, RdmaRead<P: SgeList>);
 offset!(CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 
 /// Offset of the immediate in a ctrl segment.
@@ -306,4 +306,4 @@ macro_rules! immediate {
     )* };
 }
 
-immediate!(SendImm, WriteImm);
+immediate!(SendImm, RdmaWriteImm);

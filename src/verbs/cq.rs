@@ -170,7 +170,7 @@ impl CompletionQueue {
     ///
     /// For queues that `ibv_poll_cq` empties. libmlx5 does not know the consumer index of a reader
     /// on the direct path. Such a reader arms by
-    /// [`Completions::arm`](crate::ring::Completions::arm).
+    /// [`CqReader::arm`](crate::ring::CqReader::arm).
     ///
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path reads the queue, [`Error::Attribute`] without a
@@ -214,7 +214,7 @@ impl CompletionQueue {
     /// Resizes the queue to at least `entries` completions, more or fewer than before. Completions
     /// in the queue stay.
     ///
-    /// Resize before a [reader](crate::ring::Completions) takes the queue. libmlx5 moves
+    /// Resize before a [reader](crate::ring::CqReader) takes the queue. libmlx5 moves
     /// completions to the new ring from its own consumer index, which cannot be set. Where the
     /// direct path needs another size, create another CQ.
     ///
@@ -360,7 +360,7 @@ impl CompletionQueueBuilder {
     }
 
     /// Lets the HCA compress similar completions that come together to eight bytes each. That saves
-    /// bus bandwidth and reads. A [reader](crate::ring::Completions) of this crate handles
+    /// bus bandwidth and reads. A [reader](crate::ring::CqReader) of this crate handles
     /// compressed CQEs at about the same cost. `ibv_poll_cq` does not: its reports of them are
     /// wrong.
     ///

@@ -18,7 +18,7 @@ use crate::wqe::{Remote, Sge};
 bitflags! {
     /// Operations of a transport on ODP memory (`enum ibv_odp_transport_cap_bits`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct DemandUse: u32 {
+    pub struct OdpOperations: u32 {
         /// Send from it.
         const SEND = 1;
         /// Receive into it.
@@ -43,13 +43,13 @@ pub struct OnDemand {
     /// Whether one region can cover all memory of the process (implicit ODP).
     pub whole: bool,
     /// Reliable connections.
-    pub rc: DemandUse,
+    pub rc: OdpOperations,
     /// Unreliable connections.
-    pub uc: DemandUse,
+    pub uc: OdpOperations,
     /// Datagrams.
-    pub ud: DemandUse,
+    pub ud: OdpOperations,
     /// Extended reliable connections.
-    pub xrc: DemandUse,
+    pub xrc: OdpOperations,
 }
 
 impl Context {
@@ -64,10 +64,10 @@ impl Context {
         Ok(OnDemand {
             supported: caps.general_caps & 1 != 0,
             whole: caps.general_caps & 2 != 0,
-            rc: DemandUse::from_bits_truncate(transports.rc_odp_caps),
-            uc: DemandUse::from_bits_truncate(transports.uc_odp_caps),
-            ud: DemandUse::from_bits_truncate(transports.ud_odp_caps),
-            xrc: DemandUse::from_bits_truncate(attributes.xrc_odp_caps),
+            rc: OdpOperations::from_bits_truncate(transports.rc_odp_caps),
+            uc: OdpOperations::from_bits_truncate(transports.uc_odp_caps),
+            ud: OdpOperations::from_bits_truncate(transports.ud_odp_caps),
+            xrc: OdpOperations::from_bits_truncate(attributes.xrc_odp_caps),
         })
     }
 }
@@ -96,7 +96,7 @@ impl ProtectionDomain {
     /// - No request with the key writes memory that a Rust reference covers, or reads memory that
     ///   is not initialised.
     /// - With `REMOTE` rights, no peer that would do so is told the key.
-    pub unsafe fn register_whole(&self, access: Access) -> Result<WholeRegion> {
+    pub unsafe fn register_whole(&self, access: Access) -> Result<ImplicitOdpRegion> {
         check_region_access(access)?;
         let (pd, bits) = (self.as_raw().as_ptr(), (access | Access::ON_DEMAND).bits());
         // SAFETY: the PD is alive, and the call pins no memory. The caller guarantees that requests
@@ -110,7 +110,7 @@ impl ProtectionDomain {
         })?;
         // SAFETY: the call above registered the region.
         let registration = unsafe { Registration::new(mr, access | Access::ON_DEMAND, self) };
-        Ok(WholeRegion { registration })
+        Ok(ImplicitOdpRegion { registration })
     }
 
     /// Advises the device that memory of ODP regions will be needed. With `wait`, returns after the
@@ -156,7 +156,7 @@ impl ProtectionDomain {
 const SCRATCH: usize = 64;
 
 /// An implicit ODP region: all memory of the process, registered at once.
-pub struct WholeRegion {
+pub struct ImplicitOdpRegion {
     registration: Registration,
 }
 
@@ -189,10 +189,10 @@ impl Drop for Scratch {
     }
 }
 
-registered! { WholeRegion: lkey rights raw }
+registered! { ImplicitOdpRegion: lkey rights raw }
 registered! { NullRegion: lkey raw }
 
-impl WholeRegion {
+impl ImplicitOdpRegion {
     /// Returns a local SGE of memory at an address.
     pub fn sge(&self, address: NonNull<u8>, length: u32) -> Sge {
         Sge::new(address.as_ptr() as u64, length, self.lkey())
@@ -216,9 +216,9 @@ fn show(name: &str, lkey: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_struct(name).field("lkey", &format_args!("{lkey:#x}")).finish()
 }
 
-impl fmt::Debug for WholeRegion {
+impl fmt::Debug for ImplicitOdpRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show("WholeRegion", self.lkey(), f)
+        show("ImplicitOdpRegion", self.lkey(), f)
     }
 }
 

@@ -11,7 +11,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::matching::{Matcher, Matching};
-use super::{Context, QueuePair, Spread, State};
+use super::{Context, QueuePair, RssQueues, State};
 use crate::error::{Cause, Errno, Result, non_null};
 use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
@@ -51,8 +51,8 @@ impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
     }
 }
 
-impl FlowTarget for Spread {}
-impl sealed::Target for Spread {
+impl FlowTarget for RssQueues {}
+impl sealed::Target for RssQueues {
     fn place(&self) -> Place<'_> {
         Place::Qp(self.as_raw())
     }

@@ -21,8 +21,8 @@ use crate::ring::source::{
 };
 use crate::ring::striding::{Strides, StridingView};
 use crate::ring::{
-    CompletionSource, Completions, ReceiveSource, SendSource, SharedReceiveSource,
-    StridingReceives, shared_receive_view,
+    CompletionSource, CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq,
+    shared_receive_view,
 };
 
 impl QueueOwner for QueuePairHandle {
@@ -209,7 +209,7 @@ unsafe impl Shares for SharedReceiveQueue {
 
 impl SharedReceiveSource for SharedReceiveQueue {}
 
-impl StridingReceives {
+impl StridingRq {
     /// Takes over a queue permanently, with the CQ that it completes on. Reserves one CQ slot for
     /// each stride of each WQE that may be outstanding.
     ///
@@ -219,9 +219,9 @@ impl StridingReceives {
     /// WQE has strides.
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
         if cq.as_raw() != queue.cq().as_raw() {
-            return Err(QueueError::ForeignCq.into());
+            return Err(QueueError::CqMismatch.into());
         }
-        let completions = Completions::new(cq)?;
+        let completions = CqReader::new(cq)?;
         let memory = queue.memory()?;
         let (Some(buffer), Some(record)) =
             (NonNull::new(memory.buf.cast::<u8>()), NonNull::new(memory.dbrec))
@@ -240,6 +240,6 @@ impl StridingReceives {
         // SAFETY: the queue completes on `cq`, as was checked. The clone keeps it alive, whose
         // memory libmlx5 does not move. `take` returns true once, so nothing else of this crate
         // posts to it.
-        Ok(unsafe { StridingReceives::take_over(&view, completions, || queue.take(), owner)? })
+        Ok(unsafe { StridingRq::take_over(&view, completions, || queue.take(), owner)? })
     }
 }

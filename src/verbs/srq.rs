@@ -245,7 +245,7 @@ impl SharedReceiveQueueBuilder {
 
     /// Makes it a tag-matching queue. A message of a reliable connection goes to the oldest list
     /// entry that matches its tag, or else to a receive. All complete on `cq`.
-    /// [`TaggedReceives`](crate::ring::TaggedReceives) appends entries.
+    /// [`TmSrq`](crate::ring::TmSrq) appends entries.
     ///
     /// On Linux, an HCA fetches [messages for their receivers](crate::wqe::Rendezvous) only on
     /// queue pairs that were made with [no send WQEs](super::QueuePairBuilder::max_send_wr),

@@ -31,13 +31,13 @@ impl SrqClaim {
     /// left, if there was one.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`] if the last owner left receives
+    /// [`Error::QueueInUse`]; [`QueueError::NotIdle`] if the last owner left receives
     /// outstanding: an SRQ cannot be reset.
     pub(crate) fn claim(&self) -> Result<Option<Box<[u16]>>> {
         let mut claim = self.lock();
         match &mut *claim {
             Claim::Taken => Err(Error::QueueInUse { queue: "shared receive queue" }),
-            Claim::Unfinished => Err(QueueError::Outstanding.into()),
+            Claim::Unfinished => Err(QueueError::NotIdle.into()),
             Claim::Free(order) => {
                 let order = order.take();
                 *claim = Claim::Taken;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::{Error, QueueError, Result};
 use crate::ib::{Access, Rc};
-use crate::ring::{Completions, ListOwner, ListState, TagConfig, TaggedReceives};
+use crate::ring::{CqReader, ListOwner, ListState, TagConfig, TmSrq};
 
 /// The port of queue pairs that change lists. They send nothing.
 const PORT: u8 = 1;
@@ -163,7 +163,7 @@ impl ListOwner for SharedReceiveQueue {
     }
 }
 
-impl TaggedReceives {
+impl TmSrq {
     /// Takes over a tag-matching queue that completes on `completions`. Keeps it alive, and creates
     /// the queue pair that changes its list. The queue can be taken over again after the result was
     /// dropped, if it had no entry, receive or change outstanding then.
@@ -182,7 +182,7 @@ impl TaggedReceives {
     /// [`SendQueue::new`](crate::ring::SendQueue::new).
     pub fn new(
         srq: &SharedReceiveQueue,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: TagConfig,
     ) -> crate::error::Result<Self> {
         let (Some(capacity), Some(name)) = (srq.tags(), srq.list_name()) else {

@@ -25,7 +25,7 @@ const QUEUE: &str = "striding receive queue";
 /// A receive queue whose WQEs are large buffers of strides. Each Ethernet packet takes as many
 /// strides as it needs, so that one WQE serves many packets.
 ///
-/// Clones are cheap and name the same queue. Packets reach it through a [`Spread`].
+/// Clones are cheap and name the same queue. Packets reach it through a [`RssQueues`].
 #[derive(Clone)]
 pub struct StridingQueue {
     inner: Arc<WqInner>,
@@ -272,7 +272,7 @@ fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
 /// one connection go to one queue. It receives what [`Flow`](super::Flow)s steer to it. Clones are
 /// cheap.
 #[derive(Clone)]
-pub struct Spread {
+pub struct RssQueues {
     inner: Arc<SpreadInner>,
 }
 
@@ -310,7 +310,7 @@ impl Drop for Table {
 /// Size of a hash key in bytes.
 const KEY: usize = 40;
 
-impl Spread {
+impl RssQueues {
     /// Spreads packets among `queues`, a power of two of them. The Toeplitz hash with `key` covers
     /// the IPv4 addresses and, for UDP, the ports. All other packets go to the first queue.
     ///
@@ -382,8 +382,8 @@ impl Spread {
     }
 }
 
-impl fmt::Debug for Spread {
+impl fmt::Debug for RssQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spread").field("queues", &self.queues()).finish_non_exhaustive()
+        f.debug_struct("RssQueues").field("queues", &self.queues()).finish_non_exhaustive()
     }
 }

@@ -7,8 +7,8 @@ use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE, XrcSeg};
 use super::Unit;
 use super::{
     Block, Code, CompareSwap, Encode, FetchAdd, Limits, MaskedCompareSwap, MaskedFetchAdd, Number,
-    OldValue, Operation, Payload, Read, Segment, Segments, Send, SendImm, SendInvalidate, SgeList,
-    Write, WriteImm,
+    OldValue, Operation, Payload, RdmaRead, RdmaWrite, RdmaWriteImm, Segment, Segments, SendImm,
+    SendInvalidate, SendMessage, SgeList,
 };
 
 mod sealed {
@@ -55,7 +55,7 @@ impl<A: Address> EncodeAddress for &A {
     }
 }
 
-/// An operation with its destination, made by its `to`: [`Send::to`] and the like.
+/// An operation with its destination, made by its `to`: [`SendMessage::to`] and the like.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct To<O, A> {
@@ -160,9 +160,9 @@ macro_rules! addressed {
     )* };
 }
 
-addressed!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
+addressed!(SendMessage<P: Payload>, SendImm<P: Payload>, RdmaWrite<P: Payload>, RdmaWriteImm<P: Payload>);
 addressed!(SendInvalidate<P: Payload>);
-addressed!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+addressed!(RdmaRead<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 
 macro_rules! addressed_masked {
     ($($type:ident),*) => { $(
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn an_address_lies_between_ctrl_segment_and_body() {
         let address = UdAddress { segments: [[1, 2], [3, 4], [5, 6]] };
-        let request = Send::new(Sge::new(7, 8, 9)).signaled().to(&address);
+        let request = SendMessage::new(Sge::new(7, 8, 9)).signaled().to(&address);
         let limits = Limits { max_sge: 1, max_inline: 0 };
         assert_eq!((request.body_ds(), request.check(&limits)), (4, Ok(())));
         #[repr(align(16))]
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(body.0[..6], [1, 2, 3, 4, 5, 6]);
         assert_eq!(body.0[7], 7_u64.to_be());
         assert_eq!(body.0[8..], [0; 2]);
-        let long = Send::new(Inline(b"x")).to(address);
+        let long = SendMessage::new(Inline(b"x")).to(address);
         assert_eq!(long.check(&limits), Err(EncodeError::InlineTooLong));
     }
 }

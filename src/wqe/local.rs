@@ -13,14 +13,14 @@ use crate::wqe::EncodeError;
 /// for it: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct CopyMemory {
+pub struct DmaMemcpy {
     from: Sge,
     to: Word,
     notes: Word,
     flags: u8,
 }
 
-impl CopyMemory {
+impl DmaMemcpy {
     /// Size of the memory for the HCA's notes, in bytes.
     pub const NOTES: usize = 64;
 
@@ -34,7 +34,7 @@ impl CopyMemory {
     setters!(signaled);
 }
 
-impl Operation for CopyMemory {
+impl Operation for DmaMemcpy {
     const OPCODE: u8 = opcode::MMO;
 
     #[inline(always)]
@@ -43,7 +43,7 @@ impl Operation for CopyMemory {
     }
 }
 
-impl Encode for CopyMemory {
+impl Encode for DmaMemcpy {
     #[inline(always)]
     fn body_ds(&self) -> u32 {
         3

@@ -341,7 +341,7 @@ impl EncodeLayout for ListAt {
 /// Posts the same as `mlx5dv_wr_mkey_configure` with its setters, `mlx5dv_wr_mr_list` and
 /// `mlx5dv_wr_mr_interleaved`. The request after it waits for it (the small fence), unless several
 /// threads share the queue. Then the thread that uses the key must set
-/// [`fenced`](crate::wqe::Send::fenced).
+/// [`fenced`](crate::wqe::SendMessage::fenced).
 ///
 /// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must
 /// not put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default.

@@ -37,10 +37,12 @@ pub(crate) use encode::Encode;
 pub use encode::Operation;
 pub use error::EncodeError;
 pub use ethernet::{EthSend, EthTso, FrameStart, Header, NoHeader, VlanTag};
-pub use local::{CopyMemory, SendEnable, Wait};
+pub use local::{DmaMemcpy, SendEnable, Wait};
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};
-pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
+pub use operation::{
+    CompareSwap, FetchAdd, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendMessage,
+};
 pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::{RawWqe, RawWqeError};

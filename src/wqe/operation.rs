@@ -30,12 +30,12 @@ encode!([] Nop, NOP);
 /// SEND: the peer's oldest receive takes the payload.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Send<P> {
+pub struct SendMessage<P> {
     payload: P,
     flags: u8,
 }
 
-impl<P: Payload> Send<P> {
+impl<P: Payload> SendMessage<P> {
     /// Sends `payload`.
     pub const fn new(payload: P) -> Self {
         Self { payload, flags: 0 }
@@ -55,7 +55,7 @@ impl<P: Payload> Send<P> {
     setters!(solicited);
 }
 
-encode!([P: Payload] Send<P>, SEND, payload payload);
+encode!([P: Payload] SendMessage<P>, SEND, payload payload);
 
 /// SEND with immediate: the peer's completion also carries 32 bits.
 #[derive(Clone, Copy, Debug)]
@@ -91,13 +91,13 @@ encode!([P: Payload] SendImm<P>, SEND_IMM, payload payload, imm imm);
 /// RDMA WRITE: puts the payload into the peer's memory, and the peer does not notice.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Write<P> {
+pub struct RdmaWrite<P> {
     payload: P,
     remote: Remote,
     flags: u8,
 }
 
-impl<P: Payload> Write<P> {
+impl<P: Payload> RdmaWrite<P> {
     /// Writes `payload` to `remote`.
     pub const fn new(payload: P, remote: Remote) -> Self {
         Self { payload, remote, flags: 0 }
@@ -116,20 +116,20 @@ impl<P: Payload> Write<P> {
     setters!(signaled);
 }
 
-encode!([P: Payload] Write<P>, RDMA_WRITE, remote remote, payload payload);
+encode!([P: Payload] RdmaWrite<P>, RDMA_WRITE, remote remote, payload payload);
 
 /// RDMA WRITE with immediate: also takes the peer's oldest receive, whose completion carries 32
 /// bits and the length.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct WriteImm<P> {
+pub struct RdmaWriteImm<P> {
     payload: P,
     remote: Remote,
     imm: u32,
     flags: u8,
 }
 
-impl<P: Payload> WriteImm<P> {
+impl<P: Payload> RdmaWriteImm<P> {
     /// Writes `payload` to `remote` and completes a receive with `imm`; verbs programs see `imm`
     /// as `ntohl(imm_data)`.
     pub const fn new(payload: P, remote: Remote, imm: u32) -> Self {
@@ -150,18 +150,18 @@ impl<P: Payload> WriteImm<P> {
     setters!(solicited);
 }
 
-encode!([P: Payload] WriteImm<P>, RDMA_WRITE_IMM, remote remote, payload payload, imm imm);
+encode!([P: Payload] RdmaWriteImm<P>, RDMA_WRITE_IMM, remote remote, payload payload, imm imm);
 
 /// RDMA READ: fetches the peer's memory, as many bytes as the entries hold.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Read<P> {
+pub struct RdmaRead<P> {
     payload: P,
     remote: Remote,
     flags: u8,
 }
 
-impl<P: SgeList> Read<P> {
+impl<P: SgeList> RdmaRead<P> {
     /// Reads from `remote` into the memory of `into`.
     pub const fn new(into: P, remote: Remote) -> Self {
         Self { payload: into, remote, flags: 0 }
@@ -180,7 +180,7 @@ impl<P: SgeList> Read<P> {
     setters!(signaled);
 }
 
-encode!([P: SgeList] Read<P>, RDMA_READ, remote remote, payload payload);
+encode!([P: SgeList] RdmaRead<P>, RDMA_READ, remote remote, payload payload);
 
 /// Atomic compare and swap on 8 bytes of the peer's memory.
 #[derive(Clone, Copy, Debug)]

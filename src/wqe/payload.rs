@@ -64,20 +64,20 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 
 /// The payload of an operation.
 ///
-/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the HCA reads or writes later. [`Slice`] and
-/// `Vec<Slice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
+/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the HCA reads or writes later. [`MrSlice`] and
+/// `Vec<MrSlice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
 /// when it is appended.
 ///
-/// [`Slice`]: crate::endpoint::Slice
+/// [`MrSlice`]: crate::endpoint::MrSlice
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries. A READ scatters to it.
 pub trait SgeList: Payload {}
 
-/// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`Slice`] that
+/// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`MrSlice`] that
 /// owns it. It has at least as many bytes as the atomic, of which the first are written.
 ///
-/// [`Slice`]: crate::endpoint::Slice
+/// [`MrSlice`]: crate::endpoint::MrSlice
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}

@@ -35,7 +35,7 @@ impl<'a> RawWqe<'a> {
     /// copied then, so they may change afterwards.
     ///
     /// Its completion names the opcode ([`SendOperation`](crate::cqe::SendOperation)). If it is a
-    /// READ or an atomic, its data segments must be where those of [`Read`](super::Read),
+    /// READ or an atomic, its data segments must be where those of [`RdmaRead`](super::RdmaRead),
     /// [`CompareSwap`](super::CompareSwap), … are.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Tag matching: the headers that messages begin with, and the operations on a tag list.
 //!
-//! A message for a shared receive queue that [matches tags](crate::ring::TaggedReceives) begins
+//! A message for a shared receive queue that [matches tags](crate::ring::TmSrq) begins
 //! with a [`TagHeader`] (`tm_types.h` of rdma-core, `ibv_tmh`). The message's bytes follow, or, if
 //! its receiver is to fetch them, a [`Rendezvous`] (`ibv_rvh`).
 
@@ -144,14 +144,14 @@ impl TagHeader {
         Some(Self { kind, context, tag })
     }
 
-    /// Returns a payload for a [`Send`](super::Send): the header with `payload` behind it. The
+    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header with `payload` behind it. The
     /// header is in the WQE, and the HCA gathers the payload. The queue needs `max_inline_data` of
     /// 16.
     pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
         Tagged { header: self.to_bytes(), payload }
     }
 
-    /// Returns a payload for a [`Send`](super::Send): the header alone. For a message of no bytes,
+    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header alone. For a message of no bytes,
     /// or a [`finished`](Self::finished) header.
     pub fn alone(self) -> InlineBytes<{ Self::SIZE }> {
         InlineBytes(self.to_bytes())
@@ -171,7 +171,7 @@ impl Rendezvous {
     /// Size in bytes.
     pub const SIZE: usize = 16;
 
-    /// Returns a payload for a [`Send`](super::Send), with its header, that asks the receiver to
+    /// Returns a payload for a [`SendMessage`](super::SendMessage), with its header, that asks the receiver to
     /// fetch the message. The peer may use the memory until a message of kind
     /// [`Finished`](TagKind::Finished) with the same tag and context has arrived.
     pub fn offer(self, tag: u64, context: u32) -> InlineBytes<{ TagHeader::SIZE + Self::SIZE }> {

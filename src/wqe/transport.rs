@@ -2,9 +2,11 @@
 
 use super::Dump;
 use super::{BindWindow, LocalInvalidate, SendInvalidate};
-use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
-use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
-use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
+use super::{
+    CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, RdmaRead, SendImm, SendMessage,
+};
+use super::{DcAddress, RdmaWrite, RdmaWriteImm, SgeList, To, UdAddress, XrcAddress};
+use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{EthSend, EthTso, FrameStart};
 use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
@@ -13,36 +15,36 @@ use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 /// Payloads are checked the same way: a READ has no inline data.
 ///
 /// ```compile_fail
-/// use mlx5::wqe::{Inline, Read, Remote};
-/// Read::new(Inline(b"data"), Remote::new(0, 0));
+/// use mlx5::wqe::{Inline, RdmaRead, Remote};
+/// RdmaRead::new(Inline(b"data"), Remote::new(0, 0));
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` cannot be posted on the transport `{T}`")]
 pub trait PostOn<T: Transport>: Operation {}
 
 impl PostOn<Rc> for Nop {}
-impl<P: Payload> PostOn<Rc> for Send<P> {}
+impl<P: Payload> PostOn<Rc> for SendMessage<P> {}
 impl<P: Payload> PostOn<Rc> for SendImm<P> {}
-impl<P: Payload> PostOn<Rc> for Write<P> {}
-impl<P: Payload> PostOn<Rc> for WriteImm<P> {}
-impl<P: SgeList> PostOn<Rc> for Read<P> {}
+impl<P: Payload> PostOn<Rc> for RdmaWrite<P> {}
+impl<P: Payload> PostOn<Rc> for RdmaWriteImm<P> {}
+impl<P: SgeList> PostOn<Rc> for RdmaRead<P> {}
 impl<W: OldValue> PostOn<Rc> for CompareSwap<W> {}
 impl<W: OldValue> PostOn<Rc> for FetchAdd<W> {}
 
 impl PostOn<Uc> for Nop {}
-impl<P: Payload> PostOn<Uc> for Send<P> {}
+impl<P: Payload> PostOn<Uc> for SendMessage<P> {}
 impl<P: Payload> PostOn<Uc> for SendImm<P> {}
-impl<P: Payload> PostOn<Uc> for Write<P> {}
-impl<P: Payload> PostOn<Uc> for WriteImm<P> {}
+impl<P: Payload> PostOn<Uc> for RdmaWrite<P> {}
+impl<P: Payload> PostOn<Uc> for RdmaWriteImm<P> {}
 
 impl PostOn<Ud> for Nop {}
-impl<P: Payload> PostOn<Ud> for To<Send<P>, UdAddress> {}
-impl<P: Payload> PostOn<Ud> for To<Send<P>, &UdAddress> {}
+impl<P: Payload> PostOn<Ud> for To<SendMessage<P>, UdAddress> {}
+impl<P: Payload> PostOn<Ud> for To<SendMessage<P>, &UdAddress> {}
 impl<P: Payload> PostOn<Ud> for To<SendImm<P>, UdAddress> {}
 impl<P: Payload> PostOn<Ud> for To<SendImm<P>, &UdAddress> {}
 
 impl<N: Number, W: OldValue> PostOn<Rc> for MaskedCompareSwap<N, W> {}
 impl<N: Number, W: OldValue> PostOn<Rc> for MaskedFetchAdd<N, W> {}
-impl PostOn<Rc> for CopyMemory {}
+impl PostOn<Rc> for DmaMemcpy {}
 
 impl<T: Transport> PostOn<T> for Wait {}
 impl<T: Transport> PostOn<T> for SendEnable {}
@@ -53,7 +55,7 @@ impl PostOn<XrcSend> for Nop {}
 impl PostOn<XrcSend> for BindWindow {}
 impl PostOn<XrcSend> for LocalInvalidate {}
 
-/// Operations that are [addressed](Send::to) to a shared receive queue.
+/// Operations that are [addressed](SendMessage::to) to a shared receive queue.
 macro_rules! on_xrc {
     ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
         impl<$parameter: $bound> PostOn<XrcSend> for To<$type<$parameter>, XrcAddress> {}
@@ -61,8 +63,8 @@ macro_rules! on_xrc {
     )* };
 }
 
-on_xrc!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
-on_xrc!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+on_xrc!(SendMessage<P: Payload>, SendImm<P: Payload>, RdmaWrite<P: Payload>, RdmaWriteImm<P: Payload>);
+on_xrc!(RdmaRead<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 on_xrc!(SendInvalidate<P: Payload>);
 
 impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedCompareSwap<N, W>, XrcAddress> {}
@@ -84,15 +86,15 @@ macro_rules! to_targets {
     )* };
 }
 
-to_targets!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
-to_targets!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+to_targets!(SendMessage<P: Payload>, SendImm<P: Payload>, RdmaWrite<P: Payload>, RdmaWriteImm<P: Payload>);
+to_targets!(RdmaRead<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 to_targets!(SendInvalidate<P: Payload>);
 
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, DcAddress> {}
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, &DcAddress> {}
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, DcAddress> {}
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress> {}
-impl PostOn<Dci> for CopyMemory {}
+impl PostOn<Dci> for DmaMemcpy {}
 impl PostOn<RawPacket> for Nop {}
 impl<P: SgeList> PostOn<RawPacket> for Dump<P> {}
 impl<P: Payload, H: FrameStart> PostOn<RawPacket> for EthSend<P, H> {}

@@ -55,7 +55,7 @@ encode!([P: Payload] SendInvalidate<P>, SEND_INVAL, payload payload, imm rkey);
 /// Created by [`MemoryWindow::bind`](crate::verbs::MemoryWindow::bind), which knows the rules, or
 /// here from plain numbers. The request after it waits for it (the small fence), unless several
 /// threads share the queue. Then the thread that uses the key must set
-/// [`fenced`](crate::wqe::Send::fenced).
+/// [`fenced`](crate::wqe::SendMessage::fenced).
 ///
 /// The window grants its access until it is bound again, invalidated or freed, not only until the
 /// request completes. For all that time, no reference to the memory may exist that a peer's access

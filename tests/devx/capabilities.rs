@@ -48,7 +48,7 @@ fn what_is_told_by_name_agrees_with_what_verbs_tell() {
     let demand = context.on_demand().unwrap();
     let read = odp_per_transport_service_cap::READ.within(odp_cap::RC_ODP_CAPS);
     let told = capabilities.current(Group::OnDemand, read).unwrap();
-    assert_eq!(told, Some(u64::from(demand.rc.contains(mlx5::verbs::DemandUse::READ))));
+    assert_eq!(told, Some(u64::from(demand.rc.contains(mlx5::verbs::OdpOperations::READ))));
 }
 
 #[test]

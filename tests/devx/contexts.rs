@@ -51,7 +51,7 @@ fn alike(verbs: &ObjectContext, command: &ObjectContext, may: &[(&str, &str)], w
 /// Returns connection attributes, none of which is the default.
 fn attributes(local: &LocalPort) -> (InitAttributes, RtrAttributes, RtsAttributes) {
     let init = local.init();
-    let mut address = local.address(&local.endpoint_of(0x1234));
+    let mut address = local.address(&local.connection_data_of(0x1234));
     address.service_level = 3;
     address.global = address.global.map(|route| verbs::GlobalRoute {
         traffic_class: 0x68,

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::{
     CompletionQueue, Mkey, ProtectionDomain, QueueCounters, QueueCounts, QueuePair,
     QueuePairBuilder, Umem,
 };
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{Context, Init, InitAttributes, Mtu, Pages, RnrTimer};
-use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
 use mlx5_model as _;
 
 use crate::pair::{EVERYTHING, Pair, Setup};
@@ -40,9 +40,9 @@ fn sets_have_numbers_and_start_at_zero() {
 fn requests_are_counted_where_they_arrive() {
     let (mut pair, [own, peer]) = counted(Setup::default());
     let remote = pair.b.remote(0);
-    pair.a.post(1, Write::new(pair.a.sge(0, 5000), remote).signaled());
-    pair.a.post(2, Read::new(pair.a.sge(0, 64), remote).signaled());
-    pair.a.post(3, Read::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 5000), remote).signaled());
+    pair.a.post(2, RdmaRead::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(3, RdmaRead::new(pair.a.sge(0, 64), remote).signaled());
     let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
     pair.a.post(4, FetchAdd::new(word, remote, 1).signaled());
     for id in 1..=4 {
@@ -56,7 +56,7 @@ fn requests_are_counted_where_they_arrive() {
     assert_eq!(own.read().unwrap(), QueueCounts::default());
     // It was taken, so it starts again.
     assert_eq!(peer.read().unwrap(), QueueCounts::default());
-    pair.a.post(5, Read::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(5, RdmaRead::new(pair.a.sge(0, 64), remote).signaled());
     assert_eq!(pair.a.success(), 5);
     assert_eq!(peer.read().unwrap().rx_read_requests, 1);
 }
@@ -65,7 +65,7 @@ fn requests_are_counted_where_they_arrive() {
 fn a_receiver_that_is_not_ready_is_counted() {
     let rnr = RnrTimer::at_least(Duration::from_micros(10));
     let (mut pair, [own, peer]) = counted(Setup { rnr, ..Setup::default() });
-    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.post(1, SendMessage::new(pair.a.sge(0, 64)).signaled());
     while peer.read().unwrap().out_of_buffer == 0 {
         std::thread::yield_now();
     }
@@ -88,7 +88,7 @@ fn errors_are_counted_by_cause_on_both_sides() {
     let (mut pair, [own, peer]) = counted(Setup::default());
     pair.b.receive(1, pair.b.sge(0, 64));
     let wrong = Remote::new(pair.b.region.address(), pair.b.region.rkey() ^ 0x100_0000);
-    pair.a.post(2, Write::new(pair.a.sge(0, 64), wrong).signaled());
+    pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 64), wrong).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
     pair.b.receive_fails(1, Status::Flushed);
     assert_eq!(
@@ -110,7 +110,7 @@ fn errors_are_counted_by_cause_on_both_sides() {
         set.count(end.live().qp.verbs()).unwrap();
     }
     pair.b.receive(1, pair.b.sge(0, 63));
-    pair.a.post(2, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.post(2, SendMessage::new(pair.a.sge(0, 64)).signaled());
     pair.a.send_fails(2, Status::RemoteInvalidRequest);
     pair.b.receive_fails(1, Status::LocalLength);
     assert_eq!(
@@ -131,7 +131,7 @@ fn errors_are_counted_by_cause_on_both_sides() {
 fn what_the_queue_pair_does_not_allow_is_an_invalid_request() {
     let queue_pair = EVERYTHING - Access::REMOTE_WRITE;
     let (mut pair, [own, peer]) = counted(Setup { queue_pair, ..Setup::default() });
-    pair.a.post(1, Write::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::RemoteInvalidRequest);
     assert_eq!(own.read().unwrap().req_remote_invalid_request, 1);
     assert_eq!(peer.read().unwrap().resp_remote_invalid_request, 1);
@@ -147,8 +147,8 @@ fn several_queue_pairs_count_in_one_set() {
     // Both of one opened device.
     peer.count(pair.a.live().qp.verbs()).unwrap();
     let (to_b, to_a) = (pair.b.remote(0), pair.a.remote(0));
-    pair.a.post(1, Read::new(pair.a.sge(0, 64), to_b).signaled());
-    pair.b.post(2, Read::new(pair.b.sge(0, 64), to_a).signaled());
+    pair.a.post(1, RdmaRead::new(pair.a.sge(0, 64), to_b).signaled());
+    pair.b.post(2, RdmaRead::new(pair.b.sge(0, 64), to_a).signaled());
     assert_eq!((pair.a.success(), pair.b.success()), (1, 2));
     assert_eq!(peer.read().unwrap().to_string(), "rx_read_requests = 2");
 }
@@ -166,20 +166,20 @@ fn queue_pairs_by_command_count_from_init_on() {
     let pages = Pages::new(8192).unwrap();
     let memory = Umem::builder(&context).access(rights).pages(pages).unwrap();
     let key = Mkey::builder(&pd).access(rights).direct(&memory, 0, 8192).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let fresh = sets.each_ref().map(|set| {
         let qp = QueuePairBuilder::<Rc>::new(&pd, &cq).counters(set).build().unwrap();
         qp.init(&InitAttributes { access: rights, ..local.init() }).unwrap()
     });
     // What they stand on stays with them.
     drop(pd);
-    let ends = fresh.each_ref().map(|qp| Endpoint {
+    let ends = fresh.each_ref().map(|qp| ConnectionData {
         lid: local.attributes().lid,
         gid: local.gid().map(|entry| entry.gid),
-        ..Endpoint::new(qp.number(), Mtu::Mtu1024)
+        ..ConnectionData::new(qp.number(), Mtu::Mtu1024)
     });
     let [a, b] = fresh;
-    let up = |qp: QueuePair<Rc, Init>, mine: &Endpoint, theirs: &Endpoint| {
+    let up = |qp: QueuePair<Rc, Init>, mine: &ConnectionData, theirs: &ConnectionData| {
         let qp = qp.rtr(&local.rtr(mine, theirs)).unwrap();
         qp.rts(&local.rts(mine, theirs)).unwrap()
     };
@@ -193,8 +193,8 @@ fn queue_pairs_by_command_count_from_init_on() {
     // SAFETY: the memory lives to the end, and is read after the requests complete.
     unsafe {
         let from = Sge::new(at(0), 100, key.lkey());
-        sends.post(1, Write::new(from, remote).signaled()).unwrap();
-        sends.post(2, Read::new(Sge::new(at(200), 50, key.lkey()), remote).signaled()).unwrap();
+        sends.post(1, RdmaWrite::new(from, remote).signaled()).unwrap();
+        sends.post(2, RdmaRead::new(Sge::new(at(200), 50, key.lkey()), remote).signaled()).unwrap();
     }
     for id in [1, 2] {
         match crate::rig::wait(&mut completions, &mut sends) {

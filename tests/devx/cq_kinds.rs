@@ -5,9 +5,9 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
 use mlx5::devx::CompletionQueue;
 use mlx5::ib::CqeCompression;
-use mlx5::ring::{CollapsedCompletions, Completions, Publish, QueueError, SendConfig, SendQueue};
+use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, SendQueue};
 use mlx5::verbs::CqeSize;
-use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
 use super::rig::random::Random;
@@ -53,7 +53,7 @@ fn compressed_completions_are_taken_in_order_in_both_layouts() {
         let cq = compressing(&device, size, enhanced);
         assert_eq!(cq.compression(), Some(CqeCompression::Hash));
         let qp = device.alone(device.builder(&cq).max_send_wr(48).build().unwrap());
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut queue = sends(&qp, &mut completions);
         let (mut posted, mut done) = (0, 0);
         // Many laps of the ring.
@@ -96,9 +96,9 @@ fn messages_keep_their_lengths_in_both_layouts() {
             device.builder(&cq).scatter_to_cqe(mlx5::verbs::ScatterToCqe::Never).build().unwrap(),
             device.builder(&peer_cq).build().unwrap(),
         );
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut receiver = receives(&qp, &mut completions);
-        let mut peers = Completions::new(&peer_cq).unwrap();
+        let mut peers = CqReader::new(&peer_cq).unwrap();
         let mut sender = sends(&peer, &mut peers);
         let memory = device.memory(4096);
         for round in 0..10u64 {
@@ -110,7 +110,9 @@ fn messages_keep_their_lengths_in_both_layouts() {
             let mut batch = sender.batch();
             for id in 0..20 {
                 let bytes = [id as u8; 32];
-                batch.append(id, Send::new(Inline(&bytes[..id as usize + 1])).signaled()).unwrap();
+                batch
+                    .append(id, SendMessage::new(Inline(&bytes[..id as usize + 1])).signaled())
+                    .unwrap();
             }
             // SAFETY: inline payloads name no memory.
             unsafe { batch.ring() };
@@ -133,7 +135,7 @@ fn another_reader_goes_on_where_the_first_stopped() {
         let qp = device.alone(device.builder(&cq).max_send_wr(48).build().unwrap());
         for round in 0..5u64 {
             // In the enhanced layout, its first completions are like one that the reader before took.
-            let mut completions = Completions::new(&cq).unwrap();
+            let mut completions = CqReader::new(&cq).unwrap();
             let mut queue = sends(&qp, &mut completions);
             for start in [0, 100] {
                 post(&mut queue, start, first + round);
@@ -152,7 +154,7 @@ fn completions_of_a_queue_that_went_are_dropped_out_of_the_middle() {
         let cq = compressing(&device, CqeSize::B64, enhanced);
         let make = || device.alone(device.builder(&cq).max_send_wr(16).build().unwrap());
         let (stays, goes) = (make(), make());
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut kept = sends(&stays, &mut completions);
         let mut lost = sends(&goes, &mut completions);
         for round in 0..6u64 {
@@ -184,7 +186,7 @@ fn a_collapsed_cq_tells_of_the_last_request() {
         let cq = builder.collapsed().build().unwrap();
         assert!(cq.ignores_overrun());
         let qp = device.alone(device.builder(&cq).max_send_wr(128).build().unwrap());
-        let mut completions = CollapsedCompletions::new(&cq).unwrap();
+        let mut completions = CollapsedCqReader::new(&cq).unwrap();
         let mut queue = completions.send_queue(&qp, SendConfig::default()).unwrap();
         assert_eq!(completions.poll(&mut queue), Ok(None));
         let mut next = 0;
@@ -213,7 +215,7 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     let peer_cq = device.cq(16);
     let [qp, _peer] = device
         .connect(device.builder(&cq).build().unwrap(), device.builder(&peer_cq).build().unwrap());
-    let mut completions = CollapsedCompletions::new(&cq).unwrap();
+    let mut completions = CollapsedCqReader::new(&cq).unwrap();
     let mut queue = completions.send_queue(&qp, SendConfig::default()).unwrap();
     assert!(matches!(
         completions.send_queue(&qp, SendConfig::default()),
@@ -222,7 +224,7 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     let target = device.read_only(64);
     let remote = Remote::new(target.remote_address(), target.rkey());
     // SAFETY: the peer refuses it.
-    unsafe { queue.post(1, Write::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
+    unsafe { queue.post(1, RdmaWrite::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
     let failed = completions.poll(&mut queue).unwrap().expect("a completion");
     let Completion::Failed(failure) = failed else { panic!("{failed:?}") };
     assert_eq!((failure.status, failure.id), (Status::RemoteAccess, 1));
@@ -237,7 +239,7 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     assert_eq!(id(completions.poll(&mut queue).unwrap().expect("a completion")), 5);
     drop((queue, completions));
     // And by another reader.
-    let mut completions = CollapsedCompletions::new(&cq).unwrap();
+    let mut completions = CollapsedCqReader::new(&cq).unwrap();
     let mut queue = completions.send_queue(&qp, SendConfig::default()).unwrap();
     assert_eq!(completions.poll(&mut queue), Ok(None));
     post(&mut queue, 6, 2);
@@ -249,17 +251,14 @@ fn each_reader_takes_its_own_kind_of_cq() {
     let device = Device::new();
     let usual = device.cq(16);
     let collapsed = CompletionQueue::builder(&device.context, 16).collapsed().build().unwrap();
-    assert!(matches!(Completions::new(&collapsed), Err(Error::Queue(QueueError::Collapsed))));
-    assert!(matches!(
-        CollapsedCompletions::new(&usual),
-        Err(Error::Queue(QueueError::NotCollapsed))
-    ));
+    assert!(matches!(CqReader::new(&collapsed), Err(Error::Queue(QueueError::Collapsed))));
+    assert!(matches!(CollapsedCqReader::new(&usual), Err(Error::Queue(QueueError::NotCollapsed))));
     // Neither is taken by that.
-    assert!(Completions::new(&usual).is_ok());
-    let reader = CollapsedCompletions::new(&collapsed).unwrap();
-    assert!(matches!(CollapsedCompletions::new(&collapsed), Err(Error::QueueInUse { .. })));
+    assert!(CqReader::new(&usual).is_ok());
+    let reader = CollapsedCqReader::new(&collapsed).unwrap();
+    assert!(matches!(CollapsedCqReader::new(&collapsed), Err(Error::QueueInUse { .. })));
     drop(reader);
-    assert!(CollapsedCompletions::new(&collapsed).is_ok());
+    assert!(CollapsedCqReader::new(&collapsed).is_ok());
 }
 
 #[test]
@@ -276,7 +275,7 @@ fn the_card_need_not_be_told_where_overruns_are_ignored() {
     let device = Device::new();
     let cq = CompletionQueue::builder(&device.context, 32).ignore_overrun().build().unwrap();
     let qp = device.alone(device.builder(&cq).max_send_wr(16).build().unwrap());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     completions.publish(Publish::Never).unwrap();
     let mut queue = sends(&qp, &mut completions);
     for round in 0..50 {
@@ -286,6 +285,6 @@ fn the_card_need_not_be_told_where_overruns_are_ignored() {
         }
     }
     let usual = device.cq(16);
-    let mut completions = Completions::new(&usual).unwrap();
+    let mut completions = CqReader::new(&usual).unwrap();
     assert_eq!(completions.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }

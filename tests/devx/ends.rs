@@ -3,7 +3,7 @@
 use mlx5::connect::LocalPort;
 use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Context, MemoryRegion, ProtectionDomain, Reset, Rts};
 
 use super::rig::all_rights;
@@ -47,8 +47,10 @@ impl Device {
         first: QueuePair<Rc, Reset>,
         second: QueuePair<Rc, Reset>,
     ) -> [QueuePair<Rc, Rts>; 2] {
-        let ends =
-            (self.local.endpoint_of(first.number()), self.local.endpoint_of(second.number()));
+        let ends = (
+            self.local.connection_data_of(first.number()),
+            self.local.connection_data_of(second.number()),
+        );
         let up = |qp: QueuePair<Rc, Reset>, mine, theirs| {
             let qp = qp.init(&self.local.init()).unwrap();
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).unwrap();
@@ -59,16 +61,16 @@ impl Device {
 
     /// A queue pair that is connected to itself: what it sends itself needs no second one.
     pub fn alone(&self, qp: QueuePair<Rc, Reset>) -> QueuePair<Rc, Rts> {
-        let end = self.local.endpoint_of(qp.number());
+        let end = self.local.connection_data_of(qp.number());
         let qp = qp.init(&self.local.init()).unwrap();
         qp.rtr(&self.local.rtr(&end, &end)).unwrap().rts(&self.local.rts(&end, &end)).unwrap()
     }
 }
 
-pub fn sends(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> SendQueue<Rc> {
+pub fn sends(qp: &QueuePair<Rc, Rts>, completions: &mut CqReader) -> SendQueue<Rc> {
     SendQueue::new(qp, completions, SendConfig::default()).unwrap()
 }
 
-pub fn receives(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> ReceiveQueue {
+pub fn receives(qp: &QueuePair<Rc, Rts>, completions: &mut CqReader) -> ReceiveQueue {
     ReceiveQueue::new(qp, completions, ReceiveConfig::default()).unwrap()
 }

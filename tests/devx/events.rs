@@ -8,9 +8,9 @@ use std::time::Duration;
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::{EventChannel, EventKind};
-use mlx5::ring::{Completions, SendQueue};
+use mlx5::ring::{CqReader, SendQueue};
 use mlx5::verbs::Errno;
-use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
 use super::rig::{PATIENCE, wait};
@@ -30,7 +30,7 @@ fn a_completion_wakes_who_asked_for_it() {
     let qp = device.alone(device.builder(&cq).build().unwrap());
     let channel = EventChannel::new(&device.context).unwrap();
     channel.subscribe(&cq, EventKind::Completion, 0xabc).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     // Nobody asked for that one.
     post(&mut queue, 0);
@@ -72,17 +72,17 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
         .connect(device.builder(&cq).build().unwrap(), device.builder(&peer_cq).build().unwrap());
     let channel = EventChannel::without_data(&device.context).unwrap();
     channel.subscribe(&cq, EventKind::Completion, 1).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = receives(&qp, &mut completions);
     let memory = device.memory(4096);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut completions = Completions::new(&peer_cq).unwrap();
+            let mut completions = CqReader::new(&peer_cq).unwrap();
             let mut queue = sends(&peer, &mut completions);
             for id in 0..50u64 {
                 let message = id.to_be_bytes();
                 // SAFETY: an inline payload names no memory.
-                unsafe { queue.post(id, Send::new(Inline(&message)).signaled()) }.unwrap();
+                unsafe { queue.post(id, SendMessage::new(Inline(&message)).signaled()) }.unwrap();
                 let _ = wait(&mut completions, &mut queue);
             }
         });
@@ -120,7 +120,7 @@ fn an_eventfd_wakes_as_well() {
     let counter = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, 0)) };
     channel.signal(Some(&cq), EventKind::Completion, counter.as_fd()).unwrap();
     let mut counter = File::from(counter);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     for id in 0..10 {
         completions.arm(false);
@@ -146,12 +146,12 @@ fn errors_of_a_queue_pair_are_told_to_who_subscribed() {
             channel.subscribe(source, kind, cookie).unwrap();
         }
     }
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     let target = device.read_only(64);
     let remote = Remote::new(target.remote_address(), target.rkey());
     // SAFETY: the peer refuses it.
-    unsafe { queue.post(1, Write::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
+    unsafe { queue.post(1, RdmaWrite::new(Inline(&[1; 8]), remote).signaled()) }.unwrap();
     let Completion::Failed(failure) = wait(&mut completions, &mut queue) else { panic!() };
     assert_eq!(failure.status, Status::RemoteAccess);
     // The side that refused it.
@@ -171,7 +171,7 @@ fn queues_and_channels_go_in_any_order() {
         let channel = EventChannel::new(&device.context).unwrap();
         channel.subscribe(&cq, EventKind::Completion, 9).unwrap();
         channel.subscribe(&qp, EventKind::QueueFailed, 9).unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut queue = sends(&qp, &mut completions);
         completions.arm(false);
         post(&mut queue, 1);

@@ -5,7 +5,7 @@ use mlx5::devx::ifc::{hca_vport_context, opcode, status};
 use mlx5::devx::{Command, Traffic};
 use mlx5::ib::Rc;
 use mlx5::verbs::{LinkLayer, QueuePair};
-use mlx5::{Error, ring::Completions, wqe::Write};
+use mlx5::{Error, ring::CqReader, wqe::RdmaWrite};
 
 use crate::commands::execute;
 use crate::rig::{Rig, wait};
@@ -43,7 +43,7 @@ fn packets_are_counted_as_they_go() {
     let cqs = [rig.cq(16), rig.cq(16)];
     let [one, other] = cqs.each_ref().map(|cq| rig.init(QueuePair::<Rc, _>::builder(&rig.pd, cq)));
     let (a, _b) = rig.connect(one, other);
-    let mut completions = Completions::new(&cqs[0]).unwrap();
+    let mut completions = CqReader::new(&cqs[0]).unwrap();
     let mut send = mlx5::ring::SendQueue::new(&a, &mut completions, Default::default()).unwrap();
     let memory = rig.memory(8192);
     let sge = mlx5::wqe::Sge::new(memory.address(), 4096, memory.lkey());
@@ -51,7 +51,7 @@ fn packets_are_counted_as_they_go() {
     let before = rig.context.vport_counters().unwrap();
     for id in 0..3 {
         // SAFETY: the memory lives to the end, and no other code uses it.
-        unsafe { send.post(id, Write::new(sge, to).signaled()).unwrap() };
+        unsafe { send.post(id, RdmaWrite::new(sge, to).signaled()).unwrap() };
         let done = wait(&mut completions, &mut send);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");
     }

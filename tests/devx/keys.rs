@@ -4,10 +4,10 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::ifc::{mkc, query_mkey_out};
-use mlx5::devx::{CompletionQueue, Mkey, Piece, ProtectionDomain, Umem};
+use mlx5::devx::{CompletionQueue, Klm, Mkey, ProtectionDomain, Umem};
 use mlx5::ib::Access;
 use mlx5::verbs::{self, Pages};
-use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
 use mlx5_model as _;
 
 use crate::pair::{End, LENGTH, Pair, Setup};
@@ -44,8 +44,8 @@ fn list(end: &End, address: u64, access: Access, pieces: &[(usize, u32)]) -> Mke
 /// A key over pieces of 4 KiB of an end's region, which begin at these offsets.
 fn equal(end: &End, address: u64, length: u64, offsets: &[u64]) -> Mkey {
     let lkey = end.region.lkey();
-    let piece = |offset: &u64| Piece { addr: end.region.address() + offset, lkey };
-    let pieces: Vec<Piece> = offsets.iter().map(piece).collect();
+    let piece = |offset: &u64| Klm { addr: end.region.address() + offset, lkey };
+    let pieces: Vec<Klm> = offsets.iter().map(piece).collect();
     let builder = Mkey::builder(&end.pd).access(BOTH | Access::REMOTE_ATOMIC).address(address);
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     unsafe { builder.equal(4096, length, &pieces) }.unwrap()
@@ -62,21 +62,21 @@ fn a_list_gathers_and_scatters_at_this_side() {
     for (from, to) in [(0, whole.len()), (5, 200), (308, 348), (307, 308)] {
         let sge = Sge::new(0x1000 + from as u64, (to - from) as u32, key.lkey());
         pair.b.receive(1, pair.b.sge(8192, 512));
-        pair.a.post(2, Send::new(sge).signaled());
+        pair.a.post(2, SendMessage::new(sge).signaled());
         assert_eq!(pair.a.success(), 2);
         assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
         assert_eq!(bytes(&pair.b, 8192, to - from), whole[from..to], "{from}..{to}");
     }
     pair.a.receive(3, Sge::new(0x1000, whole.len() as u32, key.lkey()));
     pair.b.region.write(8192, &vec![0xee; whole.len()]);
-    pair.b.post(4, Send::new(pair.b.sge(8192, whole.len() as u32)).signaled());
+    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len() as u32)).signaled());
     assert_eq!(pair.b.success(), 4);
     assert!(matches!(pair.a.next(), Completion::Receive(done) if done.id == 3));
     for place in places {
         assert_eq!(bytes(&pair.a, place, 1), [0xee], "{place}");
     }
     // One byte more is behind its end.
-    pair.a.post(5, Send::new(Sge::new(0x1000, 352, key.lkey())).signaled());
+    pair.a.post(5, SendMessage::new(Sge::new(0x1000, 352, key.lkey())).signaled());
     pair.a.send_fails(5, Status::LocalProtection);
     pair.works_again();
 }
@@ -87,12 +87,12 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     let key = list(&pair.b, 0, BOTH, &[(200, 100), (3000, 50)]);
     let at = |address: u64| Remote::new(address, key.rkey());
     pair.a.region.write(8192, &[0x5a; 60]);
-    pair.a.post(1, Write::new(pair.a.sge(8192, 60), at(70)).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(8192, 60), at(70)).signaled());
     assert_eq!(pair.a.success(), 1);
     assert_eq!(bytes(&pair.b, 270, 30), [0x5a; 30]);
     assert_eq!(bytes(&pair.b, 3000, 30), [0x5a; 30]);
     assert_eq!(bytes(&pair.b, 300, 20), pattern(300..320));
-    pair.a.post(2, Read::new(pair.a.sge(9000, 150), at(0)).signaled());
+    pair.a.post(2, RdmaRead::new(pair.a.sge(9000, 150), at(0)).signaled());
     assert_eq!(pair.a.success(), 2);
     let read = bytes(&pair.a, 9000, 150);
     assert_eq!(read[..70], pattern(200..270));
@@ -100,7 +100,7 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     // Without the right, outside, with another low byte, and of another domain.
     let only = list(&pair.b, 0, Access::LOCAL_WRITE | Access::REMOTE_READ, &[(0, 64)]);
     for remote in [Remote::new(0, only.rkey()), at(91), Remote::new(0, key.rkey() ^ 1)] {
-        pair.a.post(3, Write::new(pair.a.sge(0, 60), remote).signaled());
+        pair.a.post(3, RdmaWrite::new(pair.a.sge(0, 60), remote).signaled());
         pair.a.send_fails(3, Status::RemoteAccess);
         pair.works_again();
     }
@@ -109,13 +109,13 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     let piece = Sge::new(region.address(), 64, region.lkey());
     // SAFETY: the region lives longer than the key, and is not looked at.
     let foreign = unsafe { Mkey::builder(&other).access(BOTH).list(&[piece]) }.unwrap();
-    pair.a.post(4, Write::new(pair.a.sge(0, 60), Remote::new(0, foreign.rkey())).signaled());
+    pair.a.post(4, RdmaWrite::new(pair.a.sge(0, 60), Remote::new(0, foreign.rkey())).signaled());
     pair.a.send_fails(4, Status::RemoteAccess);
     pair.works_again();
     // And when it is gone.
     let gone = at(0);
     drop(key);
-    pair.a.post(5, Write::new(pair.a.sge(0, 60), gone).signaled());
+    pair.a.post(5, RdmaWrite::new(pair.a.sge(0, 60), gone).signaled());
     pair.a.send_fails(5, Status::RemoteAccess);
     pair.works_again();
 }
@@ -127,12 +127,12 @@ fn pieces_of_equal_size_are_found_by_address() {
     let key = equal(&pair.b, 0x7_0100, 8000, &[8192, 0]);
     let at = |address: u64| Remote::new(address, key.rkey());
     pair.a.region.write(0, &[0xa5; 100]);
-    pair.a.post(1, Write::new(pair.a.sge(0, 100), at(0x7_0100 + 4096 - 60)).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 100), at(0x7_0100 + 4096 - 60)).signaled());
     assert_eq!(pair.a.success(), 1);
     assert_eq!(bytes(&pair.b, 8192 + 4096 - 60, 60), [0xa5; 60]);
     assert_eq!(bytes(&pair.b, 0, 40), [0xa5; 40]);
     assert_eq!(bytes(&pair.b, 40, 10), pattern(40..50));
-    pair.a.post(2, Read::new(pair.a.sge(0, 8000), at(0x7_0100)).signaled());
+    pair.a.post(2, RdmaRead::new(pair.a.sge(0, 8000), at(0x7_0100)).signaled());
     assert_eq!(pair.a.success(), 2);
     assert_eq!(bytes(&pair.a, 0, 4000), pattern(8192..12192));
     assert_eq!(bytes(&pair.a, 4136, 3800), pattern(40..3840));
@@ -143,7 +143,7 @@ fn pieces_of_equal_size_are_found_by_address() {
     assert_eq!(pair.a.success(), 3);
     assert_eq!(bytes(&pair.b, 8, 8), 12u64.to_ne_bytes());
     // Behind its end, though the piece goes on.
-    pair.a.post(4, Write::new(pair.a.sge(0, 1), at(0x7_0100 + 8000)).signaled());
+    pair.a.post(4, RdmaWrite::new(pair.a.sge(0, 1), at(0x7_0100 + 8000)).signaled());
     pair.a.send_fails(4, Status::RemoteAccess);
     pair.works_again();
 }
@@ -179,11 +179,11 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     drop((near, far));
     let remote = |at: u64| Remote::new(0x40_0000_0100 + at, peers.rkey());
     let local = |at: u64, length| Sge::new(own.address() + at, length, own.lkey());
-    pair.a.post(1, Write::new(local(0, 6000), remote(10)).signaled());
+    pair.a.post(1, RdmaWrite::new(local(0, 6000), remote(10)).signaled());
     assert_eq!(pair.a.success(), 1);
     assert_eq!(in_umem(&far_copy, 266, 6000), pattern(40..6040));
     assert_eq!(in_umem(&far_copy, 256, 10), pattern(256..266));
-    pair.a.post(2, Read::new(local(11_000, 500), remote(7000)).signaled());
+    pair.a.post(2, RdmaRead::new(local(11_000, 500), remote(7000)).signaled());
     assert_eq!(pair.a.success(), 2);
     assert_eq!(in_umem(&near_copy, 11_040, 500), pattern(7256..7756));
     let word = Word::new(own.address() + 8, own.lkey());
@@ -196,7 +196,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     for at in [8000, u64::MAX] {
         pair.a.post(
             4,
-            Write::new(local(0, 1), Remote::new(remote(0).addr.wrapping_add(at), peers.rkey()))
+            RdmaWrite::new(local(0, 1), Remote::new(remote(0).addr.wrapping_add(at), peers.rkey()))
                 .signaled(),
         );
         pair.a.send_fails(4, Status::RemoteAccess);
@@ -207,7 +207,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     // SAFETY: memory of the umem, to which no reference exists.
     let over = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(5, pair.b.sge(0, 8));
-    pair.a.post(6, Send::new(Sge::new(0, 8, over.lkey())).signaled());
+    pair.a.post(6, SendMessage::new(Sge::new(0, 8, over.lkey())).signaled());
     assert_eq!(pair.a.success(), 6);
     assert!(matches!(pair.b.next(), Completion::Receive(_)));
     assert_eq!(bytes(&pair.b, 0, 4), in_umem(&near_copy, 44, 4));
@@ -329,7 +329,7 @@ fn keys_lead_to_keys() {
     // lives longer, too.
     let outer = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 14));
-    pair.a.post(2, Send::new(Sge::new(0, 14, outer.lkey())).signaled());
+    pair.a.post(2, SendMessage::new(Sge::new(0, 14, outer.lkey())).signaled());
     assert_eq!(pair.a.success(), 2);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
     let places = (1005..1010).chain(2000..2005).chain(3000..3004);
@@ -342,7 +342,7 @@ fn a_free_key_is_configured_by_a_send_queue() {
     let key = Mkey::builder(&pair.a.pd).free(2).unwrap();
     let use_it = |pair: &mut Pair| {
         pair.b.receive(1, pair.b.sge(0, 64));
-        pair.a.post(2, Send::new(Sge::new(0, 20, key.lkey())).signaled());
+        pair.a.post(2, SendMessage::new(Sge::new(0, 20, key.lkey())).signaled());
     };
     use_it(&mut pair);
     pair.a.send_fails(2, Status::LocalProtection);
@@ -418,7 +418,7 @@ fn what_makes_no_key_is_told() {
     let build = || Mkey::builder(&pair.a.pd);
     let piece = pair.a.sge(0, 64);
     let lkey = piece.lkey;
-    let entry = Piece { addr: 0, lkey };
+    let entry = Klm { addr: 0, lkey };
     // SAFETY: no key is made.
     let attempts = unsafe {
         [
@@ -456,7 +456,7 @@ fn a_key_belongs_to_the_domain_that_it_was_made_in() {
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     let key = unsafe { Mkey::builder(&other).list(&[pair.a.sge(0, 64)]) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 64));
-    pair.a.post(2, Send::new(Sge::new(0, 64, key.lkey())).signaled());
+    pair.a.post(2, SendMessage::new(Sge::new(0, 64, key.lkey())).signaled());
     pair.a.send_fails(2, Status::LocalProtection);
     pair.works_again();
 }

@@ -45,8 +45,10 @@ impl Rig {
         first: QueuePair<T, Init>,
         second: QueuePair<T, Init>,
     ) -> (QueuePair<T, Rts>, QueuePair<T, Rts>) {
-        let ends =
-            [self.local.endpoint_of(first.number()), self.local.endpoint_of(second.number())];
+        let ends = [
+            self.local.connection_data_of(first.number()),
+            self.local.connection_data_of(second.number()),
+        ];
         let up = |qp: QueuePair<T, Init>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs).into()).expect("RTR");
             qp.rts(&self.local.rts(mine, theirs).into()).expect("RTS")
@@ -61,8 +63,10 @@ impl Rig {
         second: QueuePair<Rc, Init>,
         rts: RtsAttributes,
     ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
-        let ends =
-            [self.local.endpoint_of(first.number()), self.local.endpoint_of(second.number())];
+        let ends = [
+            self.local.connection_data_of(first.number()),
+            self.local.connection_data_of(second.number()),
+        ];
         let up = |qp: QueuePair<Rc, Init>, mine: usize, theirs: usize| {
             let qp = qp.rtr(&self.local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
             qp.rts(&RtsAttributes { sq_psn: ends[mine].psn, ..rts }).expect("RTS")

@@ -8,14 +8,14 @@ use mlx5::devx::{
 };
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
-    Completions, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, SendSource,
+    CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
+    SendConfig, SendQueue, SendSource,
 };
 use mlx5::verbs::{
     self, AddressHandle, Connected, Context, CqeSize, HugePageSize, Init, MemoryRegion, Pages,
     QpState, RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, Read, Remote, Send, Sge, UdAddress, Write};
+use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
 
 use crate::rig::made::{By, Cq, Qp, queue_pair};
 use crate::rig::{Rig, connect_made, wait};
@@ -26,7 +26,7 @@ fn rig() -> Rig {
 
 /// Connects a queue pair to itself.
 fn loopback(rig: &Rig, qp: QueuePair<Rc, verbs::Reset>) -> QueuePair<Rc, Rts> {
-    let end = rig.local.endpoint_of(qp.number());
+    let end = rig.local.connection_data_of(qp.number());
     let qp = qp.init(&rig.local.init()).unwrap();
     qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
 }
@@ -36,10 +36,10 @@ fn remote(memory: &MemoryRegion) -> Remote {
 }
 
 /// Writes some bytes by the queue pair and waits for it.
-fn writes(rig: &Rig, send: &mut SendQueue<Rc>, completions: &mut Completions, bytes: &[u8]) {
+fn writes(rig: &Rig, send: &mut SendQueue<Rc>, completions: &mut CqReader, bytes: &[u8]) {
     let memory = rig.memory(64);
     // SAFETY: inline; the memory is not read before completion.
-    unsafe { send.post(9, Write::new(Inline(bytes), remote(&memory)).signaled()) }.unwrap();
+    unsafe { send.post(9, RdmaWrite::new(Inline(bytes), remote(&memory)).signaled()) }.unwrap();
     let done = wait(completions, send);
     assert!(matches!(done, Completion::Send(done) if done.id == 9), "{done:?}");
     let mut found = vec![0; bytes.len()];
@@ -66,7 +66,7 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     // SAFETY: within the memory.
     assert_eq!(qp.rings().0, unsafe { start.add(1 << 15) });
     let qp = loopback(&rig, qp);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     writes(&rig, &mut send, &mut completions, b"placed");
     let read = |offset: usize, length: usize| {
@@ -122,7 +122,7 @@ fn rings_lie_in_huge_pages_where_there_are_some() {
     let cq = CompletionQueue::builder(&rig.context, 64).ring(&umem, 0).build().unwrap();
     let qp = QueuePair::builder(&rig.pd, &cq).max_inline_data(32).ring(&umem, 1 << 14);
     let qp = loopback(&rig, qp.build().unwrap());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     writes(&rig, &mut send, &mut completions, b"huge");
 }
@@ -169,7 +169,7 @@ fn what_cannot_be_made_is_refused_in_words() {
         .set(mlx5::devx::ifc::qp_2rst_in::QPN, qp.number());
     // SAFETY: no queue was made of the queue pair.
     unsafe { qp.object().modify(&reset) }.unwrap();
-    let end = rig.local.endpoint_of(qp.number());
+    let end = rig.local.connection_data_of(qp.number());
     let failed = qp.rtr(&rig.local.rtr(&end, &end)).unwrap_err();
     let said = failed.to_string();
     for part in ["stays in INIT", "INIT2RTR_QP", "bad", "qpc.remote_qpn = ", "syndrome"] {
@@ -178,7 +178,7 @@ fn what_cannot_be_made_is_refused_in_words() {
     assert_eq!(failed.queue_pair.query().unwrap().state, QpState::Reset);
     let queue = ReceiveQueue::new(
         &failed.queue_pair,
-        &mut Completions::new(&cq).unwrap(),
+        &mut CqReader::new(&cq).unwrap(),
         ReceiveConfig::default(),
     );
     let error = queue.map_err(text).unwrap_err();
@@ -206,7 +206,7 @@ fn everything_goes_in_any_order_and_nothing_leaks() {
                 // What was given away still works.
                 drop((uar, umem, pd));
                 let qp = loopback(&rig, qp);
-                let mut completions = Completions::new(&cq).unwrap();
+                let mut completions = CqReader::new(&cq).unwrap();
                 drop(cq);
                 let config = SendConfig::default();
                 let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
@@ -243,9 +243,9 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     let cq = CompletionQueue::new(&rig.context, 256).unwrap();
     let qp = QueuePair::builder(&rig.pd, &cq).max_inline_data(32).build().unwrap();
     let qp = qp.init(&rig.local.init()).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let end = rig.local.endpoint_of(qp.number());
+    let end = rig.local.connection_data_of(qp.number());
     let up = |qp: QueuePair<Rc, Init>| {
         qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
     };
@@ -259,7 +259,7 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
         // SAFETY: no code accesses the memory meanwhile.
         unsafe {
             receive.post(1, Sge::new(memory.address(), 64, memory.lkey())).unwrap();
-            send.post(2, Write::new(Inline(b"x"), remote(&memory)).signaled()).unwrap();
+            send.post(2, RdmaWrite::new(Inline(b"x"), remote(&memory)).signaled()).unwrap();
             assert_eq!(send.restart(&mut completions), Err(QueueError::NotReset));
             // With a completion on its way, and a receive outstanding.
             let reset = qp.reset_under_queues().unwrap().init(&rig.local.init()).unwrap();
@@ -296,7 +296,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
         loopback(&rig, qp.build().unwrap())
     };
     let (one, other) = (make(&uar), make(&uar));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let own = SendConfig { signals: 8, ..SendConfig::default() };
     let shared = SendConfig { register: RegisterUse::Shared, ..own };
     let mut send = SendQueue::new(&one, &mut completions, own).unwrap();
@@ -340,7 +340,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
 }
 
 /// An end of a connection with its queues.
-type End<T> = (SendQueue<T>, ReceiveQueue, Completions, Qp<T, Rts>);
+type End<T> = (SendQueue<T>, ReceiveQueue, CqReader, Qp<T, Rts>);
 
 /// Both ends of a connection, each with its queues.
 fn ends<T>(rig: &Rig, made: [By; 2]) -> [End<T>; 2]
@@ -384,8 +384,8 @@ fn unreliable_connections_send_write_and_recover() {
             // SAFETY: the memory is looked at when what was posted on it is complete.
             unsafe {
                 receive.post(1, sge).unwrap();
-                send.post(2, Write::new(Inline(&[round; 8]), target)).unwrap();
-                send.post(3, Send::new(Inline(b"unreliable")).signaled()).unwrap();
+                send.post(2, RdmaWrite::new(Inline(&[round; 8]), target)).unwrap();
+                send.post(3, SendMessage::new(Inline(b"unreliable")).signaled()).unwrap();
             }
             let done = wait(&mut sent, &mut send);
             assert!(matches!(done, Completion::Send(_)), "{done:?}");
@@ -397,14 +397,14 @@ fn unreliable_connections_send_write_and_recover() {
             // A request that cannot be read stops the send queue alone.
             let bad = Sge { lkey: sge.lkey ^ 0x5500, ..sge };
             // SAFETY: the card refuses the key.
-            unsafe { send.post(4, Send::new(bad).signaled()) }.unwrap();
+            unsafe { send.post(4, SendMessage::new(bad).signaled()) }.unwrap();
             let done = wait(&mut sent, &mut send);
             assert!(
                 matches!(&done, Completion::Failed(it) if it.status == Status::LocalProtection),
                 "{done:?}"
             );
             // SAFETY: the payload is copied into the WQE.
-            let stopped = unsafe { send.post(5, Send::new(Inline(b"x"))) };
+            let stopped = unsafe { send.post(5, SendMessage::new(Inline(b"x"))) };
             assert_eq!(stopped, Err(PostError::WrongState));
             assert_eq!(qp.query().state, QpState::SqError);
             send.recover().unwrap();
@@ -417,7 +417,7 @@ fn unreliable_connections_send_write_and_recover() {
 struct Datagrams {
     send: SendQueue<Ud>,
     receive: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     number: u32,
 }
 
@@ -426,7 +426,7 @@ fn datagrams(rig: &Rig, by: By) -> Datagrams {
         ($cq:expr, $builder:expr) => {{
             let qp = $builder.max_inline_data(32).build().unwrap();
             let qp = qp.init(&UdInitAttributes::new(1, 0x1ee7)).unwrap();
-            let mut completions = Completions::new($cq).unwrap();
+            let mut completions = CqReader::new($cq).unwrap();
             let config = ReceiveConfig::default();
             let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
             let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
@@ -443,7 +443,7 @@ fn datagrams(rig: &Rig, by: By) -> Datagrams {
     }
 }
 
-fn sends<Q: SendSource>(qp: &Q, completions: &mut Completions) -> SendQueue<Q::Transport> {
+fn sends<Q: SendSource>(qp: &Q, completions: &mut CqReader) -> SendQueue<Q::Transport> {
     // Of verbs, by a register that other tests of this context may ring.
     let config = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     SendQueue::new(qp, completions, config).unwrap()
@@ -458,13 +458,15 @@ fn datagrams_go_both_ways_whoever_made_the_ends() {
         for round in 0..20 {
             let (from, to) =
                 if round % 2 == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
-            let way = rig.local.address(&rig.local.endpoint_of(to.number));
+            let way = rig.local.address(&rig.local.connection_data_of(to.number));
             let way = AddressHandle::new(&rig.pd, &way).unwrap();
             let address = UdAddress::new(&way, to.number, 0x1ee7);
             // SAFETY: the memory is looked at when what was posted on it is complete.
             unsafe {
                 to.receive.post(7, Sge::new(memory.address(), 200, memory.lkey())).unwrap();
-                from.send.post(8, Send::new(Inline(b"datagram")).signaled().to(address)).unwrap();
+                from.send
+                    .post(8, SendMessage::new(Inline(b"datagram")).signaled().to(address))
+                    .unwrap();
             }
             let done = wait(&mut from.completions, &mut from.send);
             assert!(
@@ -502,13 +504,13 @@ fn short_answers_come_in_the_cqe_if_that_was_asked_for() {
         let qp = loopback(&rig, builder.build().unwrap());
         let context = qp.object().object_context().unwrap();
         assert_eq!([qpc::CS_REQ, qpc::CS_RES].map(|field| context.get(field)), expected);
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         let mut memory = rig.memory(64);
         memory.write(0, b"thirty-two bytes that are read!!");
         let into = Sge::new(memory.address() + 32, 32, memory.lkey());
         // SAFETY: the memory is looked at when the read is complete.
-        unsafe { send.post(1, Read::new(into, remote(&memory)).signaled()) }.unwrap();
+        unsafe { send.post(1, RdmaRead::new(into, remote(&memory)).signaled()) }.unwrap();
         let done = wait(&mut completions, &mut send);
         assert!(matches!(done, Completion::Send(it) if it.byte_len == 32), "{done:?}");
         let mut bytes = [0; 32];

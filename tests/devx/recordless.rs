@@ -5,10 +5,10 @@ use mlx5::cqe::Completion;
 use mlx5::devx::{QueuePairBuilder, Uar, UarKind, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
-    BlueFlameCopy, Completions, QueueError, RegisterMemory, RegisterUse, SendConfig, SendQueue,
+    BlueFlameCopy, CqReader, QueueError, RegisterUse, SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::Pages;
-use mlx5::wqe::{Inline, Nop, Remote, Write};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote};
 use mlx5_model::stores;
 
 use super::ends::{Device, sends};
@@ -45,7 +45,7 @@ fn a_post_is_one_store_to_the_register_and_none_to_the_record() {
         // SAFETY: the second word of the record, which the queue writes in this thread.
         u32::from_be(unsafe { record.start().unwrap().cast::<u32>().add(1).read_volatile() })
     };
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     let in_use = word();
     assert_eq!(in_use, 1 << 31, "in use, from 0 on");
@@ -55,7 +55,7 @@ fn a_post_is_one_store_to_the_register_and_none_to_the_record() {
     for id in 0..40 {
         let payload = [id as u8; 8];
         // SAFETY: the region lives, and is not read meanwhile.
-        unsafe { queue.post(id, Write::new(Inline(&payload), remote).signaled()) }.unwrap();
+        unsafe { queue.post(id, RdmaWrite::new(Inline(&payload), remote).signaled()) }.unwrap();
         assert_eq!(done(wait(&mut completions, &mut queue)), id);
         let mut read = [0; 8];
         memory.read(0, &mut read);
@@ -80,8 +80,8 @@ fn batches_are_rung_once_and_rings_are_gone_round() {
     let cq = device.cq(64);
     let qp = device.alone(builder(&device, &cq).build().unwrap());
     let config = SendConfig { copy_last: true, ..SendConfig::default() };
-    for memory in [RegisterMemory::WriteCombining, RegisterMemory::Uncached] {
-        let mut completions = Completions::new(&cq).unwrap();
+    for memory in [UarMapping::WriteCombining, UarMapping::Uncached] {
+        let mut completions = CqReader::new(&cq).unwrap();
         let config = SendConfig { memory, ..config };
         let mut queue = SendQueue::new(&qp, &mut completions, config).unwrap();
         for round in 0..100u64 {
@@ -107,7 +107,7 @@ fn several_queues_ring_one_register() {
     let uar = Uar::new(&device.context, UarKind::BlueFlame).unwrap();
     let [first, second] =
         [(); 2].map(|()| device.alone(builder(&device, &cq).uar(&uar).build().unwrap()));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = SendConfig { register: RegisterUse::Own, ..SendConfig::default() };
     // An eight-byte doorbell disturbs no other queue, whatever was configured.
     let mut one = SendQueue::new(&first, &mut completions, config).unwrap();
@@ -126,7 +126,7 @@ fn threads_share_one() {
     let device = Device::new();
     let cq = device.cq(64);
     let qp = device.alone(builder(&device, &cq).build().unwrap());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let (producer, mut retirer) = sends(&qp, &mut completions).share();
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -145,7 +145,7 @@ fn threads_share_one() {
         }
     });
     drop((producer, retirer, completions));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     nop(&mut queue, 9);
     assert_eq!(done(wait(&mut completions, &mut queue)), 9);
@@ -156,7 +156,7 @@ fn it_starts_anew_after_reset_and_not_before() {
     let device = Device::new();
     let cq = device.cq(64);
     let qp = device.alone(builder(&device, &cq).build().unwrap());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     for id in 0..5 {
         nop(&mut queue, id);
@@ -186,8 +186,7 @@ fn receives_and_peers_know_nothing_of_it() {
     let (cq, peer_cq) = (device.cq(256), device.cq(256));
     let [qp, peer] = device
         .connect(builder(&device, &cq).build().unwrap(), device.builder(&peer_cq).build().unwrap());
-    let (mut ours, mut theirs) =
-        (Completions::new(&cq).unwrap(), Completions::new(&peer_cq).unwrap());
+    let (mut ours, mut theirs) = (CqReader::new(&cq).unwrap(), CqReader::new(&peer_cq).unwrap());
     let mut sender = sends(&qp, &mut ours);
     let mut receiver = super::ends::receives(&qp, &mut ours);
     let mut peer_sender = sends(&peer, &mut theirs);
@@ -199,8 +198,8 @@ fn receives_and_peers_know_nothing_of_it() {
         unsafe {
             receiver.post(id, sge(0)).unwrap();
             peer_receiver.post(id, sge(64)).unwrap();
-            sender.post(id, mlx5::wqe::Send::new(Inline(b"there")).signaled()).unwrap();
-            peer_sender.post(id, mlx5::wqe::Send::new(Inline(b"back")).signaled()).unwrap();
+            sender.post(id, mlx5::wqe::SendMessage::new(Inline(b"there")).signaled()).unwrap();
+            peer_sender.post(id, mlx5::wqe::SendMessage::new(Inline(b"back")).signaled()).unwrap();
         }
         for _ in 0..2 {
             let _ = wait(&mut ours, &mut (&mut sender, &mut receiver));
@@ -217,7 +216,7 @@ fn what_it_cannot_be_is_refused() {
     assert!(matches!(error, Error::Attribute { .. }), "{error}");
     // Nothing is copied to the register, so no way of copying matters.
     let qp = device.alone(builder(&device, &cq).build().unwrap());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = SendConfig { copy: BlueFlameCopy::Words, ..SendConfig::default() };
     let mut queue = SendQueue::new(&qp, &mut completions, config).unwrap();
     nop(&mut queue, 1);

@@ -6,13 +6,13 @@ use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq
 use mlx5::devx::{DcTarget, SharedReceiveQueue, Umem, XrcDomain};
 use mlx5::ib::Dci;
 use mlx5::ring::{
-    Completions, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
+    CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     Mtu, Pages, ProtectionDomain, QueuePairBuilder, Rtr, RtsAttributes,
 };
-use mlx5::wqe::{DcAddress, Inline, Send, Sge};
+use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
 
 use crate::rig::{Rig, wait};
@@ -22,7 +22,7 @@ const KEY: u64 = 5;
 /// A target that takes from a queue, and an initiator that sends to it.
 struct Line {
     send: SendQueue<Dci>,
-    sent: Completions,
+    sent: CqReader,
     to: DcAddress,
     target: DcTarget<Rtr>,
     cq: CompletionQueue,
@@ -37,7 +37,7 @@ impl Line {
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(7).cyclic(cyclic).build().unwrap();
         let cq = rig.cq(64);
         let made = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
-        let address = rig.local.address(&rig.local.endpoint_of(0));
+        let address = rig.local.address(&rig.local.connection_data_of(0));
         let target = made.init(&rig.local.init()).unwrap();
         let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
         let handle = AddressHandle::new(&rig.pd, &address).unwrap();
@@ -47,7 +47,7 @@ impl Line {
         let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &sent).max_inline_data(64).build().unwrap();
         let qp = qp.init(&DciInitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
         let qp = qp.rts(&RtsAttributes::default()).unwrap();
-        let mut sent = Completions::new(&sent).unwrap();
+        let mut sent = CqReader::new(&sent).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
         Self { send, sent, to, target, cq, memory: rig.memory(4096), srq, rig }
     }
@@ -63,13 +63,14 @@ impl Line {
 
     fn send(&mut self, payload: &[u8]) {
         // SAFETY: the payload is copied.
-        unsafe { self.send.post(1, Send::new(Inline(payload)).signaled().to(self.to)) }.unwrap();
+        unsafe { self.send.post(1, SendMessage::new(Inline(payload)).signaled().to(self.to)) }
+            .unwrap();
         let done = wait(&mut self.sent, &mut self.send);
         assert!(matches!(done, Completion::Send(_)), "{done:?}");
     }
 
     /// A message for the receive `id`.
-    fn pass(&mut self, shared: &mut SharedReceives, completions: &mut Completions, id: u64) {
+    fn pass(&mut self, shared: &mut SharedReceives, completions: &mut CqReader, id: u64) {
         self.send(&id.to_ne_bytes());
         let Completion::Receive(done) = wait(completions, shared) else { panic!() };
         assert_eq!((done.id, done.byte_len), (id, 8));
@@ -83,7 +84,7 @@ impl Line {
 fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
     for cyclic in [false, true] {
         let mut line = Line::new(cyclic);
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let config = ReceiveConfig::default();
         let mut next = 0;
         for round in 0..5 {
@@ -111,7 +112,7 @@ fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
             assert_eq!(shared.outstanding(), left as u32);
         }
         let last = SharedReceives::new(&line.srq, &mut completions, config);
-        assert!(matches!(last, Err(Error::Queue(QueueError::Outstanding))), "{last:?}");
+        assert!(matches!(last, Err(Error::Queue(QueueError::NotIdle))), "{last:?}");
     }
 }
 
@@ -119,7 +120,7 @@ fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
 fn a_limit_is_armed_by_command_and_seen_by_query() {
     for cyclic in [false, true] {
         let mut line = Line::new(cyclic);
-        let mut completions = Completions::new(&line.cq).unwrap();
+        let mut completions = CqReader::new(&line.cq).unwrap();
         let config = ReceiveConfig::default();
         let mut shared = SharedReceives::new(&line.srq, &mut completions, config).unwrap();
         shared.attach(&line.target, &mut completions).unwrap();
@@ -168,7 +169,7 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
     let builder = || SharedReceiveQueue::builder(&rig.pd).max_wr(63).max_sge(3);
     let cq = rig.cq(64);
     let srq = builder().ring(&umem, 4096).record(&umem, 64).build().unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(4096);
     for id in 0..3 {
@@ -218,7 +219,7 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     }
     // Nothing is posted: fewer than three.
     assert_eq!(chosen.query().unwrap().limit, 0);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig { receives: 15 };
     let mut shared = SharedReceives::new(&one, &mut completions, config).unwrap();
     assert!(shared.is_xrc());
@@ -233,9 +234,9 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     assert_eq!(one.query().unwrap().limit, 0, "it was reached at once");
     // Another CQ is not where they complete.
     let elsewhere = rig.cq(16);
-    let mut elsewhere = Completions::new(&elsewhere).unwrap();
+    let mut elsewhere = CqReader::new(&elsewhere).unwrap();
     let wrong = SharedReceives::new(&other, &mut elsewhere, config);
-    assert!(matches!(wrong, Err(Error::Queue(QueueError::ForeignCq))), "{wrong:?}");
+    assert!(matches!(wrong, Err(Error::Queue(QueueError::CqMismatch))), "{wrong:?}");
     let ring = builder().cyclic(true).build().unwrap_err();
     assert!(ring.to_string().contains("lists"), "{ring}");
     let wide = builder().user_index(1 << 24).build().unwrap_err();
@@ -261,7 +262,7 @@ fn what_the_device_does_not_have_is_refused_with_what_was_sent() {
     let foreign = SharedReceiveQueue::builder(&other).build().unwrap();
     let cq = rig.cq(16);
     let target = DcTarget::builder(&rig.pd, &cq, &foreign, KEY).unwrap().build().unwrap();
-    let address = rig.local.address(&rig.local.endpoint_of(0));
+    let address = rig.local.address(&rig.local.connection_data_of(0));
     let failed = target.init(&rig.local.init()).unwrap().rtr(&DctRtrAttributes::new(address));
     let failed = failed.unwrap_err();
     let Error::Refused(refused) = &failed.error else { panic!("{failed}") };

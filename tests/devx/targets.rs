@@ -103,7 +103,7 @@ fn a_target_of_dynamic_connections_shows_its_own_context() {
     let shared = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let target = QueuePair::dc_target(&rig.pd, &cq, &shared, 0x1234_5678_9abc).build().unwrap();
     let target = target.init(&rig.local.init()).unwrap();
-    let address = rig.local.address(&rig.local.endpoint(&target));
+    let address = rig.local.address(&rig.local.connection_data(&target));
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
     let context = target.object_context().unwrap();
     assert_eq!(context.layout().name, "dctc");

@@ -5,7 +5,7 @@ use mlx5::devx::ifc::{
     nic_vport_context, opcode, query_rqt_in, query_rqt_out, rqc, rqtc, sqc, tirc, wq,
 };
 use mlx5::devx::{Command, CommandTarget, Traffic};
-use mlx5::verbs::{Spread, StridingQueue};
+use mlx5::verbs::{RssQueues, StridingQueue};
 use mlx5::wqe::EthSend;
 
 use crate::{Side, address, rig, udp};
@@ -35,7 +35,7 @@ fn a_striding_queue_and_a_table_of_them_are_asked_too() {
     let rig = rig();
     let cq = rig.cq(64);
     let queue = StridingQueue::builder(&rig.pd, &cq).strides(8).wqes(4).build().unwrap();
-    let spread = Spread::new(std::slice::from_ref(&queue), &[0x5a; 40]).unwrap();
+    let spread = RssQueues::new(std::slice::from_ref(&queue), &[0x5a; 40]).unwrap();
     let context = queue.object_context().unwrap();
     assert_eq!(context.layout().name, "rqc");
     assert!(context.to_string().contains("wq.wq_type = 3 (cyclic, striding)"), "{context}");

@@ -5,11 +5,11 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::ifc::{rqc, sqc, status, tirc};
 use mlx5::devx::{
-    ProtectionDomain, QueueCounters, Rq, Rqt, SpreadBy, Sq, Tir, Tis, TransportDomain, Umem,
+    ProtectionDomain, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem,
 };
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
-    Completions, FrameDone, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue,
+    CqReader, FrameDone, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue,
 };
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
 use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
@@ -21,7 +21,7 @@ use crate::{MEMORY, Side, address, rig, tcp_header, udp};
 struct Sender {
     memory: MemoryRegion,
     send: SendQueue<RawPacket>,
-    sent: Completions,
+    sent: CqReader,
     sq: Sq,
 }
 
@@ -34,7 +34,7 @@ impl Sender {
         let sq = builder.user_index(0x123).build().unwrap();
         // What it stands on stays with it.
         drop((domain, tis));
-        let mut sent = Completions::new(&cq).unwrap();
+        let mut sent = CqReader::new(&cq).unwrap();
         let send = SendQueue::new(&sq, &mut sent, SendConfig::default()).unwrap();
         Self { memory: rig.memory(MEMORY), send, sent, sq }
     }
@@ -264,7 +264,7 @@ fn a_table_spreads_connections_and_is_changed_under_traffic() {
     let numbers: Vec<u32> = all.iter().map(Rq::number).collect();
     assert_eq!((table.list().unwrap(), table.room()), (numbers.clone(), 4));
     let key = std::array::from_fn(|at| (at * 37 + 11) as u8);
-    let tir = Tir::spread(&domain, &table, &key, SpreadBy::Ipv4Udp).unwrap();
+    let tir = Tir::spread(&domain, &table, &key, RssHash::Ipv4Udp).unwrap();
     let _flow = flow(address(0x44), &tir);
     let mut send = |queues: &mut [Receiver; 4], port: u16| -> usize {
         queues.iter_mut().for_each(Receiver::provide);
@@ -293,7 +293,7 @@ fn a_table_spreads_connections_and_is_changed_under_traffic() {
     assert!((0..8).all(|port| send(&mut queues, 5000 + port) == 2));
     tir.set_table(&table).unwrap();
     // By addresses alone all connections of these two are one.
-    tir.set_spread(&key, SpreadBy::Ipv4).unwrap();
+    tir.set_spread(&key, RssHash::Ipv4).unwrap();
     let by_address: Vec<usize> = (0..8).map(|port| send(&mut queues, 5000 + port)).collect();
     assert!(by_address.iter().all(|at| *at == by_address[0]), "{by_address:?}");
     let context = tir.query().unwrap();
@@ -308,7 +308,7 @@ fn a_table_spreads_connections_and_is_changed_under_traffic() {
     assert!(table.set(&refs[..3]).is_err());
     assert_eq!(table.list().unwrap().len(), 4);
     let alone = Tir::direct(&domain, &all[0]).unwrap();
-    for error in [alone.set_table(&table), alone.set_spread(&key, SpreadBy::Ipv6Tcp)] {
+    for error in [alone.set_table(&table), alone.set_spread(&key, RssHash::Ipv6Tcp)] {
         assert!(matches!(error.unwrap_err(), Error::Attribute { .. }));
     }
 }
@@ -480,7 +480,7 @@ fn what_something_leads_to_stays() {
     let domain = TransportDomain::new(&rig.context).unwrap();
     let frame = udp(address(0x47), 4000, b"still there");
     let table = Rqt::new(&[&b.rq], 1).unwrap();
-    let tir = Tir::spread(&domain, &table, &[1; 40], SpreadBy::Ipv4).unwrap();
+    let tir = Tir::spread(&domain, &table, &[1; 40], RssHash::Ipv4).unwrap();
     let flow = flow(address(0x47), &tir);
     // In the wrong order, all of them.
     let Receiver { memory, mut frames, rq, .. } = b;
@@ -538,7 +538,7 @@ fn numbers_are_of_queues_and_not_of_queue_pairs() {
     assert_eq!(sqc::STATE.get(&context), 1);
     let error = SendQueue::<RawPacket>::new(
         &a.sq,
-        &mut Completions::new(&rig.cq(16)).unwrap(),
+        &mut CqReader::new(&rig.cq(16)).unwrap(),
         SendConfig::default(),
     );
     // Somebody posts on it already.

@@ -46,7 +46,7 @@ const MEMORY: usize = 1 << 16;
 struct Side {
     memory: MemoryRegion,
     send: SendQueue<RawPacket>,
-    sent: mlx5::ring::Completions,
+    sent: mlx5::ring::CqReader,
     frames: FrameReceives,
     qp: QueuePair<RawPacket, Rts>,
 }
@@ -70,7 +70,7 @@ impl Side {
         let qp = change(builder).build().unwrap().init(1).unwrap();
         let frames = FrameReceives::new(&qp, &receive_cq, ReceiveConfig::default()).unwrap();
         let qp = qp.rtr().unwrap().rts().unwrap();
-        let mut sent = mlx5::ring::Completions::new(&send_cq).unwrap();
+        let mut sent = mlx5::ring::CqReader::new(&send_cq).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
         Self { memory: rig.memory(MEMORY), send, sent, frames, qp }
     }

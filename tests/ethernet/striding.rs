@@ -1,10 +1,10 @@
 //! Receives that several packets share.
 
 use mlx5::cqe::Status;
-use mlx5::endpoint::{Frame, FrameArrival, Slice, StridingReceiver};
+use mlx5::endpoint::{Frame, FrameArrival, MrSlice, StridingReceiver};
 use mlx5::ib::Access;
-use mlx5::ring::{PostError, StridingEvent, StridingReceives};
-use mlx5::verbs::{Flow, Spread, StridingQueue};
+use mlx5::ring::{PostError, StridingEvent, StridingRq};
+use mlx5::verbs::{Flow, RssQueues, StridingQueue};
 use mlx5::wqe::{EthSend, Sge};
 
 use crate::rig::Rig;
@@ -32,10 +32,10 @@ fn packets_share_wqes_until_these_are_used_up() {
     let rig = rig();
     let mut a = Side::new(&rig);
     let (queue, cq) = queue(&rig, 64);
-    let spread = Spread::new(std::slice::from_ref(&queue), &KEY).unwrap();
+    let spread = RssQueues::new(std::slice::from_ref(&queue), &KEY).unwrap();
     let _flow = Flow::builder(1).destination(address(20)).build(&spread).unwrap();
-    let mut receives = StridingReceives::new(&queue, &cq).unwrap();
-    assert!(StridingReceives::new(&queue, &cq).is_err(), "it is somebody's");
+    let mut receives = StridingRq::new(&queue, &cq).unwrap();
+    assert!(StridingRq::new(&queue, &cq).is_err(), "it is somebody's");
     let memory = rig.memory(4096);
     let at = |wqe: u64| Sge::new(memory.address() + wqe * 512, 512, memory.lkey());
     // SAFETY: the memory lives to the end, and is read where frames are.
@@ -86,9 +86,9 @@ fn packets_share_wqes_until_these_are_used_up() {
 fn as_many_wqes_are_posted_as_the_cq_has_room_for_frames() {
     let rig = rig();
     let (small, cq) = queue(&rig, 3);
-    assert!(StridingReceives::new(&small, &cq).unwrap_err().to_string().contains("CQ"));
+    assert!(StridingRq::new(&small, &cq).unwrap_err().to_string().contains("CQ"));
     let (queue, cq) = queue(&rig, 15);
-    let mut receives = StridingReceives::new(&queue, &cq).unwrap();
+    let mut receives = StridingRq::new(&queue, &cq).unwrap();
     let memory = rig.memory(4096);
     let mut posted = 0;
     // SAFETY: the memory lives to the end.
@@ -111,10 +111,10 @@ fn frames_keep_the_memory_that_they_are_in_and_no_longer() {
     let rig = rig();
     let mut a = Side::new(&rig);
     let (queue, cq) = queue(&rig, 64);
-    let spread = Spread::new(std::slice::from_ref(&queue), &KEY).unwrap();
+    let spread = RssQueues::new(std::slice::from_ref(&queue), &KEY).unwrap();
     let _flow = Flow::builder(1).destination(address(21)).build(&spread).unwrap();
     let mut receiver = StridingReceiver::new(&queue, &cq).unwrap();
-    let mut memory = Slice::new(rig.pd.allocate(4 * 512, Access::LOCAL_WRITE).unwrap());
+    let mut memory = MrSlice::new(rig.pd.allocate(4 * 512, Access::LOCAL_WRITE).unwrap());
     for _ in 0..3 {
         let rest = memory.split_off(512);
         receiver.post(memory).unwrap();
@@ -162,7 +162,7 @@ fn connections_are_spread_and_stay_together() {
     let rig = rig();
     let mut a = Side::new(&rig);
     let queues = [queue(&rig, 64), queue(&rig, 64)];
-    let spread = Spread::new(
+    let spread = RssQueues::new(
         &[queues[0].0.clone(), queues[1].0.clone()],
         &std::array::from_fn(|at| (at as u8).wrapping_mul(29) ^ 0x6d),
     )
@@ -171,7 +171,7 @@ fn connections_are_spread_and_stay_together() {
     let memory = rig.memory(8192);
     let mut offset = 0;
     let mut receives = queues.each_ref().map(|(queue, cq)| {
-        let mut receives = StridingReceives::new(queue, cq).unwrap();
+        let mut receives = StridingRq::new(queue, cq).unwrap();
         for id in 0..4 {
             let sge = Sge::new(memory.address() + offset, 512, memory.lkey());
             offset += 512;

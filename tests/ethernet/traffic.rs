@@ -2,7 +2,7 @@
 
 use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
 use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
-use mlx5::verbs::{Flow, Spread, StridingQueue};
+use mlx5::verbs::{Flow, RssQueues, StridingQueue};
 use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Inline, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
@@ -367,8 +367,8 @@ fn cards_of_this_generation_want_no_bytes_in_the_wqe() {
     let queue = StridingQueue::builder(&rig.pd, &cq).strides(7).build();
     assert!(queue.unwrap_err().to_string().contains("a power of two from 8 to 65536"));
     let queue = StridingQueue::builder(&rig.pd, &cq).strides(8).wqes(4).build().unwrap();
-    assert!(Spread::new(&[], &[0; 40]).is_err());
-    assert_eq!(Spread::new(&[queue.clone(), queue], &[0; 40]).unwrap().queues(), 2);
+    assert!(RssQueues::new(&[], &[0; 40]).is_err());
+    assert_eq!(RssQueues::new(&[queue.clone(), queue], &[0; 40]).unwrap().queues(), 2);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
 use mlx5::ib::RawPacket;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::QueuePairBuilder;
 use mlx5::wqe::{EthSend, EthTso, InlineGather, Sge};
 use mlx5_model::stores;
@@ -240,7 +240,7 @@ fn frames_leave_the_same_bytes_as_libmlx5() {
         .build()
         .unwrap();
     let ours = ours.init(1).unwrap().rtr().unwrap().rts().unwrap();
-    let mut completions = Completions::new(&our_cq).unwrap();
+    let mut completions = CqReader::new(&our_cq).unwrap();
     let mut queue = SendQueue::new(&ours, &mut completions, SendConfig::default()).unwrap();
     // SAFETY: the queue pairs live to the end.
     let (their_rings, our_rings) = unsafe { (QpMemory::new(qp), QpMemory::new(ours.as_raw())) };

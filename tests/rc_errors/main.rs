@@ -13,7 +13,8 @@ use mlx5::ib::Access;
 use mlx5::ring::PostError;
 use mlx5::verbs::{AckTimeout, ProtectionDomain, QpState, RnrTimer, RtsAttributes};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage,
+    Sge, Word,
 };
 use mlx5_model as _;
 
@@ -27,7 +28,7 @@ fn a_wrong_lkey_of_a_send_is_a_local_protection_error() {
     let mut sge = pair.a.sge(0, 64);
     sge.lkey ^= 0x5500;
     pair.b.receive(1, pair.b.sge(0, 64));
-    pair.a.post(2, Send::new(sge).signaled());
+    pair.a.post(2, SendMessage::new(sge).signaled());
     pair.a.send_fails(2, Status::LocalProtection);
     // The peer is not concerned.
     assert_eq!(pair.b.state(), QpState::Rts);
@@ -39,7 +40,7 @@ fn a_wrong_lkey_of_a_send_is_a_local_protection_error() {
 fn local_memory_beyond_its_region_is_a_local_protection_error() {
     let mut pair = Pair::new(Setup::default());
     pair.b.receive(1, pair.b.sge(0, LENGTH as u32));
-    pair.a.post(2, Write::new(pair.a.sge(LENGTH - 63, 64), pair.b.remote(0)).signaled());
+    pair.a.post(2, RdmaWrite::new(pair.a.sge(LENGTH - 63, 64), pair.b.remote(0)).signaled());
     pair.a.send_fails(2, Status::LocalProtection);
     pair.works_again();
 }
@@ -51,12 +52,12 @@ fn memory_of_another_protection_domain_is_out_of_reach() {
     let foreign = ProtectionDomain::new(&pair.a.context).unwrap();
     let foreign = foreign.allocate(4096, EVERYTHING).unwrap();
     let sge = Sge::new(foreign.address(), 64, foreign.lkey());
-    pair.a.post(1, Write::new(sge, pair.b.remote(0)).signaled());
+    pair.a.post(1, RdmaWrite::new(sge, pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::LocalProtection);
     pair.works_again();
     // … and as the peer's.
     let remote = Remote::new(foreign.address(), foreign.rkey());
-    pair.a.post(2, Write::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 64), remote).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
     pair.works_again();
 }
@@ -66,7 +67,7 @@ fn a_read_into_memory_that_may_not_be_written_is_a_local_protection_error() {
     let mut pair = Pair::new(Setup::default());
     let only = pair.a.pd.allocate(4096, Access::REMOTE_READ).unwrap();
     let sge = Sge::new(only.address(), 64, only.lkey());
-    pair.a.post(1, Read::new(sge, pair.b.remote(0)).signaled());
+    pair.a.post(1, RdmaRead::new(sge, pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::LocalProtection);
     pair.works_again();
 }
@@ -76,10 +77,10 @@ fn a_region_that_was_deregistered_is_gone() {
     let mut pair = Pair::new(Setup::default());
     let region = pair.a.pd.allocate(4096, EVERYTHING).unwrap();
     let sge = Sge::new(region.address(), 64, region.lkey());
-    pair.a.post(1, Write::new(sge, pair.b.remote(0)).signaled());
+    pair.a.post(1, RdmaWrite::new(sge, pair.b.remote(0)).signaled());
     assert_eq!(pair.a.success(), 1);
     drop(region);
-    pair.a.post(2, Write::new(sge, pair.b.remote(0)).signaled());
+    pair.a.post(2, RdmaWrite::new(sge, pair.b.remote(0)).signaled());
     pair.a.send_fails(2, Status::LocalProtection);
     pair.works_again();
 }
@@ -89,7 +90,7 @@ fn a_message_longer_than_the_transport_carries_is_a_local_length_error() {
     let mut pair = Pair::new(Setup::default());
     pair.b.receive(1, pair.b.sge(0, 64));
     let gigabyte = Sge { length: 1 << 30, ..pair.a.sge(0, 0) };
-    pair.a.post(2, Send::new([gigabyte; 3]).signaled());
+    pair.a.post(2, SendMessage::new([gigabyte; 3]).signaled());
     pair.a.send_fails(2, Status::LocalLength);
     pair.works_again();
 }
@@ -100,7 +101,7 @@ fn a_receive_shorter_than_the_message_fails_on_both_sides() {
         let mut pair = Pair::new(Setup::default());
         pair.b.receive(1, pair.b.sge(0, length - 1));
         pair.b.receive(2, pair.b.sge(0, 64));
-        pair.a.post(3, Send::new(pair.a.sge(0, length)).signaled());
+        pair.a.post(3, SendMessage::new(pair.a.sge(0, length)).signaled());
         pair.a.send_fails(3, Status::RemoteInvalidRequest);
         pair.b.receive_fails(1, Status::LocalLength);
         pair.b.receive_fails(2, Status::Flushed);
@@ -114,7 +115,7 @@ fn a_wrong_lkey_of_a_receive_fails_on_both_sides() {
     let mut sge = pair.b.sge(0, 256);
     sge.lkey ^= 0x5500;
     pair.b.receive(1, sge);
-    pair.a.post(2, Send::new(pair.a.sge(0, 256)).signaled());
+    pair.a.post(2, SendMessage::new(pair.a.sge(0, 256)).signaled());
     pair.a.send_fails(2, Status::RemoteOperation);
     pair.b.receive_fails(1, Status::LocalProtection);
     pair.works_again();
@@ -139,13 +140,13 @@ fn a_wrong_rkey_is_a_remote_access_error() {
     let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
     for kind in 0..5 {
         match kind {
-            0 => pair.a.post(1, Write::new(sge, remote).signaled()),
-            1 => pair.a.post(1, Read::new(sge, remote).signaled()),
+            0 => pair.a.post(1, RdmaWrite::new(sge, remote).signaled()),
+            1 => pair.a.post(1, RdmaRead::new(sge, remote).signaled()),
             2 => pair.a.post(1, CompareSwap::new(word, remote, 0, 1).signaled()),
             3 => pair.a.post(1, FetchAdd::new(word, remote, 1).signaled()),
             _ => {
                 pair.b.receive(9, pair.b.sge(0, 64));
-                pair.a.post(1, WriteImm::new(sge, remote, 7).signaled());
+                pair.a.post(1, RdmaWriteImm::new(sge, remote, 7).signaled());
             }
         }
         let failure = pair.a.send_fails(1, Status::RemoteAccess);
@@ -170,16 +171,16 @@ fn remote_memory_beyond_its_region_is_a_remote_access_error() {
     for (offset, length) in [(LENGTH as u64 - 63, 64), (u64::MAX, 64), (LENGTH as u64, 1)] {
         let address = pair.b.region.address().wrapping_add(offset);
         let remote = Remote::new(address, pair.b.region.rkey());
-        pair.a.post(1, Write::new(pair.a.sge(0, length), remote).signaled());
+        pair.a.post(1, RdmaWrite::new(pair.a.sge(0, length), remote).signaled());
         pair.a.send_fails(1, Status::RemoteAccess);
         pair.works_again();
-        pair.a.post(2, Read::new(pair.a.sge(0, length), remote).signaled());
+        pair.a.post(2, RdmaRead::new(pair.a.sge(0, length), remote).signaled());
         pair.a.send_fails(2, Status::RemoteAccess);
         pair.works_again();
     }
     // What lies inside is reached to the last byte.
     let remote = pair.b.remote(LENGTH as u64 - 64);
-    pair.a.post(3, Write::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(3, RdmaWrite::new(pair.a.sge(0, 64), remote).signaled());
     assert_eq!(pair.a.success(), 3);
 }
 
@@ -220,8 +221,8 @@ fn post(pair: &mut Pair, kind: &str) {
     let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
     let remote = pair.b.remote(0);
     match kind {
-        "write" => pair.a.post(1, Write::new(sge, remote).signaled()),
-        "read" => pair.a.post(1, Read::new(sge, remote).signaled()),
+        "write" => pair.a.post(1, RdmaWrite::new(sge, remote).signaled()),
+        "read" => pair.a.post(1, RdmaRead::new(sge, remote).signaled()),
         _ => pair.a.post(1, FetchAdd::new(word, remote, 1).signaled()),
     }
 }
@@ -251,7 +252,7 @@ fn a_peer_without_receives_is_tried_again_and_given_up() {
     let rnr = RnrTimer::at_least(Duration::from_millis(1));
     let mut pair = Pair::new(Setup { rts, rnr, ..Setup::default() });
     let start = Instant::now();
-    pair.a.post(1, Send::new(Inline(b"anybody there?")).signaled());
+    pair.a.post(1, SendMessage::new(Inline(b"anybody there?")).signaled());
     pair.a.send_fails(1, Status::RnrRetriesExceeded);
     // The peer asked for a millisecond each time.
     assert!(start.elapsed() >= Duration::from_millis(2), "{:?}", start.elapsed());
@@ -264,7 +265,7 @@ fn a_peer_without_receives_is_tried_again_and_given_up() {
 fn a_receive_posted_while_the_sender_waits_is_found() {
     let rnr = RnrTimer::at_least(Duration::from_millis(5));
     let mut pair = Pair::new(Setup { rnr, ..Setup::default() });
-    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.post(1, SendMessage::new(pair.a.sge(0, 64)).signaled());
     assert_eq!(pair.a.try_next(), None);
     pair.b.receive(2, pair.b.sge(0, 64));
     assert_eq!(pair.a.success(), 1);
@@ -282,7 +283,7 @@ fn impatient() -> Setup {
 fn a_peer_that_is_gone_is_tried_again_and_given_up() {
     let mut pair = Pair::new(impatient());
     pair.b.live = None;
-    pair.a.post(1, Write::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
     pair.a.send_fails(1, Status::RetriesExceeded);
     pair.works_again();
 }
@@ -293,7 +294,7 @@ fn a_peer_that_has_failed_does_not_answer() {
     let Live { sends, receives, qp } = pair.b.live.take().unwrap();
     drop((sends, receives));
     let failed = qp.to_error().unwrap();
-    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.post(1, SendMessage::new(pair.a.sge(0, 64)).signaled());
     pair.a.send_fails(1, Status::RetriesExceeded);
     drop(failed);
     pair.works_again();
@@ -309,7 +310,7 @@ fn requests_after_the_one_that_failed_are_flushed_in_order() {
     let (sge, right) = (pair.a.sge(0, 64), pair.b.remote(0));
     let mut batch = pair.a.live().sends.batch();
     for (id, remote) in [(1, right), (2, wrong), (3, right), (4, right)] {
-        batch.append(id, Write::new(sge, remote)).unwrap();
+        batch.append(id, RdmaWrite::new(sge, remote)).unwrap();
     }
     // SAFETY: as for `End::post`.
     unsafe { batch.ring() };
@@ -332,7 +333,7 @@ fn requests_after_the_one_that_failed_are_flushed_in_order() {
     assert_eq!((sent, received), (vec![3, 4], vec![10, 11, 12]));
     assert_eq!(pair.a.try_next(), None);
     // The queue refuses more, and says why; the queue pair needs RESET first.
-    let again = Write::new(pair.a.sge(0, 64), pair.b.remote(0));
+    let again = RdmaWrite::new(pair.a.sge(0, 64), pair.b.remote(0));
     // SAFETY: as for `End::post`.
     let refused = unsafe { pair.a.live().sends.post(3, again) };
     assert_eq!(refused, Err(PostError::WrongState));
@@ -345,7 +346,7 @@ fn moving_to_error_flushes_both_queues() {
     let mut pair = Pair::new(Setup::default());
     for id in 0..3 {
         pair.a.receive(10 + id, pair.a.sge(0, 64));
-        pair.a.post(20 + id, Send::new(pair.a.sge(0, 64)));
+        pair.a.post(20 + id, SendMessage::new(pair.a.sge(0, 64)));
     }
     assert_eq!(pair.a.try_next(), None);
     let Live { sends, receives, qp } = pair.a.live.take().unwrap();
@@ -386,7 +387,7 @@ fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
     // before the doorbell rings.
     let ring = live.qp.send_ring();
     let mut batch = live.sends.batch();
-    batch.append(1, Send::new(Inline(b"x")).signaled()).unwrap();
+    batch.append(1, SendMessage::new(Inline(b"x")).signaled()).unwrap();
     // SAFETY: the first WQE of the ring, which is written and not rung; its opcode is the last byte
     // of the first word.
     unsafe { ring.add(3).write_volatile(0x3f) };

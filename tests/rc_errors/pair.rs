@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AsyncEvent, Capacities, Context, CqeSize, EventSource, InitAttributes, MemoryRegion, Mtu,
     ProtectionDomain, QpState, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
 };
-use mlx5::wqe::{PostOn, Remote, Send, Sge};
+use mlx5::wqe::{PostOn, Remote, SendMessage, Sge};
 
 use crate::rig::made::{By, Cq, Qp, queue_pair};
 
@@ -53,7 +53,7 @@ pub struct Pair {
 
 pub struct End {
     pub live: Option<Live>,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub cq: Cq,
     pub region: MemoryRegion,
     pub pd: ProtectionDomain,
@@ -105,7 +105,7 @@ impl Pair {
 pub fn message(from: &mut End, to: &mut End, fill: u8) {
     to.receive(7, to.sge(4096, 64));
     from.region.write(0, &[fill; 64]);
-    from.post(8, Send::new(from.sge(0, 64)).signaled());
+    from.post(8, SendMessage::new(from.sge(0, 64)).signaled());
     assert_eq!(from.success(), 8);
     match to.next() {
         Completion::Receive(done) => {
@@ -150,10 +150,10 @@ impl End {
 
     pub fn connect(&mut self, qp: Qp<Rc, Reset>, peer: u32, access: Access, setup: &Setup) {
         let local = LocalPort::new(&self.context, 1, None).unwrap();
-        let theirs = Endpoint {
+        let theirs = ConnectionData {
             lid: local.attributes().lid,
             gid: local.gid().map(|entry| entry.gid),
-            ..Endpoint::new(peer, Mtu::Mtu1024)
+            ..ConnectionData::new(peer, Mtu::Mtu1024)
         };
         let qp = qp.init(&InitAttributes { access, ..local.init() }).unwrap();
         let config = ReceiveConfig::default();

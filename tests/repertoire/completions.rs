@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     Clock, CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, MemoryRegion,
     QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
-use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
 use crate::rig::random::Random;
@@ -24,7 +24,7 @@ struct Side {
     memory: MemoryRegion,
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
-    completions: Completions,
+    completions: CqReader,
     cqes: CqMemory,
     cq: CompletionQueue,
     _qp: QueuePair<Rc, Rts>,
@@ -75,7 +75,7 @@ fn sides(
     let ((one, one_cq), (other, other_cq)) = (make(), make());
     let (one, other) = rig.connect(one, other);
     [(one, one_cq), (other, other_cq)].map(|(qp, cq)| {
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig { receives: 32 };
         let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -115,9 +115,9 @@ fn batches_complete_in_compressed_blocks() {
                     if sends {
                         batch.append(id, SendImm::new(from, 7).signaled()).unwrap();
                     } else if at % 2 == 0 {
-                        batch.append(id, Read::new(to, remote).signaled()).unwrap();
+                        batch.append(id, RdmaRead::new(to, remote).signaled()).unwrap();
                     } else {
-                        batch.append(id, Write::new(from, remote).signaled()).unwrap();
+                        batch.append(id, RdmaWrite::new(from, remote).signaled()).unwrap();
                     }
                 }
                 batch.ring();
@@ -155,7 +155,7 @@ fn a_reader_that_stops_within_a_block_leaves_the_rest_to_the_next() {
     unsafe {
         let mut batch = send.batch();
         for id in 0..20 {
-            batch.append(id, Write::new(Inline(b"eight by"), b.remote(0)).signaled()).unwrap();
+            batch.append(id, RdmaWrite::new(Inline(b"eight by"), b.remote(0)).signaled()).unwrap();
         }
         batch.ring();
     }
@@ -189,7 +189,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             b.memory.write(1000, &[0; 200]);
             // SAFETY: the memory lives to the end, and is read after the requests complete.
             unsafe {
-                a.send.post(1, Read::new(a.sge(1000, length), b.remote(0)).signaled()).unwrap();
+                a.send.post(1, RdmaRead::new(a.sge(1000, length), b.remote(0)).signaled()).unwrap();
             }
             let format = a.op_own() >> 2 & 3;
             let Completion::Send(done) = a.wait() else { panic!("not read") };
@@ -203,7 +203,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             // SAFETY: the memory lives to the end, and is read after the requests complete.
             unsafe {
                 b.receive.post(2, [b.sge(1000, 20), b.sge(1050, 150)]).unwrap();
-                a.send.post(3, Send::new(a.sge(0, length)).signaled()).unwrap();
+                a.send.post(3, SendMessage::new(a.sge(0, length)).signaled()).unwrap();
             }
             let format = b.op_own() >> 2 & 3;
             let Completion::Receive(done) = b.wait() else { panic!("not received") };
@@ -250,7 +250,7 @@ fn completions_have_their_time() {
             unsafe {
                 let mut batch = a.send.batch();
                 for id in 0..3 {
-                    let write = Write::new(Inline(b"now"), b.remote(0));
+                    let write = RdmaWrite::new(Inline(b"now"), b.remote(0));
                     batch.append(id, write.signaled()).unwrap();
                 }
                 batch.ring();
@@ -281,7 +281,7 @@ fn events_are_fewer_where_they_are_moderated() {
     let channel = CompletionChannel::new(&rig.context).unwrap();
     let [mut a, b] = sides(&rig, |cq| cq.channel(&channel), |qp| qp);
     let write = |a: &mut Side| {
-        let write = Write::new(Inline(b"x"), b.remote(0)).signaled();
+        let write = RdmaWrite::new(Inline(b"x"), b.remote(0)).signaled();
         // SAFETY: the payload is copied.
         unsafe { a.send.post(0, write) }.unwrap();
         assert!(matches!(a.wait(), Completion::Send(_)));
@@ -362,7 +362,7 @@ fn a_queue_changes_its_size_before_it_is_taken_over() {
     assert_eq!(cq.capacity(), 127);
     take(&cq, 20);
     assert!(cq.resize(0).is_err());
-    let completions = Completions::new(&cq).unwrap();
+    let completions = CqReader::new(&cq).unwrap();
     assert_eq!(completions.capacity(), 128);
     drop(completions);
     let refused = cq.resize(31).unwrap_err();

@@ -4,7 +4,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::ReceiveKind;
 use mlx5::ib::Uc;
 use mlx5::verbs::AddressHandle;
-use mlx5::wqe::{Inline, Send, SendImm, UdAddress, WriteImm};
+use mlx5::wqe::{Inline, RdmaWriteImm, SendImm, SendMessage, UdAddress};
 
 use super::multicast::{header, join, to_group};
 use super::processes::{connected, with_peer};
@@ -36,8 +36,11 @@ fn a_group_has_members_in_both_processes() {
         let wrong = to_group(&rig, 40, QKEY ^ 1);
         // SAFETY: the payload is copied into the WQE.
         unsafe {
-            sender.send.post(0, Send::new(Inline(b"nobody")).signaled().to(&wrong)).unwrap();
-            sender.send.post(1, Send::new(Inline(b"everybody")).signaled().to(&group)).unwrap();
+            sender.send.post(0, SendMessage::new(Inline(b"nobody")).signaled().to(&wrong)).unwrap();
+            sender
+                .send
+                .post(1, SendMessage::new(Inline(b"everybody")).signaled().to(&group))
+                .unwrap();
         }
         assert_eq!((sender.sent().0, sender.sent().0), (0, 1));
         let done = member.received();
@@ -54,7 +57,10 @@ fn a_group_has_members_in_both_processes() {
         connection.barrier(3).unwrap();
         // SAFETY: the payload is copied into the WQE.
         unsafe {
-            sender.send.post(2, Send::new(Inline(b"who is left")).signaled().to(&group)).unwrap()
+            sender
+                .send
+                .post(2, SendMessage::new(Inline(b"who is left")).signaled().to(&group))
+                .unwrap()
         };
         assert_eq!((sender.sent().0, member.received().id), (2, 2));
         connection.barrier(4).unwrap();
@@ -77,7 +83,7 @@ fn peer_of_a_group(rig: Rig, mut connection: Connection) {
     // SAFETY: the payload is copied into the WQE.
     unsafe {
         member.send.post(1, SendImm::new(Inline(b"answer"), 7).to(&to)).unwrap();
-        member.send.post(2, Send::new(Inline(b"back")).signaled().to(&group)).unwrap();
+        member.send.post(2, SendMessage::new(Inline(b"back")).signaled().to(&group)).unwrap();
     }
     // Its own copy comes back.
     let outcomes = [member.wait(), member.wait()].map(|done| format!("{done:?}"));
@@ -106,7 +112,7 @@ fn an_unreliable_connection_reaches_another_process() {
                         0 => side.send.post(0, SendImm::new(Inline(&bytes), message).signaled()),
                         _ => {
                             let at = remote.offset(40_000 + u64::from(message) * 4);
-                            let write = WriteImm::new(Inline(&bytes), at, message);
+                            let write = RdmaWriteImm::new(Inline(&bytes), at, message);
                             side.send.post(0, write.signaled())
                         }
                     };

@@ -6,7 +6,7 @@ mod windows;
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Dci;
 use mlx5::ring::{
-    Completions, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
     SharedReceives,
 };
 use mlx5::verbs::{
@@ -14,8 +14,8 @@ use mlx5::verbs::{
     InitAttributes, MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
 };
 use mlx5::wqe::{
-    Bits, CompareSwap, CopyMemory, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
-    Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    Bits, CompareSwap, DcAddress, DmaMemcpy, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
+    Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 use mlx5_model::Mode;
 
@@ -42,7 +42,7 @@ fn bytes(memory: &MemoryRegion, offset: usize, length: usize) -> Vec<u8> {
 pub struct Initiator {
     pub memory: MemoryRegion,
     pub send: SendQueue<Dci>,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub qp: QueuePair<Dci, Rts>,
 }
 
@@ -65,7 +65,7 @@ impl Initiator {
             shape = shape.streams(streams);
         }
         let qp = rts(rig, shape, last);
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         Self { memory: rig.memory(MEMORY), send, completions, qp }
     }
@@ -100,7 +100,7 @@ impl Initiator {
 pub struct Target {
     pub memory: MemoryRegion,
     pub shared: SharedReceives,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub qp: DcTarget,
 }
 
@@ -121,7 +121,7 @@ pub fn rtr(
 
 /// The way to this very port, where the queue pair of that number is.
 pub fn own_address(rig: &Rig, number: u32) -> AddressVector {
-    rig.local.address(&rig.local.endpoint_of(number))
+    rig.local.address(&rig.local.connection_data_of(number))
 }
 
 impl Target {
@@ -133,7 +133,7 @@ impl Target {
         let cq = rig.cq(255);
         let srq = made::shared(SharedReceiveQueue::builder(&rig.pd).max_sge(3));
         let qp = rtr(rig, &cq, &srq, init);
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
         let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
         shared.attach(&qp, &mut completions).unwrap();
@@ -188,7 +188,7 @@ fn each_operation_reaches_its_target() {
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
         let entries = [sge(&a.memory, 0, 5), sge(&a.memory, 5, 10)];
-        a.send.post(2, Send::new(entries).signaled().to(&to)).unwrap();
+        a.send.post(2, SendMessage::new(entries).signaled().to(&to)).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (100, ReceiveKind::Send, 15));
         assert_eq!((done.qpn, done.src_qp), (b.qp.number(), a.qp.number()));
@@ -204,9 +204,9 @@ fn each_operation_reaches_its_target() {
         );
 
         a.memory.write(1000, &[0x5a; 5000]);
-        let write = Write::new(sge(&a.memory, 1000, 5000), b.remote(2000));
+        let write = RdmaWrite::new(sge(&a.memory, 1000, 5000), b.remote(2000));
         a.send.post(4, write.signaled().to(&to)).unwrap();
-        let write = WriteImm::new(Inline(&[7; 150]), b.remote(9000), 99);
+        let write = RdmaWriteImm::new(Inline(&[7; 150]), b.remote(9000), 99);
         a.send.post(5, write.signaled().to(&to)).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (500, ReceiveKind::WriteImm(99), 150));
@@ -214,7 +214,7 @@ fn each_operation_reaches_its_target() {
         assert_eq!(bytes(&b.memory, 9000, 150), [7; 150]);
         assert_eq!((a.sent(), a.sent()), ((4, SendOperation::Write), (5, SendOperation::WriteImm)));
 
-        let read = Read::new(sge(&a.memory, 20_000, 5000), b.remote(2000));
+        let read = RdmaRead::new(sge(&a.memory, 20_000, 5000), b.remote(2000));
         a.send.post(6, read.signaled().to(&to)).unwrap();
         assert_eq!(a.sent(), (6, SendOperation::Read));
         assert_eq!(bytes(&a.memory, 20_000, 5000), [0x5a; 5000]);
@@ -269,7 +269,7 @@ fn the_card_copies_for_an_initiator() {
     let mut a = Initiator::new(&rig);
     a.memory.write(0, b"here and there");
     let word = |at| Word::new(a.memory.address() + at, a.memory.lkey());
-    let copy = CopyMemory::new(sge(&a.memory, 0, 14), word(1000), word(2048));
+    let copy = DmaMemcpy::new(sge(&a.memory, 0, 14), word(1000), word(2048));
     // SAFETY: memory lives to the end, and is looked at when the request is complete.
     unsafe { a.send.post(1, copy.signaled()).unwrap() };
     assert!(matches!(a.wait(), Completion::Send(done) if done.id == 1));
@@ -289,7 +289,7 @@ fn one_initiator_reaches_many_targets_in_the_order_of_its_requests() {
             for (at, (target, to)) in targets.iter_mut().zip(&addresses).enumerate() {
                 target.receive(64, 64);
                 let payload = [round, at as u8];
-                let request = Send::new(Inline(&payload)).signaled().to(to);
+                let request = SendMessage::new(Inline(&payload)).signaled().to(to);
                 batch.append(at as u64, request).unwrap();
             }
             batch.ring();
@@ -331,12 +331,12 @@ fn many_initiators_reach_one_target() {
 fn refused(a: &mut Initiator, b: &Target, remote: Remote, to: DcAddress) -> Status {
     // SAFETY: memory lives to the end.
     unsafe {
-        let write = Write::new(sge(&a.memory, 0, 8), remote).signaled();
+        let write = RdmaWrite::new(sge(&a.memory, 0, 8), remote).signaled();
         a.send.post(1, write.to(to)).unwrap();
     }
     let (id, status) = a.failed();
     assert_eq!(id, 1);
-    let write = Write::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
+    let write = RdmaWrite::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
     // SAFETY: memory lives to the end, and the request is not posted.
     assert_eq!(unsafe { a.send.post(2, write.to(to)) }, Err(PostError::WrongState));
     assert_eq!(a.qp.query().unwrap().state, QpState::Error);
@@ -362,11 +362,11 @@ fn what_a_target_refuses_fails_the_initiator_alone() {
     let mut a = Initiator::new(&rig);
     b.receive(0, 4);
     // SAFETY: the payload is copied.
-    unsafe { a.send.post(1, Send::new(Inline(b"long")).signaled().to(&to)).unwrap() };
+    unsafe { a.send.post(1, SendMessage::new(Inline(b"long")).signaled().to(&to)).unwrap() };
     assert_eq!((a.sent().0, b.received().byte_len), (1, 4));
     b.receive(0, 4);
     // SAFETY: the payload is copied.
-    unsafe { a.send.post(2, Send::new(Inline(b"longer")).signaled().to(&to)).unwrap() };
+    unsafe { a.send.post(2, SendMessage::new(Inline(b"longer")).signaled().to(&to)).unwrap() };
     assert_eq!(a.failed(), (2, Status::RemoteInvalidRequest));
     match b.wait() {
         Completion::Failed(Failure { id: 0, status: Status::LocalLength, qpn, .. }) => {
@@ -378,7 +378,7 @@ fn what_a_target_refuses_fails_the_initiator_alone() {
     let mut other = Initiator::new(&rig);
     b.receive(0, 64);
     // SAFETY: the payload is copied.
-    unsafe { other.send.post(1, Send::new(Inline(b"fine")).signaled().to(&to)).unwrap() };
+    unsafe { other.send.post(1, SendMessage::new(Inline(b"fine")).signaled().to(&to)).unwrap() };
     assert_eq!((other.sent().0, b.received().byte_len), (1, 4));
     b.is_quiet();
 }
@@ -393,7 +393,7 @@ fn rights_that_a_target_does_not_give_are_missed() {
     let mut a = Initiator::new(&rig);
     // SAFETY: memory lives to the end.
     unsafe {
-        let read = Read::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
+        let read = RdmaRead::new(sge(&a.memory, 0, 8), b.remote(0)).signaled();
         a.send.post(1, read.to(to)).unwrap();
     }
     assert_eq!(a.sent(), (1, SendOperation::Read));
@@ -406,7 +406,7 @@ fn nobody_there_and_nothing_to_receive_in_are_told_apart() {
     let last = RtsAttributes { retry_cnt: 1, rnr_retry: 1, ..RtsAttributes::default() };
     let b = Target::new(&rig);
     let mut a = Initiator::like(&rig, &last, None);
-    let request = || Send::new(Inline(b"?")).signaled();
+    let request = || SendMessage::new(Inline(b"?")).signaled();
     // SAFETY: the payload is copied.
     unsafe { a.send.post(1, request().to(b.address(&rig))).unwrap() };
     assert_eq!(a.failed(), (1, Status::RnrRetriesExceeded));
@@ -425,7 +425,7 @@ fn an_initiator_comes_back_from_an_error() {
     let mut a = Initiator::new(&rig);
     // SAFETY: the payload is copied.
     unsafe {
-        let request = Send::new(Inline(b"?")).signaled();
+        let request = SendMessage::new(Inline(b"?")).signaled();
         a.send.post(1, request.to(b.address_by(&rig, !KEY))).unwrap();
     }
     assert_eq!(a.failed(), (1, Status::RemoteInvalidRequest));
@@ -437,7 +437,9 @@ fn an_initiator_comes_back_from_an_error() {
     let mut a = Initiator { memory, send, completions, qp };
     b.receive(0, 16);
     // SAFETY: the payload is copied.
-    unsafe { a.send.post(2, Send::new(Inline(b"!")).signaled().to(b.address(&rig))).unwrap() };
+    unsafe {
+        a.send.post(2, SendMessage::new(Inline(b"!")).signaled().to(b.address(&rig))).unwrap()
+    };
     assert_eq!((a.sent().0, b.received().byte_len), (2, 1));
 }
 
@@ -451,7 +453,7 @@ fn a_stream_that_fails_leaves_the_others_going() {
     let post = |a: &mut Initiator, id, stream, good: bool| {
         let mut from = sge(&a.memory, 0, 8);
         from.lkey ^= u32::from(!good) << 8;
-        let write = Write::new(from, b.remote(0)).signaled();
+        let write = RdmaWrite::new(from, b.remote(0)).signaled();
         // SAFETY: memory lives to the end.
         unsafe { a.send.post(id, write.to(to.on_stream(stream))) }
     };

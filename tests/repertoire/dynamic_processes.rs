@@ -1,9 +1,11 @@
 //! Dynamic connections between two processes.
 
-use mlx5::connect::{Connection, Endpoint, RemoteRegion};
+use mlx5::connect::{Connection, ConnectionData, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::verbs::AddressHandle;
-use mlx5::wqe::{DcAddress, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
+use mlx5::wqe::{
+    DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word,
+};
 
 use super::dynamic::{Initiator, KEY, Target};
 use super::processes::with_peer;
@@ -23,9 +25,9 @@ struct Theirs {
 fn exchange(rig: &Rig, connection: &mut Connection, targets: &[Target]) -> Theirs {
     let (mut addresses, mut memory, mut wrong_key) = (vec![], vec![], None);
     for target in targets {
-        let mine = Endpoint {
+        let mine = ConnectionData {
             region: Some(RemoteRegion::from(&target.memory)),
-            ..rig.local.endpoint_of(target.qp.number())
+            ..rig.local.connection_data_of(target.qp.number())
         };
         let theirs = connection.exchange(&mine).unwrap();
         let handle = AddressHandle::new(&rig.pd, &rig.local.address(&theirs)).unwrap();
@@ -63,8 +65,8 @@ fn both(rig: &Rig, connection: &mut Connection) {
         unsafe {
             own.send.post(1, send.to(to)).unwrap();
             own.send.post(2, FetchAdd::new(word, memory, 1).signaled().to(to)).unwrap();
-            own.send.post(3, Write::new(from, memory.offset(8)).signaled().to(to)).unwrap();
-            own.send.post(4, Read::new(into, memory.offset(8)).signaled().to(to)).unwrap();
+            own.send.post(3, RdmaWrite::new(from, memory.offset(8)).signaled().to(to)).unwrap();
+            own.send.post(4, RdmaRead::new(into, memory.offset(8)).signaled().to(to)).unwrap();
         }
         assert_eq!(own.sent(), (1, SendOperation::SendImm));
         assert_eq!(own.sent(), (2, SendOperation::FetchAdd));
@@ -89,7 +91,10 @@ fn both(rig: &Rig, connection: &mut Connection) {
     let mut refused = Initiator::new(rig);
     // SAFETY: the payload is copied into the WQE.
     unsafe {
-        refused.send.post(9, Send::new(Inline(b"?")).signaled().to(theirs.wrong_key)).unwrap();
+        refused
+            .send
+            .post(9, SendMessage::new(Inline(b"?")).signaled().to(theirs.wrong_key))
+            .unwrap();
     }
     match refused.wait() {
         Completion::Failed(failure) => {
@@ -99,7 +104,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
     }
     // SAFETY: memory lives to the end, and is read after the request completes.
     unsafe {
-        let write = Write::new(from, theirs.memory[0]).signaled();
+        let write = RdmaWrite::new(from, theirs.memory[0]).signaled();
         own.send.post(10, write.to(&theirs.addresses[0])).unwrap();
     }
     assert_eq!(own.sent(), (10, SendOperation::Write));

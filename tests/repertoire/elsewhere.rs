@@ -12,7 +12,7 @@ use mlx5::verbs::{
     Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
     SharedReceiveQueue,
 };
-use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Remote, Send, Sge, Word};
+use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, Remote, SendMessage, Sge, Word};
 
 use crate::rig::made::{ALIKE, Cq, queue_pair};
 use crate::rig::{Rig, connect_made, lead_to, wait};
@@ -65,7 +65,7 @@ impl Memory {
         let device = rig.pd.register_device(&card, 0, LENGTH, access).unwrap();
         let behind = rig.pd.allocate(3 * LENGTH, access).unwrap();
         let piece = |at: usize| Sge::new(behind.address() + at as u64, 4096, behind.lkey());
-        let entry = devx::Piece { addr: piece(LENGTH).addr, lkey: behind.lkey() };
+        let entry = devx::Klm { addr: piece(LENGTH).addr, lkey: behind.lkey() };
         // SAFETY: the region lives longer than the keys, and is looked at by copies alone.
         let (list, equal) = unsafe {
             let builder = || devx::Mkey::builder(&rig.pd).access(access);
@@ -175,9 +175,9 @@ fn queue_pairs_put_no_data_into_cqes_unless_asked() {
             unsafe {
                 receive.post(1, [key.sge(0, 4), key.sge(8, 64)]).unwrap();
                 receive.post(2, key.sge(100, 64)).unwrap();
-                peer.post(3, Send::new(Inline(b"in parts")).signaled()).unwrap();
-                peer.post(4, Send::new(Inline(b"as whole")).signaled()).unwrap();
-                send.post(5, Read::new(key.sge(200, 8), remote).signaled()).unwrap();
+                peer.post(3, SendMessage::new(Inline(b"in parts")).signaled()).unwrap();
+                peer.post(4, SendMessage::new(Inline(b"as whole")).signaled()).unwrap();
+                send.post(5, RdmaRead::new(key.sge(200, 8), remote).signaled()).unwrap();
                 send.post(6, FetchAdd::new(key.word(208), remote, 1).signaled()).unwrap();
                 let swap = CompareSwap::new(key.word(216), remote, 42, 7);
                 send.post(7, swap.signaled()).unwrap();
@@ -208,7 +208,7 @@ fn receives_of_a_shared_queue_go_to_memory_elsewhere() {
     let memory = Memory::new(&rig);
     let cq = rig.cq(255);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-    let mut completions = mlx5::ring::Completions::new(&cq).unwrap();
+    let mut completions = mlx5::ring::CqReader::new(&cq).unwrap();
     let mut shared =
         SharedReceives::new(&srq, &mut completions, ReceiveConfig { receives: 8 }).unwrap();
     let qp = QueuePair::<Rc, _>::builder(&rig.pd, &cq).shared_receive_queue(&srq);
@@ -222,7 +222,7 @@ fn receives_of_a_shared_queue_go_to_memory_elsewhere() {
         // SAFETY: the memory lives to the end, and is looked at when nothing is in flight.
         unsafe {
             shared.post(1, key.sge(300, 64)).unwrap();
-            send.post(2, Send::new(Inline(b"shared 8")).signaled()).unwrap();
+            send.post(2, SendMessage::new(Inline(b"shared 8")).signaled()).unwrap();
         }
         for _ in 0..2 {
             let done = wait(&mut completions, &mut (&mut send, &mut shared));

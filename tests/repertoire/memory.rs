@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    DemandUse, DeviceMemory, Errno, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
+    DeviceMemory, Errno, OdpOperations, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
 };
-use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Send, Sge, Word, Write};
+use mlx5::wqe::{CompareSwap, FetchAdd, Inline, RdmaRead, RdmaWrite, SendMessage, Sge, Word};
 
 use crate::rig::{Rig, all_rights, wait};
 use crate::unreliable::{Side, connected};
@@ -47,16 +47,20 @@ fn device_memory_is_sent_from_and_written_to() {
     unsafe {
         // As a source: of a SEND, and of a READ by the peer. Addresses count from the region's start.
         b.receive.post(1, b.sge(0, 200)).unwrap();
-        a.send.post(2, Send::new([region.sge(0, 20), region.sge(32, 8)]).signaled()).unwrap();
+        a.send
+            .post(2, SendMessage::new([region.sge(0, 20), region.sge(32, 8)]).signaled())
+            .unwrap();
         assert_eq!(b.received().byte_len, 28);
         assert_eq!(a.sent().0, 2);
         assert_eq!(b.bytes(0, 20), b"from the card's own!");
         assert_eq!(b.bytes(20, 8), 0x0123_4567_89ab_cdef_u64.to_ne_bytes());
-        b.send.post(3, Read::new(b.sge(300, 100), region.remote(0)).signaled()).unwrap();
+        b.send.post(3, RdmaRead::new(b.sge(300, 100), region.remote(0)).signaled()).unwrap();
         assert_eq!(b.sent().0, 3);
         assert_eq!(b.bytes(300, 20), b"from the card's own!");
         // As a target: of a WRITE, and of atomics.
-        b.send.post(4, Write::new(Inline(b"to the card"), region.remote(200)).signaled()).unwrap();
+        b.send
+            .post(4, RdmaWrite::new(Inline(b"to the card"), region.remote(200)).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 4);
         let mut back = [0; 12];
         memory.read(296, &mut back);
@@ -76,7 +80,7 @@ fn device_memory_is_sent_from_and_written_to() {
     // SAFETY: regions and memory live to the end, and are accessed only after the requests on them
     // complete.
     unsafe {
-        b.send.post(7, Read::new(b.sge(400, 16), region.remote(200)).signaled()).unwrap();
+        b.send.post(7, RdmaRead::new(b.sge(400, 16), region.remote(200)).signaled()).unwrap();
         assert_eq!(b.sent().0, 7);
     }
     assert_eq!(b.bytes(400, 11), b"to the card");
@@ -87,8 +91,8 @@ fn short_messages_are_received_in_device_memory() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let cq = rig.cq(256);
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(32));
-    let end = rig.local.endpoint(&qp);
-    let mut completions = Completions::new(&cq).unwrap();
+    let end = rig.local.connection_data(&qp);
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
     let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
@@ -100,7 +104,7 @@ fn short_messages_are_received_in_device_memory() {
         // SAFETY: region and memory live to the end.
         unsafe {
             receive.post(1, region.sge(64, 32)).unwrap();
-            send.post(2, Send::new(Inline(&text[..length])).signaled()).unwrap();
+            send.post(2, SendMessage::new(Inline(&text[..length])).signaled()).unwrap();
         }
         for _ in 0..2 {
             let done = wait(&mut completions, &mut (&mut send, &mut receive));
@@ -119,7 +123,7 @@ fn device_memory_ends_where_it_ends() {
     let read_only = rig.pd.register_device(&memory, 0, 128, Access::REMOTE_READ).unwrap();
     // SAFETY: regions and memory live to the end.
     unsafe {
-        a.send.post(1, Send::new(read_only.sge(100, 29)).signaled()).unwrap();
+        a.send.post(1, SendMessage::new(read_only.sge(100, 29)).signaled()).unwrap();
         assert_eq!(failed(&mut a), (1, Status::LocalProtection));
     }
     // A peer that asks for too much, or without the right.
@@ -127,8 +131,8 @@ fn device_memory_ends_where_it_ends() {
     let [mut e, mut f] = connected::<Rc>(&rig);
     // SAFETY: regions and memory live to the end.
     unsafe {
-        c.send.post(2, Write::new(Inline(b"no"), read_only.remote(0)).signaled()).unwrap();
-        e.send.post(3, Read::new(e.sge(0, 2), read_only.remote(127)).signaled()).unwrap();
+        c.send.post(2, RdmaWrite::new(Inline(b"no"), read_only.remote(0)).signaled()).unwrap();
+        e.send.post(3, RdmaRead::new(e.sge(0, 2), read_only.remote(127)).signaled()).unwrap();
     }
     assert_eq!(failed(&mut c), (2, Status::RemoteAccess));
     assert_eq!(failed(&mut e), (3, Status::RemoteAccess));
@@ -185,18 +189,18 @@ fn nobodys_memory_gives_zeroes_and_takes_anything() {
             // The middle of the message is not wanted; short ones come inside the completion.
             b.receive.post(id, [b.sge(0, 5), nothing.sge(length), b.sge(8, 50)]).unwrap();
             let list = [a.sge(0, 5), nothing.sge(length), a.sge(8, 5)];
-            a.send.post(id, Send::new(list).signaled()).unwrap();
+            a.send.post(id, SendMessage::new(list).signaled()).unwrap();
             assert_eq!(b.received().byte_len, 10 + length);
             assert_eq!(a.sent().0, id);
             assert_eq!(b.bytes(0, 14), b"head \x07\x07\x07 tail\x07");
         }
         b.receive.post(3, b.sge(0, 100)).unwrap();
-        a.send.post(3, Send::new(nothing.sge(100)).signaled()).unwrap();
+        a.send.post(3, SendMessage::new(nothing.sge(100)).signaled()).unwrap();
         assert_eq!((b.received().id, a.sent().0), (3, 3));
         assert_eq!(b.bytes(0, 100), [0; 100]);
         // A peer gets nowhere with it.
         let remote = mlx5::wqe::Remote::new(0, nothing.lkey());
-        a.send.post(4, Read::new(a.sge(0, 8), remote).signaled()).unwrap();
+        a.send.post(4, RdmaRead::new(a.sge(0, 8), remote).signaled()).unwrap();
         assert_eq!(failed(&mut a), (4, Status::RemoteAccess));
     }
 }
@@ -206,8 +210,8 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     let (rig, [mut a, mut b]) = pair();
     let can = rig.context.on_demand().unwrap();
     assert!(can.supported && can.whole);
-    assert!(can.rc.contains(DemandUse::SEND | DemandUse::RECEIVE | DemandUse::READ));
-    assert_eq!(can.uc, DemandUse::empty());
+    assert!(can.rc.contains(OdpOperations::SEND | OdpOperations::RECEIVE | OdpOperations::READ));
+    assert_eq!(can.uc, OdpOperations::empty());
     // Far more than is there: nothing is pinned.
     let length = 1 << 30;
     let access = all_rights() | Access::ON_DEMAND;
@@ -219,7 +223,7 @@ fn memory_on_demand_comes_when_the_card_wants_it() {
     unsafe {
         a.memory.write(0, &[9; 8192]);
         b.receive.post(1, at(500 << 20, 8192)).unwrap();
-        a.send.post(1, Send::new(a.sge(0, 8192)).signaled()).unwrap();
+        a.send.post(1, SendMessage::new(a.sge(0, 8192)).signaled()).unwrap();
         assert_eq!((b.received().byte_len, a.sent().0), (8192, 1));
     }
     let mut bytes = [0; 8192];
@@ -269,15 +273,17 @@ fn memory_on_demand_that_is_gone_fails_the_request() {
     // that read what then is not there.
     unsafe {
         let place = NonNull::from(&mut text).cast();
-        a.send.post(1, Write::new(whole.sge(place, 29), b.remote(0)).signaled()).unwrap();
+        a.send.post(1, RdmaWrite::new(whole.sge(place, 29), b.remote(0)).signaled()).unwrap();
         assert_eq!(a.sent().0, 1);
         assert_eq!(b.bytes(0, 29), text);
-        b.send.post(2, Write::new(Inline(b"and back"), whole.remote(place)).signaled()).unwrap();
+        b.send
+            .post(2, RdmaWrite::new(Inline(b"and back"), whole.remote(place)).signaled())
+            .unwrap();
         assert_eq!(b.sent().0, 2);
         assert_eq!(place.cast::<[u8; 8]>().read_volatile(), *b"and back");
         assert!(whole.access().contains(Access::ON_DEMAND));
         drop(pages);
-        a.send.post(3, Send::new(whole.sge(start, 100)).signaled()).unwrap();
+        a.send.post(3, SendMessage::new(whole.sge(start, 100)).signaled()).unwrap();
         assert_eq!(failed(&mut a), (3, Status::LocalProtection));
     }
 }
@@ -300,10 +306,10 @@ fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
         a.send
-            .post(1, Write::new(Inline(b"across pages"), region.remote(4080)).signaled())
+            .post(1, RdmaWrite::new(Inline(b"across pages"), region.remote(4080)).signaled())
             .unwrap();
         assert_eq!(a.sent().0, 1);
-        b.send.post(2, Write::new(region.sge(4080, 12), a.remote(100)).signaled()).unwrap();
+        b.send.post(2, RdmaWrite::new(region.sge(4080, 12), a.remote(100)).signaled()).unwrap();
         assert_eq!(b.sent().0, 2);
     }
     assert_eq!(a.bytes(100, 12), b"across pages");
@@ -334,7 +340,7 @@ fn regions_change_rights_and_domain_under_their_keys() {
     region.set_access(Access::REMOTE_WRITE).unwrap_err();
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
-        a.send.post(1, Write::new(Inline(b"let in"), remote).signaled()).unwrap();
+        a.send.post(1, RdmaWrite::new(Inline(b"let in"), remote).signaled()).unwrap();
         assert_eq!(a.sent().0, 1);
     }
     let mut bytes = [0; 6];
@@ -345,7 +351,7 @@ fn regions_change_rights_and_domain_under_their_keys() {
     assert_eq!(region.protection_domain().as_raw(), other.as_raw());
     // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
     unsafe {
-        a.send.post(2, Write::new(Inline(b"too late"), remote).signaled()).unwrap();
+        a.send.post(2, RdmaWrite::new(Inline(b"too late"), remote).signaled()).unwrap();
         assert_eq!(failed(&mut a), (2, Status::RemoteAccess));
     }
     let elsewhere = Rig::new(mlx5_model::Mode::Trapped);
@@ -363,7 +369,7 @@ fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
         let sge = Sge::new(region.address(), 65536, region.lkey());
         b.receive.post(1, sge).unwrap();
         a.memory.write(0, &[3; 65536]);
-        a.send.post(1, Send::new(a.sge(0, 65536)).signaled()).unwrap();
+        a.send.post(1, SendMessage::new(a.sge(0, 65536)).signaled()).unwrap();
         assert_eq!((b.received().byte_len, a.sent().0), (65536, 1));
     }
     let mut bytes = vec![0; 65536];

@@ -7,7 +7,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{DeviceMemory, Pages};
-use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Word, Write};
+use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, Word};
 
 use super::processes::{connected, heard, told, with_peer};
 use crate::rig::{Rig, all_rights};
@@ -77,13 +77,15 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     // SAFETY: memory lives to the end, and is only looked at when requests are complete.
     unsafe {
         let text = Inline(b"to the card, from it");
-        side.send.post(1, Write::new(text, card.offset(512)).signaled()).unwrap();
+        side.send.post(1, RdmaWrite::new(text, card.offset(512)).signaled()).unwrap();
         side.send.post(2, FetchAdd::new(word, card.offset(8), 2).signaled()).unwrap();
-        side.send.post(3, Read::new(side.sge(0, 20), card.offset(512)).signaled()).unwrap();
+        side.send.post(3, RdmaRead::new(side.sge(0, 20), card.offset(512)).signaled()).unwrap();
         let end = demanded.offset(DEMANDED as u64 - 20);
-        side.send.post(4, Write::new(Inline(b"the end of a gigabyt"), end).signaled()).unwrap();
+        side.send.post(4, RdmaWrite::new(Inline(b"the end of a gigabyt"), end).signaled()).unwrap();
         let across = described.offset(4090);
-        side.send.post(5, Write::new(Inline(b"across two pages of "), across).signaled()).unwrap();
+        side.send
+            .post(5, RdmaWrite::new(Inline(b"across two pages of "), across).signaled())
+            .unwrap();
     }
     for id in 1..=5 {
         assert_eq!(side.sent().0, id);
@@ -94,7 +96,7 @@ fn peer_of_memory(rig: Rig, mut control: Connection) {
     let refused = [read_only, card.offset(4090), described.offset(8192)];
     for (side, at) in connections[1..].iter_mut().zip(refused) {
         // SAFETY: the payload is copied into the WQE.
-        unsafe { side.send.post(6, Write::new(Inline(b"intruded"), at).signaled()).unwrap() };
+        unsafe { side.send.post(6, RdmaWrite::new(Inline(b"intruded"), at).signaled()).unwrap() };
         match side.wait() {
             Completion::Failed(failure) => assert_eq!(failure.status, Status::RemoteAccess),
             other => panic!("{other:?}"),

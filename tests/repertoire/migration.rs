@@ -2,12 +2,12 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, Init, MigrationState,
     QueuePair, RtrAttributes, Rts, RtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::Side;
@@ -20,7 +20,7 @@ fn pair(rig: &Rig, first: Option<u16>) -> [Side<Rc>; 2] {
     let cqs = [(); 2].map(|()| rig.cq(256));
     let qps =
         cqs.each_ref().map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).max_inline_data(64)));
-    let ends = qps.each_ref().map(|qp| rig.local.endpoint(qp));
+    let ends = qps.each_ref().map(|qp| rig.local.connection_data(qp));
     let mut others = ends.iter().rev();
     // The second waits longer than the first.
     let mut differing = [(first, 1), (None, 7)].into_iter();
@@ -28,7 +28,7 @@ fn pair(rig: &Rig, first: Option<u16>) -> [Side<Rc>; 2] {
     let mut mine = ends.iter();
     qps.map(|qp: QueuePair<Rc, Init>| {
         let (mine, theirs) = (mine.next().unwrap(), others.next().unwrap());
-        let mut completions = Completions::new(&cqs.next().unwrap()).unwrap();
+        let mut completions = CqReader::new(&cqs.next().unwrap()).unwrap();
         let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
         let rtr = rig.local.rtr(mine, theirs);
         let (dlid, retry_cnt) = differing.next().unwrap();
@@ -66,7 +66,7 @@ fn lid(rig: &Rig) -> u16 {
 
 fn write(side: &mut Side<Rc>, id: u64, to: Remote) {
     // SAFETY: the payload is copied into the WQE.
-    unsafe { side.send.post(id, Write::new(Inline(b"moving"), to).signaled()).unwrap() };
+    unsafe { side.send.post(id, RdmaWrite::new(Inline(b"moving"), to).signaled()).unwrap() };
     assert_eq!(side.sent().0, id);
 }
 
@@ -87,7 +87,7 @@ fn a_broken_path_is_left_when_the_peer_is_ready() {
     // SAFETY: memory lives to the end.
     unsafe {
         a.receive.post(1, Sge::new(a.memory.address(), 64, a.memory.lkey())).unwrap();
-        b.send.post(2, Send::new(Inline(b"are you ready?")).signaled()).unwrap();
+        b.send.post(2, SendMessage::new(Inline(b"are you ready?")).signaled()).unwrap();
     }
     assert_eq!(a.received().byte_len, 14);
     assert_eq!(migration(&a.qp), MigrationState::Armed);
@@ -109,7 +109,7 @@ fn without_an_agreement_a_broken_path_is_the_end() {
     // Offered, but the peer has said nothing.
     offer(&a, way(&rig, lid(&rig)));
     // SAFETY: the payload is copied into the WQE.
-    unsafe { a.send.post(1, Write::new(Inline(b"lost"), b.remote(0)).signaled()).unwrap() };
+    unsafe { a.send.post(1, RdmaWrite::new(Inline(b"lost"), b.remote(0)).signaled()).unwrap() };
     match a.wait() {
         Completion::Failed(failure) => {
             assert_eq!((failure.id, failure.status), (1, Status::RetriesExceeded));

@@ -4,12 +4,12 @@
 use mlx5::connect::{Connection, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
     BlockSignature, BlockSize, ConfigureKey, CrcKind, EncodeError, Encrypted, Encryption, Inline,
-    Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Protected, Read, Remote,
-    Send, SendInvalidate, SetPsv, Sge, Signature, SignedBlocks, Strided, Write,
+    Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Protected, RdmaRead,
+    RdmaWrite, Remote, SendInvalidate, SendMessage, SetPsv, Sge, Signature, SignedBlocks, Strided,
 };
 
 use mlx5_sys::dv;
@@ -62,7 +62,7 @@ fn configure<L: KeyLayout>(end: &mut End, request: ConfigureKey<L>) {
 fn write(pair: &mut Pair, key: &Mkey, address: u64, data: &[u8]) {
     pair.a.region.write(12_000, data);
     let from = pair.a.sge(12_000, data.len() as u32);
-    pair.a.post(5, Write::new(from, Remote::new(address, key.rkey())).signaled());
+    pair.a.post(5, RdmaWrite::new(from, Remote::new(address, key.rkey())).signaled());
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_list_gathers_and_scatters_at_this_side() {
     for (from, to) in [(0, whole.len()), (5, 200), (308, 348), (307, 308)] {
         let sge = Sge::new(from as u64, (to - from) as u32, key.lkey());
         pair.b.receive(1, pair.b.sge(8192, 512));
-        pair.a.post(2, Send::new(sge).signaled());
+        pair.a.post(2, SendMessage::new(sge).signaled());
         assert_eq!(pair.a.success(), 2);
         assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
         assert_eq!(bytes(&pair.b, 8192, to - from), whole[from..to], "{from}..{to}");
@@ -86,7 +86,7 @@ fn a_list_gathers_and_scatters_at_this_side() {
     // As what a message is received into.
     pair.a.receive(3, Sge::new(0, whole.len() as u32, key.lkey()));
     pair.b.region.write(8192, &vec![0xee; whole.len()]);
-    pair.b.post(4, Send::new(pair.b.sge(8192, whole.len() as u32)).signaled());
+    pair.b.post(4, SendMessage::new(pair.b.sge(8192, whole.len() as u32)).signaled());
     assert_eq!(pair.b.success(), 4);
     assert!(matches!(pair.a.next(), Completion::Receive(done) if done.id == 3));
     for place in places {
@@ -113,12 +113,12 @@ fn a_strided_pattern_is_walked() {
     let whole = pattern(places);
     assert_eq!(whole.len(), 55);
     pair.b.receive(1, pair.b.sge(8192, 64));
-    pair.a.post(2, Send::new(Sge::new(0, 55, key.lkey())).signaled());
+    pair.a.post(2, SendMessage::new(Sge::new(0, 55, key.lkey())).signaled());
     assert_eq!(pair.a.success(), 2);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 1));
     assert_eq!(bytes(&pair.b, 8192, 55), whole);
     // One byte more is behind its end.
-    pair.a.post(3, Send::new(Sge::new(0, 56, key.lkey())).signaled());
+    pair.a.post(3, SendMessage::new(Sge::new(0, 56, key.lkey())).signaled());
     pair.a.send_fails(3, Status::LocalProtection);
     pair.works_again();
 }
@@ -134,7 +134,7 @@ fn a_peer_reaches_what_the_key_leads_to_by_the_rights_that_it_has() {
     assert_eq!(bytes(&pair.b, 268, 4), b"1234");
     assert_eq!(bytes(&pair.b, 1024, 4), b"5678");
     let from = Remote::new(10, key.rkey());
-    pair.a.post(6, Read::new(pair.a.sge(0, 8), from).signaled());
+    pair.a.post(6, RdmaRead::new(pair.a.sge(0, 8), from).signaled());
     assert_eq!(pair.a.success(), 6);
     assert_eq!(bytes(&pair.a, 0, 8), [&pattern(266..268)[..], b"123456"].concat());
     for address in [32, 31, u64::MAX, pair.b.region.address()] {
@@ -144,7 +144,7 @@ fn a_peer_reaches_what_the_key_leads_to_by_the_rights_that_it_has() {
     }
     // Other rights, with the layout as it was.
     configure(&mut pair.b, key.configure().access(Access::REMOTE_READ));
-    pair.a.post(6, Read::new(pair.a.sge(0, 8), from).signaled());
+    pair.a.post(6, RdmaRead::new(pair.a.sge(0, 8), from).signaled());
     assert_eq!(pair.a.success(), 6);
     write(&mut pair, &key, 0, b"no right");
     pair.a.send_fails(5, Status::RemoteAccess);
@@ -197,7 +197,7 @@ fn a_list_is_fetched_from_memory() {
     let layout = ListAt { entries: at, length: 1024 };
     configure(&mut pair.b, key.configure().access(BOTH).layout(layout));
     let from = Remote::new(2, key.rkey());
-    pair.a.post(6, Read::new(pair.a.sge(0, 1022), from).signaled());
+    pair.a.post(6, RdmaRead::new(pair.a.sge(0, 1022), from).signaled());
     assert_eq!(pair.a.success(), 6);
     let places = (0..256).flat_map(|piece| 4096 + piece * 8..4100 + piece * 8).skip(2);
     assert_eq!(bytes(&pair.a, 0, 1022), pattern(places));
@@ -222,7 +222,7 @@ fn keys_over_keys_over_keys_lead_as_deep_as_the_card_goes() {
         };
         configure(&mut pair.b, key.configure().access(BOTH).layout(pieces));
         let from = Remote::new(0, key.rkey());
-        pair.a.post(6, Read::new(pair.a.sge(0, 32), from).signaled());
+        pair.a.post(6, RdmaRead::new(pair.a.sge(0, 32), from).signaled());
         if depth < 4 {
             assert_eq!(pair.a.success(), 6, "{depth}");
             let halves = [pattern(256..272), pattern(512..528)];
@@ -288,7 +288,7 @@ fn what_a_key_cannot_be_is_refused_by_the_card() {
     let pieces = [pair.b.sge(0, 64)];
     configure(&mut pair.b, key.configure().access(Access::REMOTE_WRITE).layout(pieces));
     pair.b.receive(3, Sge::new(0, 64, key.lkey()));
-    pair.a.post(4, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.post(4, SendMessage::new(pair.a.sge(0, 64)).signaled());
     pair.b.receive_fails(3, Status::LocalProtection);
     pair.a.send_fails(4, Status::RemoteOperation);
     pair.works_again();
@@ -381,7 +381,7 @@ fn a_key_is_used_by_the_request_behind_its_configuration() {
     unsafe {
         let mut batch = pair.a.live().sends.batch();
         batch.append(2, key.configure().access(Access::empty()).layout(pieces)).unwrap();
-        batch.append(3, Send::new(Sge::new(4, 8, key.lkey()))).unwrap();
+        batch.append(3, SendMessage::new(Sge::new(4, 8, key.lkey()))).unwrap();
         batch.append(4, key.invalidate().signaled()).unwrap();
         batch.ring();
     }
@@ -508,11 +508,11 @@ fn weave(rig: &Rig, mut connection: Connection) {
     let qp = rig.init(builder);
     let memory = rig.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     let key = Mkey::builder(&rig.pd, 4).remote_invalidate().build().unwrap();
-    let mut mine = rig.local.endpoint(&qp);
+    let mut mine = rig.local.connection_data(&qp);
     // Addresses behind the key start at 0.
     mine.region = Some(RemoteRegion { address: 0, rkey: key.rkey(), length: 128 });
     let theirs = connection.exchange(&mine).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let inbox = Sge::new(memory.address() + 2048, 64, memory.lkey());
     // SAFETY: the memory lives to the end, and is read when the receive is complete.
@@ -535,7 +535,7 @@ fn weave(rig: &Rig, mut connection: Connection) {
         for half in 0..2u8 {
             let bytes: [u8; 64] = std::array::from_fn(|at| half * 64 + at as u8 + 1);
             let to = Remote::new(u64::from(half) * 64, target.rkey);
-            send.post(3, Write::new(Inline(&bytes), to)).unwrap();
+            send.post(3, RdmaWrite::new(Inline(&bytes), to)).unwrap();
         }
         send.post(4, SendInvalidate::new(Inline(b"woven"), target.rkey).signaled()).unwrap();
     }
@@ -557,7 +557,7 @@ fn weave(rig: &Rig, mut connection: Connection) {
         assert_eq!(byte, expected, "{at}");
     }
     connection.barrier(2).unwrap();
-    let late = Write::new(Inline(b"late"), Remote::new(0, target.rkey));
+    let late = RdmaWrite::new(Inline(b"late"), Remote::new(0, target.rkey));
     // SAFETY: the payload is copied.
     unsafe { send.post(5, late.signaled()).unwrap() };
     match wait(&mut completions, &mut (&mut send, &mut receive)) {

@@ -4,7 +4,7 @@ use mlx5::Error;
 use mlx5::cqe::{DatagramHeader, ReceiveDone, SendOperation};
 use mlx5::ib::{Gid, Ud};
 use mlx5::verbs::{AddressHandle, MulticastMembership, QueuePair, Rts};
-use mlx5::wqe::{Inline, InlineBytes, Send, UdAddress};
+use mlx5::wqe::{Inline, InlineBytes, SendMessage, UdAddress};
 
 use super::unreliable::{QKEY, Side, datagrams};
 use crate::rig::Rig;
@@ -58,7 +58,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
                 side.receive.post(id, side.sge(id as usize * 1000, 200)).unwrap();
             }
         }
-        sides[0].send.post(9, Send::new(Inline(b"to all")).signaled().to(&to[0])).unwrap();
+        sides[0].send.post(9, SendMessage::new(Inline(b"to all")).signaled().to(&to[0])).unwrap();
         let sender = sides[0].qp.number();
         for side in &mut sides[1..3] {
             let done = side.received();
@@ -76,7 +76,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
 
         // From outside of the group; by pointer.
         sides[3].memory.write(5000, b"from outside");
-        let request = Send::new(sides[3].sge(5000, 12)).signaled().to(&to[0]);
+        let request = SendMessage::new(sides[3].sge(5000, 12)).signaled().to(&to[0]);
         sides[3].send.post(10, request).unwrap();
         assert_eq!(sides[3].sent(), (10, SendOperation::Send));
         for side in &mut sides[..3] {
@@ -85,7 +85,10 @@ fn every_member_gets_its_copy_and_nobody_else() {
         }
         // A queue pair that has left gets nothing more.
         drop(memberships.remove(1));
-        sides[3].send.post(11, Send::new(InlineBytes([7; 60])).signaled().to(&to[0])).unwrap();
+        sides[3]
+            .send
+            .post(11, SendMessage::new(InlineBytes([7; 60])).signaled().to(&to[0]))
+            .unwrap();
         assert_eq!(sides[3].sent(), (11, SendOperation::Send));
         for at in [0, 2] {
             assert_eq!((sides[at].received().id, sides[at].bytes(2040, 60)), (2, vec![7; 60]));
@@ -93,7 +96,7 @@ fn every_member_gets_its_copy_and_nobody_else() {
         sides[1].is_quiet();
         sides[3].is_quiet();
         // To a group that has the sender alone.
-        sides[3].send.post(12, Send::new(Inline(b"echo")).to(&to[1])).unwrap();
+        sides[3].send.post(12, SendMessage::new(Inline(b"echo")).to(&to[1])).unwrap();
         assert_eq!((sides[3].received().id, sides[3].bytes(40, 4)), (0, b"echo".into()));
     }
 }
@@ -107,10 +110,10 @@ fn a_wrong_key_keeps_a_message_from_a_group() {
     // SAFETY: memory lives to the end, and is read only after the requests on it complete.
     unsafe {
         member.receive.post(1, member.sge(0, 100)).unwrap();
-        sender.send.post(1, Send::new(Inline(b"no")).signaled().to(&wrong)).unwrap();
+        sender.send.post(1, SendMessage::new(Inline(b"no")).signaled().to(&wrong)).unwrap();
         assert_eq!(sender.sent().0, 1);
         member.is_quiet();
-        sender.send.post(2, Send::new(Inline(b"yes")).signaled().to(&right)).unwrap();
+        sender.send.post(2, SendMessage::new(Inline(b"yes")).signaled().to(&right)).unwrap();
     }
     assert_eq!((sender.sent().0, member.received().id, member.bytes(40, 3)), (2, 1, b"yes".into()));
 }

@@ -3,12 +3,12 @@
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Failure, ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ib::{Rc, Uc};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    Bits, CopyMemory, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
+    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
     Remote, SendEnable, Sge, Wait, Word,
 };
 use mlx5_model::Mode;
@@ -107,7 +107,7 @@ fn the_old_value_comes_in_the_cqe_where_the_queue_pair_says_so() {
     let [first, second] =
         cqs.each_ref().map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).signal_all(true)));
     let (first, _second) = rig.connect(first, second);
-    let mut completions = Completions::new(&cqs[0]).unwrap();
+    let mut completions = CqReader::new(&cqs[0]).unwrap();
     let mut send = SendQueue::new(&first, &mut completions, SendConfig::default()).unwrap();
     let mut memory = rig.memory(4096);
     let (old, at) = (
@@ -165,13 +165,13 @@ fn the_safe_layer_has_atomics_under_masks() {
         rig.init(QueuePair::builder(&rig.pd, &cq)),
         rig.init(QueuePair::builder(&rig.pd, &rig.cq(64))),
     );
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receiver = Receiver::new(&first, &mut completions, ReceiveConfig::default()).unwrap();
     let (first, _second) = rig.connect(first, second);
-    let mut channel = Channel::new(first, receiver, completions, SendConfig::default()).unwrap();
+    let mut channel = Endpoint::new(first, receiver, completions, SendConfig::default()).unwrap();
     let memory = rig.memory(64);
     let at = Remote::new(memory.remote_address(), memory.rkey());
-    let old = |length| Slice::new(rig.pd.allocate(length, all_rights()).unwrap());
+    let old = |length| MrSlice::new(rig.pd.allocate(length, all_rights()).unwrap());
     let refused = channel.post(1, MaskedFetchAdd::new(old(15), at, 5u128).signaled()).unwrap_err();
     assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
     drop(refused.operation.into_old());
@@ -203,18 +203,18 @@ fn the_card_copies_memory() {
     let notes = word(&a, 65_472);
     // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
     unsafe {
-        let copy = CopyMemory::new(a.sge(0, 30_000), word(&a, 32_000), notes);
+        let copy = DmaMemcpy::new(a.sge(0, 30_000), word(&a, 32_000), notes);
         a.send.post(1, copy.signaled()).unwrap();
-        assert_eq!(a.sent(), (1, SendOperation::CopyMemory));
+        assert_eq!(a.sent(), (1, SendOperation::DmaMemcpy));
         assert_eq!(a.bytes(32_000, 30_000), bytes);
-        let nothing = CopyMemory::new(a.sge(0, 0), word(&a, 0), notes);
+        let nothing = DmaMemcpy::new(a.sge(0, 0), word(&a, 0), notes);
         assert_eq!(a.send.post(2, nothing), Err(PostError::Encode(EncodeError::NothingToCopy)));
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
-        let long = CopyMemory::new(long, word(&a, 0), notes);
+        let long = DmaMemcpy::new(long, word(&a, 0), notes);
         assert_eq!(a.send.post(3, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
         // A write to memory that the key does not allow.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
-        a.send.post(4, CopyMemory::new(a.sge(0, 8), elsewhere, notes)).unwrap();
+        a.send.post(4, DmaMemcpy::new(a.sge(0, 8), elsewhere, notes)).unwrap();
         let failure = failed(&mut a);
         assert_eq!((failure.id, failure.status), (4, Status::LocalProtection));
     }
@@ -286,7 +286,7 @@ fn wqes_given_as_bytes_are_executed() {
         let copy = [pointer(Sge { length: 0, ..a.sge(4096, 64) }), pointer(a.sge(0, 9))];
         let copy = bytes(1, 0x2f, 0x08, 0, &[copy[0], copy[1], pointer(a.sge(500, 9))]);
         a.send.post(6, RawWqe::new(&copy).unwrap()).unwrap();
-        assert_eq!(a.sent(), (6, SendOperation::CopyMemory));
+        assert_eq!(a.sent(), (6, SendOperation::DmaMemcpy));
         assert_eq!(a.bytes(500, 9), b"raw bytes");
         // What no card knows.
         let unknown = bytes(0, 0x3e, 0, 0, &[]);
@@ -341,9 +341,9 @@ const ADDITIONS: u128 = 300;
 fn count(rig: &Rig, mut connection: Connection) {
     let cq = rig.cq(64);
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let memory = rig.memory(4096);
-    let mut mine = rig.local.endpoint(&qp);
+    let mut mine = rig.local.connection_data(&qp);
     mine.region = Some((&memory).into());
     let theirs = connection.exchange(&mine).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&mine, &theirs)).unwrap();

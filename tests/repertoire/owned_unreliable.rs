@@ -5,13 +5,13 @@
 use std::time::Instant;
 
 use mlx5::cqe::{ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, UdAddress, Write, WriteImm};
+use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, UdAddress};
 
 use super::unreliable::QKEY;
 use crate::rig::{PATIENCE, Rig};
@@ -20,35 +20,35 @@ fn shape<T: Receives>(rig: &Rig, cq: &mlx5::verbs::CompletionQueue) -> QueuePair
     QueuePairBuilder::new(&rig.pd, cq).max_inline_data(64).max_send_wr(16).max_recv_wr(16)
 }
 
-fn wait<T: Transport>(channel: &mut Channel<T>) -> Returned {
+fn wait<T: Transport>(channel: &mut Endpoint<T>) -> Returned {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match channel.poll().unwrap() {
             Some(Event::Returned(returned)) => return returned,
-            Some(Event::Unclaimed(unclaimed)) => panic!("{unclaimed:?}"),
+            Some(Event::UnexpectedCqe(unclaimed)) => panic!("{unclaimed:?}"),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();
     }
 }
 
-fn sent<T: Transport>(channel: &mut Channel<T>, id: u64, operation: SendOperation) -> Buffers {
+fn sent<T: Transport>(channel: &mut Endpoint<T>, id: u64, operation: SendOperation) -> Buffers {
     let returned = wait(channel);
     assert!(matches!(returned.outcome, Outcome::Sent(done) if done.operation == operation));
     assert_eq!(returned.id, id);
     returned.buffers
 }
 
-fn text(rig: &Rig, text: &str) -> Slice {
-    let mut slice: Slice = rig.memory(text.len()).into();
+fn text(rig: &Rig, text: &str) -> MrSlice {
+    let mut slice: MrSlice = rig.memory(text.len()).into();
     slice.write(0, text.as_bytes());
     slice
 }
 
 /// Two connections to each other.
-fn connections(rig: &Rig) -> [Channel<Uc>; 2] {
+fn connections(rig: &Rig) -> [Endpoint<Uc>; 2] {
     let cqs = [(); 2].map(|()| rig.cq(64));
-    let mut readers = cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+    let mut readers = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
     let [first, second] = cqs.each_ref().map(|cq| rig.init(shape::<Uc>(rig, cq)));
     let config = ReceiveConfig::default();
     let receivers = [
@@ -59,17 +59,17 @@ fn connections(rig: &Rig) -> [Channel<Uc>; 2] {
     let mut parts = receivers.into_iter().zip(readers);
     [first, second].map(|qp| {
         let (receiver, completions) = parts.next().unwrap();
-        Channel::new(qp, receiver, completions, SendConfig::default()).unwrap()
+        Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
     })
 }
 
-fn datagrams(rig: &Rig) -> Channel<Ud> {
+fn datagrams(rig: &Rig) -> Endpoint<Ud> {
     let cq = rig.cq(64);
     let qp = shape::<Ud>(rig, &cq).build().unwrap().init(&UdInitAttributes::new(1, QKEY)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp: QueuePair<Ud, Rts> = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
-    Channel::new(qp, receiver, completions, SendConfig::default()).unwrap()
+    Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn connections_give_their_memory_back() {
     let target = rig.memory(64);
     let remote = Remote::new(target.remote_address(), target.rkey());
     for id in 0..3 {
-        b.post_receive(id, Slice::from(rig.memory(32))).unwrap();
+        b.post_receive(id, MrSlice::from(rig.memory(32))).unwrap();
     }
-    a.post(1, Send::new(text(&rig, "one")).signaled()).unwrap();
+    a.post(1, SendMessage::new(text(&rig, "one")).signaled()).unwrap();
     assert_eq!(sent(&mut a, 1, SendOperation::Send).one().unwrap().to_vec(), b"one");
-    a.post(2, Write::new(text(&rig, "two"), remote)).unwrap();
-    a.post(3, WriteImm::new(Inline(b"three"), remote.offset(8), 33).signaled()).unwrap();
+    a.post(2, RdmaWrite::new(text(&rig, "two"), remote)).unwrap();
+    a.post(3, RdmaWriteImm::new(Inline(b"three"), remote.offset(8), 33).signaled()).unwrap();
     // The unsignaled one comes first.
     let second = wait(&mut a);
     assert_eq!((second.id, second.outcome), (2, Outcome::SentUnsignaled { byte_len: 3 }));
@@ -108,14 +108,14 @@ fn connections_give_their_memory_back() {
 fn datagrams_give_their_memory_back() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
-    let way = rig.local.address(&rig.local.endpoint(b.queue_pair()));
+    let way = rig.local.address(&rig.local.connection_data(b.queue_pair()));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let to = UdAddress::new(&handle, b.queue_pair().number(), QKEY);
     // Many laps of a ring in which each takes two blocks.
     for round in 0..100 {
-        b.post_receive(round, Slice::from(rig.memory(64))).unwrap();
-        b.post_receive(round, Slice::from(rig.memory(64))).unwrap();
-        a.post(1, Send::new(text(&rig, "first")).to(&to)).unwrap();
+        b.post_receive(round, MrSlice::from(rig.memory(64))).unwrap();
+        b.post_receive(round, MrSlice::from(rig.memory(64))).unwrap();
+        a.post(1, SendMessage::new(text(&rig, "first")).to(&to)).unwrap();
         a.post(2, SendImm::new(text(&rig, "second"), 9).signaled().to(to)).unwrap();
         let first = wait(&mut a);
         assert_eq!((first.id, first.outcome), (1, Outcome::SentUnsignaled { byte_len: 5 }));
@@ -136,15 +136,15 @@ fn datagrams_give_their_memory_back() {
 fn what_fails_or_is_refused_comes_back_too() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, b) = (datagrams(&rig), datagrams(&rig));
-    let way = rig.local.address(&rig.local.endpoint(b.queue_pair()));
+    let way = rig.local.address(&rig.local.connection_data(b.queue_pair()));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let to = UdAddress::new(&handle, b.queue_pair().number(), QKEY);
-    let long = Slice::from(rig.memory(rig.local.attributes().active_mtu.bytes() + 1));
-    a.post(1, Send::new(long).to(&to)).unwrap();
+    let long = MrSlice::from(rig.memory(rig.local.attributes().active_mtu.bytes() + 1));
+    a.post(1, SendMessage::new(long).to(&to)).unwrap();
     let failed = wait(&mut a);
     assert!(matches!(failed.outcome, Outcome::Failed(f) if f.status == Status::LocalLength));
     assert!(failed.buffers.one().is_ok());
-    let refused = a.post(2, Send::new(text(&rig, "mine")).to(&to)).unwrap_err();
+    let refused = a.post(2, SendMessage::new(text(&rig, "mine")).to(&to)).unwrap_err();
     assert_eq!(refused.error, PostError::WrongState);
     assert_eq!(refused.operation.into_operation().into_payload().to_vec(), b"mine");
 }

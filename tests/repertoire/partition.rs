@@ -2,12 +2,12 @@
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Ud};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AckTimeout, InitAttributes, QueuePair, QueuePairBuilder, RtsAttributes, UdInitAttributes,
     UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Send};
+use mlx5::wqe::{Inline, SendMessage};
 
 use crate::rig::Rig;
 use crate::unreliable::{QKEY, Side, address};
@@ -23,7 +23,7 @@ fn datagrams(rig: &Rig, pkey_index: u16) -> Side<Ud> {
     let builder = QueuePairBuilder::<Ud>::new(&rig.pd, &cq).max_inline_data(64);
     let attributes = UdInitAttributes { pkey_index, ..UdInitAttributes::new(1, QKEY) };
     let qp = builder.build().unwrap().init(&attributes).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -55,7 +55,10 @@ fn datagrams_are_heard_in_their_partition_alone() {
             let address = address(&rig, to, QKEY);
             // SAFETY: the payload is copied into the WQE.
             unsafe {
-                sender.send.post(1, Send::new(Inline(b"hello")).signaled().to(&address)).unwrap()
+                sender
+                    .send
+                    .post(1, SendMessage::new(Inline(b"hello")).signaled().to(&address))
+                    .unwrap()
             };
             // Nobody tells the sender who listens.
             assert_eq!(sender.sent().0, 1);
@@ -84,7 +87,7 @@ fn connected(rig: &Rig, partitions: [u16; 2]) -> [Side<Rc>; 2] {
         ..RtsAttributes::default()
     };
     let qps = [qp(), qp()];
-    let mut readers = cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+    let mut readers = cqs.each_ref().map(|cq| CqReader::new(cq).unwrap());
     let mut receives = qps.iter().zip(&mut readers).map(|(qp, reader)| {
         let mut receive = ReceiveQueue::new(qp, reader, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(4096);
@@ -119,7 +122,7 @@ fn a_connection_across_partitions_times_out() {
         let [mut a, mut b] = connected(&rig, partitions);
         assert_eq!(a.qp.query().unwrap().pkey_index, partitions[0]);
         // SAFETY: the payload is copied into the WQE.
-        unsafe { a.send.post(1, Send::new(Inline(b"hello")).signaled()).unwrap() };
+        unsafe { a.send.post(1, SendMessage::new(Inline(b"hello")).signaled()).unwrap() };
         match (a.wait(), meet) {
             (Completion::Send(done), true) => assert_eq!((done.id, b.received().id), (1, 7)),
             (Completion::Failed(failure), false) => {

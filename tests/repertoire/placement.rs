@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Errno, HugePageSize, Pages, Placement, QueueAllocator, QueueBuffer, QueuePair,
     Rts, ThreadDomain,
 };
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 
 use crate::rig::verbs::{CqMemory, QpMemory};
 use crate::rig::{Rig, wait};
@@ -25,7 +25,7 @@ fn placed<A: QueueAllocator>(
     let cq = CompletionQueue::builder(&rig.context, 200).placement(&rig.pd, memory).build()?;
     let builder = QueuePair::builder(&rig.pd, &cq).max_inline_data(64).placement(memory);
     let qp = rig.to_init(builder.thread_domain(&ThreadDomain::new(&rig.context)?).build()?);
-    let end = rig.local.endpoint(&qp);
+    let end = rig.local.connection_data(&qp);
     let qp = qp.rtr(&rig.local.rtr(&end, &end))?.rts(&rig.local.rts(&end, &end))?;
     Ok((cq, qp))
 }
@@ -46,11 +46,11 @@ fn addresses(cq: &CompletionQueue, qp: &QueuePair<Rc, Rts>) -> [*const u8; 5] {
 fn works(rig: &Rig, cq: &CompletionQueue, qp: &QueuePair<Rc, Rts>) {
     let memory = rig.memory(4096);
     let remote = Remote::new(memory.remote_address(), memory.rkey());
-    let mut completions = Completions::new(cq).unwrap();
+    let mut completions = CqReader::new(cq).unwrap();
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default()).unwrap();
     for id in 0..300 {
         // SAFETY: the payload is copied into the WQE.
-        unsafe { queue.post(id, Write::new(Inline(b"placed"), remote).signaled()).unwrap() };
+        unsafe { queue.post(id, RdmaWrite::new(Inline(b"placed"), remote).signaled()).unwrap() };
         let done = wait(&mut completions, &mut queue);
         assert!(matches!(done, Completion::Send(done) if done.id == id), "{done:?}");
     }

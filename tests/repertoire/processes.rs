@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
-use mlx5::connect::{Connection, Endpoint, Listener};
+use mlx5::connect::{Connection, ConnectionData, Listener};
 use mlx5::ib::{Receives, Transport, Ud};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, Init, MemoryRegion, QueuePair, QueuePairBuilder,
     RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
@@ -68,7 +68,7 @@ fn connect<T>(
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
-    let mine = Endpoint { region: Some(memory.into()), ..rig.local.endpoint(&qp) };
+    let mine = ConnectionData { region: Some(memory.into()), ..rig.local.connection_data(&qp) };
     let theirs = control.exchange(&mine).unwrap();
     let (mut rtr, mut rts) = (rig.local.rtr(&mine, &theirs), rig.local.rts(&mine, &theirs));
     change(&mut rtr, &mut rts);
@@ -84,7 +84,7 @@ where
 {
     let cq = rig.cq(512);
     let qp = shape::<T>(rig, &cq);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(MEMORY);
     let (qp, remote) = connect(rig, control, qp, &memory, change);
@@ -130,7 +130,7 @@ pub fn exchange_datagrams(
     control: &mut Connection,
     qp: &QueuePair<Ud, Rts>,
 ) -> (AddressHandle, u32) {
-    let theirs = control.exchange(&rig.local.endpoint(qp)).unwrap();
+    let theirs = control.exchange(&rig.local.connection_data(qp)).unwrap();
     (AddressHandle::new(&rig.pd, &rig.local.address(&theirs)).unwrap(), theirs.qpn)
 }
 

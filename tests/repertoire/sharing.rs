@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, DedicatedRegister, QueueError, RegisterUse, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, DedicatedRegister, QueueError, RegisterUse, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, Remote, Write};
+use mlx5::wqe::{Inline, RdmaWrite, Remote};
 
 use crate::rig::verbs::QpMemory;
 use crate::rig::{Rig, wait};
@@ -17,7 +17,7 @@ const QUEUES: usize = 3;
 fn made_in(rig: &Rig, domain: &ThreadDomain, cq: &CompletionQueue) -> QueuePair<Rc, Rts> {
     let builder = QueuePair::builder(&rig.pd, cq).max_inline_data(64).max_send_wr(16);
     let qp = rig.init(builder.thread_domain(domain));
-    let end = rig.local.endpoint(&qp);
+    let end = rig.local.connection_data(&qp);
     let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
     qp.rts(&rig.local.rts(&end, &end)).unwrap()
 }
@@ -32,7 +32,7 @@ fn queues_of_one_register_take_turns() {
     let (domain, cq) = (ThreadDomain::new(&rig.context).unwrap(), rig.cq(256));
     let memory = rig.memory(4096);
     let qps: Vec<_> = (0..QUEUES).map(|_| made_in(&rig, &domain, &cq)).collect();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut register = DedicatedRegister::new();
     let config = SendConfig { signals: 16, ..SendConfig::default() };
     for (index, qp) in qps.iter().enumerate() {
@@ -62,7 +62,7 @@ fn queues_of_one_register_take_turns() {
                     let mut turn = register.turn(index);
                     let text = format!("round {round:3} of {index}");
                     let write =
-                        Write::new(Inline(text.as_bytes()), remote(memory, index as u64 * 64));
+                        RdmaWrite::new(Inline(text.as_bytes()), remote(memory, index as u64 * 64));
                     // SAFETY: the payload is copied into the WQE.
                     unsafe { turn.post(round, write.signaled()).unwrap() };
                 }
@@ -94,7 +94,7 @@ fn queues_of_one_register_take_turns() {
         assert_eq!(std::str::from_utf8(&bytes).unwrap(), format!("round  99 of {index}"));
     }
     // The register went with its queues.
-    SendQueue::new(&other, &mut Completions::new(&cq).unwrap(), config).unwrap();
+    SendQueue::new(&other, &mut CqReader::new(&cq).unwrap(), config).unwrap();
     // SAFETY: the queue pair lives on.
     assert_ne!(unsafe { QpMemory::new(other.as_raw()) }.dv.bf.size, 0);
 }
@@ -111,12 +111,12 @@ fn a_shared_register_rings_for_queues_of_several_threads() {
         for (index, (qp, cq)) in qps.iter().zip(&cqs).enumerate() {
             let memory = &memory;
             threads.spawn(move || {
-                let mut completions = Completions::new(cq).unwrap();
+                let mut completions = CqReader::new(cq).unwrap();
                 let mut queue = SendQueue::new(qp, &mut completions, config).unwrap();
                 assert_eq!(queue.copy(), None);
                 for round in 0..100 {
                     let bytes = [round; 8];
-                    let write = Write::new(Inline(&bytes), remote(memory, index as u64 * 8));
+                    let write = RdmaWrite::new(Inline(&bytes), remote(memory, index as u64 * 8));
                     // SAFETY: the payload is copied into the WQE.
                     unsafe { queue.post(round.into(), write.signaled()).unwrap() };
                     let done = wait(&mut completions, &mut queue);

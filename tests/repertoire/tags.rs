@@ -7,17 +7,17 @@ use std::time::Instant;
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, Status};
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    Completions, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
+    CqReader, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig, TagError,
-    TagHandle, TagReceive, TaggedReceives,
+    TagHandle, TagReceive, TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe, SharedReceiveQueue,
     TagCapacity,
 };
 use mlx5::wqe::{
-    EncodeError, Inline, InlineGather, Read, Remote, Rendezvous, Send, SendImm, Sge, Tag,
-    TagHeader, TagKind,
+    EncodeError, Inline, InlineGather, RdmaRead, Remote, Rendezvous, SendImm, SendMessage, Sge,
+    Tag, TagHeader, TagKind,
 };
 use mlx5_model::Mode;
 use mlx5_sys::verbs::ibv_ops_flags;
@@ -35,14 +35,14 @@ const ENTRIES: usize = 64 * ROOM;
 pub struct Sender {
     pub send: SendQueue<Rc>,
     pub receive: ReceiveQueue,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub memory: MemoryRegion,
 }
 
 /// One that matches them.
 pub struct Matcher {
-    pub tags: TaggedReceives,
-    pub completions: Completions,
+    pub tags: TmSrq,
+    pub completions: CqReader,
     pub memory: MemoryRegion,
     pub srq: SharedReceiveQueue,
     pub cq: CompletionQueue,
@@ -59,7 +59,7 @@ pub const CAPACITY: TagCapacity = TagCapacity { tags: 15, operations: 16 };
 
 impl Sender {
     pub fn new(rig: &Rig, cq: &CompletionQueue, qp: QueuePair<Rc, Rts>) -> Self {
-        let mut completions = Completions::new(cq).unwrap();
+        let mut completions = CqReader::new(cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(1 << 17);
@@ -76,7 +76,7 @@ impl Sender {
         let parts = [&header, bytes];
         let message = InlineGather(&parts);
         // SAFETY: the payload is copied.
-        unsafe { self.send.post(1, Send::new(message).signaled()) }.unwrap();
+        unsafe { self.send.post(1, SendMessage::new(message).signaled()) }.unwrap();
         let Completion::Send(done) = self.wait() else { panic!() };
         assert_eq!(done.id, 1);
     }
@@ -84,7 +84,7 @@ impl Sender {
     /// Sends `length` bytes of the memory's start behind a header, and waits until they are sent.
     fn gather(&mut self, header: TagHeader, length: u32) -> Completion {
         let sge = Sge::new(self.memory.address(), length, self.memory.lkey());
-        let send = Send::new(header.with(sge)).signaled();
+        let send = SendMessage::new(header.with(sge)).signaled();
         // SAFETY: the memory lives to the end.
         unsafe { self.send.post(2, send) }.unwrap();
         self.wait()
@@ -96,8 +96,8 @@ impl Matcher {
         let cq = CompletionQueue::builder(&rig.context, 511).cqe_size(cqe_size).build().unwrap();
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).tags(&cq, CAPACITY);
         let srq = srq.build().unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
-        let tags = TaggedReceives::new(&srq, &mut completions, TagConfig::default()).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
+        let tags = TmSrq::new(&srq, &mut completions, TagConfig::default()).unwrap();
         let memory = rig.memory(1 << 19);
         Self { tags, completions, memory, srq, cq }
     }
@@ -355,7 +355,7 @@ fn a_message_without_a_tag_is_no_ones_and_is_not_counted() {
     assert_eq!((header, &rest[..]), (TagHeader::untagged().context(4), &b"plain"[..]));
     // A short one has no header at all.
     // SAFETY: the payload is copied into the WQE.
-    unsafe { senders[0].send.post(1, Send::new(Inline(b"short")).signaled()) }.unwrap();
+    unsafe { senders[0].send.post(1, SendMessage::new(Inline(b"short")).signaled()) }.unwrap();
     let TagCompletion::Untagged(done) = matcher.wait() else { panic!() };
     assert_eq!((done.id, done.byte_len), (1, 5));
     assert_eq!(matcher.bytes(ROOM, 5), b"short");
@@ -364,7 +364,7 @@ fn a_message_without_a_tag_is_no_ones_and_is_not_counted() {
     let mut lines = Lines::new(1);
     let Lines { matcher, senders, .. } = &mut lines;
     // SAFETY: the payload is copied into the WQE.
-    unsafe { senders[0].send.post(1, Send::new(Inline(b"patient")).signaled()) }.unwrap();
+    unsafe { senders[0].send.post(1, SendMessage::new(Inline(b"patient")).signaled()) }.unwrap();
     assert_eq!(matcher.poll(), None);
     matcher.post(3);
     let TagCompletion::Untagged(done) = matcher.wait() else { panic!() };
@@ -387,7 +387,7 @@ fn a_rendezvous_is_fetched_and_its_sender_told() {
     let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
     let offer = Rendezvous { from, length: 50_000 }.offer(3, 0x77);
     // SAFETY: inline; the memory is not written until it is fetched.
-    unsafe { sender.send.post(1, Send::new(offer).signaled()) }.unwrap();
+    unsafe { sender.send.post(1, SendMessage::new(offer).signaled()) }.unwrap();
     let TagCompletion::Matched(matched) = matcher.wait() else { panic!() };
     assert_eq!((matched.id, matched.header), (6, Some(TagHeader::rendezvous(3).context(0x77))));
     let TagCompletion::Arrived(arrival) = matcher.wait() else { panic!() };
@@ -424,7 +424,7 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(64));
     let (taker, qp) = rig.connect(taker, qp);
     let mut sender = Sender::new(&rig, &cq, qp);
-    let mut reads = Completions::new(&taker_cq).unwrap();
+    let mut reads = CqReader::new(&taker_cq).unwrap();
     let mut send = SendQueue::new(&taker, &mut reads, SendConfig::default()).unwrap();
     matcher.post(2);
     sender.memory.write(0, b"fetched by software");
@@ -434,7 +434,7 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     // SAFETY: the memory lives to the end; no code writes it until it is fetched.
     unsafe {
         sender.receive.post(5, answer).unwrap();
-        sender.send.post(1, Send::new(offer).signaled()).unwrap();
+        sender.send.post(1, SendMessage::new(offer).signaled()).unwrap();
     }
     let (_, header, rest) = matcher.unexpected();
     assert_eq!(header, TagHeader::rendezvous(9).context(1));
@@ -443,8 +443,8 @@ fn a_rendezvous_for_no_entry_is_fetched_by_software() {
     // SAFETY: the memory lives to the end, and is read only after the READ. The answer waits for
     // it.
     unsafe {
-        send.post(1, Read::new(into, from.from)).unwrap();
-        send.post(2, Send::new(header.finished().alone()).signaled().fenced()).unwrap();
+        send.post(1, RdmaRead::new(into, from.from)).unwrap();
+        send.post(2, SendMessage::new(header.finished().alone()).signaled().fenced()).unwrap();
     }
     let Completion::Send(done) = wait(&mut reads, &mut send) else { panic!() };
     assert_eq!((done.id, matcher.bytes(1 << 18, 19)), (2, b"fetched by software".to_vec()));
@@ -512,10 +512,7 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
         }
         assert!(syncs < 10_000);
     };
-    assert!(
-        matches!(full, TagError::Post(PostError::QueueFull | PostError::CqOverrun)),
-        "{full:?}"
-    );
+    assert!(matches!(full, TagError::Post(PostError::QueueFull | PostError::CqFull)), "{full:?}");
     assert_eq!(matcher.tags.remove(handles[0]), Err(full));
     for id in 0..syncs {
         assert_eq!(matcher.wait(), TagCompletion::Synced(id));
@@ -532,10 +529,10 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
     let cq = lines.rig.cq(31);
     let srq = SharedReceiveQueue::builder(&lines.rig.pd).max_wr(4).tags(&cq, CAPACITY);
     let srq = srq.build().unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let changes = SendConfig { signals: 16, register: RegisterUse::Shared, ..Default::default() };
     let config = TagConfig { receives: ReceiveConfig { receives: 4 }, changes };
-    let mut tags = TaggedReceives::new(&srq, &mut completions, config).unwrap();
+    let mut tags = TmSrq::new(&srq, &mut completions, config).unwrap();
     assert_eq!(tags.capacity(), 6);
     let entry = TagReceive::new(Tag::any(), Sge::new(0, 0, 0));
     for id in 0..6 {
@@ -560,7 +557,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     let handle = matcher.append_of(1, Tag::exact(1), 10).unwrap();
     matcher.append(2, Tag::exact(2)).unwrap();
     let sge = Sge::new(senders[0].memory.address(), 11, senders[0].memory.lkey());
-    let send = Send::new(TagHeader::eager(1).with(sge)).signaled();
+    let send = SendMessage::new(TagHeader::eager(1).with(sge)).signaled();
     // SAFETY: the memory lives to the end.
     unsafe { senders[0].send.post(4, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (4, Status::RemoteInvalidRequest));
@@ -576,7 +573,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     let from = Remote::new(senders[1].memory.remote_address(), senders[1].memory.rkey());
     let offer = Rendezvous { from, length: 11 }.offer(3, 0);
     // SAFETY: the payload is copied into the WQE.
-    unsafe { senders[1].send.post(5, Send::new(offer).signaled()) }.unwrap();
+    unsafe { senders[1].send.post(5, SendMessage::new(offer).signaled()) }.unwrap();
     assert_eq!(failed(senders[1].wait()), (5, Status::RemoteInvalidRequest));
     assert_eq!(matcher.poll(), None);
     assert!(matcher.remove(handle));
@@ -590,7 +587,7 @@ fn what_cannot_be_fetched_is_incomplete() {
     let from = Remote::new(senders[0].memory.remote_address(), 0xdead_be00);
     let offer = Rendezvous { from, length: 100 }.offer(1, 0);
     // SAFETY: the payload is copied into the WQE.
-    unsafe { senders[0].send.post(5, Send::new(offer).signaled()) }.unwrap();
+    unsafe { senders[0].send.post(5, SendMessage::new(offer).signaled()) }.unwrap();
     let TagCompletion::Matched(matched) = matcher.wait() else { panic!() };
     assert_eq!(matched.id, 1);
     let TagCompletion::Incomplete(incomplete) = matcher.wait() else { panic!() };
@@ -607,7 +604,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), into)) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
-    let send = Send::new(InlineGather(&message)).signaled();
+    let send = SendMessage::new(InlineGather(&message)).signaled();
     // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(5, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (5, Status::RemoteOperation));
@@ -621,7 +618,7 @@ fn an_entry_without_rights_ends_the_connection_that_takes_it() {
     unsafe { matcher.tags.post(8, into) }.unwrap();
     let header = TagHeader::eager(1).to_bytes();
     let message = [&header[..], b"no way"];
-    let send = Send::new(InlineGather(&message)).signaled();
+    let send = SendMessage::new(InlineGather(&message)).signaled();
     // SAFETY: the payload is copied into the WQE.
     unsafe { senders[0].send.post(5, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (5, Status::RemoteOperation));
@@ -682,12 +679,12 @@ fn a_queue_is_taken_over_again_where_its_list_was_left() {
     let (_, _) = (matcher.wait(), matcher.wait());
     assert_eq!(matcher.tags.receives().outstanding(), 0);
     let config = TagConfig::default();
-    let again = TaggedReceives::new(&matcher.srq, &mut matcher.completions, config);
+    let again = TmSrq::new(&matcher.srq, &mut matcher.completions, config);
     assert!(matches!(again, Err(mlx5::Error::QueueInUse { .. })));
     let Lines { matcher, takers, senders, .. } = lines;
     let Matcher { tags, mut completions, memory, srq, cq } = matcher;
     drop(tags);
-    let mut tags = TaggedReceives::new(&srq, &mut completions, config).unwrap();
+    let mut tags = TmSrq::new(&srq, &mut completions, config).unwrap();
     tags.attach(&takers[0], &mut completions).unwrap();
     assert_eq!(tags.unexpected(), 3);
     let mut matcher = Matcher { tags, completions, memory, srq, cq };
@@ -701,8 +698,8 @@ fn a_queue_is_taken_over_again_where_its_list_was_left() {
     matcher.append(1, Tag::any()).unwrap();
     let Matcher { tags, mut completions, srq, .. } = matcher;
     drop(tags);
-    let error = TaggedReceives::new(&srq, &mut completions, config).unwrap_err();
-    assert!(matches!(error, mlx5::Error::Queue(QueueError::Outstanding)), "{error}");
+    let error = TmSrq::new(&srq, &mut completions, config).unwrap_err();
+    assert!(matches!(error, mlx5::Error::Queue(QueueError::NotIdle)), "{error}");
 }
 
 #[test]
@@ -715,30 +712,30 @@ fn what_belongs_elsewhere_is_refused() {
     let Lines { matcher, takers, rig, .. } = &mut lines;
     let config = TagConfig::default();
     let plain = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-    let error = TaggedReceives::new(&plain, &mut matcher.completions, config).unwrap_err();
+    let error = TmSrq::new(&plain, &mut matcher.completions, config).unwrap_err();
     refused(error, QueueError::NoTags);
     let cq = rig.cq(127);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let build =
         |cq| SharedReceiveQueue::builder(&rig.pd).max_wr(4).tags(cq, CAPACITY).build().unwrap();
     let other = build(&cq);
     let error = SharedReceives::new(&other, &mut completions, ReceiveConfig::default());
     refused(error.unwrap_err(), QueueError::Tagged);
-    let error = TaggedReceives::new(&other, &mut matcher.completions, config).unwrap_err();
-    refused(error, QueueError::ForeignCq);
+    let error = TmSrq::new(&other, &mut matcher.completions, config).unwrap_err();
+    refused(error, QueueError::CqMismatch);
     let second = build(&matcher.cq);
-    let error = TaggedReceives::new(&second, &mut matcher.completions, config).unwrap_err();
+    let error = TmSrq::new(&second, &mut matcher.completions, config).unwrap_err();
     refused(error, QueueError::TagsElsewhere);
     // What was refused can be had later.
-    let mut tags = TaggedReceives::new(&other, &mut completions, config).unwrap();
+    let mut tags = TmSrq::new(&other, &mut completions, config).unwrap();
     let taker = QueuePair::builder(&rig.pd, &matcher.cq).shared_receive_queue(&matcher.srq);
     let taker = rig.init(taker);
-    refused(tags.attach(&taker, &mut completions).unwrap_err(), QueueError::ForeignSrq);
+    refused(tags.attach(&taker, &mut completions).unwrap_err(), QueueError::SrqMismatch);
     let elsewhere = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&matcher.srq);
     let elsewhere = rig.init(elsewhere);
     let error = matcher.tags.attach(&elsewhere, &mut matcher.completions).unwrap_err();
-    refused(error, QueueError::ForeignCq);
-    refused(matcher.tags.attach(&elsewhere, &mut completions).unwrap_err(), QueueError::ForeignCq);
+    refused(error, QueueError::CqMismatch);
+    refused(matcher.tags.attach(&elsewhere, &mut completions).unwrap_err(), QueueError::CqMismatch);
     assert!(matcher.tags.detach(takers[0].number()));
     assert!(!matcher.tags.detach(takers[0].number()));
 }
@@ -762,7 +759,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     matcher.append(2, Tag::exact(2)).unwrap();
     senders[0].eager(TagHeader::eager(1), b"tagged");
     // SAFETY: the payload is copied into the WQE.
-    unsafe { send.post(4, Send::new(Inline(b"plain")).signaled()) }.unwrap();
+    unsafe { send.post(4, SendMessage::new(Inline(b"plain")).signaled()) }.unwrap();
     let mut found = vec![];
     let deadline = Instant::now() + PATIENCE;
     while found.len() < 3 {
@@ -792,7 +789,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     // Another CQ's completions are that one's queues' alone.
     let Sender { send, completions, .. } = &mut senders[0];
     // SAFETY: the payload is copied into the WQE.
-    unsafe { send.post(6, Send::new(Inline(b"x")).signaled()) }.unwrap();
+    unsafe { send.post(6, SendMessage::new(Inline(b"x")).signaled()) }.unwrap();
     matcher.post(0);
     let deadline = Instant::now() + PATIENCE;
     let done = loop {

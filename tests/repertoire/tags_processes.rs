@@ -7,7 +7,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::Completion;
 use mlx5::ring::{TagCompletion, TagReceive};
 use mlx5::verbs::{CqeSize, QueuePair};
-use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader, TagKind};
+use mlx5::wqe::{InlineGather, Remote, Rendezvous, SendMessage, Sge, Tag, TagHeader, TagKind};
 
 use super::processes::with_peer;
 use super::tags::{Matcher, Sender};
@@ -30,7 +30,7 @@ fn both(rig: &Rig, connection: &mut Connection) {
     let cq = rig.cq(255);
     let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(128));
     // Each one's sender meets the other one's taker.
-    let (mine, own) = (rig.local.endpoint(&taker), rig.local.endpoint(&qp));
+    let (mine, own) = (rig.local.connection_data(&taker), rig.local.connection_data(&qp));
     let their_taker = connection.exchange(&mine).unwrap();
     let their_sender = connection.exchange(&own).unwrap();
     let taker = taker.rtr(&rig.local.rtr(&mine, &their_sender)).unwrap();
@@ -66,11 +66,14 @@ fn both(rig: &Rig, connection: &mut Connection) {
                 let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
                 let offer = Rendezvous { from, length: LONG as u32 };
                 let offer = offer.offer(message, message as u32);
-                sender.send.post(message, Send::new(offer).signaled()).unwrap();
+                sender.send.post(message, SendMessage::new(offer).signaled()).unwrap();
             } else {
                 let (header, text) = (header.to_bytes(), format!("message {message}"));
                 let bytes = [&header[..], text.as_bytes()];
-                sender.send.post(message, Send::new(InlineGather(&bytes)).signaled()).unwrap();
+                sender
+                    .send
+                    .post(message, SendMessage::new(InlineGather(&bytes)).signaled())
+                    .unwrap();
             }
         }
         let (mut sent, mut told) = (false, !fetched);

@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
-use mlx5::wqe::{Inline, Nop, Send, Sge};
+use mlx5::wqe::{Inline, Nop, SendMessage, Sge};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_opcode, ibv_wr_opcode};
 
 use crate::rig::verbs::{QpMemory, Request, poll, post_receive, post_send};
@@ -26,7 +26,7 @@ impl Loop {
         let rig = Rig::new(mlx5_model::Mode::Trapped);
         let cq = rig.cq(256);
         let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(64));
-        let end = rig.local.endpoint(&qp);
+        let end = rig.local.connection_data(&qp);
         let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
         let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
         Self { qp, memory: rig.memory(4096), cq, rig }
@@ -71,10 +71,10 @@ impl Loop {
     /// # Safety
     /// The queue pair and the CQ live longer than the results, and nothing is outstanding on them.
     /// Until the results are dropped, no other code posts to the QP, resets it, or polls the CQ.
-    unsafe fn take(&self) -> (Completions, SendQueue, ReceiveQueue) {
+    unsafe fn take(&self) -> (CqReader, SendQueue, ReceiveQueue) {
         // SAFETY: the caller upholds the conditions.
         unsafe {
-            let mut completions = Completions::from_raw(self.cq.as_raw()).unwrap();
+            let mut completions = CqReader::from_raw(self.cq.as_raw()).unwrap();
             let qp = self.qp.as_raw();
             let send = SendQueue::from_raw(qp, &mut completions, SendConfig::default()).unwrap();
             let receive =
@@ -108,13 +108,13 @@ fn request(id: u64, sge: Sge) -> Request {
 }
 
 /// Messages on the direct path.
-fn directly(count: u64, queues: &mut (Completions, SendQueue, ReceiveQueue), sge: Sge) {
+fn directly(count: u64, queues: &mut (CqReader, SendQueue, ReceiveQueue), sge: Sge) {
     let (completions, send, receive) = queues;
     for id in 0..count {
         // SAFETY: the memory lives on, and is left alone.
         unsafe {
             receive.post(id, sge).unwrap();
-            send.post(id, Send::new(Inline(b"directly")).signaled()).unwrap();
+            send.post(id, SendMessage::new(Inline(b"directly")).signaled()).unwrap();
         }
         let mut kinds = [false; 2];
         for _ in 0..2 {
@@ -128,9 +128,7 @@ fn directly(count: u64, queues: &mut (Completions, SendQueue, ReceiveQueue), sge
     }
 }
 
-fn hand_back(
-    (completions, send, receive): (Completions, SendQueue, ReceiveQueue),
-) -> NonNull<ibv_qp> {
+fn hand_back((completions, send, receive): (CqReader, SendQueue, ReceiveQueue)) -> NonNull<ibv_qp> {
     let qp = send.into_raw().unwrap();
     assert_eq!(receive.into_raw().unwrap(), qp);
     completions.into_raw().unwrap();
@@ -170,7 +168,7 @@ fn what_is_outstanding_is_not_handed_back() {
     let mut send = send.into_raw().unwrap_err();
     let mut receive = receive.into_raw().unwrap_err();
     // SAFETY: the payload is copied into the WQE.
-    unsafe { send.post(3, Send::new(Inline(b"now")).signaled()).unwrap() };
+    unsafe { send.post(3, SendMessage::new(Inline(b"now")).signaled()).unwrap() };
     for _ in 0..2 {
         let done = wait(&mut completions, &mut (&mut send, &mut receive));
         assert!(!matches!(done, Completion::Failed(_)), "{done:?}");
@@ -209,7 +207,7 @@ fn a_reset_makes_everybody_start_anew() {
     hand_back(queues);
     let Loop { qp, memory, cq, rig } = pair;
     let qp = rig.to_init(qp.reset().unwrap());
-    let end = rig.local.endpoint(&qp);
+    let end = rig.local.connection_data(&qp);
     let qp = qp.rtr(&rig.local.rtr(&end, &end)).unwrap();
     let qp = qp.rts(&rig.local.rts(&end, &end)).unwrap();
     let pair = Loop { qp, memory, cq, rig };
@@ -219,10 +217,10 @@ fn a_reset_makes_everybody_start_anew() {
     unsafe {
         post_receive(pair.qp.as_raw(), 1, &[pair.sge()]).unwrap();
         post_send(pair.qp.as_raw(), &[request(2, pair.sge())]).unwrap();
-        let mut completions = Completions::from_raw(pair.cq.as_raw()).unwrap();
+        let mut completions = CqReader::from_raw(pair.cq.as_raw()).unwrap();
         for _ in 0..2 {
             let done = wait(&mut completions, &mut ());
-            assert!(matches!(done, Completion::Unclaimed(_)), "{done:?}");
+            assert!(matches!(done, Completion::UnexpectedCqe(_)), "{done:?}");
         }
         assert_eq!(pair.record(), 1);
         completions.into_raw().unwrap();

@@ -2,12 +2,14 @@
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, MemoryRegion, QpState, QueuePair, QueuePairBuilder,
     RtrAttributes, Rts, RtsAttributes, UcRtrAttributes, UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
+use mlx5::wqe::{
+    Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress,
+};
 
 use crate::rig::process::on_roce;
 use crate::rig::{Rig, wait};
@@ -17,7 +19,7 @@ pub struct Side<T: Transport> {
     pub memory: MemoryRegion,
     pub send: SendQueue<T>,
     pub receive: ReceiveQueue,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub qp: QueuePair<T, Rts>,
 }
 
@@ -82,7 +84,7 @@ where
 {
     let cqs = [(); 2].map(|()| rig.cq(256));
     let qps = cqs.each_ref().map(|cq| rig.init(shape::<T>(rig, cq)));
-    let mut readers = cqs.map(|cq| Completions::new(&cq).unwrap());
+    let mut readers = cqs.map(|cq| CqReader::new(&cq).unwrap());
     let mut receives = Vec::new();
     for (qp, reader) in qps.iter().zip(&mut readers) {
         receives.push(ReceiveQueue::new(qp, reader, ReceiveConfig::default()).unwrap());
@@ -103,7 +105,7 @@ pub fn datagrams(rig: &Rig) -> Side<Ud> {
     let cq = rig.cq(256);
     let qp = shape::<Ud>(rig, &cq).build().unwrap();
     let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -112,7 +114,7 @@ pub fn datagrams(rig: &Rig) -> Side<Ud> {
 
 /// The address of that side, as others send to it.
 pub fn address(rig: &Rig, to: &Side<Ud>, qkey: u32) -> UdAddress {
-    let way = rig.local.address(&rig.local.endpoint(&to.qp));
+    let way = rig.local.address(&rig.local.connection_data(&to.qp));
     UdAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), to.qp.number(), qkey)
 }
 
@@ -124,7 +126,7 @@ fn a_connection_sends_and_writes() {
     unsafe {
         a.memory.write(0, b"sent by entries");
         b.receive.post(1, [b.sge(100, 4), b.sge(200, 60)]).unwrap();
-        a.send.post(2, Send::new([a.sge(0, 5), a.sge(5, 10)]).signaled()).unwrap();
+        a.send.post(2, SendMessage::new([a.sge(0, 5), a.sge(5, 10)]).signaled()).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (1, ReceiveKind::Send, 15));
         assert_eq!(a.sent(), (2, SendOperation::Send));
@@ -139,8 +141,10 @@ fn a_connection_sends_and_writes() {
         // Several packets, and the receive that follows: the connection keeps the order.
         a.memory.write(1000, &[0x5a; 5000]);
         b.receive.post(5, b.sge(0, 0)).unwrap();
-        a.send.post(6, Write::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
-        a.send.post(7, WriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled()).unwrap();
+        a.send.post(6, RdmaWrite::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
+        a.send
+            .post(7, RdmaWriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled())
+            .unwrap();
         a.send.post(8, Nop::new().signaled()).unwrap();
         let done = b.received();
         assert_eq!((done.id, done.kind, done.byte_len), (5, ReceiveKind::WriteImm(99), 150));
@@ -172,7 +176,7 @@ fn datagrams_reach_whom_each_is_addressed_to() {
         let at = Sge::new(a.memory.address(), 7, a.memory.lkey());
         for (id, to) in (0..).zip(&addresses) {
             let part = Sge { addr: at.addr + 7 * id, ..at };
-            batch.append(id, Send::new(part).signaled().to(to)).unwrap();
+            batch.append(id, SendMessage::new(part).signaled().to(to)).unwrap();
         }
         batch.append(2, Nop::new().signaled()).unwrap();
         batch.ring();
@@ -225,7 +229,7 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
     let right = address(&rig, &b, QKEY);
-    let way = rig.local.address(&rig.local.endpoint(&b.qp));
+    let way = rig.local.address(&rig.local.connection_data(&b.qp));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let number = b.qp.number();
     // No receive is posted, a wrong key, an unassigned queue pair number, and a queue pair of
@@ -244,14 +248,14 @@ fn datagrams_that_nobody_wants_are_lost_in_silence() {
             unsafe { b.receive.post(7, b.sge(0, 100)).unwrap() };
         }
         // SAFETY: the payload is copied into the WQE.
-        unsafe { a.send.post(id, Send::new(Inline(b"lost")).signaled().to(to)).unwrap() };
+        unsafe { a.send.post(id, SendMessage::new(Inline(b"lost")).signaled().to(to)).unwrap() };
         assert_eq!(a.sent().0, id);
         b.is_quiet();
     }
     // A Q_Key whose top bit is set stands for the sender's own.
     let own = UdAddress::new(&handle, number, 1 << 31 | 5);
     // SAFETY: the payload is copied into the WQE.
-    unsafe { a.send.post(9, Send::new(Inline(b"found")).signaled().to(&own)).unwrap() };
+    unsafe { a.send.post(9, SendMessage::new(Inline(b"found")).signaled().to(&own)).unwrap() };
     assert_eq!((a.sent().0, b.received().id, b.bytes(40, 5)), (9, 7, b"found".into()));
     assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Rts));
 }
@@ -266,19 +270,19 @@ fn a_datagram_is_one_packet_at_most() {
     unsafe {
         b.receive.post(1, b.sge(0, longest + 40)).unwrap();
         a.memory.write(0, &vec![0x77; longest]);
-        a.send.post(1, Send::new(a.sge(0, longest)).signaled().to(&to)).unwrap();
+        a.send.post(1, SendMessage::new(a.sge(0, longest)).signaled().to(&to)).unwrap();
         assert_eq!((a.sent().0, b.received().datagram()), (1, 40..40 + longest));
         assert_eq!(b.bytes(40, longest), vec![0x77; longest]);
 
         // One byte more, and the send queue stops; receives go on.
-        a.send.post(2, Send::new(a.sge(0, longest + 1)).to(&to)).unwrap();
+        a.send.post(2, SendMessage::new(a.sge(0, longest + 1)).to(&to)).unwrap();
         assert_eq!(failed(&mut a), (2, QueueKind::Send, Status::LocalLength));
         assert_eq!(state(&a), QpState::SqError);
-        let refused = a.send.post(3, Send::new(a.sge(0, 1)).signaled().to(&to));
+        let refused = a.send.post(3, SendMessage::new(a.sge(0, 1)).signaled().to(&to));
         assert_eq!(refused, Err(PostError::WrongState));
         a.receive.post(5, a.sge(1000, 100)).unwrap();
         let back = address(&rig, &a, QKEY);
-        b.send.post(4, Send::new(Inline(b"still there")).signaled().to(&back)).unwrap();
+        b.send.post(4, SendMessage::new(Inline(b"still there")).signaled().to(&back)).unwrap();
         assert_eq!((b.sent().0, a.received().id, a.bytes(1040, 11)), (4, 5, b"still there".into()));
     }
 }
@@ -292,7 +296,7 @@ fn a_datagram_needs_room_for_its_header_too() {
     unsafe {
         b.receive.post(1, b.sge(0, 42)).unwrap();
         b.receive.post(2, b.sge(0, 100)).unwrap();
-        a.send.post(1, Send::new(Inline(b"abc")).signaled().to(&to)).unwrap();
+        a.send.post(1, SendMessage::new(Inline(b"abc")).signaled().to(&to)).unwrap();
     }
     assert_eq!(a.sent().0, 1);
     assert_eq!(failed(&mut b), (1, QueueKind::Receive, Status::LocalLength));
@@ -307,23 +311,23 @@ fn a_connection_loses_what_finds_no_receive_and_goes_on() {
     // SAFETY: memory lives to the end.
     unsafe {
         for id in 0..3 {
-            a.send.post(id, Send::new(a.sge(0, 3000)).signaled()).unwrap();
+            a.send.post(id, SendMessage::new(a.sge(0, 3000)).signaled()).unwrap();
             assert_eq!(a.sent().0, id);
         }
         b.is_quiet();
         b.receive.post(1, b.sge(0, 100)).unwrap();
-        a.send.post(4, Send::new(Inline(b"now")).signaled()).unwrap();
+        a.send.post(4, SendMessage::new(Inline(b"now")).signaled()).unwrap();
         assert_eq!((a.sent().0, b.received().id, b.bytes(0, 3)), (4, 1, b"now".into()));
 
         // A WRITE that the peer's memory does not allow: neither side is notified.
         let nowhere = Remote::new(b.memory.remote_address(), b.memory.rkey() ^ 0xff00);
-        let write = Write::new(Inline(b"nowhere"), nowhere);
+        let write = RdmaWrite::new(Inline(b"nowhere"), nowhere);
         a.send.post(5, write.signaled()).unwrap();
         assert_eq!((a.sent().0, state(&a), state(&b)), (5, QpState::Rts, QpState::Rts));
 
         // A receive that is too small fails its own side alone.
         b.receive.post(2, b.sge(0, 10)).unwrap();
-        a.send.post(6, Send::new(a.sge(0, 11)).signaled()).unwrap();
+        a.send.post(6, SendMessage::new(a.sge(0, 11)).signaled()).unwrap();
         assert_eq!(a.sent().0, 6);
         assert_eq!(failed(&mut b), (2, QueueKind::Receive, Status::LocalLength));
         assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Error));
@@ -339,16 +343,16 @@ fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
     let wrong = |side: &MemoryRegion| Sge::new(side.address(), 8, side.lkey() ^ 0xff00);
     // SAFETY: memory lives to the end.
     unsafe {
-        a.send.post(1, Send::new(wrong(&a.memory))).unwrap();
-        a.send.post(2, Send::new(Inline(b"flushed"))).unwrap_or(());
-        c.send.post(1, Send::new(wrong(&c.memory)).to(&to)).unwrap();
+        a.send.post(1, SendMessage::new(wrong(&a.memory))).unwrap();
+        a.send.post(2, SendMessage::new(Inline(b"flushed"))).unwrap_or(());
+        c.send.post(1, SendMessage::new(wrong(&c.memory)).to(&to)).unwrap();
         assert_eq!(failed(&mut a), (1, QueueKind::Send, Status::LocalProtection));
         assert_eq!(failed(&mut a), (2, QueueKind::Send, Status::Flushed));
         assert_eq!(failed(&mut c), (1, QueueKind::Send, Status::LocalProtection));
         assert_eq!((state(&a), state(&c)), (QpState::SqError, QpState::SqError));
         // The other direction works.
         a.receive.post(3, a.sge(0, 10)).unwrap();
-        b.send.post(4, Send::new(Inline(b"hi")).signaled()).unwrap();
+        b.send.post(4, SendMessage::new(Inline(b"hi")).signaled()).unwrap();
         assert_eq!((b.sent().0, a.received().id), (4, 3));
     }
 }
@@ -356,7 +360,7 @@ fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
 #[test]
 fn addresses_that_do_not_fit_are_told_apart() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let good = rig.local.address(&rig.local.endpoint(&datagrams(&rig).qp));
+    let good = rig.local.address(&rig.local.connection_data(&datagrams(&rig).qp));
     let refused = |way: &mlx5::verbs::AddressVector| {
         AddressHandle::new(&rig.pd, way).unwrap_err().to_string()
     };

@@ -6,7 +6,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Rc, Recoverable, Uc};
 use mlx5::ring::{DrainError, PostError, QueueError, SendQueue};
 use mlx5::verbs::QpState;
-use mlx5::wqe::{Inline, Nop, PostOn, Send, Sge, Write};
+use mlx5::wqe::{Inline, Nop, PostOn, RdmaWrite, SendMessage, Sge};
 
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::{QKEY, Side, address, connected, datagrams};
@@ -46,7 +46,7 @@ fn stop_and_go<T: Recoverable, G: PostOn<T> + Clone, B: PostOn<T> + Clone>(
         unsafe { assert_eq!(a.send.post(5, Nop::new()), Err(PostError::WrongState)) };
         if !a.send.is_idle() {
             let early = a.send.recover().unwrap_err();
-            assert!(matches!(early, mlx5::Error::Queue(QueueError::Outstanding)), "{early}");
+            assert!(matches!(early, mlx5::Error::Queue(QueueError::NotIdle)), "{early}");
         }
         seen = failures(a, 1);
         assert_eq!(seen, [(1001, Status::Flushed)]);
@@ -69,8 +69,8 @@ fn a_datagram_queue_goes_on_after_an_error() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
     let to = address(&rig, &b, QKEY);
-    let good = Send::new(a.sge(0, 10)).to(to);
-    let bad = Send::new(Sge::new(8, 8, 0x7777_7700)).to(to);
+    let good = SendMessage::new(a.sge(0, 10)).to(to);
+    let bad = SendMessage::new(Sge::new(8, 8, 0x7777_7700)).to(to);
     // The receive queue of the failed side works meanwhile.
     let back = address(&rig, &a, QKEY);
     stop_and_go(
@@ -83,10 +83,10 @@ fn a_datagram_queue_goes_on_after_an_error() {
     );
     // SAFETY: memory lives to the end, and is accessed only after the requests complete.
     unsafe {
-        a.send.post(1, Send::new(Sge::new(8, 8, 0x7777_7700)).to(to)).unwrap();
+        a.send.post(1, SendMessage::new(Sge::new(8, 8, 0x7777_7700)).to(to)).unwrap();
         assert_eq!(failures(&mut a, 1), [(1, Status::LocalProtection)]);
         a.receive.post(2, a.sge(0, 100)).unwrap();
-        b.send.post(3, Send::new(Inline(b"still there?")).signaled().to(back)).unwrap();
+        b.send.post(3, SendMessage::new(Inline(b"still there?")).signaled().to(back)).unwrap();
     }
     assert_eq!((b.sent().0, a.received().id), (3, 2));
     a.send.recover().unwrap();
@@ -96,8 +96,8 @@ fn a_datagram_queue_goes_on_after_an_error() {
 fn an_unreliable_connection_goes_on_after_an_error() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let [mut a, mut b] = connected::<Uc>(&rig);
-    let good = Write::new(a.sge(0, 10), b.remote(0));
-    let bad = Write::new(Sge::new(8, 8, 0x7777_7700), b.remote(0));
+    let good = RdmaWrite::new(a.sge(0, 10), b.remote(0));
+    let bad = RdmaWrite::new(Sge::new(8, 8, 0x7777_7700), b.remote(0));
     stop_and_go(&mut a, &mut b, (good, bad), |_| {}, |_| {});
 }
 
@@ -109,9 +109,9 @@ fn what_nothing_reports_is_taken_back() {
     let all = a.send.free_blocks();
     // SAFETY: memory lives to the end.
     unsafe {
-        a.send.post(1, Write::new(a.sge(0, 8), b.remote(0)).signaled()).unwrap();
-        a.send.post(2, Write::new(a.sge(0, 8), b.remote(0))).unwrap();
-        a.send.post(3, Write::new(a.sge(0, 8), b.remote(0))).unwrap();
+        a.send.post(1, RdmaWrite::new(a.sge(0, 8), b.remote(0)).signaled()).unwrap();
+        a.send.post(2, RdmaWrite::new(a.sge(0, 8), b.remote(0))).unwrap();
+        a.send.post(3, RdmaWrite::new(a.sge(0, 8), b.remote(0))).unwrap();
     }
     // The signaled one reports itself, but not those behind it.
     assert_eq!(a.send.reclaim(9), Ok(false));
@@ -142,10 +142,10 @@ fn queues_are_drained() {
             b.receive.post(id, b.sge(0, 64)).unwrap();
         }
         for id in 0..5 {
-            a.send.post(id, Send::new(a.sge(0, 64)).fenced()).unwrap();
+            a.send.post(id, SendMessage::new(a.sge(0, 64)).fenced()).unwrap();
         }
-        a.send.post(5, Send::new(a.sge(0, 64)).signaled()).unwrap();
-        a.send.post(6, Send::new(a.sge(0, 64))).unwrap();
+        a.send.post(5, SendMessage::new(a.sge(0, 64)).signaled()).unwrap();
+        a.send.post(6, SendMessage::new(a.sge(0, 64))).unwrap();
     }
     let mut seen = Vec::new();
     let Side { completions, send, receive, .. } = &mut a;

@@ -9,7 +9,7 @@ use mlx5::cqe::{Completion, ReceiveKind, Status};
 use mlx5::ib::{Rc, Recoverable, Transport, Uc};
 use mlx5::ring::PostError;
 use mlx5::verbs::{AddressHandle, QpState, RtrAttributes, RtsAttributes};
-use mlx5::wqe::{Inline, Nop, PostOn, SendImm, Sge, UdAddress, Write};
+use mlx5::wqe::{Inline, Nop, PostOn, RdmaWrite, SendImm, Sge, UdAddress};
 use mlx5_sys::verbs::{
     ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_state, ibv_send_wr, ibv_wc,
     ibv_wc_opcode, ibv_wc_status as status, ibv_wr_opcode as wr,
@@ -339,7 +339,7 @@ fn queues_are_drained_while_libmlx5_sends() {
         for round in 0..DRAINS {
             for _ in 0..WRITES {
                 let bytes = round.to_be_bytes();
-                let write = Write::new(Inline(&bytes), remote.offset(WRITTEN));
+                let write = RdmaWrite::new(Inline(&bytes), remote.offset(WRITTEN));
                 // SAFETY: the payload is copied into the WQE.
                 unsafe { side.send.post(9, write).unwrap() };
             }

@@ -5,8 +5,8 @@ use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Access, Rc, Uc};
 use mlx5::verbs::{MemoryWindow, ProtectionDomain, QueuePair, Rts, Type1, Type2, WindowType};
 use mlx5::wqe::{
-    BindWindow, FetchAdd, Inline, LocalInvalidate, Nop, Read, Remote, SendInvalidate, Sge, Word,
-    Write,
+    BindWindow, FetchAdd, Inline, LocalInvalidate, Nop, RdmaRead, RdmaWrite, Remote,
+    SendInvalidate, Sge, Word,
 };
 
 use crate::pair::{EVERYTHING, End, LENGTH, Pair, Setup};
@@ -49,12 +49,12 @@ fn first(end: &mut End, bytes: usize) -> Vec<u8> {
 /// Accesses of `a` to `b`'s memory by a key, at `offset` of `b`'s region.
 fn write(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let to = Remote::new(pair.b.region.address() + offset, rkey);
-    pair.a.post(5, Write::new(pair.a.sge(0, length), to).signaled());
+    pair.a.post(5, RdmaWrite::new(pair.a.sge(0, length), to).signaled());
 }
 
 fn read(pair: &mut Pair, rkey: u32, offset: u64, length: u32) {
     let from = Remote::new(pair.b.region.address() + offset, rkey);
-    pair.a.post(6, Read::new(pair.a.sge(8192, length), from).signaled());
+    pair.a.post(6, RdmaRead::new(pair.a.sge(8192, length), from).signaled());
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn each_right_of_a_window_is_one_of_its_own() {
             let to = Remote::new(pair.b.region.address(), rkey);
             let sge = pair.a.sge(0, 8);
             match used {
-                Access::REMOTE_READ => pair.a.post(1, Read::new(sge, to).signaled()),
-                Access::REMOTE_WRITE => pair.a.post(1, Write::new(sge, to).signaled()),
+                Access::REMOTE_READ => pair.a.post(1, RdmaRead::new(sge, to).signaled()),
+                Access::REMOTE_WRITE => pair.a.post(1, RdmaWrite::new(sge, to).signaled()),
                 _ => {
                     let old = Word::new(sge.addr, sge.lkey);
                     pair.a.post(1, FetchAdd::new(old, to, 1).signaled());
@@ -185,7 +185,7 @@ fn a_window_of_type_2_is_for_its_queue_pair_only() {
     let rkey = bind(&mut pair.b, &mut window, request);
     let to = Remote::new(pair.b.region.address(), rkey);
     let sge = pair.a.sge(0, 8);
-    other_a.post(1, Write::new(sge, to).signaled());
+    other_a.post(1, RdmaWrite::new(sge, to).signaled());
     other_a.send_fails(1, Status::RemoteAccess);
     // Nor can another queue pair invalidate it, here or from afar.
     let (a, b) = (other_a.reset(), other_b.reset());
@@ -211,7 +211,7 @@ fn a_window_of_type_1_is_for_every_queue_pair_of_its_domain() {
     let rkey = bind(&mut pair.b, &mut window, request);
     let to = Remote::new(pair.b.region.address(), rkey);
     let sge = pair.a.sge(0, 8);
-    other_a.post(1, Write::new(sge, to).signaled());
+    other_a.post(1, RdmaWrite::new(sge, to).signaled());
     assert_eq!(other_a.success(), 1);
 }
 
@@ -284,7 +284,7 @@ fn a_window_over_another_domains_region_lets_nobody_in() {
     let request = BindWindow::type_1(window.rkey(), part, READ_AND_WRITE);
     let rkey = bind(&mut pair.b, &mut window, request);
     let to = Remote::new(foreign.address(), rkey);
-    pair.a.post(1, Write::new(pair.a.sge(0, 8), to).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 8), to).signaled());
     pair.a.send_fails(1, Status::RemoteAccess);
     pair.works_again();
     // A window of another domain than the queue pair's is not bound at all.
@@ -303,10 +303,10 @@ fn a_window_goes_with_its_region_and_with_itself() {
     let request = window.bind(&region, 0, 64, READ_AND_WRITE).unwrap();
     let rkey = bind(&mut pair.b, &mut window, request);
     let to = Remote::new(region.address(), rkey);
-    pair.a.post(1, Write::new(pair.a.sge(0, 8), to).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 8), to).signaled());
     assert_eq!(pair.a.success(), 1);
     drop(region);
-    pair.a.post(2, Write::new(pair.a.sge(0, 8), to).signaled());
+    pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 8), to).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
     pair.works_again();
     let request = window.bind(&pair.b.region, 0, 64, READ_AND_WRITE).unwrap();
@@ -346,10 +346,10 @@ fn addresses_behind_a_window_may_start_at_zero() {
     let request = window.bind(qpn, 1, &pair.b.region, 512, 64, READ_AND_WRITE).unwrap();
     let rkey = bind(&mut pair.b, &mut window, request.zero_based());
     pair.a.region.write(0, b"at eight");
-    pair.a.post(1, Write::new(pair.a.sge(0, 8), Remote::new(8, rkey)).signaled());
+    pair.a.post(1, RdmaWrite::new(pair.a.sge(0, 8), Remote::new(8, rkey)).signaled());
     assert_eq!(pair.a.success(), 1);
     assert_eq!(first(&mut pair.b, 528)[520..], *b"at eight");
-    pair.a.post(2, Write::new(pair.a.sge(0, 8), Remote::new(57, rkey)).signaled());
+    pair.a.post(2, RdmaWrite::new(pair.a.sge(0, 8), Remote::new(57, rkey)).signaled());
     pair.a.send_fails(2, Status::RemoteAccess);
 }
 
@@ -436,7 +436,7 @@ fn a_window_is_bound_used_and_invalidated_on_an_unreliable_connection() {
     let to = Remote::new(region.address(), rkey);
     let mut write = |bytes: &[u8]| {
         // SAFETY: the payload is copied.
-        unsafe { a.send.post(2, Write::new(Inline(bytes), to).signaled()).unwrap() };
+        unsafe { a.send.post(2, RdmaWrite::new(Inline(bytes), to).signaled()).unwrap() };
         assert_eq!(a.sent(), (2, SendOperation::Write));
         let mut found = [0; 4];
         region.read(0, &mut found);

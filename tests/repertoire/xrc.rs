@@ -4,17 +4,17 @@
 #[path = "xrc/windows.rs"]
 mod windows;
 
-use mlx5::connect::Endpoint;
+use mlx5::connect::ConnectionData;
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::{Rc, XrcRecv, XrcSend};
 use mlx5::ring::{
-    Completions, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
+    CqReader, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
     SharedReceives,
 };
 use mlx5::verbs::{Devx, MemoryRegion, Rts};
 use mlx5::wqe::{
-    Bits, CompareSwap, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read, Remote,
-    Send, SendImm, Sge, Word, Write, WriteImm, XrcAddress,
+    Bits, CompareSwap, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, RdmaRead,
+    RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word, XrcAddress,
 };
 use mlx5_model::Mode;
 
@@ -29,7 +29,7 @@ const MEMORY: usize = 1 << 16;
 /// The requesting end.
 pub struct Requester {
     pub send: SendQueue<XrcSend>,
-    completions: Completions,
+    completions: CqReader,
     memory: MemoryRegion,
     pub qp: QueuePair<XrcSend, Rts>,
 }
@@ -37,7 +37,7 @@ pub struct Requester {
 /// A shared receive queue of the answering side, with a CQ of its own.
 pub struct Receiver {
     pub shared: SharedReceives,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub number: u32,
     _srq: SharedReceiveQueue,
     cq: CompletionQueue,
@@ -56,7 +56,7 @@ pub fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
     let cq = rig.cq(127);
     let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
     let srq = srq.build().unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     Receiver { shared, completions, number: srq.number().unwrap(), _srq: srq, cq }
 }
@@ -113,13 +113,13 @@ pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRec
     let cq = rig.cq(127);
     let qp = QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
     let (qp, target) = (rig.init(qp), rig.to_init(made::xrc_target(rig, domain)));
-    let ends: (Endpoint, Endpoint) =
-        (rig.local.endpoint_of(qp.number()), rig.local.endpoint_of(target.number()));
+    let ends: (ConnectionData, ConnectionData) =
+        (rig.local.connection_data_of(qp.number()), rig.local.connection_data_of(target.number()));
     let target = target.rtr(&rig.local.rtr(&ends.1, &ends.0)).unwrap();
     let target = target.rts(&rig.local.rts(&ends.1, &ends.0).into()).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&ends.0, &ends.1).into()).unwrap();
     let qp = qp.rts(&rig.local.rts(&ends.0, &ends.1)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let send = SendQueue::new(&qp, &mut completions, sending).unwrap();
     (Requester { send, completions, memory: rig.memory(MEMORY), qp }, target)
@@ -170,7 +170,7 @@ fn every_operation_moves_its_bytes() {
         let from = [line.sge(0, size / 2), line.sge(size / 2, size - size / 2)];
         // SAFETY: the memory lives to the end, and is written only when the requests are complete.
         unsafe {
-            line.send.post(3, Send::new(from).signaled().to(to)).unwrap();
+            line.send.post(3, SendMessage::new(from).signaled().to(to)).unwrap();
             let send = SendImm::new(Inline(&bytes), 77).solicited().signaled();
             line.send.post(4, send.to(&to)).unwrap();
         }
@@ -189,10 +189,12 @@ fn every_operation_moves_its_bytes() {
         let line = &mut lines.requesters[0];
         // SAFETY: the memory lives to the end, and is accessed only when the requests are complete.
         unsafe {
-            line.send.post(6, Write::new(from, remote[0]).to(to)).unwrap();
-            let write = WriteImm::new(Inline(&bytes), remote[1], 9).signaled();
+            line.send.post(6, RdmaWrite::new(from, remote[0]).to(to)).unwrap();
+            let write = RdmaWriteImm::new(Inline(&bytes), remote[1], 9).signaled();
             line.send.post(7, write.to(to)).unwrap();
-            line.send.post(8, Read::new(line.sge(500, size), remote[0]).signaled().to(to)).unwrap();
+            line.send
+                .post(8, RdmaRead::new(line.sge(500, size), remote[0]).signaled().to(to))
+                .unwrap();
         }
         assert_eq!(line.done(), (7, SendOperation::WriteImm, 0));
         assert_eq!(line.done(), (8, SendOperation::Read, size as u32));
@@ -240,7 +242,7 @@ fn any_connection_reaches_any_queue_of_the_domain() {
         lines.post(to, id, room);
         let address = lines.to(to);
         let bytes = id.to_ne_bytes();
-        let send = Send::new(Inline(&bytes)).signaled().to(&address);
+        let send = SendMessage::new(Inline(&bytes)).signaled().to(&address);
         // SAFETY: the payload is copied.
         unsafe { lines.requesters[from].send.post(id, send) }.unwrap();
         lines.requesters[from].done();
@@ -261,7 +263,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     lines.post(0, 1, room);
     for (from, number) in [(0, 0xab_cdef), (1, plain.number().unwrap()), (2, foreign.number)] {
         let line = &mut lines.requesters[from];
-        let send = Send::new(Inline(b"astray")).signaled().to(XrcAddress::new(number));
+        let send = SendMessage::new(Inline(b"astray")).signaled().to(XrcAddress::new(number));
         // SAFETY: the payload is copied.
         unsafe { line.send.post(5, send) }.unwrap();
         assert_eq!(line.fails(), (5, Status::RemoteInvalidRequest));
@@ -270,7 +272,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     lines.requesters.push(line);
     lines.targets.push(target);
     let to = lines.to(0);
-    let send = Send::new(Inline(b"found")).to(to);
+    let send = SendMessage::new(Inline(b"found")).to(to);
     // SAFETY: the payload is copied.
     unsafe { lines.requesters[3].send.post(6, send) }.unwrap();
     assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"found".to_vec()));
@@ -282,7 +284,7 @@ fn an_empty_queue_makes_peers_wait_and_a_short_receive_ends_the_connection() {
     let to = lines.to(0);
     let line = &mut lines.requesters[0];
     // SAFETY: the payload is copied.
-    unsafe { line.send.post(1, Send::new(Inline(b"patient")).signaled().to(to)) }.unwrap();
+    unsafe { line.send.post(1, SendMessage::new(Inline(b"patient")).signaled().to(to)) }.unwrap();
     assert_eq!(line.completions.poll(&mut line.send), Ok(None));
     let room = lines.sge(0, 64);
     lines.post(0, 2, room);
@@ -293,7 +295,7 @@ fn an_empty_queue_makes_peers_wait_and_a_short_receive_ends_the_connection() {
     lines.post(0, 3, short);
     let line = &mut lines.requesters[0];
     // SAFETY: the payload is copied.
-    unsafe { line.send.post(4, Send::new(Inline(b"too long")).signaled().to(to)) }.unwrap();
+    unsafe { line.send.post(4, SendMessage::new(Inline(b"too long")).signaled().to(to)) }.unwrap();
     assert_eq!(line.fails(), (4, Status::RemoteInvalidRequest));
     let Receiver { shared, completions, .. } = &mut lines.receivers[0];
     match wait(completions, shared) {
@@ -313,7 +315,7 @@ fn a_table_finds_queues_by_their_user_index() {
     assert_eq!(rig.context.devx(), Devx::Open);
     let domain = XrcDomain::new(&rig.context).unwrap();
     let cq = rig.cq(4095);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut table = QueueTable::<Rc>::new();
     let srqs: Vec<_> = (0..100)
         .map(|_| SharedReceiveQueue::builder(&rig.pd).max_wr(3).xrc(&domain, &cq).build().unwrap())
@@ -338,7 +340,9 @@ fn a_table_finds_queues_by_their_user_index() {
         // SAFETY: the memory lives to the end; the payload is copied.
         unsafe {
             queue.post(id, sge).unwrap();
-            line.send.post(id, Send::new(Inline(b"to one of many")).signaled().to(to)).unwrap();
+            line.send
+                .post(id, SendMessage::new(Inline(b"to one of many")).signaled().to(to))
+                .unwrap();
         }
         line.done();
         match wait(&mut completions, &mut table) {
@@ -356,13 +360,13 @@ fn a_queue_of_a_domain_completes_on_its_own_cq() {
     let mut lines = Lines::new(1, 1);
     // The wrong CQ for one that has its own.
     let cq = lines.rig.cq(31);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let srq = SharedReceiveQueue::builder(&lines.rig.pd)
         .xrc(&lines.domain, &lines.receivers[0].cq)
         .build()
         .unwrap();
     match SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()) {
-        Err(mlx5::Error::Queue(QueueError::ForeignCq)) => {}
+        Err(mlx5::Error::Queue(QueueError::CqMismatch)) => {}
         other => panic!("{other:?}"),
     }
     // It is as it was: its own is right.
@@ -385,7 +389,7 @@ fn an_answering_end_is_reset_and_connected_again() {
     lines.targets.push(target);
     let (room, to) = (lines.sge(0, 64), lines.to(0));
     lines.post(0, 1, room);
-    let send = Send::new(Inline(b"again")).signaled().to(to);
+    let send = SendMessage::new(Inline(b"again")).signaled().to(to);
     // SAFETY: the payload is copied.
     unsafe { lines.requesters[0].send.post(2, send) }.unwrap();
     assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"again".to_vec()));

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use mlx5::cqe::Completion;
 use mlx5::verbs::{Context, XrcDomain, XrcOpen};
-use mlx5::wqe::{Inline, Send, Sge, XrcAddress};
+use mlx5::wqe::{Inline, SendMessage, Sge, XrcAddress};
 use mlx5_model::Mode;
 
 use super::xrc::{connection, receiver};
@@ -32,7 +32,7 @@ fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {
     // SAFETY: the memory lives to the end; the payload is copied.
     unsafe {
         receiver.shared.post(1, sge).unwrap();
-        line.send.post(2, Send::new(Inline(b"across contexts")).signaled().to(to)).unwrap();
+        line.send.post(2, SendMessage::new(Inline(b"across contexts")).signaled().to(to)).unwrap();
     }
     assert_eq!(line.done().0, 2);
     match wait(&mut receiver.completions, &mut receiver.shared) {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use mlx5::devx::{self, ByCommand};
 use mlx5::ib::Receives;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
 use mlx5::verbs::{
     self, Capacities, Connected, Context, CqeSize, InitAttributes, ProtectionDomain,
@@ -74,10 +74,10 @@ impl Cq {
         }
     }
 
-    pub fn completions(&self) -> Completions {
+    pub fn completions(&self) -> CqReader {
         match self {
-            Cq::Verbs(cq) => Completions::new(cq),
-            Cq::Command(cq) => Completions::new(cq),
+            Cq::Verbs(cq) => CqReader::new(cq),
+            Cq::Command(cq) => CqReader::new(cq),
         }
         .unwrap()
     }
@@ -170,7 +170,7 @@ impl<T: Connected + ByCommand> Qp<T, Rtr> {
 impl<T: Connected + ByCommand> Qp<T, Rts> {
     pub fn send_queue(
         &self,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: SendConfig,
     ) -> Result<SendQueue<T>> {
         match self {
@@ -183,7 +183,7 @@ impl<T: Connected + ByCommand> Qp<T, Rts> {
 impl<T: Connected + Receives + ByCommand, S: CanReceive> Qp<T, S> {
     pub fn receive_queue(
         &self,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> Result<ReceiveQueue> {
         match self {

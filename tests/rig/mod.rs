@@ -13,11 +13,11 @@ pub mod verbs;
 
 use std::time::{Duration, Instant};
 
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::devx::ByCommand;
 use mlx5::ib::{Access, HasQueues, Rc};
-use mlx5::ring::{Completions, PollError, Queues, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PollError, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Connected, Context, Init, MemoryRegion, Mkey, ProtectionDomain, QueuePair,
     QueuePairBuilder, Reset, RtrAttributes, Rts, RtsAttributes,
@@ -78,7 +78,7 @@ impl Rig {
         first: QueuePair<T, Init>,
         second: QueuePair<T, Init>,
     ) -> (QueuePair<T, Rts>, QueuePair<T, Rts>) {
-        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
+        let ends = (self.local.connection_data(&first), self.local.connection_data(&second));
         let up = |qp: QueuePair<T, Init>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs).into()).map_err(|failed| failed.error);
             let qp = qp.expect("RTR").rts(&self.local.rts(mine, theirs).into());
@@ -94,8 +94,8 @@ impl Rig {
         second: QueuePair<Rc, Init>,
         rts: RtsAttributes,
     ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
-        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
-        let up = |qp: QueuePair<Rc, Init>, mine: &Endpoint, theirs: &Endpoint| {
+        let ends = (self.local.connection_data(&first), self.local.connection_data(&second));
+        let up = |qp: QueuePair<Rc, Init>, mine: &ConnectionData, theirs: &ConnectionData| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error);
             let rts = RtsAttributes { sq_psn: mine.psn, ..rts };
             let qp = qp.expect("RTR").rts(&rts);
@@ -114,7 +114,7 @@ pub fn connect_made<T>(
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>> + ByCommand,
 {
-    let ends = [&first, &second].map(|qp| local.endpoint_of(qp.number()));
+    let ends = [&first, &second].map(|qp| local.connection_data_of(qp.number()));
     let up = |qp: Qp<T, Init>, mine, theirs| {
         let qp = qp.rtr(&local.rtr(mine, theirs).into()).map_err(|failed| failed.1).expect("RTR");
         qp.rts(&local.rts(mine, theirs).into()).map_err(|failed| failed.1).expect("RTS")
@@ -123,7 +123,7 @@ where
 }
 
 /// Polls until there is a completion.
-pub fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -> Completion {
+pub fn wait<Q: Queues + ?Sized>(completions: &mut CqReader, queues: &mut Q) -> Completion {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match completions.poll(queues) {
@@ -136,7 +136,7 @@ pub fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -
 }
 
 /// Polls until a poll fails; nothing completes before.
-pub fn refused<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -> PollError {
+pub fn refused<Q: Queues + ?Sized>(completions: &mut CqReader, queues: &mut Q) -> PollError {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match completions.poll(queues) {
@@ -156,7 +156,7 @@ pub fn lead_to(rig: &Rig, key: &Mkey, piece: Sge) {
         let [one, other] = [(); 2].map(|()| rig.init(QueuePair::<Rc, _>::builder(&rig.pd, &cq)));
         rig.connect(one, other)
     };
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let both = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let request = key.configure().access(both).layout([piece]);

@@ -2,14 +2,14 @@
 //! rings, the doorbell record, and every register store are equal except for the queue pair's
 //! number. `twin_post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
 
-use mlx5::connect::Endpoint;
+use mlx5::connect::ConnectionData;
 use mlx5::devx::ByCommand;
 use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Capacities, Connected, CqeSize, RtrAttributes, Rts, RtsAttributes};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Nop, PostOn, Read, Remote, Send, SendImm, Sge, Word, Write,
-    WriteImm,
+    CompareSwap, FetchAdd, Inline, Nop, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
+    SendMessage, Sge, Word,
 };
 use mlx5_model::stores::{self, Store};
 
@@ -25,7 +25,7 @@ const BLOCKS: u32 = 128;
 struct Twin<T: Connected + ByCommand> {
     send: SendQueue<T>,
     receive: ReceiveQueue,
-    completions: mlx5::ring::Completions,
+    completions: mlx5::ring::CqReader,
     qp: Qp<T, Rts>,
     record: *const u8,
     receives: *const u8,
@@ -52,7 +52,7 @@ where
         let qp = qp.init(&rig.local.init()).unwrap();
         let mut completions = cq.completions();
         let receive = qp.receive_queue(&mut completions, ReceiveConfig::default()).unwrap();
-        let end = Endpoint { psn: 0x77, ..rig.local.endpoint_of(qp.number()) };
+        let end = ConnectionData { psn: 0x77, ..rig.local.connection_data_of(qp.number()) };
         let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).unwrap();
         let qp = qp.rts(&rig.local.rts(&end, &end).into()).unwrap();
         let send = qp.send_queue(&mut completions, SendConfig::default()).unwrap();
@@ -128,23 +128,23 @@ struct Request {
 
 fn append<T: Connected>(batch: &mut Batch<'_, T>, id: u64, request: &Request)
 where
-    for<'a> Send<Inline<'a>>: PostOn<T>,
-    for<'a> Send<&'a [Sge]>: PostOn<T>,
+    for<'a> SendMessage<Inline<'a>>: PostOn<T>,
+    for<'a> SendMessage<&'a [Sge]>: PostOn<T>,
     for<'a> SendImm<&'a [Sge]>: PostOn<T>,
-    for<'a> Write<Inline<'a>>: PostOn<T>,
-    for<'a> Write<&'a [Sge]>: PostOn<T>,
-    for<'a> WriteImm<Inline<'a>>: PostOn<T>,
+    for<'a> RdmaWrite<Inline<'a>>: PostOn<T>,
+    for<'a> RdmaWrite<&'a [Sge]>: PostOn<T>,
+    for<'a> RdmaWriteImm<Inline<'a>>: PostOn<T>,
     Nop: PostOn<T>,
 {
     let (list, inline, remote) = (&request.lists[..], &request.inline[..], request.remote);
     let signaled = request.signaled;
     match request.kind {
-        0 => batch.append(id, Send::new(Inline(inline)).signaled_if(signaled)),
-        1 => batch.append(id, Send::new(list).signaled_if(signaled)),
+        0 => batch.append(id, SendMessage::new(Inline(inline)).signaled_if(signaled)),
+        1 => batch.append(id, SendMessage::new(list).signaled_if(signaled)),
         2 => batch.append(id, SendImm::new(list, 0x1234_5678).solicited().signaled_if(signaled)),
-        3 => batch.append(id, Write::new(Inline(inline), remote).signaled_if(signaled)),
-        4 => batch.append(id, Write::new(list, remote).fenced().signaled_if(signaled)),
-        5 => batch.append(id, WriteImm::new(Inline(inline), remote, 7).signaled_if(signaled)),
+        3 => batch.append(id, RdmaWrite::new(Inline(inline), remote).signaled_if(signaled)),
+        4 => batch.append(id, RdmaWrite::new(list, remote).fenced().signaled_if(signaled)),
+        5 => batch.append(id, RdmaWriteImm::new(Inline(inline), remote, 7).signaled_if(signaled)),
         _ => batch.append(id, Nop::new().signaled_if(signaled)),
     }
     .unwrap();
@@ -156,7 +156,7 @@ fn append_reliable(batch: &mut Batch<'_, Rc>, id: u64, request: &Request) {
     let (word, remote) = (Word::new(sge.addr, sge.lkey), request.remote);
     let signaled = request.signaled;
     match request.kind {
-        7 => batch.append(id, Read::new(&request.lists[..], remote).signaled_if(signaled)),
+        7 => batch.append(id, RdmaRead::new(&request.lists[..], remote).signaled_if(signaled)),
         8 => batch.append(id, CompareSwap::new(word, remote, 1, 2).signaled_if(signaled)),
         9 => batch.append(id, FetchAdd::new(word, remote, 3).signaled_if(signaled)),
         _ => return append(batch, id, request),

@@ -10,14 +10,14 @@
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{
-    Batch, Completions, PostError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
+    Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AddressHandle, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
 };
 use mlx5::wqe::{
-    CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, Read, Remote,
-    Send, SendImm, SendInvalidate, Sge, Word, Write, WriteImm,
+    CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, RdmaRead,
+    RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge, Word,
 };
 use mlx5_model::stores;
 use mlx5_sys::dv;
@@ -328,15 +328,15 @@ fn append(
         wr::IBV_WR_SEND_WITH_INV => {
             payload!(|payload| flagged!(solicited SendInvalidate::new(payload, named)))
         }
-        wr::IBV_WR_SEND => payload!(|payload| flagged!(solicited Send::new(payload))),
+        wr::IBV_WR_SEND => payload!(|payload| flagged!(solicited SendMessage::new(payload))),
         wr::IBV_WR_SEND_WITH_IMM => {
             payload!(|payload| flagged!(solicited SendImm::new(payload, imm)))
         }
-        wr::IBV_WR_RDMA_WRITE => payload!(|payload| flagged!(Write::new(payload, remote))),
+        wr::IBV_WR_RDMA_WRITE => payload!(|payload| flagged!(RdmaWrite::new(payload, remote))),
         wr::IBV_WR_RDMA_WRITE_WITH_IMM => {
-            payload!(|payload| flagged!(solicited WriteImm::new(payload, remote, imm)))
+            payload!(|payload| flagged!(solicited RdmaWriteImm::new(payload, remote, imm)))
         }
-        wr::IBV_WR_RDMA_READ => put(batch, id, flagged!(Read::new(sge, remote)).to(&to)),
+        wr::IBV_WR_RDMA_READ => put(batch, id, flagged!(RdmaRead::new(sge, remote)).to(&to)),
         wr::IBV_WR_ATOMIC_CMP_AND_SWP => {
             put(batch, id, flagged!(CompareSwap::new(old, remote, one, other)).to(&to))
         }
@@ -346,7 +346,7 @@ fn append(
 
 struct Target {
     shared: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
     qp: QueuePair<Dct, Rtr>,
     address: DcAddress,
 }
@@ -357,9 +357,9 @@ fn target(rig: &Rig) -> (Target, AddressHandle) {
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let qp = QueuePair::dc_target(&rig.pd, &cq, &srq, KEY).build().unwrap();
     let qp = qp.init(&rig.local.init()).unwrap();
-    let mut way = rig.local.address(&rig.local.endpoint(&qp));
+    let mut way = rig.local.address(&rig.local.connection_data(&qp));
     let qp = qp.rtr(&DctRtrAttributes::new(way)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
     let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
     shared.attach(&qp, &mut completions).unwrap();
@@ -396,7 +396,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let cqs = [rig.cq(512), rig.cq(512)];
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape));
     let (mut targets, handles): (Vec<_>, Vec<_>) = (0..TARGETS).map(|_| target(&rig)).unzip();
-    let mut completions = Completions::new(&cqs[1]).unwrap();
+    let mut completions = CqReader::new(&cqs[1]).unwrap();
     // SAFETY: the QP lives to the end of the function, in RTS; no other code posts to it, and its
     // register is its own as long as it posts.
     let mut queue: SendQueue<Dci> =

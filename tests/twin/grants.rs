@@ -7,7 +7,7 @@
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Type2};
 use mlx5::wqe::{BindWindow, Sge};
 use mlx5_sys::verbs::*;
@@ -129,7 +129,7 @@ impl Grants {
 /// Configures the keys that are to be invalidated from afar.
 pub struct Giver {
     queue: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     _qp: ExtendedQp,
     _cq: CompletionQueue,
 }
@@ -140,7 +140,7 @@ impl Giver {
         let operations = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_BIND_MW;
         let shape = Shape::new(ibv_qp_type::IBV_QPT_RC, 16, operations.0.into());
         let qp = ExtendedQp::looped(rig, &cq, &shape);
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         // SAFETY: the QP outlives the queue, and no other code posts to it.
         let queue =
             unsafe { SendQueue::from_raw(qp.qp(), &mut completions, SendConfig::default()) };

@@ -7,11 +7,10 @@
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{
-    Bits, CopyMemory, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, SendEnable, Sge, Wait,
-    Word,
+    Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, SendEnable, Sge, Wait, Word,
 };
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_type, ibv_send_flags, ibv_wr_complete, ibv_wr_start};
@@ -56,7 +55,7 @@ fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (cqs, memory) = ([rig.cq(64), rig.cq(64)], rig.memory(MEMORY));
     let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape()));
-    let mut completions = Completions::new(&cqs[1]).unwrap();
+    let mut completions = CqReader::new(&cqs[1]).unwrap();
     // SAFETY: the QP lives to the end of the function, in RTS; no other code posts to it, and
     // doorbells are rung for one post at a time.
     let mut queue: SendQueue<Rc> =
@@ -112,7 +111,7 @@ fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
             match &request {
                 Request::Copy { from, to } => {
                     let to = Word::new(*to, memory.lkey());
-                    let copy = CopyMemory::new(*from, to, notes);
+                    let copy = DmaMemcpy::new(*from, to, notes);
                     queue.post(id, copy.signaled()).unwrap();
                     block += 1;
                 }
@@ -175,7 +174,7 @@ fn bytes_are_written_as_by_mlx5dv_wr_raw_wqe() {
 fn written(rig: &Rig, post: impl FnOnce(&mut SendQueue<Rc>)) -> Vec<u8> {
     let cq = rig.cq(64);
     let qp = ExtendedQp::looped(rig, &cq, &shape());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     // SAFETY: the QP lives to the end of the function, in RTS. No other code posts to it, and
     // doorbells are rung for one post at a time.
     let mut queue =

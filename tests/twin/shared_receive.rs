@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveSource, SharedReceiveSource, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveSource, SharedReceiveSource, SharedReceives};
 use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue,
 };
@@ -83,7 +83,8 @@ fn by_command(rig: &Rig, shape: &Shape) -> ByCommand {
         let taker = taker.build().unwrap().init(&rig.local.init()).unwrap();
         let peer_cq = rig.cq(255);
         let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq));
-        let ends = [taker.number(), peer.number()].map(|number| rig.local.endpoint_of(number));
+        let ends =
+            [taker.number(), peer.number()].map(|number| rig.local.connection_data_of(number));
         let taker = taker.rtr(&rig.local.rtr(&ends[0], &ends[1])).unwrap();
         takers.push(taker.rts(&rig.local.rts(&ends[0], &ends[1])).unwrap());
         let peer = peer.rtr(&rig.local.rtr(&ends[1], &ends[0])).unwrap();
@@ -172,7 +173,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
     region: &MemoryRegion,
     posts: u64,
 ) {
-    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut completions = CqReader::new(&ours.cq).unwrap();
     let mut queue =
         SharedReceives::new(&ours.srq, &mut completions, ReceiveConfig::default()).unwrap();
     for taker in &ours.takers {

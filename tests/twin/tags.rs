@@ -10,9 +10,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use mlx5::ring::{
-    Completions, SendConfig, TagCompletion, TagConfig, TagHandle, TagReceive, TaggedReceives,
-};
+use mlx5::ring::{CqReader, SendConfig, TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueueAllocator, QueueBuffer, SharedReceiveQueue, TagCapacity,
 };
@@ -159,8 +157,8 @@ struct Twins {
     memory: MemoryRegion,
     theirs: SharedReceiveQueue,
     their_cq: CompletionQueue,
-    ours: TaggedReceives,
-    completions: Completions,
+    ours: TmSrq,
+    completions: CqReader,
     /// Entries, as each side calls them.
     handles: Vec<(u32, TagHandle)>,
 }
@@ -244,9 +242,9 @@ fn changes_leave_the_same_bytes_as_libmlx5_and_ring_as_it_does() {
     let (theirs, srq) = (make(&cqs[0], &their_pages), make(&cqs[1], &our_pages));
     let their_queue = ListQueue::last(&their_pages);
     let [their_cq, our_cq] = cqs;
-    let mut completions = Completions::new(&our_cq).unwrap();
+    let mut completions = CqReader::new(&our_cq).unwrap();
     let config = TagConfig { changes: SendConfig::default(), ..TagConfig::default() };
-    let ours = TaggedReceives::new(&srq, &mut completions, config).unwrap();
+    let ours = TmSrq::new(&srq, &mut completions, config).unwrap();
     let our_queue = ListQueue::last(&our_pages);
     assert_eq!(our_queue.ring.length, their_queue.ring.length);
     let blocks = (our_queue.ring.length / 64) as u64;

@@ -10,14 +10,14 @@ use std::ptr::{NonNull, null_mut};
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
-use mlx5::ring::{
-    Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
-};
+use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
     UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, InlineBytes, PostOn, Send, SendImm, Sge, UdAddress, Write, WriteImm};
+use mlx5::wqe::{
+    Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress,
+};
 use mlx5_model::stores;
 use mlx5_sys::verbs::*;
 
@@ -126,7 +126,7 @@ impl Twin for Uc {
     }
 
     fn up(rig: &Rig, qp: QueuePair<Uc, Init>) -> QueuePair<Uc, Rts> {
-        let end = rig.local.endpoint(&qp);
+        let end = rig.local.connection_data(&qp);
         let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).unwrap();
         qp.rts(&rig.local.rts(&end, &end).into()).unwrap()
     }
@@ -140,18 +140,25 @@ impl Twin for Uc {
         let imm = request.imm;
         match request.opcode {
             ibv_wr_opcode::IBV_WR_SEND => {
-                append!(batch, request, |payload| flagged!(solicited request, Send::new(payload)))
+                append!(
+                    batch,
+                    request,
+                    |payload| flagged!(solicited request, SendMessage::new(payload))
+                )
             }
             ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => append!(batch, request, |payload| flagged!(
                 solicited request,
                 SendImm::new(payload, imm)
             )),
             ibv_wr_opcode::IBV_WR_RDMA_WRITE => {
-                append!(batch, request, |payload| flagged!(request, Write::new(payload, remote)))
+                append!(batch, request, |payload| flagged!(
+                    request,
+                    RdmaWrite::new(payload, remote)
+                ))
             }
             _ => append!(batch, request, |payload| flagged!(
                 solicited request,
-                WriteImm::new(payload, remote, imm)
+                RdmaWriteImm::new(payload, remote, imm)
             )),
         }
     }
@@ -183,7 +190,7 @@ impl Twin for Ud {
         match request.opcode {
             ibv_wr_opcode::IBV_WR_SEND => append!(batch, request, |payload| flagged!(
                 solicited request,
-                Send::new(payload)
+                SendMessage::new(payload)
             )
             .to(to)),
             _ => append!(batch, request, |payload| flagged!(
@@ -392,7 +399,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
         Theirs::Classic(T::up(rig, T::init(rig, shape(&their_cq))))
     };
     let qp = T::init(rig, shape(&cq));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp = T::up(rig, qp);
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -417,7 +424,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
     }
 
     // An unassigned destination: the receives stay.
-    let mut way = rig.local.address(&rig.local.endpoint(&qp));
+    let mut way = rig.local.address(&rig.local.connection_data(&qp));
     if let Some(route) = &mut way.global {
         // Without one, each handle has a UDP source port by chance.
         (route.flow_label, route.traffic_class) = (0xabcde, 0x68);

@@ -14,14 +14,14 @@ use std::ptr::NonNull;
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::{XrcRecv, XrcSend};
-use mlx5::ring::{Batch, Completions, PostError, SendConfig, SendQueue};
+use mlx5::ring::{Batch, CqReader, PostError, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     ThreadDomain, XrcDomain,
 };
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, LocalInvalidate, Read, Remote, Send, SendImm, SendInvalidate,
-    Sge, Word, Write, WriteImm, XrcAddress,
+    CompareSwap, FetchAdd, Inline, LocalInvalidate, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
+    SendImm, SendInvalidate, SendMessage, Sge, Word, XrcAddress,
 };
 use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::*;
@@ -102,7 +102,9 @@ fn append(
     }
     let word = Word::new(sge.addr, sge.lkey);
     match request.opcode {
-        ibv_wr_opcode::IBV_WR_SEND => payload!(|payload| post!(solicited Send::new(payload))),
+        ibv_wr_opcode::IBV_WR_SEND => {
+            payload!(|payload| post!(solicited SendMessage::new(payload)))
+        }
         ibv_wr_opcode::IBV_WR_SEND_WITH_INV => {
             payload!(|payload| post!(solicited SendInvalidate::new(payload, key)))
         }
@@ -110,12 +112,12 @@ fn append(
             payload!(|payload| post!(solicited SendImm::new(payload, request.imm)))
         }
         ibv_wr_opcode::IBV_WR_RDMA_WRITE => {
-            payload!(|payload| post!(Write::new(payload, remote)))
+            payload!(|payload| post!(RdmaWrite::new(payload, remote)))
         }
         ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
-            payload!(|payload| post!(solicited WriteImm::new(payload, remote, request.imm)))
+            payload!(|payload| post!(solicited RdmaWriteImm::new(payload, remote, request.imm)))
         }
-        ibv_wr_opcode::IBV_WR_RDMA_READ => post!(Read::new(sge, remote)),
+        ibv_wr_opcode::IBV_WR_RDMA_READ => post!(RdmaRead::new(sge, remote)),
         ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {
             post!(CompareSwap::new(word, remote, request.compare, request.swap_add))
         }
@@ -238,10 +240,10 @@ impl Answer {
     fn connect(&mut self, rig: &Rig, qp: NonNull<ibv_qp>) {
         let target = rig.to_init(QueuePair::target(&self.domain).unwrap());
         connect_to(rig, qp, ibv_qp_type::IBV_QPT_XRC_SEND, target.number());
-        let own = rig.local.endpoint(&target);
+        let own = rig.local.connection_data(&target);
         // SAFETY: the QP is alive.
         let number = unsafe { qp.as_ref() }.qp_num;
-        let theirs = mlx5::connect::Endpoint { qpn: number, psn: 0, ..own };
+        let theirs = mlx5::connect::ConnectionData { qpn: number, psn: 0, ..own };
         let target = target.rtr(&rig.local.rtr(&own, &theirs)).unwrap();
         self.targets.push(target.rts(&rig.local.rts(&own, &theirs).into()).unwrap());
     }
@@ -443,7 +445,7 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
         for qp in [theirs.as_raw(), ours.as_raw(), extended.qp()] {
             answer.connect(&rig, qp);
         }
-        let mut completions = Completions::new(&cqs[1]).unwrap();
+        let mut completions = CqReader::new(&cqs[1]).unwrap();
         // SAFETY: the QP lives as long as the queue; no other code posts to it. Its register is
         // used by this thread alone, and one post after the other.
         let queue = unsafe {

@@ -43,7 +43,7 @@ enum Command {
     Trace(trace::Arguments),
     Replay(replay::Arguments),
     Dump(dump::Arguments),
-    Completions(generate::Completions),
+    CqReader(generate::CqReader),
     Man(generate::Man),
 }
 
@@ -110,7 +110,7 @@ impl Cli {
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),
-            Command::Completions(arguments) => arguments.run(&mut Cli::command()),
+            Command::CqReader(arguments) => arguments.run(&mut Cli::command()),
             Command::Man(arguments) => arguments.run(Cli::command()),
         };
         match ended {

@@ -14,12 +14,12 @@ use crate::output::{Form, stdout};
 ///
 /// For bash: mlx5 completions bash > ~/.local/share/bash-completion/completions/mlx5
 #[derive(Args, Clone, Debug)]
-pub struct Completions {
+pub struct CqReader {
     /// The shell
     shell: Shell,
 }
 
-impl Completions {
+impl CqReader {
     /// Prints the completions of a command line.
     pub(crate) fn run(&self, command: &mut clap::Command) -> Result {
         let mut script = Vec::new();

@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget as _};
-use mlx5::endpoint::{Channel, Event, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Reset};
-use mlx5::wqe::{Inline, Send};
+use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, wait_for};
 use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
@@ -33,8 +33,8 @@ fn program() {
         QueuePair::builder(&pd, &cq).max_send_wr(16).max_inline_data(64).build().unwrap()
     };
     let (qp, in_init, in_rtr) = (made(), made(), made());
-    let endpoint = port.endpoint(&qp);
-    let other = port.endpoint(&in_rtr);
+    let endpoint = port.connection_data(&qp);
+    let other = port.connection_data(&in_rtr);
     let in_init = in_init.init(&port.init()).unwrap();
     let in_rtr = in_rtr.init(&port.init()).unwrap();
     let in_rtr = in_rtr.rtr(&port.rtr(&other, &endpoint)).unwrap();
@@ -65,16 +65,16 @@ fn program() {
         "length": 4096,
     });
     let qp = qp.init(&port.init()).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    receiver.post(1, Slice::new(memory)).unwrap();
+    receiver.post(1, MrSlice::new(memory)).unwrap();
     let qp = qp.rtr(&port.rtr(&endpoint, &endpoint)).unwrap();
     let qp = qp.rts(&port.rts(&endpoint, &endpoint)).unwrap();
-    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap();
+    let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
     println!("\ntold {told}");
     for line in std::io::stdin().lines() {
         for _ in 0..line.unwrap().parse::<u64>().unwrap() {
-            channel.post(2, Send::new(Inline(b"hello")).signaled()).unwrap();
+            channel.post(2, SendMessage::new(Inline(b"hello")).signaled()).unwrap();
             // The request's end, and the receive's, whose memory is posted again.
             let mut done = 0;
             while done < 2 {

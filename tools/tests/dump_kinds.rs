@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget};
 use mlx5::ib::{Dct, Rc, Ud, XrcSend};
-use mlx5::ring::Completions;
+use mlx5::ring::CqReader;
 use mlx5::verbs::{
     CompletionQueue, Context, DctRtrAttributes, Pages, ProtectionDomain, QueuePair,
     SharedReceiveQueue, XrcDomain,
@@ -40,7 +40,7 @@ fn program() {
     let xrc = mlx5::verbs::QueuePairBuilder::<XrcSend>::new(&pd, &cq).build().unwrap();
     let xrc_target = QueuePair::target(&domain).unwrap();
     let port = LocalPort::new(&context, 1, None).unwrap();
-    let to_itself = port.address(&port.endpoint_of(0));
+    let to_itself = port.address(&port.connection_data_of(0));
     let dct: QueuePair<Dct, _> =
         QueuePair::dc_target(&pd, &target_cq, &target_srq, 0x1234).build().unwrap();
     let dct = dct.init(&port.init()).unwrap().rtr(&DctRtrAttributes::new(to_itself)).unwrap();
@@ -51,7 +51,7 @@ fn program() {
             let context = commands.then(|| object().unwrap().to_string());
             told.insert(name.to_owned(), json!({ "number": number, "context": context }));
         };
-    let cqn = |cq: &CompletionQueue| Completions::new(cq).unwrap().cqn();
+    let cqn = |cq: &CompletionQueue| CqReader::new(cq).unwrap().cqn();
     say("cq", cqn(&cq), &|| cq.object_context());
     say("target_cq", cqn(&target_cq), &|| target_cq.object_context());
     say("lone_cq", cqn(&lone_cq), &|| lone_cq.object_context());

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
-use mlx5::wqe::{FetchAdd, Inline, Nop, Read, Remote, SendImm, Sge, Word, Write};
+use mlx5::wqe::{FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, Remote, SendImm, Sge, Word};
 use mlx5_sys::dv;
 use rig::folder::Folder;
 use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
@@ -67,7 +67,7 @@ fn capture() -> Captured {
         qp.init(&local.init()).map_err(|failed| failed.error).unwrap()
     };
     let (qp, peer) = (make(), make());
-    let ends = (local.endpoint(&qp), local.endpoint(&peer));
+    let ends = (local.connection_data(&qp), local.connection_data(&peer));
     let rtr = |qp: QueuePair<Rc, _>, mine, theirs| {
         let qp = qp.rtr(&local.rtr(mine, theirs)).map_err(|failed| failed.error).unwrap();
         qp.rts(&local.rts(mine, theirs)).map_err(|failed| failed.error).unwrap()
@@ -77,7 +77,7 @@ fn capture() -> Captured {
     let memory = pd.allocate(4096, rights | Access::REMOTE_ATOMIC).unwrap();
     let sge = |offset, length| Sge::new(memory.address() + offset, length, memory.lkey());
     let remote = Remote::new(memory.remote_address() + 2048, memory.rkey());
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let blocks = send.blocks();
     // So that the six go round the end: the long WQE begins in the last block.
@@ -90,10 +90,10 @@ fn capture() -> Captured {
     }
     let word = Word::new(memory.address(), memory.lkey());
     let mut batch = send.batch();
-    batch.append(0, Write::new(sge(0, 64), remote).signaled()).unwrap();
+    batch.append(0, RdmaWrite::new(sge(0, 64), remote).signaled()).unwrap();
     batch.append(1, SendImm::new(Inline(b"a few bytes"), 7).solicited()).unwrap();
-    batch.append(2, Write::new(Inline(&[7; 80]), remote).signaled()).unwrap();
-    batch.append(3, Read::new([sge(0, 8), sge(64, 8), sge(128, 8)], remote)).unwrap();
+    batch.append(2, RdmaWrite::new(Inline(&[7; 80]), remote).signaled()).unwrap();
+    batch.append(3, RdmaRead::new([sge(0, 8), sge(64, 8), sge(128, 8)], remote)).unwrap();
     batch.append(4, FetchAdd::new(word, remote, 1).signaled()).unwrap();
     batch.append(5, Nop::new().signaled()).unwrap();
     // SAFETY: the memory lives to the end of the function, and the card is not let run.

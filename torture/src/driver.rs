@@ -1,7 +1,7 @@
 //! The data path of the crate `mlx5`.
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::ring::{Completions, PostError, ReceiveQueue, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, PostError, ReceiveQueue, SendQueue, SharedReceives};
 use mlx5::wqe::Sge;
 
 use crate::form::Form;
@@ -9,7 +9,7 @@ use crate::wire::{Drops, Event, Request, Result, Wire};
 
 /// The queues of one process, taken over by the driver.
 pub struct DriverWire<T: Form> {
-    pub completions: Completions,
+    pub completions: CqReader,
     pub sends: Vec<SendQueue<T>>,
     pub receives: Vec<ReceiveQueue>,
     pub shared: Option<SharedReceives>,
@@ -19,7 +19,7 @@ pub struct DriverWire<T: Form> {
 /// Whether the error only says that there is no room yet.
 fn is_full(error: PostError) -> Result<bool> {
     match error {
-        PostError::QueueFull | PostError::CqOverrun => Ok(true),
+        PostError::QueueFull | PostError::CqFull => Ok(true),
         // Requests come back flushed.
         PostError::WrongState => Ok(true),
         other => Err(format!("a post was refused: {other}")),

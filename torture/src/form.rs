@@ -1,15 +1,15 @@
 //! The transports: how each makes queue pairs, connects them and addresses its requests.
 
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Dci, HasQueues, Rc, Uc, Ud, XrcSend};
-use mlx5::ring::{Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
+use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
 use mlx5::verbs::{
     AckTimeout, AddressHandle, DciInitAttributes, Init, ProtectionDomain, QueuePair,
     QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{
-    CompareSwap, DcAddress, FetchAdd, Inline, Read, Send, SendImm, UdAddress, Word, Write,
-    WriteImm, XrcAddress,
+    CompareSwap, DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
+    SendMessage, UdAddress, Word, XrcAddress,
 };
 use mlx5_sys::verbs::ibv_send_wr;
 
@@ -25,7 +25,7 @@ pub const ACCESS_KEY: u64 = 0x0dc0_ffee_0000_0001;
 pub struct Peer<'a> {
     pub pd: &'a ProtectionDomain,
     pub local: &'a LocalPort,
-    pub endpoint: &'a Endpoint,
+    pub endpoint: &'a ConnectionData,
     /// The number of its shared receive queue, or of its DC target.
     pub number: u32,
 }
@@ -45,8 +45,8 @@ pub trait Form: HasQueues + Sized {
     fn rts(
         local: &LocalPort,
         qp: QueuePair<Self, Init>,
-        mine: &Endpoint,
-        theirs: &Endpoint,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
         timeout: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>>;
 
@@ -63,7 +63,7 @@ pub trait Form: HasQueues + Sized {
     /// Takes over its receive queue, if it has one of its own.
     fn receives(
         qp: &QueuePair<Self, Init>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> Option<mlx5::Result<ReceiveQueue>>;
 
     /// Appends a request to a batch.
@@ -103,8 +103,8 @@ macro_rules! operation {
         let it = &$request.operation;
         let (list, data) = (&$request.list[..], Inline(&it.data));
         match it.action {
-            Action::Send if it.inline => flagged!(it, |$made| $put, Send::new(data), solicited),
-            Action::Send => flagged!(it, |$made| $put, Send::new(list), solicited),
+            Action::Send if it.inline => flagged!(it, |$made| $put, SendMessage::new(data), solicited),
+            Action::Send => flagged!(it, |$made| $put, SendMessage::new(list), solicited),
             Action::SendImm(imm) if it.inline => {
                 flagged!(it, |$made| $put, SendImm::new(data, imm), solicited)
             }
@@ -121,19 +121,19 @@ macro_rules! connected {
         operation!($request, |$made| $put,
             Action::Write if $request.operation.inline => {
                 let it = &$request.operation;
-                flagged!(it, |$made| $put, Write::new(Inline(&it.data), remote))
+                flagged!(it, |$made| $put, RdmaWrite::new(Inline(&it.data), remote))
             }
             Action::Write => {
                 let it = &$request.operation;
-                flagged!(it, |$made| $put, Write::new(&$request.list[..], remote))
+                flagged!(it, |$made| $put, RdmaWrite::new(&$request.list[..], remote))
             }
             Action::WriteImm(imm) if $request.operation.inline => {
                 let it = &$request.operation;
-                flagged!(it, |$made| $put, WriteImm::new(Inline(&it.data), remote, imm), solicited)
+                flagged!(it, |$made| $put, RdmaWriteImm::new(Inline(&it.data), remote, imm), solicited)
             }
             Action::WriteImm(imm) => {
                 let it = &$request.operation;
-                flagged!(it, |$made| $put, WriteImm::new(&$request.list[..], remote, imm), solicited)
+                flagged!(it, |$made| $put, RdmaWriteImm::new(&$request.list[..], remote, imm), solicited)
             }
             $($rest)*
         )
@@ -148,7 +148,7 @@ macro_rules! reliable {
         connected!($request, |$made| $put,
             Action::Read => {
                 let it = &$request.operation;
-                flagged!(it, |$made| $put, Read::new(&$request.list[..], remote))
+                flagged!(it, |$made| $put, RdmaRead::new(&$request.list[..], remote))
             }
             Action::FetchAdd(add) => {
                 let it = &$request.operation;
@@ -198,8 +198,8 @@ macro_rules! connecting {
         fn rts(
             local: &LocalPort,
             qp: QueuePair<Self, Init>,
-            mine: &Endpoint,
-            theirs: &Endpoint,
+            mine: &ConnectionData,
+            theirs: &ConnectionData,
             timeout: AckTimeout,
         ) -> mlx5::Result<QueuePair<Self, Rts>> {
             let rtr = local.rtr(mine, theirs).into();
@@ -226,7 +226,7 @@ macro_rules! own_receives {
 
         fn receives(
             qp: &QueuePair<Self, Init>,
-            completions: &mut Completions,
+            completions: &mut CqReader,
         ) -> Option<mlx5::Result<ReceiveQueue>> {
             Some(ReceiveQueue::new(qp, completions, ReceiveConfig::default()))
         }
@@ -245,7 +245,7 @@ macro_rules! no_receives {
 
         fn receives(
             _: &QueuePair<Self, Init>,
-            _: &mut Completions,
+            _: &mut CqReader,
         ) -> Option<mlx5::Result<ReceiveQueue>> {
             None
         }
@@ -299,8 +299,8 @@ impl Form for Ud {
     fn rts(
         _: &LocalPort,
         qp: QueuePair<Self, Init>,
-        mine: &Endpoint,
-        _: &Endpoint,
+        mine: &ConnectionData,
+        _: &ConnectionData,
         _: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>> {
         let qp = qp.rtr().map_err(|failed| failed.error)?;
@@ -354,8 +354,8 @@ impl Form for Dci {
     fn rts(
         local: &LocalPort,
         qp: QueuePair<Self, Init>,
-        mine: &Endpoint,
-        theirs: &Endpoint,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
         timeout: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>> {
         let qp = qp.rtr(mine.mtu.min(theirs.mtu)).map_err(|failed| failed.error)?;

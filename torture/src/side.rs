@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mlx5::connect::{Connection, Endpoint, Listener, LocalPort, RemoteRegion};
+use mlx5::connect::{Connection, ConnectionData, Listener, LocalPort, RemoteRegion};
 use mlx5::ib::{Dci, Dct, HasQueues, Rc, Uc, Ud, XrcRecv, XrcSend};
 use mlx5::ring::{
-    Completions, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
+    CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain,
@@ -83,7 +83,7 @@ impl Process {
         }
     }
 
-    fn exchange(&mut self, mine: &Endpoint) -> Result<Endpoint> {
+    fn exchange(&mut self, mine: &ConnectionData) -> Result<ConnectionData> {
         self.connection.exchange(mine).map_err(text("exchanging endpoints"))
     }
 
@@ -135,9 +135,9 @@ impl Process {
         let target = QueuePair::dc_target(&self.pd, cq, srq, ACCESS_KEY);
         let target = target.build().map_err(text("a DC target"))?;
         let target = target.init(&self.local.init()).map_err(text("a DC target to INIT"))?;
-        let own = self.local.address(&self.local.endpoint_of(0));
+        let own = self.local.address(&self.local.connection_data_of(0));
         let attributes = DctRtrAttributes {
-            path_mtu: self.local.endpoint_of(0).mtu,
+            path_mtu: self.local.connection_data_of(0).mtu,
             ..DctRtrAttributes::new(own)
         };
         target.rtr(&attributes).map_err(text("a DC target to RTR"))
@@ -148,14 +148,14 @@ impl Process {
         &mut self,
         plan: &Plan,
         domain: Option<&XrcDomain>,
-        requesters: &[Endpoint],
+        requesters: &[ConnectionData],
     ) -> Result<Answering> {
         let (mut made, mut theirs) = (Vec::new(), Vec::new());
         let Some(domain) = domain else { return Ok((made, theirs)) };
         for requester in &requesters[..plan.qps] {
             let target = QueuePair::target(domain).map_err(text("an XRC target"))?;
             let target = target.init(&self.local.init()).map_err(text("XRC target to INIT"))?;
-            let mine = self.local.endpoint_of(target.number());
+            let mine = self.local.connection_data_of(target.number());
             theirs.push(self.exchange(&mine)?);
             let rtr = self.local.rtr(&mine, requester);
             let target = target.rtr(&rtr).map_err(text("XRC target to RTR"))?;
@@ -199,7 +199,7 @@ impl Process {
         let number = u32::from_be_bytes(told[..].try_into().map_err(text("the peer's number"))?);
         let (mut mine, mut theirs) = (Vec::new(), Vec::new());
         for qp in &made {
-            let mut endpoint = self.local.endpoint(qp);
+            let mut endpoint = self.local.connection_data(qp);
             endpoint.region = Some(RemoteRegion::from(self.memory.region()));
             theirs.push(self.exchange(&endpoint)?);
             mine.push(endpoint);
@@ -229,7 +229,7 @@ impl Process {
         oracle.connected(&numbers);
         match self.side {
             Side::Driver => {
-                let mut completions = Completions::new(&cq).map_err(text("taking over the CQ"))?;
+                let mut completions = CqReader::new(&cq).map_err(text("taking over the CQ"))?;
                 if plan.publish != 0 {
                     let every = Publish::Every(plan.publish);
                     completions.publish(every).map_err(text("publishing"))?;
@@ -302,7 +302,7 @@ impl Process {
 }
 
 /// The answering ends of XRC connections, and what the peer told of its own.
-type Answering = (Vec<QueuePair<XrcRecv, Rts>>, Vec<Endpoint>);
+type Answering = (Vec<QueuePair<XrcRecv, Rts>>, Vec<ConnectionData>);
 
 /// Runs the episode between barriers.
 fn run(
@@ -330,19 +330,14 @@ fn run(
 /// Attaching a queue pair's receives to a shared queue, where the transport has it.
 pub trait Takes {
     /// Does so.
-    fn attach(
-        &self,
-        queue: &mut SharedReceives,
-        completions: &mut Completions,
-        plan: &Plan,
-    ) -> Result;
+    fn attach(&self, queue: &mut SharedReceives, completions: &mut CqReader, plan: &Plan)
+    -> Result;
 }
 
 /// Taking over a send queue.
 pub trait Sends<T: Form> {
     /// Does so.
-    fn send_queue(&self, completions: &mut Completions, config: SendConfig)
-    -> Result<SendQueue<T>>;
+    fn send_queue(&self, completions: &mut CqReader, config: SendConfig) -> Result<SendQueue<T>>;
 }
 
 macro_rules! transports {
@@ -350,7 +345,7 @@ macro_rules! transports {
         impl Sends<$name> for QueuePair<$name, Rts> {
             fn send_queue(
                 &self,
-                completions: &mut Completions,
+                completions: &mut CqReader,
                 config: SendConfig,
             ) -> Result<SendQueue<$name>> {
                 SendQueue::new(self, completions, config).map_err(text("taking over a send queue"))
@@ -367,7 +362,7 @@ macro_rules! takes {
             fn attach(
                 &self,
                 queue: &mut SharedReceives,
-                completions: &mut Completions,
+                completions: &mut CqReader,
                 _: &Plan,
             ) -> Result {
                 queue.attach(self, completions).map_err(text("attaching"))
@@ -379,7 +374,7 @@ macro_rules! takes {
 macro_rules! takes_none {
     ($($name:ident)*) => { $(
         impl Takes for QueuePair<$name, Init> {
-            fn attach(&self, _: &mut SharedReceives, _: &mut Completions, _: &Plan) -> Result {
+            fn attach(&self, _: &mut SharedReceives, _: &mut CqReader, _: &Plan) -> Result {
                 Ok(())
             }
         }

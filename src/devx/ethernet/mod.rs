@@ -16,5 +16,5 @@ mod tis;
 pub use rq::{Rq, RqBuilder};
 pub use rqt::Rqt;
 pub use sq::{Sq, SqBuilder};
-pub use tir::{SpreadBy, Tir};
+pub use tir::{RssHash, Tir};
 pub use tis::Tis;

@@ -42,7 +42,7 @@ struct TirInner {
 
 /// The header fields that the hash covers. The packets of one connection go to one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SpreadBy {
+pub enum RssHash {
     /// The addresses of IPv4.
     Ipv4,
     /// The addresses of IPv4 and the ports of TCP.
@@ -57,7 +57,7 @@ pub enum SpreadBy {
     Ipv6Udp,
 }
 
-impl SpreadBy {
+impl RssHash {
     /// Returns the values of `rx_hash_field_select`: IP version, protocol, and the fields.
     fn fields(self) -> [(Field, u64); 3] {
         /// `MLX5_HASH_FIELD_SEL_{SRC_IP, DST_IP}`, `_{L4_SPORT, L4_DPORT}`
@@ -80,7 +80,7 @@ impl SpreadBy {
 }
 
 /// Sets the hash in a command with the context at `at`.
-fn spread(command: Command, at: Field, key: &[u8; KEY], by: SpreadBy) -> Command {
+fn spread(command: Command, at: Field, key: &[u8; KEY], by: RssHash) -> Command {
     let outer = tirc::RX_HASH_FIELD_SELECTOR_OUTER.within(at);
     let whole = Field::named("RX_HASH_TOEPLITZ_KEY", KEY_AT, 31, KEY * 8).within(at);
     command.set(tirc::RX_HASH_FN.within(at), TOEPLITZ).bytes(whole, key).fields(outer, by.fields())
@@ -110,7 +110,7 @@ impl Tir {
         domain: &TransportDomain,
         table: &Rqt,
         key: &[u8; KEY],
-        by: SpreadBy,
+        by: RssHash,
     ) -> Result<Tir> {
         let field = |field: Field| field.within(create_tir_in::CTX);
         let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
@@ -165,7 +165,7 @@ impl Tir {
     /// # Errors
     /// - [`Error::Attribute`] for a TIR that steers to a single queue.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
-    pub fn set_spread(&self, key: &[u8; KEY], by: SpreadBy) -> Result<()> {
+    pub fn set_spread(&self, key: &[u8; KEY], by: RssHash) -> Result<()> {
         self.table()?;
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
             .set(modify_tir_in::TIRN, self.number())

@@ -42,20 +42,20 @@ pub enum FireError {
 ///
 /// ```no_run
 /// # use mlx5::cqe::Completion;
-/// # use mlx5::ring::{Armed, Completions, Form, SendQueue, variable::Bytes};
-/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # use mlx5::ring::{Armed, CqReader, Form, SendQueue, variable::Bytes};
+/// # use mlx5::wqe::{InlineBytes, Remote, RdmaWrite};
 /// # fn example(
-/// #     queue: &mut SendQueue, completions: &mut Completions, remote: Remote, price: u64,
+/// #     queue: &mut SendQueue, completions: &mut CqReader, remote: Remote, price: u64,
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(queue);
+/// let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queue);
 /// for id in 0..4 {
-///     armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled())?;
+///     armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled())?;
 /// }
 /// // … and when it matters:
 /// let next = armed.next()?;
 /// // SAFETY: an inline payload names no memory of this side.
 /// unsafe { next.fire(price.to_le_bytes()) };
-/// // Completions are polled with the queue as it is.
+/// // CqReader are polled with the queue as it is.
 /// let done = completions.poll(&mut armed)?;
 /// # Ok(())
 /// # }
@@ -67,7 +67,7 @@ pub enum FireError {
 ///
 /// ```compile_fail,E0382
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-/// fn twice(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
+/// fn twice(armed: &mut Armed<SendQueue<Rc>, Form<RdmaWrite<InlineBytes<8>>, Bytes>>) {
 ///     let next = armed.next().unwrap();
 ///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { next.fire([1; 8]) };
@@ -77,7 +77,7 @@ pub enum FireError {
 /// ```
 /// ```compile_fail,E0499
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-/// fn out_of_order(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
+/// fn out_of_order(armed: &mut Armed<SendQueue<Rc>, Form<RdmaWrite<InlineBytes<8>>, Bytes>>) {
 ///     let (first, second) = (armed.next().unwrap(), armed.next().unwrap());
 ///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { second.fire([2; 8]) };
@@ -88,7 +88,7 @@ pub enum FireError {
 /// ```compile_fail,E0499
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn beside_it(queue: &mut SendQueue<Rc>, remote: Remote) {
-///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
+///     let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut *queue);
 ///     let batch = queue.batch();
 ///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { armed.next().unwrap().fire([1; 8]) };
@@ -97,7 +97,7 @@ pub enum FireError {
 /// ```
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn in_order(queue: &mut SendQueue<Rc>, remote: Remote) {
-///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
+///     let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut *queue);
 ///     // SAFETY: the payload is copied, and the remote memory is this program's.
 ///     unsafe { armed.next().unwrap().fire([1; 8]) };
 ///     // SAFETY: the payload is copied, and the remote memory is this program's.

@@ -22,7 +22,8 @@ use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use super::{PollError, Queues};
 use crate::cqe::{
-    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
+    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, UnexpectedCqe,
+    UnexpectedCqeReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::error::QueueError;
@@ -35,7 +36,7 @@ use crate::watch::timing::{Phase, Recorder};
 /// A poll that finds no CQE costs one load and a count. A poll that finds one reads the fields it
 /// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
 /// It does so once per CQE, before the queue may use the CQE's slot for another request.
-pub struct Completions {
+pub struct CqReader {
     pub(in crate::ring) consumer: Consumer,
     arm: ArmDoorbell,
     /// Number of events taken since the CQ was made, modulo 4. Used without a keep.
@@ -77,9 +78,9 @@ pub(in crate::ring) struct CqParts {
 
 // SAFETY: no other code accesses the CQ's consumer side: `new` claims it, and `from_raw`'s contract
 // excludes others. The reader holds no thread-local state, so it may move to another thread.
-unsafe impl Send for Completions {}
+unsafe impl Send for CqReader {}
 
-impl Completions {
+impl CqReader {
     /// Takes over a CQ, and keeps it alive. The CQ can be taken over again after the result and all
     /// queues that complete on it were dropped, the queues first.
     ///
@@ -106,7 +107,7 @@ impl Completions {
     ///
     /// A queue belongs to the reader that it was taken over with. If a CQ is taken over a second
     /// time, the second reader reports CQEs of the first reader's queues as
-    /// [`Unclaimed`](Completion::Unclaimed). Drop those queues, and take them over again.
+    /// [`UnexpectedCqe`](Completion::UnexpectedCqe). Drop those queues, and take them over again.
     ///
     /// From here on libmlx5 does not touch the CQ: it removes no CQEs of QPs that are reset or
     /// destroyed. A queue that is taken over or restarted drops its own old CQEs.
@@ -525,7 +526,7 @@ impl Completions {
             return self.take_other(queues, into);
         }
         self.timing.stamp_at(Phase::Sight, cqe.seen());
-        let unclaimed = |reason| Completion::Unclaimed(Unclaimed::new(reason, &cqe));
+        let unclaimed = |reason| Completion::UnexpectedCqe(UnexpectedCqe::new(reason, &cqe));
         let mut sender = None;
         let completion = match cqe.queue() {
             Some(QueueKind::Send) => {
@@ -538,11 +539,11 @@ impl Completions {
                     queues.indexed_side(cqe.user_index()).map(|side| side.complete(self.id, &cqe))
                 }
             },
-            None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
+            None => Some(unclaimed(UnexpectedCqeReason::UnknownOpcode)),
         };
-        let completion = completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue));
-        if let Completion::Unclaimed(Unclaimed {
-            reason: UnclaimedReason::UnknownQueue | UnclaimedReason::TagMatching,
+        let completion = completion.unwrap_or_else(|| unclaimed(UnexpectedCqeReason::UnknownQueue));
+        if let Completion::UnexpectedCqe(UnexpectedCqe {
+            reason: UnexpectedCqeReason::UnknownQueue | UnexpectedCqeReason::TagMatching,
             qpn,
             ..
         }) = completion
@@ -554,7 +555,7 @@ impl Completions {
         }
         self.timing.stamp(Phase::Decode);
         self.flight.cqe(&cqe);
-        if matches!(completion, Completion::Unclaimed(_)) {
+        if matches!(completion, Completion::UnexpectedCqe(_)) {
             self.flight.unclaimed(&cqe);
         }
         self.pass();
@@ -710,7 +711,7 @@ enum Step {
     Other,
 }
 
-impl Drop for Completions {
+impl Drop for CqReader {
     fn drop(&mut self) {
         // The next reader does not know the compressed block.
         self.consumer.unfold();
@@ -726,9 +727,9 @@ impl Drop for Completions {
     }
 }
 
-impl fmt::Debug for Completions {
+impl fmt::Debug for CqReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completions")
+        f.debug_struct("CqReader")
             .field("cqn", &self.cqn)
             .field("consumer", &self.consumer.index())
             .field("capacity", &self.capacity())

@@ -1,13 +1,13 @@
 //! Slots of a CQ that are reserved for queues, and the registry of the queues that complete on it.
 
-use super::Completions;
+use super::CqReader;
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
 use crate::ring::credit::{Credit, Debtor};
 use crate::ring::known::{Membership, Name};
 use crate::ring::srq::UserIndex;
 
-impl Completions {
+impl CqReader {
     /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding.
     pub(in crate::ring) fn reserve(
         &mut self,

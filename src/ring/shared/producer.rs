@@ -22,13 +22,13 @@ use crate::wqe::{Limits, PostOn};
 ///
 /// ```no_run
 /// # use mlx5::ring::{Producer, PostError};
-/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # use mlx5::wqe::{InlineBytes, Remote, RdmaWrite};
 /// # fn example(producer: Producer, remote: Remote) -> Result<(), PostError> {
 /// std::thread::scope(|scope| {
 ///     let posts = [1u64, 2].map(|id| {
 ///         let producer = producer.clone();
 ///         scope.spawn(move || {
-///             let write = Write::new(InlineBytes(id.to_ne_bytes()), remote.offset(8 * id));
+///             let write = RdmaWrite::new(InlineBytes(id.to_ne_bytes()), remote.offset(8 * id));
 ///             // SAFETY: the payload is copied; no memory is named.
 ///             unsafe { producer.post(id, write.signaled()) }
 ///         })
@@ -229,7 +229,7 @@ fn error(refusal: Refusal) -> PostError {
     match refusal {
         Refusal::Stopped => PostError::WrongState,
         Refusal::Blocks => PostError::QueueFull,
-        Refusal::Signals => PostError::CqOverrun,
+        Refusal::Signals => PostError::CqFull,
     }
 }
 

@@ -29,7 +29,7 @@ pub trait QueueOwner: Send + Sync {
     /// Claims one of its queues for direct posting. While claimed, it is not reset.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::NotIdle`].
     fn claim(&self, queue: WorkQueue) -> crate::error::Result<()>;
 
     /// Releases a claim. If not `idle`, work is outstanding, and only RESET makes the queue free
@@ -109,7 +109,7 @@ pub trait SrqOwner: Send + Sync {
     /// was one.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::NotIdle`].
     fn claim(&self) -> crate::error::Result<Option<Box<[u16]>>>;
 
     /// Releases the claim. `order` is the order in which the HCA takes the WQEs next; `None` if

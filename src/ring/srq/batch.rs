@@ -54,7 +54,7 @@ impl SharedReceives {
         list.check(&self.limits())?;
         if self.list.is_full_at(head) {
             let all = self.list.most() == self.list.capacity();
-            return Err(if all { PostError::QueueFull } else { PostError::CqOverrun });
+            return Err(if all { PostError::QueueFull } else { PostError::CqFull });
         }
         let (slot, next) = self.list.at(head);
         self.timing.stamp(Phase::Reserve);

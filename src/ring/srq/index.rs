@@ -177,7 +177,7 @@ unsafe fn read_order(
     }
     // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none of them.
     if !matches!(wqes / order.len() as u32, 1 | 2) || !order.len().is_power_of_two() {
-        return Err(QueueError::Outstanding);
+        return Err(QueueError::NotIdle);
     }
     Ok(order.into())
 }

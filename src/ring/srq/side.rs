@@ -4,7 +4,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::SharedReceives;
-use crate::cqe::{CqeRef, UnclaimedReason};
+use crate::cqe::{CqeRef, UnexpectedCqeReason};
 use crate::ring::scatter;
 use crate::ring::source::CqId;
 
@@ -84,12 +84,12 @@ impl SharedSide<'_> {
         self,
         cq: CqId,
         cqe: &CqeRef<'_>,
-    ) -> Result<(u64, bool), UnclaimedReason> {
+    ) -> Result<(u64, bool), UnexpectedCqeReason> {
         if !self.is_of(cq, cqe.qpn(), cqe) {
             return self.take_of_ring(cq, cqe);
         }
         let slot = cqe.wqe_counter();
-        let id = self.queue.list.retire(slot).ok_or(UnclaimedReason::NotOutstanding)?;
+        let id = self.queue.list.retire(slot).ok_or(UnexpectedCqeReason::NotOutstanding)?;
         self.queue.note(slot, cqe);
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.queue.scatter(slot, cqe)))
@@ -98,15 +98,15 @@ impl SharedSide<'_> {
     /// Retires a receive like [`take`](Self::take) for a cyclic queue, whose CQEs name the
     /// position.
     #[cold]
-    fn take_of_ring(self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
+    fn take_of_ring(self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnexpectedCqeReason> {
         if !self.queue.is_cyclic() || !self.names(cqe.qpn(), cqe) || !self.queue.has_promise_of(cq)
         {
-            return Err(UnclaimedReason::UnknownQueue);
+            return Err(UnexpectedCqeReason::UnknownQueue);
         }
         let list = &mut self.queue.list;
         let counter = cqe.wqe_counter();
-        let slot = list.place_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
-        let id = list.retire_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
+        let slot = list.place_in_ring(counter).ok_or(UnexpectedCqeReason::NotOutstanding)?;
+        let id = list.retire_in_ring(counter).ok_or(UnexpectedCqeReason::NotOutstanding)?;
         self.queue.note(slot, cqe);
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.queue.scatter(slot, cqe)))

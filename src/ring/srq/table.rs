@@ -6,7 +6,7 @@ use super::SharedReceives;
 use super::numbers::Numbers;
 use crate::ib::{Rc, Transport};
 use crate::ring::{
-    Completions, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
+    CqReader, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
 };
 
 /// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue
@@ -159,7 +159,7 @@ impl<T: Transport> QueueTable<T> {
         &mut self,
         key: SharedKey,
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> crate::error::Result<()> {
         self.shared.get(key.0).expect("a queue of this table").attach(qp, completions)?;
         self.receivers.insert(qp.member().number, Row::Shared(key.0).pack());
@@ -168,7 +168,7 @@ impl<T: Transport> QueueTable<T> {
 
     /// [Detaches](SharedReceives::detach) a queue pair from a shared receive queue of the table.
     /// Returns whether it was attached.
-    pub fn detach(&mut self, key: SharedKey, qpn: u32, completions: &mut Completions) -> bool {
+    pub fn detach(&mut self, key: SharedKey, qpn: u32, completions: &mut CqReader) -> bool {
         let Some(queue) = self.shared.get(key.0) else { return false };
         let was = queue.detach(qpn, completions);
         if was {

@@ -1,7 +1,7 @@
 //! Completions of a tag-matching queue.
 
 use super::TagHandle;
-use crate::cqe::{Completion, Failure, ReceiveDone, ReceiveKind, Unclaimed};
+use crate::cqe::{Completion, Failure, ReceiveDone, ReceiveKind, UnexpectedCqe};
 use crate::wqe::TagHeader;
 
 /// The result of one CQE.
@@ -18,7 +18,7 @@ pub enum TagCompletion {
     Incomplete(TagIncomplete),
     /// A message with a tag that no entry matches has taken a receive. Its
     /// [header](TagHeader::parse) is in front of it. Before another entry is appended,
-    /// [remove](super::TaggedReceives::remove) entries that it would have matched.
+    /// [remove](super::TmSrq::remove) entries that it would have matched.
     Unexpected(ReceiveDone),
     /// A message without a tag has taken a receive.
     Untagged(ReceiveDone),
@@ -29,7 +29,7 @@ pub enum TagCompletion {
         /// The entry, if a message has not taken it since.
         handle: TagHandle,
     },
-    /// The answer to [`remove`](super::TaggedReceives::remove).
+    /// The answer to [`remove`](super::TmSrq::remove).
     Removed {
         /// The entry's id.
         id: u64,
@@ -39,14 +39,14 @@ pub enum TagCompletion {
         /// reported of it. If not, a message had taken it, which has been reported or will be.
         removed: bool,
     },
-    /// The answer to [`sync`](super::TaggedReceives::sync), with its id.
+    /// The answer to [`sync`](super::TmSrq::sync), with its id.
     Synced(u64),
     /// The HCA could not change the list, or a receive failed. After the failure of a change
     /// ([`QueueKind::Send`](crate::cqe::QueueKind::Send)) no more changes are possible. Messages
     /// still take entries that are in the list. The id is the entry's, or that of the sync.
     Failed(Failure),
     /// A tag-matching CQE that does not match any request of this queue.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
     /// A completion of another queue.
     Other(Completion),
 }

@@ -1,6 +1,6 @@
 //! Tag-matching shared receive queues, on the direct path.
 //!
-//! [`TaggedReceives`] is a [shared receive queue](super::SharedReceives) with a tag list. The HCA
+//! [`TmSrq`] is a [shared receive queue](super::SharedReceives) with a tag list. The HCA
 //! compares the list with the header at the start of each message. Requests on a send queue change
 //! the list (`queue`). The HCA's reports come as CQEs of the shared receive queue's CQ, which
 //! `poll` converts to [`TagCompletion`]s. Private memory holds the entries and the changes under
@@ -15,4 +15,4 @@ mod queue;
 pub use completion::{IncompleteReason, TagArrival, TagCompletion, TagIncomplete, TagMatch};
 pub use list::TagHandle;
 pub(crate) use queue::{ListOwner, ListState};
-pub use queue::{TagConfig, TagError, TagReceive, TaggedReceives};
+pub use queue::{TagConfig, TagError, TagReceive, TmSrq};

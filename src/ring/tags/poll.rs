@@ -5,10 +5,12 @@ use mlx5_sys::cqe::tag_event as event;
 use super::changes::{Report, What};
 use super::completion::{IncompleteReason, TagArrival, TagCompletion, TagIncomplete, TagMatch};
 use super::list::Told;
-use super::queue::TaggedReceives;
-use crate::cqe::{Completion, CqeRef, Failure, QueueKind, ReceiveKind, Unclaimed, UnclaimedReason};
+use super::queue::TmSrq;
+use crate::cqe::{
+    Completion, CqeRef, Failure, QueueKind, ReceiveKind, UnexpectedCqe, UnexpectedCqeReason,
+};
 use crate::ib::Rc;
-use crate::ring::completion::Completions;
+use crate::ring::completion::CqReader;
 use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, SharedReceives};
 
 /// The queues of a tag-matching queue, for CQEs that are not about tags: failures.
@@ -29,7 +31,7 @@ impl Queues for Own<'_> {
     }
 }
 
-impl TaggedReceives {
+impl TmSrq {
     /// Takes the next completion, if there is one, of this queue or of `others`, which complete on
     /// the same CQ (or `()`). Costs a few loads more than a poll of queues that match no tags.
     ///
@@ -37,7 +39,7 @@ impl TaggedReceives {
     /// [`PollError`]; nothing is taken then.
     pub fn poll<Q: Queues + ?Sized>(
         &mut self,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         others: &mut Q,
     ) -> Result<Option<TagCompletion>, PollError> {
         if completions.id() != self.cq {
@@ -63,8 +65,8 @@ impl TaggedReceives {
     #[inline]
     fn take(&mut self, cqe: &CqeRef<'_>) -> Option<TagCompletion> {
         let index = cqe.tag_index();
-        let unclaimed = |reason| TagCompletion::Unclaimed(Unclaimed::tagged(reason, cqe));
-        let stray = || Some(unclaimed(UnclaimedReason::NotOutstanding));
+        let unclaimed = |reason| TagCompletion::UnexpectedCqe(UnexpectedCqe::tagged(reason, cqe));
+        let stray = || Some(unclaimed(UnexpectedCqeReason::NotOutstanding));
         match cqe.tag_event() {
             event::CONSUMED_MESSAGE => match self.list.end(index) {
                 Some(told) => Some(arrived(&told, cqe, true)),
@@ -97,7 +99,7 @@ impl TaggedReceives {
             }
             code @ (event::UNEXPECTED | event::NO_TAG) => {
                 if ReceiveKind::decode(cqe).is_none() {
-                    return Some(unclaimed(UnclaimedReason::UnknownOpcode));
+                    return Some(unclaimed(UnexpectedCqeReason::UnknownOpcode));
                 }
                 if code == event::UNEXPECTED {
                     // The HCA has counted it in any case.
@@ -109,7 +111,7 @@ impl TaggedReceives {
                     }
                     Completion::Receive(done) => TagCompletion::Untagged(done),
                     Completion::Failed(failure) => TagCompletion::Failed(failure),
-                    Completion::Unclaimed(unclaimed) => TagCompletion::Unclaimed(unclaimed),
+                    Completion::UnexpectedCqe(unclaimed) => TagCompletion::UnexpectedCqe(unclaimed),
                     other @ Completion::Send(_) => TagCompletion::Other(other),
                 })
             }
@@ -139,7 +141,7 @@ impl TaggedReceives {
                     }
                 }
             }
-            _ => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
+            _ => Some(unclaimed(UnexpectedCqeReason::UnknownOpcode)),
         }
     }
 

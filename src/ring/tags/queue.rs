@@ -8,7 +8,7 @@ use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
 use crate::error::QueueError;
 use crate::ib::Rc;
-use crate::ring::completion::Completions;
+use crate::ring::completion::CqReader;
 use crate::ring::credit::Credit;
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
@@ -48,7 +48,7 @@ pub(crate) trait ListOwner: Send {
     fn destroyed(&self) -> Arc<AtomicBool>;
 }
 
-/// Configuration of a [`TaggedReceives`].
+/// Configuration of a [`TmSrq`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TagConfig {
     /// Configuration of its receives.
@@ -116,7 +116,7 @@ impl TagReceive {
 ///
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
-pub struct TaggedReceives {
+pub struct TmSrq {
     pub(super) shared: SharedReceives,
     pub(super) commands: SendQueue<Rc>,
     pub(super) list: List,
@@ -137,7 +137,7 @@ pub struct TaggedReceives {
     _qp: Box<dyn Send>,
 }
 
-impl TaggedReceives {
+impl TmSrq {
     /// Takes over a tag-matching queue for up to `tags` entries. `name` is unique among the lists
     /// of this process. `make_queue` makes the queue pair that changes the list.
     pub(crate) fn take_over<
@@ -148,11 +148,11 @@ impl TaggedReceives {
         owner: Box<dyn ListOwner>,
         (tags, name): (u32, u64),
         make_queue: impl FnOnce() -> crate::error::Result<Q>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: TagConfig,
     ) -> crate::error::Result<Self> {
         let shared = SharedReceives::of_tagged(srq, completions, config.receives)?;
-        let Some(state) = owner.take_list() else { return Err(QueueError::Outstanding.into()) };
+        let Some(state) = owner.take_list() else { return Err(QueueError::NotIdle.into()) };
         let made = (|| {
             if !completions.meets_xrc(UserIndex::Tagged(name)) {
                 return Err(QueueError::TagsElsewhere.into());
@@ -206,10 +206,10 @@ impl TaggedReceives {
     pub fn attach<Q: ReceiveSource<Transport = Rc>>(
         &mut self,
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> crate::error::Result<()> {
         if completions.id() != self.cq {
-            return Err(QueueError::ForeignCq.into());
+            return Err(QueueError::CqMismatch.into());
         }
         self.shared.attach_tagged(qp, completions)
     }
@@ -364,13 +364,13 @@ impl TaggedReceives {
             return Ok(false);
         }
         if self.changes.reports() >= self.commands.signal_limit() {
-            return Err(PostError::CqOverrun);
+            return Err(PostError::CqFull);
         }
         Ok(true)
     }
 }
 
-impl Drop for TaggedReceives {
+impl Drop for TmSrq {
     fn drop(&mut self) {
         match self.list.order() {
             // Unreported changes are only appends, whose entries are gone.
@@ -386,9 +386,9 @@ impl Drop for TaggedReceives {
     }
 }
 
-impl fmt::Debug for TaggedReceives {
+impl fmt::Debug for TmSrq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaggedReceives")
+        f.debug_struct("TmSrq")
             .field("entries", &self.entries())
             .field("capacity", &self.capacity())
             .field("unexpected", &self.seen)

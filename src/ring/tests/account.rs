@@ -6,10 +6,10 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
 use super::*;
-use crate::cqe::{Completion, UnclaimedReason};
+use crate::cqe::{Completion, UnexpectedCqeReason};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{Batch, PostError};
-use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
+use crate::wqe::{Inline, InlineBytes, Nop, RdmaRead, Remote, SendMessage, Sge};
 
 #[test]
 fn no_completion_names_a_block_inside_a_wqe() {
@@ -32,13 +32,13 @@ fn no_completion_names_a_block_inside_a_wqe() {
     }
     drop(batch);
     // SAFETY: no HCA is there.
-    unsafe { sq.queue.post(42, Send::new(Inline(&long)).signaled()).unwrap() };
+    unsafe { sq.queue.post(42, SendMessage::new(Inline(&long)).signaled()).unwrap() };
     for inside in [5, 6] {
         cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, inside), &[]);
-        let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut sq.queue) else {
+        let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut sq.queue) else {
             panic!("block {inside} was taken for a WQE");
         };
-        assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
+        assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
     }
     cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, 4), &[]);
     assert!(
@@ -63,11 +63,13 @@ impl Mixed {
     fn append(self, batch: &mut Batch<'_>, id: u64) -> Result<(), PostError> {
         let (sge, remote) = (Sge::new(0x1000, 64, 7), Remote::new(0x2000, 9));
         match self.kind {
-            0 => batch.append(id, Send::new(sge).signaled_if(self.signaled)),
-            1 => batch.append(id, Read::new(sge, remote).signaled_if(self.signaled)),
-            2 => batch.append(id, Send::new(InlineBytes([1; 12])).signaled_if(self.signaled)),
+            0 => batch.append(id, SendMessage::new(sge).signaled_if(self.signaled)),
+            1 => batch.append(id, RdmaRead::new(sge, remote).signaled_if(self.signaled)),
+            2 => {
+                batch.append(id, SendMessage::new(InlineBytes([1; 12])).signaled_if(self.signaled))
+            }
             3 => batch.append(id, Nop::new().signaled_if(self.signaled)),
-            _ => batch.append(id, Send::new(Inline(&[2; 150])).signaled_if(self.signaled)),
+            _ => batch.append(id, SendMessage::new(Inline(&[2; 150])).signaled_if(self.signaled)),
         }
     }
 
@@ -76,11 +78,12 @@ impl Mixed {
         // SAFETY: no HCA is there.
         unsafe {
             match self.kind {
-                0 => queue.post(id, Send::new(sge).signaled_if(self.signaled)),
-                1 => queue.post(id, Read::new(sge, remote).signaled_if(self.signaled)),
-                2 => queue.post(id, Send::new(InlineBytes([1; 12])).signaled_if(self.signaled)),
+                0 => queue.post(id, SendMessage::new(sge).signaled_if(self.signaled)),
+                1 => queue.post(id, RdmaRead::new(sge, remote).signaled_if(self.signaled)),
+                2 => queue
+                    .post(id, SendMessage::new(InlineBytes([1; 12])).signaled_if(self.signaled)),
                 3 => queue.post(id, Nop::new().signaled_if(self.signaled)),
-                _ => queue.post(id, Send::new(Inline(&[2; 150])).signaled_if(self.signaled)),
+                _ => queue.post(id, SendMessage::new(Inline(&[2; 150])).signaled_if(self.signaled)),
             }
         }
     }
@@ -106,7 +109,7 @@ fn every_way_of_posting_keeps_one_account() {
             if used + request.blocks() > blocks {
                 Err(PostError::QueueFull)
             } else if request.signaled && signals == cqes {
-                Err(PostError::CqOverrun)
+                Err(PostError::CqFull)
             } else {
                 Ok(())
             }

@@ -13,8 +13,8 @@ use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{Armed, FireError, Form, PostError};
 use crate::wqe::{
-    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send,
-    SendImm, Sge, Word, Write, WriteImm,
+    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, RdmaRead, RdmaWrite,
+    RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// A CQ and a send queue that completes on it.
@@ -115,7 +115,7 @@ where
                 match armed.arm(id, before) {
                     Ok(()) => waiting.push_back((id, values, after)),
                     Err(error) => {
-                        assert!(matches!(error, PostError::QueueFull | PostError::CqOverrun));
+                        assert!(matches!(error, PostError::QueueFull | PostError::CqFull));
                         break;
                     }
                 }
@@ -177,10 +177,10 @@ pub(super) fn sge(random: &mut Random) -> Sge {
 /// An array of bytes as payload, of which something else was armed.
 fn writes<const N: usize>(
     random: &mut Random,
-) -> (Write<InlineBytes<N>>, [u8; N], Write<InlineBytes<N>>) {
+) -> (RdmaWrite<InlineBytes<N>>, [u8; N], RdmaWrite<InlineBytes<N>>) {
     let (first, second, remote) = (bytes(random), bytes(random), remote(random));
     let yes = random.below(2) == 0;
-    let write = |bytes| Write::new(InlineBytes(bytes), remote).signaled_if(yes);
+    let write = |bytes| RdmaWrite::new(InlineBytes(bytes), remote).signaled_if(yes);
     (write(first), second, write(second))
 }
 
@@ -198,7 +198,7 @@ fn an_armed_payload_of_any_length_is_as_if_it_had_been_posted() {
                 let (first, second) = (bytes::<$length>(random), bytes(random));
                 let solicited = random.below(2) == 0;
                 let send = |bytes| {
-                    let send = Send::new(InlineBytes(bytes)).signaled();
+                    let send = SendMessage::new(InlineBytes(bytes)).signaled();
                     if solicited { send.solicited() } else { send }
                 };
                 (send(first), second, send(second))
@@ -211,16 +211,16 @@ fn an_armed_payload_of_any_length_is_as_if_it_had_been_posted() {
 #[test]
 fn every_variable_field_is_as_if_it_had_been_posted() {
     twins::<_, ()>("WRITE by pointer", |random| {
-        let write = Write::new(sge(random), remote(random)).signaled();
+        let write = RdmaWrite::new(sge(random), remote(random)).signaled();
         (write, (), write)
     });
     twins::<_, ()>("WRITE of two entries", |random| {
-        let write = Write::new([sge(random), sge(random)], remote(random)).fenced();
+        let write = RdmaWrite::new([sge(random), sge(random)], remote(random)).fenced();
         (write, (), write)
     });
     twins::<_, Offset>("READ", |random| {
         let (sge, remote, offset) = (sge(random), remote(random), random.next());
-        let read = |remote| Read::new(sge, remote).signaled();
+        let read = |remote| RdmaRead::new(sge, remote).signaled();
         (read(remote), offset, read(remote.offset(offset)))
     });
     twins::<_, Offset>("fetch and add", |random| {
@@ -243,24 +243,24 @@ fn every_variable_field_is_as_if_it_had_been_posted() {
     twins::<_, (Bytes, Offset)>("WRITE", |random| {
         let (remote, offset) = (remote(random), random.next());
         let (first, second) = (bytes(random), bytes(random));
-        let write = |remote, bytes: [u8; 8]| Write::new(InlineBytes(bytes), remote).signaled();
+        let write = |remote, bytes: [u8; 8]| RdmaWrite::new(InlineBytes(bytes), remote).signaled();
         (write(remote, first), (second, offset), write(remote.offset(offset), second))
     });
     twins::<_, (Bytes, Offset, Immediate)>("WRITE with immediate, long", |random| {
         let (remote, offset, imm) = (remote(random), random.next(), random.next() as u32);
         let (first, second) = (bytes(random), bytes(random));
         let write = |remote, imm, bytes: [u8; 90]| {
-            WriteImm::new(InlineBytes(bytes), remote, imm).signaled()
+            RdmaWriteImm::new(InlineBytes(bytes), remote, imm).signaled()
         };
         let before = write(remote, !imm, first);
         (before, (second, offset, imm), write(remote.offset(offset), imm, second))
     });
 }
 
-type Eight = Write<InlineBytes<8>>;
+type Eight = RdmaWrite<InlineBytes<8>>;
 
 fn eight(byte: u8) -> Eight {
-    Write::new(InlineBytes([byte; 8]), Remote::new(0x1000, 7)).signaled()
+    RdmaWrite::new(InlineBytes([byte; 8]), Remote::new(0x1000, 7)).signaled()
 }
 
 /// Opcodes of the WQEs in the ring, from slot 0 on.
@@ -278,18 +278,18 @@ fn what_does_not_fit_is_refused_when_it_is_armed() {
     for id in 0..4 {
         armed.arm(id, eight(0)).unwrap();
     }
-    assert_eq!(armed.arm(4, eight(0)), Err(PostError::CqOverrun));
+    assert_eq!(armed.arm(4, eight(0)), Err(PostError::CqFull));
     let queue = armed.into_queue();
-    let mut armed = Armed::<_, Form<Send<Inline<'_>>>>::new(queue);
+    let mut armed = Armed::<_, Form<SendMessage<Inline<'_>>>>::new(queue);
     assert_eq!(
-        armed.arm(0, Send::new(Inline(&[0; 201]))),
+        armed.arm(0, SendMessage::new(Inline(&[0; 201]))),
         Err(PostError::Encode(EncodeError::InlineTooLong))
     );
     // Two blocks each.
     for id in 0..4 {
-        armed.arm(id, Send::new(Inline(&[1; 90]))).unwrap();
+        armed.arm(id, SendMessage::new(Inline(&[1; 90]))).unwrap();
     }
-    assert_eq!(armed.arm(4, Send::new(Inline(b"short"))), Err(PostError::QueueFull));
+    assert_eq!(armed.arm(4, SendMessage::new(Inline(b"short"))), Err(PostError::QueueFull));
     assert_eq!(armed.len(), 4);
     assert_eq!(twin.sq.record.be32(4), 0, "nothing is posted");
 }
@@ -299,7 +299,7 @@ fn what_does_not_fit_is_refused_when_it_is_armed() {
 fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let mut twin = Twin::new(16, 4, 0, HALF);
     let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
-    let unsignaled = Write::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
+    let unsignaled = RdmaWrite::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
     for round in 0..rounds(40) {
         for id in 0..15 {
             armed.arm(id, unsignaled).unwrap();
@@ -323,7 +323,7 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
         unsafe { twin.sq.queue.post(id, eight(1)).unwrap() };
     }
     // SAFETY: no HCA is there.
-    assert_eq!(unsafe { twin.sq.queue.post(4, eight(1)) }, Err(PostError::CqOverrun));
+    assert_eq!(unsafe { twin.sq.queue.post(4, eight(1)) }, Err(PostError::CqFull));
 }
 
 #[test]
@@ -374,10 +374,10 @@ fn disarmed_requests_are_nops_where_they_lie() {
 #[test]
 fn a_long_request_becomes_as_many_nops_and_one_completion() {
     let mut twin = Twin::new(8, 16, 6, HALF);
-    let mut armed = Armed::<_, Either<Form<Write<InlineBytes<150>>, Bytes>, Form<Nop>>>::new(
+    let mut armed = Armed::<_, Either<Form<RdmaWrite<InlineBytes<150>>, Bytes>, Form<Nop>>>::new(
         &mut twin.sq.queue,
     );
-    let long = Write::new(InlineBytes([9; 150]), Remote::new(0, 0)).signaled();
+    let long = RdmaWrite::new(InlineBytes([9; 150]), Remote::new(0, 0)).signaled();
     armed.arm(1, Either::First(long)).unwrap();
     armed.arm(2, Either::Second(Nop::new().signaled())).unwrap();
     assert_eq!(armed.disarm(0), Some(1));
@@ -423,12 +423,15 @@ fn what_is_still_armed_is_not_posted() {
             // A CQE of what is armed, and not fired, completes nothing.
             twin.cq.produce(cqe(0, WRITE, 5 + fired), &[]);
             let found = twin.cq.reader.poll(&mut twin.sq.queue);
-            assert!(matches!(found, Ok(Some(Completion::Unclaimed(_)))), "{found:?}");
+            assert!(matches!(found, Ok(Some(Completion::UnexpectedCqe(_)))), "{found:?}");
             // All the room is there, and not more; ids are the new ones.
             for id in 0..8 - u64::from(fired) {
                 // SAFETY: no HCA is there.
                 unsafe {
-                    twin.sq.queue.post(100 + id, Send::new(Sge::new(0, 1, 0)).signaled()).unwrap()
+                    twin.sq
+                        .queue
+                        .post(100 + id, SendMessage::new(Sge::new(0, 1, 0)).signaled())
+                        .unwrap()
                 };
             }
             // SAFETY: no HCA is there.
@@ -474,7 +477,8 @@ fn nothing_is_fired_after_an_error_was_seen() {
 
 #[test]
 fn two_forms_are_fired_in_the_order_of_arming() {
-    type Forms = Either<Form<Eight, Bytes>, Either<Form<Send<Sge>>, Form<SendImm<Sge>, Immediate>>>;
+    type Forms =
+        Either<Form<Eight, Bytes>, Either<Form<SendMessage<Sge>>, Form<SendImm<Sge>, Immediate>>>;
     let mut random = Random::from_clock();
     let mut plain = Twin::new(64, 64, 0xfff0, HALF);
     let mut twin = Twin::new(64, 64, 0xfff0, HALF);
@@ -485,7 +489,7 @@ fn two_forms_are_fired_in_the_order_of_arming() {
     for (id, kind) in (0..).zip(&order) {
         let operation = match kind {
             0 => Either::First(eight(3)),
-            1 => Either::Second(Either::First(Send::new(sge).signaled())),
+            1 => Either::Second(Either::First(SendMessage::new(sge).signaled())),
             _ => Either::Second(Either::Second(SendImm::new(sge, 0))),
         };
         armed.arm(id, operation).unwrap();
@@ -501,7 +505,7 @@ fn two_forms_are_fired_in_the_order_of_arming() {
                 }
                 Either::Second(Either::First(next)) => {
                     next.fire(());
-                    plain.sq.queue.post(id, Send::new(sge).signaled()).unwrap();
+                    plain.sq.queue.post(id, SendMessage::new(sge).signaled()).unwrap();
                     assert_eq!(kind, 1);
                 }
                 Either::Second(Either::Second(next)) => {

@@ -9,7 +9,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::Completion;
-use crate::ring::collapsed::CollapsedCompletions;
+use crate::ring::collapsed::CollapsedCqReader;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
 use crate::wqe::Nop;
@@ -79,7 +79,7 @@ impl CompletionSource for Slot {}
 fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
     let slot =
         Slot { buffer: Memory::new(64, 0), record: Memory::new(8, 0), page: Memory::new(4096, 0) };
-    let mut collapsed = CollapsedCompletions::new(&slot).unwrap();
+    let mut collapsed = CollapsedCqReader::new(&slot).unwrap();
     // A queue that completes there, made by parts.
     let mut sq: Sq = Sq::of_reader(&mut collapsed.reader, 16, 0, 0);
     assert_eq!(collapsed.poll(&mut sq.queue), Ok(None));

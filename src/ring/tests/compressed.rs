@@ -11,7 +11,7 @@ use crate::cqe::Completion;
 use crate::ib::CqeCompression;
 use crate::ring::PollError;
 use crate::ring::random::{Random, rounds};
-use crate::wqe::{Read, Remote, Send, Sge};
+use crate::wqe::{RdmaRead, Remote, SendMessage, Sge};
 
 const FORMATS: [CqeCompression; 3] =
     [CqeCompression::Hash, CqeCompression::Checksum, CqeCompression::ChecksumStride];
@@ -151,11 +151,13 @@ fn folded_as_whole(enhanced: bool) {
                 let code = [opcode::SEND, opcode::RDMA_READ][random.below(2) as usize];
                 for side in &mut sides {
                     let (sge, id) = (Sge::new(0x1000, 64, 3), u64::from(counter));
-                    let read = Read::new(sge, Remote::new(0, 0)).signaled();
+                    let read = RdmaRead::new(sge, Remote::new(0, 0)).signaled();
                     // SAFETY: no HCA is there.
                     let posted = unsafe {
                         match code {
-                            opcode::SEND => side.sq.queue.post(id, Send::new(sge).signaled()),
+                            opcode::SEND => {
+                                side.sq.queue.post(id, SendMessage::new(sge).signaled())
+                            }
                             _ => side.sq.queue.post(id, read),
                         }
                     };
@@ -257,7 +259,7 @@ fn folded_as_whole(enhanced: bool) {
                 }
                 let [mut expected, mut found] = sides.each_mut().map(|side| side.poll(how));
                 for completion in expected.iter_mut().chain(&mut found) {
-                    if let Completion::Unclaimed(unclaimed) = completion {
+                    if let Completion::UnexpectedCqe(unclaimed) = completion {
                         // The owner bit is the lap's, of which what is written out knows nothing.
                         unclaimed.bytes[63] &= !1;
                         unclaimed.bytes[62] = 0;
@@ -303,7 +305,7 @@ fn damaged_blocks_end_polling_and_do_no_harm() {
         let mut taken = 0;
         while let Ok(Some(completion)) = reader.poll(queues) {
             // Nothing is outstanding, so nothing can have been completed.
-            assert!(matches!(completion, Completion::Unclaimed(_)));
+            assert!(matches!(completion, Completion::UnexpectedCqe(_)));
             taken += 1;
             assert!(taken < 2 * cqes);
         }

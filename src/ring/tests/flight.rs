@@ -7,11 +7,12 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::ib::{Transport, Ud};
-use crate::ring::RegisterMemory;
+use crate::ring::UarMapping;
 use crate::ring::random::Random;
 use crate::watch::flight::{Config, DoorbellKind};
 use crate::wqe::{
-    Inline, InlineBytes, LocalInvalidate, Nop, PostOn, Read, Remote, Send, Sge, UdAddress, Write,
+    Inline, InlineBytes, LocalInvalidate, Nop, PostOn, RdmaRead, RdmaWrite, Remote, SendMessage,
+    Sge, UdAddress,
 };
 
 const BLOCKS: u32 = 32;
@@ -47,7 +48,7 @@ impl<T: Transport> Watched<T> {
         match bell {
             Bell::BlueFlame | Bell::Plain => {}
             Bell::LastToo => doorbell.copy_last(),
-            Bell::Uncached => doorbell.set_memory(RegisterMemory::Uncached),
+            Bell::Uncached => doorbell.set_memory(UarMapping::Uncached),
             Bell::Recordless => {
                 // SAFETY: the memory lives as long as the queue.
                 let other = unsafe {
@@ -170,12 +171,12 @@ fn every_way_of_posting_on_a_connection_is_recorded_as_it_lies_in_the_ring() {
         };
         let sge = entry(random);
         let bytes: [u8; 180] = core::array::from_fn(|_| random.next() as u8);
-        watched.both("a pointer", Write::new(sge, remote));
-        watched.both("an inline payload", Write::new(InlineBytes([7; 8]), remote).signaled());
-        watched.both("a payload of run-time length", Send::new(Inline(&bytes[..8])));
-        watched.both("two blocks", Write::new(InlineBytes([8; 92]), remote));
-        watched.both("several blocks", Send::new(Inline(&bytes)));
-        watched.both("a list", Read::new([entry(random), entry(random), sge], remote));
+        watched.both("a pointer", RdmaWrite::new(sge, remote));
+        watched.both("an inline payload", RdmaWrite::new(InlineBytes([7; 8]), remote).signaled());
+        watched.both("a payload of run-time length", SendMessage::new(Inline(&bytes[..8])));
+        watched.both("two blocks", RdmaWrite::new(InlineBytes([8; 92]), remote));
+        watched.both("several blocks", SendMessage::new(Inline(&bytes)));
+        watched.both("a list", RdmaRead::new([entry(random), entry(random), sge], remote));
         watched.both("a ctrl segment", Nop::new());
         watched.both("a change of keys", LocalInvalidate::new(5));
     });
@@ -188,20 +189,20 @@ fn so_is_every_way_of_posting_datagrams() {
         let sge = Sge::new(random.next(), 8, 9);
         watched.post("a pointer", |queue| {
             // SAFETY: no HCA is there.
-            unsafe { queue.post(1, Send::new(sge).to(&address)).unwrap() };
+            unsafe { queue.post(1, SendMessage::new(sge).to(&address)).unwrap() };
             1
         });
         watched.post("a batch", |queue| {
             let mut batch = queue.batch();
-            batch.append(1, Send::new(InlineBytes([1; 8])).to(&address)).unwrap();
-            batch.append(2, Send::new(sge).to(&address)).unwrap();
+            batch.append(1, SendMessage::new(InlineBytes([1; 8])).to(&address)).unwrap();
+            batch.append(2, SendMessage::new(sge).to(&address)).unwrap();
             // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             2
         });
         let last = watched.sq.queue.ring.cursor.head().low16();
         // SAFETY: no HCA is there.
-        unsafe { watched.sq.queue.post(9, Send::new(sge).signaled().to(&address)).unwrap() };
+        unsafe { watched.sq.queue.post(9, SendMessage::new(sge).signaled().to(&address)).unwrap() };
         watched.cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, last.into()), &[]);
         assert!(watched.cq.reader.poll(&mut watched.sq.queue).unwrap().is_some());
     });
@@ -222,7 +223,7 @@ fn a_second_failure_that_is_no_flush_is_kept_in_place_of_the_first() {
     let mut watched = Watched::<Rc>::new(Bell::Plain, 0);
     for id in 0..4 {
         // SAFETY: no HCA is there.
-        unsafe { watched.sq.queue.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
+        unsafe { watched.sq.queue.post(id, SendMessage::new(Inline(b"x")).signaled()).unwrap() };
     }
     let syndromes = |record: &mlx5_diag::flight::Record| -> Vec<u8> {
         let cqes = record.events.iter().filter_map(|event| match &event.what {
@@ -249,7 +250,7 @@ fn a_wqe_that_something_has_written_to_is_told_from_what_was_posted() {
     const LENGTH: u8 = 0x01;
     for overwritten in [false, true] {
         let mut watched = Watched::<Rc>::new(Bell::BlueFlame, 0xffff);
-        let write = Write::new(InlineBytes([7; 8]), Remote::new(1, 2)).signaled();
+        let write = RdmaWrite::new(InlineBytes([7; 8]), Remote::new(1, 2)).signaled();
         // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(1, write).unwrap() };
         if overwritten {

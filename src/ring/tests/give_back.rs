@@ -9,7 +9,7 @@ use super::{Cq, Sq, cqe};
 use crate::cqe::Completion;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
-use crate::wqe::{Inline, InlineBytes, Nop, Send};
+use crate::wqe::{Inline, InlineBytes, Nop, SendMessage};
 
 const BLOCKS: u32 = 32;
 const CQES: u32 = 8;
@@ -49,15 +49,17 @@ impl Case {
         let (result, blocks) = unsafe {
             match kind {
                 0 => (queue.post(id, Nop::new().signaled_if(signaled)), 1),
-                1 => (queue.post(id, Send::new(InlineBytes([1; 8])).signaled_if(signaled)), 1),
-                _ => (queue.post(id, Send::new(Inline(&[2; 150])).signaled_if(signaled)), 3),
+                1 => {
+                    (queue.post(id, SendMessage::new(InlineBytes([1; 8])).signaled_if(signaled)), 1)
+                }
+                _ => (queue.post(id, SendMessage::new(Inline(&[2; 150])).signaled_if(signaled)), 3),
             }
         };
         let signals = self.outstanding.iter().filter(|posted| posted.signaled).count() as u32;
         let expected = if blocks > BLOCKS - self.used() {
             Err(PostError::QueueFull)
         } else if signaled && signals == CQES {
-            Err(PostError::CqOverrun)
+            Err(PostError::CqFull)
         } else {
             Ok(())
         };

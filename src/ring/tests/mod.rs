@@ -27,7 +27,7 @@ use mlx5_sys::cqe::Cqe64;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use zerocopy::IntoBytes;
 
-use super::completion::{Completions, CqParts};
+use super::completion::{CqParts, CqReader};
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
 use super::source::{CqObject, ObjectId, QueueOwner};
@@ -136,7 +136,7 @@ impl QueueOwner for Nobody {
 /// A CQ with its reader, of a number of its own.
 struct Cq {
     /// Before what it reads and writes, which is dropped later.
-    reader: Completions,
+    reader: CqReader,
     buffer: Memory,
     record: Memory,
     page: Memory,
@@ -195,7 +195,7 @@ impl Cq {
                 enhanced,
                 object,
             };
-            Completions::from_parts(parts).unwrap()
+            CqReader::from_parts(parts).unwrap()
         };
         Self { buffer, record, page, cqe_size, produced: start, reader, enhanced }
     }
@@ -238,7 +238,7 @@ impl<T: Transport> Sq<T> {
         Self::of_reader(&mut cq.reader, blocks, start, half)
     }
 
-    fn of_reader(reader: &mut Completions, blocks: u32, start: u32, half: usize) -> Self {
+    fn of_reader(reader: &mut CqReader, blocks: u32, start: u32, half: usize) -> Self {
         let buffer = Memory::new(blocks as usize * 64, 0xee);
         let record = Memory::new(8, 0);
         let page = Memory::new(4096, 0);

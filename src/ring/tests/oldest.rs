@@ -8,10 +8,10 @@ use mlx5_sys::wqe::opcode;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::cqe::{Completion, SendOperation, UnclaimedReason};
+use crate::cqe::{Completion, SendOperation, UnexpectedCqeReason};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{Batch, PostError, Queues};
-use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge, Write};
+use crate::wqe::{Inline, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 
 fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
     match cq.reader.poll(queues).unwrap() {
@@ -22,8 +22,8 @@ fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
 
 fn not_outstanding(cq: &mut Cq, queues: &mut impl Queues) {
     match cq.reader.poll(queues).unwrap() {
-        Some(Completion::Unclaimed(unclaimed)) => {
-            assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
+        Some(Completion::UnexpectedCqe(unclaimed)) => {
+            assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
         }
         other => panic!("{other:?}"),
     }
@@ -89,14 +89,14 @@ fn every_part_of_a_cqe_is_compared() {
     let mut other_cq = Cq::new(64, 64, 0);
     let mut sq = Sq::new(&mut cq, 16, 7, HALF);
     // SAFETY: no HCA is there.
-    unsafe { sq.queue.post(5, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
+    unsafe { sq.queue.post(5, SendMessage::new(InlineBytes([0; 8])).signaled()).unwrap() };
     let right = cqe(cqe_opcode::REQ, opcode::SEND, 7);
     for bit in 0..24 {
         let mut wrong = right;
         wrong.sop_drop_qpn = (u32::from(opcode::SEND) << 24 | QPN ^ 1 << bit).into();
         cq.produce(wrong, &[]);
         let polled = cq.reader.poll(&mut sq.queue).unwrap();
-        assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+        assert!(matches!(polled, Some(Completion::UnexpectedCqe(_))), "{polled:?}");
     }
     for bit in 0..16 {
         cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, 7 ^ 1 << bit), &[]);
@@ -104,7 +104,7 @@ fn every_part_of_a_cqe_is_compared() {
     }
     other_cq.produce(right, &[]);
     let polled = other_cq.reader.poll(&mut sq.queue).unwrap();
-    assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+    assert!(matches!(polled, Some(Completion::UnexpectedCqe(_))), "{polled:?}");
     // The signature is whatever it is, and the opcode is what was posted.
     let mut signed = right;
     signed.signature = 0xa5;
@@ -112,7 +112,7 @@ fn every_part_of_a_cqe_is_compared() {
     cq.produce(signed, &[]);
     assert_eq!(done(&mut cq, &mut sq.queue), (5, SendOperation::Send));
     // SAFETY: no HCA is there.
-    unsafe { sq.queue.post(6, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
+    unsafe { sq.queue.post(6, SendMessage::new(InlineBytes([0; 8])).signaled()).unwrap() };
     let mut signed = cqe(cqe_opcode::REQ, opcode::SEND, 8);
     signed.signature = 0x5a;
     cq.produce(signed, &[]);
@@ -168,15 +168,15 @@ fn the_account_is_the_oracles() {
                 }
                 let (size, operation, result) = match random.below(5) {
                     0 => request!(1, Nop, Nop::new()),
-                    1 => request!(1, Write, Write::new(InlineBytes([0; 8]), remote)),
-                    2 => request!(2, Send, Send::new(Inline(&long))),
-                    3 => request!(1, Read, Read::new(list[0], remote)),
-                    _ => request!(1, Read, Read::new(list, remote)),
+                    1 => request!(1, Write, RdmaWrite::new(InlineBytes([0; 8]), remote)),
+                    2 => request!(2, Send, SendMessage::new(Inline(&long))),
+                    3 => request!(1, Read, RdmaRead::new(list[0], remote)),
+                    _ => request!(1, Read, RdmaRead::new(list, remote)),
                 };
                 let expected = if size > blocks - used {
                     Err(PostError::QueueFull)
                 } else if signaled && signals == cqes {
-                    Err(PostError::CqOverrun)
+                    Err(PostError::CqFull)
                 } else {
                     Ok(())
                 };

@@ -6,8 +6,8 @@ use crate::ib::{Transport, Ud};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{BlueFlameCopy, PostError};
 use crate::wqe::{
-    Encode, EncodeError, Inline, InlineBytes, PostOn, Remote, Send, SendImm, Sge, UdAddress, Write,
-    WriteImm,
+    Encode, EncodeError, Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, Remote, SendImm,
+    SendMessage, Sge, UdAddress,
 };
 
 const BLOCKS: u32 = 16;
@@ -139,22 +139,22 @@ fn datagrams_are_the_same_by_every_way() {
         let bytes = sge.addr.to_ne_bytes();
         match random.below(4) {
             0 => all.post(
-                Send::new(sge).signaled_if(signaled).to(&address),
-                Send::new(&[sge][..]).signaled_if(signaled).to(address),
+                SendMessage::new(sge).signaled_if(signaled).to(&address),
+                SendMessage::new(&[sge][..]).signaled_if(signaled).to(address),
             ),
             1 => all.post(
                 SendImm::new(sge, imm).signaled_if(signaled).solicited().to(address),
                 SendImm::new([sge], imm).signaled_if(signaled).solicited().to(&address),
             ),
             2 => all.post(
-                Send::new(InlineBytes(bytes)).signaled_if(signaled).to(address),
-                Send::new(Inline(&bytes)).signaled_if(signaled).to(address),
+                SendMessage::new(InlineBytes(bytes)).signaled_if(signaled).to(address),
+                SendMessage::new(Inline(&bytes)).signaled_if(signaled).to(address),
             ),
             _ => {
                 let bytes: [u8; 60] = core::array::from_fn(|_| random.next() as u8);
                 all.post(
-                    Send::new(InlineBytes(bytes)).signaled_if(signaled).to(&address),
-                    Send::new(Inline(&bytes)).signaled_if(signaled).to(&address),
+                    SendMessage::new(InlineBytes(bytes)).signaled_if(signaled).to(&address),
+                    SendMessage::new(Inline(&bytes)).signaled_if(signaled).to(&address),
                 )
             }
         }
@@ -171,12 +171,12 @@ fn so_are_long_inline_payloads_of_connections() {
         let short: [u8; 29] = core::array::from_fn(|at| bytes[at]);
         match random.below(2) {
             0 => all.post(
-                Write::new(InlineBytes(bytes), remote).signaled_if(signaled),
-                Write::new(Inline(&bytes), remote).signaled_if(signaled),
+                RdmaWrite::new(InlineBytes(bytes), remote).signaled_if(signaled),
+                RdmaWrite::new(Inline(&bytes), remote).signaled_if(signaled),
             ),
             _ => all.post(
-                WriteImm::new(InlineBytes(short), remote, imm).signaled_if(signaled).fenced(),
-                WriteImm::new(Inline(&short), remote, imm).signaled_if(signaled).fenced(),
+                RdmaWriteImm::new(InlineBytes(short), remote, imm).signaled_if(signaled).fenced(),
+                RdmaWriteImm::new(Inline(&short), remote, imm).signaled_if(signaled).fenced(),
             ),
         }
     });
@@ -190,12 +190,12 @@ fn a_refused_one_leaves_everything_as_it_was() {
     let before = [sq.buffer.read(), sq.record.read(), sq.page.read()];
     let long = Sge::new(1, (1 << 31) + 1, 1);
     // SAFETY: no HCA is there.
-    let refused = unsafe { sq.queue.post(1, Send::new(long).to(&address)) };
+    let refused = unsafe { sq.queue.post(1, SendMessage::new(long).to(&address)) };
     assert_eq!(refused, Err(PostError::Encode(EncodeError::SgeTooLong)));
     assert!([sq.buffer.read(), sq.record.read(), sq.page.read()] == before);
     // An empty entry is left out: one block.
     // SAFETY: no HCA is there.
-    unsafe { sq.queue.post(1, Send::new(Sge::new(1, 0, 1)).to(&address)) }.unwrap();
+    unsafe { sq.queue.post(1, SendMessage::new(Sge::new(1, 0, 1)).to(&address)) }.unwrap();
     assert_eq!(sq.queue.free_blocks(), BLOCKS - 1);
 }
 
@@ -206,7 +206,7 @@ fn other_copies_take_two_blocks_as_well() {
         let mut sq = Sq::<Ud>::of(&mut cq, BLOCKS, 0, HALF);
         sq.queue.set_copy(copy).unwrap();
         let address = UdAddress::of_segments([[1, 2], [3, 4], [5, 6]]);
-        let request = Send::new(Sge::new(7, 8, 9)).to(&address);
+        let request = SendMessage::new(Sge::new(7, 8, 9)).to(&address);
         assert_eq!(1 + request.body_ds(), 5);
         // SAFETY: no HCA is there.
         unsafe { sq.queue.post(1, request) }.unwrap();

@@ -7,11 +7,12 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::{
-    Completion, Failure, QueueKind, ReceiveKind, SendDone, SendOperation, Status, UnclaimedReason,
+    Completion, Failure, QueueKind, ReceiveKind, SendDone, SendOperation, Status,
+    UnexpectedCqeReason,
 };
 use crate::ring::random::{Random, rounds};
 use crate::ring::{PollError, PostError};
-use crate::wqe::{FetchAdd, Inline, Nop, Read, Remote, Send, Sge, Word};
+use crate::wqe::{FetchAdd, Inline, Nop, RdmaRead, Remote, SendMessage, Sge, Word};
 
 #[test]
 fn completions_retire_what_was_posted_before_them() {
@@ -36,11 +37,11 @@ fn completions_retire_what_was_posted_before_them() {
             let expected = if blocks > free {
                 Err(PostError::QueueFull)
             } else if signaled && outstanding == cqes {
-                Err(PostError::CqOverrun)
+                Err(PostError::CqFull)
             } else {
                 Ok(())
             };
-            let request = Send::new(Inline(&bytes)).signaled_if(signaled);
+            let request = SendMessage::new(Inline(&bytes)).signaled_if(signaled);
             // SAFETY: no HCA is there.
             assert_eq!(unsafe { sq.queue.post(id, request) }, expected);
             if expected.is_ok() {
@@ -122,7 +123,7 @@ fn every_syndrome_comes_out_with_its_request() {
         // SAFETY: no HCA is there.
         unsafe {
             sq.queue.post(41, Nop::new()).unwrap();
-            sq.queue.post(42, Send::new(Inline(b"x"))).unwrap();
+            sq.queue.post(42, SendMessage::new(Inline(b"x"))).unwrap();
         }
         let mut error = cqe(cqe_opcode::REQ_ERR, opcode::SEND, 6);
         error.timestamp = u64::from_be_bytes([0, 0, 0, 0, 0, 0, 0x99, code]).into();
@@ -247,7 +248,7 @@ fn reads_and_atomics_scatter_from_the_cqe_across_the_rings_end() {
     let address = memory.at(0).as_ptr().expose_provenance() as u64;
     let list: [Sge; 5] = std::array::from_fn(|at| Sge::new(address + at as u64 * 32, 4, 0));
     // SAFETY: the memory lives until the end of the test.
-    unsafe { sq.queue.post(1, Read::new(list, Remote::new(0, 0)).signaled()).unwrap() };
+    unsafe { sq.queue.post(1, RdmaRead::new(list, Remote::new(0, 0)).signaled()).unwrap() };
     let mut entry = cqe(cqe_opcode::REQ, opcode::RDMA_READ, 3);
     entry.byte_cnt = 18.into();
     entry.op_own |= 1 << 2;
@@ -285,36 +286,36 @@ fn what_belongs_to_nobody_is_not_lost() {
     let mut foreign = Sq::new(&mut other_cq, 16, 0, 0);
     // SAFETY: no HCA is there.
     unsafe {
-        sq.queue.post(1, Send::new(Inline(&[1; 100])).signaled()).unwrap();
+        sq.queue.post(1, SendMessage::new(Inline(&[1; 100])).signaled()).unwrap();
         foreign.queue.post(1, Nop::new().signaled()).unwrap();
     }
     let unclaimed = |cq: &mut Cq, entry: Cqe64, queues: &mut dyn FnMut(&mut Cq) -> Completion| {
         cq.produce(entry, &[]);
-        let Completion::Unclaimed(unclaimed) = queues(cq) else { panic!("claimed") };
+        let Completion::UnexpectedCqe(unclaimed) = queues(cq) else { panic!("claimed") };
         assert_eq!(cq.record.be32(0), cq.produced, "consumed");
         assert_eq!(&unclaimed.bytes[..63], &entry.as_bytes()[..63]);
         unclaimed.reason
     };
     let stranger = Cqe64 { sop_drop_qpn: 0x55.into(), ..cqe(cqe_opcode::REQ, 0, 0) };
     let mut poll = |cq: &mut Cq| cq.reader.poll(&mut sq.queue).unwrap().unwrap();
-    assert_eq!(unclaimed(&mut cq, stranger, &mut poll), UnclaimedReason::UnknownQueue);
+    assert_eq!(unclaimed(&mut cq, stranger, &mut poll), UnexpectedCqeReason::UnknownQueue);
     // An index inside a WQE, one behind the head, a receive without a queue, strange opcodes.
     for (counter, reason) in
-        [(1, UnclaimedReason::NotOutstanding), (2, UnclaimedReason::NotOutstanding)]
+        [(1, UnexpectedCqeReason::NotOutstanding), (2, UnexpectedCqeReason::NotOutstanding)]
     {
         let entry = cqe(cqe_opcode::REQ, opcode::SEND, counter);
         assert_eq!(unclaimed(&mut cq, entry, &mut poll), reason);
     }
     let entry = cqe(cqe_opcode::RESP_SEND, 0, 0);
-    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnclaimedReason::UnknownQueue);
+    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
     for kind in [cqe_opcode::RESIZE_CQ, cqe_opcode::NO_PACKET, cqe_opcode::SIG_ERR, 7, 11] {
         let entry = cqe(kind, 0, 0);
-        assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnclaimedReason::UnknownOpcode);
+        assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownOpcode);
     }
     // The same number, but a queue that completes on another CQ.
     let mut poll = |cq: &mut Cq| cq.reader.poll(&mut foreign.queue).unwrap().unwrap();
     let entry = cqe(cqe_opcode::REQ, opcode::NOP, 0);
-    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnclaimedReason::UnknownQueue);
+    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
     // All of that retired nothing.
     assert!(!sq.queue.is_idle() && !foreign.queue.is_idle());
 }
@@ -339,7 +340,7 @@ fn fresh_compressed_and_overrun_are_told_apart() {
     let mut cq = Cq::new(4, 64, 0);
     cq.produce(cqe(cqe_opcode::REQ, 0, 0), &[]);
     cq.reader.overrun();
-    assert!(matches!(cq.reader.poll(&mut ()), Ok(Some(Completion::Unclaimed(_)))));
+    assert!(matches!(cq.reader.poll(&mut ()), Ok(Some(Completion::UnexpectedCqe(_)))));
     assert_eq!(cq.reader.poll(&mut ()), Err(PollError::Overrun));
 }
 
@@ -384,7 +385,9 @@ fn discarding_keeps_the_others_in_order() {
         assert_eq!(dropped as usize, count as usize - kept.len());
         let mut left = Vec::new();
         for completion in cq.reader.drain(&mut ()) {
-            let Completion::Unclaimed(unclaimed) = completion.unwrap() else { panic!("claimed") };
+            let Completion::UnexpectedCqe(unclaimed) = completion.unwrap() else {
+                panic!("claimed")
+            };
             left.push(u32::from(unclaimed.bytes[61]));
         }
         assert_eq!(left, kept);

@@ -6,8 +6,8 @@ use super::*;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::{
-    CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm,
-    Sge, Word, Write, WriteImm,
+    CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, RdmaRead, RdmaWrite,
+    RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// A request, and how the oracle lays it out.
@@ -97,13 +97,13 @@ impl Request {
         let [first, second] = self.operands;
         match self.opcode {
             0x00 => go!(Nop::new()),
-            0x08 => payload!(|payload| go!(Write::new(payload, self.remote))),
+            0x08 => payload!(|payload| go!(RdmaWrite::new(payload, self.remote))),
             0x09 => {
-                payload!(|payload| go!(solicited WriteImm::new(payload, self.remote, self.imm)))
+                payload!(|payload| go!(solicited RdmaWriteImm::new(payload, self.remote, self.imm)))
             }
-            0x0a => payload!(|payload| go!(solicited Send::new(payload))),
+            0x0a => payload!(|payload| go!(solicited SendMessage::new(payload))),
             0x0b => payload!(|payload| go!(solicited SendImm::new(payload, self.imm))),
-            0x10 => go!(Read::new(self.list.as_slice(), self.remote)),
+            0x10 => go!(RdmaRead::new(self.list.as_slice(), self.remote)),
             0x11 => go!(CompareSwap::new(word(), self.remote, first, second)),
             0x12 => go!(FetchAdd::new(word(), self.remote, first)),
             _ => unreachable!(),
@@ -247,7 +247,7 @@ fn a_batch_that_is_not_rung_posts_nothing() {
     let mut sq = Sq::new(&mut cq, 16, 0xfff8, HALF);
     let mut batch = sq.queue.batch();
     for id in 0..5 {
-        batch.append(id, Send::new(Inline(b"payload")).signaled()).unwrap();
+        batch.append(id, SendMessage::new(Inline(b"payload")).signaled()).unwrap();
     }
     drop(batch);
     let _leaked = std::mem::ManuallyDrop::new(sq.queue.batch());
@@ -278,17 +278,17 @@ fn each_refusal_has_its_error_and_changes_nothing() {
             assert_eq!(sq.record.be32(4) as u32, 8 - sq.queue.free_blocks());
         };
     }
-    refused!(EncodeError::TooManySges, Send::new(&too_many[..]));
-    refused!(EncodeError::TooManySges, Read::new(too_many, remote));
-    refused!(EncodeError::SgeTooLong, Write::new(too_long, remote));
-    refused!(EncodeError::InlineTooLong, Write::new(Inline(&[0; 201]), remote));
+    refused!(EncodeError::TooManySges, SendMessage::new(&too_many[..]));
+    refused!(EncodeError::TooManySges, RdmaRead::new(too_many, remote));
+    refused!(EncodeError::SgeTooLong, RdmaWrite::new(too_long, remote));
+    refused!(EncodeError::InlineTooLong, RdmaWrite::new(Inline(&[0; 201]), remote));
     assert_eq!(sq.buffer.read(), before);
     for id in 0..4 {
         // SAFETY: no HCA is there.
-        unsafe { sq.queue.post(id, Send::new(sge).signaled()).unwrap() };
+        unsafe { sq.queue.post(id, SendMessage::new(sge).signaled()).unwrap() };
     }
     let (before, page) = (sq.buffer.read(), sq.page.read());
-    refused!(PostError::CqOverrun, Nop::new().signaled());
+    refused!(PostError::CqFull, Nop::new().signaled());
     for id in 0..4 {
         // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new()).unwrap() };
@@ -305,7 +305,7 @@ fn two_gib_is_said_with_zero() {
     let mut sq = Sq::new(&mut cq, 8, 0, 0);
     let sge = Sge::new(0x1234, 1 << 31, 5);
     // SAFETY: no HCA is there.
-    unsafe { sq.queue.post(0, Send::new(sge)).unwrap() };
+    unsafe { sq.queue.post(0, SendMessage::new(sge)).unwrap() };
     assert_eq!(sq.buffer.be32(16), 0);
     assert_eq!(sq.buffer.be32(20), 5);
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, opcode};
 
 use super::{Cq, Memory, Rq, cqe};
-use crate::cqe::{Completion, UnclaimedReason};
+use crate::cqe::{Completion, UnexpectedCqeReason};
 use crate::ring::PostError;
 use crate::ring::random::Random;
 use crate::wqe::Sge;
@@ -65,7 +65,7 @@ impl Case {
         } else if self.credit == self.entries {
             Err(PostError::QueueFull)
         } else {
-            Err(PostError::CqOverrun)
+            Err(PostError::CqFull)
         }
     }
 
@@ -164,11 +164,12 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
         for (index, entry) in wrong.iter().flat_map(|(index, all)| all.map(|entry| (*index, entry)))
         {
             cq.produce(entry, &[]);
-            let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
+            let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut rq.queue)
+            else {
                 panic!("claimed")
             };
             let (oldest, named) = (start as u16, (start + index) as u16);
-            assert_eq!(unclaimed.reason, UnclaimedReason::NotOldest { oldest, named });
+            assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOldest { oldest, named });
             let shown = format!("{unclaimed:?}");
             assert!(shown.contains(&format!("oldest: {oldest}, named: {named}")), "{shown}");
             assert_eq!(rq.queue.outstanding(), 5);
@@ -183,10 +184,10 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
             );
         }
         cq.produce(plain(5), &[]);
-        let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
+        let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
             panic!("claimed")
         };
-        assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
+        assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
     }
 }
 

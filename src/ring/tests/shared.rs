@@ -11,7 +11,7 @@ use super::*;
 use crate::cqe::{Completion, Status};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{PostError, Producer, Retirer};
-use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
+use crate::wqe::{Inline, InlineBytes, Nop, RdmaRead, Remote, SendMessage, Sge};
 
 /// A send queue's memory, and the halves of the queue.
 struct Halves {
@@ -54,14 +54,15 @@ macro_rules! post {
         // SAFETY: no HCA is there.
         unsafe {
             match $request.kind {
-                0 => $queue.post(id, Send::new(sge).signaled_if(signaled)),
-                1 => $queue.post(id, Read::new(sge, remote).signaled_if(signaled)),
-                2 => {
-                    $queue.post(id, Send::new(InlineBytes(id.to_ne_bytes())).signaled_if(signaled))
-                }
+                0 => $queue.post(id, SendMessage::new(sge).signaled_if(signaled)),
+                1 => $queue.post(id, RdmaRead::new(sge, remote).signaled_if(signaled)),
+                2 => $queue.post(
+                    id,
+                    SendMessage::new(InlineBytes(id.to_ne_bytes())).signaled_if(signaled),
+                ),
                 3 => $queue.post(id, Nop::new().signaled_if(signaled)),
-                4 => $queue.post(id, Send::new(Inline(&[2; 150])).signaled_if(signaled)),
-                _ => $queue.post(id, Send::new(Inline(&[3; 200])).signaled_if(signaled)),
+                4 => $queue.post(id, SendMessage::new(Inline(&[2; 150])).signaled_if(signaled)),
+                _ => $queue.post(id, SendMessage::new(Inline(&[3; 200])).signaled_if(signaled)),
             }
         }
     }};
@@ -227,12 +228,12 @@ fn many_threads_post_whole_wqes_in_order() {
                         let length = [44, 108, 172][random.below(3) as usize];
                         // The last of each thread is signaled, so that all is retired at last.
                         let signaled = random.below(3) == 0 || sequence == EACH - 1;
-                        let send = Send::new(Inline(&bytes[..length])).signaled_if(signaled);
+                        let send = SendMessage::new(Inline(&bytes[..length])).signaled_if(signaled);
                         loop {
                             // SAFETY: no memory is named.
                             match unsafe { producer.post(id, send) } {
                                 Ok(()) => break,
-                                Err(PostError::QueueFull | PostError::CqOverrun) => {
+                                Err(PostError::QueueFull | PostError::CqFull) => {
                                     if failed.load(Ordering::Relaxed) {
                                         return;
                                     }
@@ -311,7 +312,7 @@ fn threads_post_while_another_polls_without_a_data_race() {
                         let bytes: Vec<u8> =
                             (0..14).flat_map(|_| id.to_le_bytes()).skip(4).collect();
                         let length = [44, 108][sequence as usize % 2];
-                        let send = Send::new(Inline(&bytes[..length])).signaled();
+                        let send = SendMessage::new(Inline(&bytes[..length])).signaled();
                         // SAFETY: no memory is named.
                         unsafe { producer.post(id, send).unwrap() };
                     }
@@ -345,7 +346,7 @@ mod at_publication {
     use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::cqe::{CqeRef, Unclaimed, UnclaimedReason};
+    use crate::cqe::{CqeRef, UnexpectedCqe, UnexpectedCqeReason};
     use crate::ring::{Queues, ReceiveSide, SendSide};
 
     const PAGE: usize = 4096;
@@ -419,8 +420,8 @@ mod at_publication {
             PROTECTED.store(page, Ordering::Relaxed);
             protect(page, libc::PROT_READ);
             let retirer = &mut halves.retirer;
-            let mut into = [Completion::Unclaimed(Unclaimed::new(
-                UnclaimedReason::UnknownQueue,
+            let mut into = [Completion::UnexpectedCqe(UnexpectedCqe::new(
+                UnexpectedCqeReason::UnknownQueue,
                 // SAFETY: a CQE in memory of the test.
                 &unsafe { CqeRef::new(cq.buffer.at(0), false, 0) },
             ))];

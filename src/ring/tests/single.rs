@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::ring::random::Random;
-use crate::ring::{BlueFlameCopy, PostError, RegisterMemory};
+use crate::ring::{BlueFlameCopy, PostError, UarMapping};
 use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, PostOn, Read, Remote, Send,
-    SendImm, Sge, Word, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, PostOn, RdmaRead, RdmaWrite,
+    RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// How a queue tells the HCA.
@@ -13,7 +13,7 @@ use crate::wqe::{
 struct Way {
     half: usize,
     copy: BlueFlameCopy,
-    memory: RegisterMemory,
+    memory: UarMapping,
 }
 
 /// The same queue twice: one is posted to singly, the other in batches.
@@ -70,20 +70,20 @@ impl Twins {
         let pieces = short.split_at(short.len() / 2);
         match random.below(15) {
             0 => self.post(Nop::new().signaled_if(yes)),
-            1 => self.post(Send::new(Inline(short)).signaled_if(yes)),
-            2 => self.post(Send::new(Inline(&bytes)).fenced()),
+            1 => self.post(SendMessage::new(Inline(short)).signaled_if(yes)),
+            2 => self.post(SendMessage::new(Inline(&bytes)).fenced()),
             3 => self.post(SendImm::new(&list[..], imm).solicited()),
-            4 => self.post(Write::new(Inline(short), remote).signaled_if(yes)),
-            5 => self.post(Write::new(InlineBytes(word.addr.to_ne_bytes()), remote)),
-            6 => self.post(Write::new(sge(random), remote).signaled_if(yes)),
-            7 => self.post(Write::new([sge(random), sge(random)], remote)),
-            8 => self.post(WriteImm::new(InlineGather(&[pieces.0, pieces.1]), remote, imm)),
-            9 => self.post(Read::new(&list[..], remote).signaled()),
-            10 => self.post(Read::new(sge(random), remote).signaled_if(yes)),
+            4 => self.post(RdmaWrite::new(Inline(short), remote).signaled_if(yes)),
+            5 => self.post(RdmaWrite::new(InlineBytes(word.addr.to_ne_bytes()), remote)),
+            6 => self.post(RdmaWrite::new(sge(random), remote).signaled_if(yes)),
+            7 => self.post(RdmaWrite::new([sge(random), sge(random)], remote)),
+            8 => self.post(RdmaWriteImm::new(InlineGather(&[pieces.0, pieces.1]), remote, imm)),
+            9 => self.post(RdmaRead::new(&list[..], remote).signaled()),
+            10 => self.post(RdmaRead::new(sge(random), remote).signaled_if(yes)),
             11 => self.post(CompareSwap::new(word, remote, random.next(), random.next())),
             12 => self.post(FetchAdd::new(word, remote, random.next()).signaled_if(yes)),
             13 => self.post(SendImm::new(InlineBytes([imm as u8; 13]), imm).signaled()),
-            _ => self.post(Write::new(&list[..], remote)),
+            _ => self.post(RdmaWrite::new(&list[..], remote)),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Twins {
 #[test]
 fn a_post_is_a_batch_of_one() {
     let mut random = Random::from_clock();
-    let combining = RegisterMemory::WriteCombining;
+    let combining = UarMapping::WriteCombining;
     let mut ways: Vec<_> = BlueFlameCopy::available()
         .map(|copy| Way { half: HALF, copy, memory: combining })
         .collect();
@@ -99,7 +99,7 @@ fn a_post_is_a_batch_of_one() {
     ways.push(Way { half: 0, copy, memory: combining });
     // A register whose halves take a block, and no more.
     ways.push(Way { half: 64, copy, memory: combining });
-    ways.push(Way { half: HALF, copy, memory: RegisterMemory::Uncached });
+    ways.push(Way { half: HALF, copy, memory: UarMapping::Uncached });
     for way in ways {
         for _ in 0..if cfg!(miri) { 1 } else { 20 } {
             let mut cqs = [Cq::new(16, 64, 0), Cq::new(16, 64, 0)];

@@ -12,7 +12,7 @@ use crate::ib::Rc;
 use crate::ring::random::{Random, rounds};
 use crate::ring::source::{CqObject, Member, ObjectId};
 use crate::ring::srq::{SrqParts, UserIndex};
-use crate::ring::{Completions, PostError, QueueTable, Queues, SharedReceives};
+use crate::ring::{CqReader, PostError, QueueTable, Queues, SharedReceives};
 use crate::wqe::{Nop, Sge};
 
 /// A shared receive queue over plain memory.
@@ -92,7 +92,7 @@ fn case(random: &mut Random) {
             let expected = match () {
                 () if posted.len() < most => Ok(()),
                 () if most == wqes - 1 => Err(PostError::QueueFull),
-                () => Err(PostError::CqOverrun),
+                () => Err(PostError::CqFull),
             };
             let list: Vec<_> = (0..random.below(max_sge as u32 + 1))
                 .map(|_| Sge::new(random.next(), random.below(3), random.next() as u32))
@@ -153,7 +153,7 @@ fn case(random: &mut Random) {
                 (entry.sop_drop_qpn, entry.srqn_uidx) = (qpn.into(), index.into());
                 cq.produce(entry, &[]);
                 let lie = cq.reader.poll(&mut srq.queue);
-                assert!(matches!(lie, Ok(Some(Completion::Unclaimed(_)))), "{lie:?}");
+                assert!(matches!(lie, Ok(Some(Completion::UnexpectedCqe(_)))), "{lie:?}");
             }
         }
         assert_eq!(srq.queue.outstanding() as usize, posted.len());
@@ -228,7 +228,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
         cq.produce(entry, &[]);
         match cq.reader.poll(queue) {
             Ok(Some(Completion::Receive(done))) => Some(done.id),
-            Ok(Some(Completion::Unclaimed(_))) => None,
+            Ok(Some(Completion::UnexpectedCqe(_))) => None,
             other => panic!("{other:?}"),
         }
     };
@@ -296,7 +296,7 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     let mut first = Cq::at(address, 16, 64);
     let mut srq = Srq::new(&mut first, 8, 64, 0, None);
     let id = srq.id;
-    let join = |srq: &mut Srq, reader: &mut Completions, number| {
+    let join = |srq: &mut Srq, reader: &mut CqReader, number| {
         let member = Member { number, cq: address, srq: Some(id) };
         srq.queue.join(member, reader, None).unwrap()
     };
@@ -311,6 +311,6 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     unsafe { sq.queue.post(1, Nop::new().signaled()).unwrap() };
     second.produce(cqe(opcode::REQ, 0, 0), &[]);
     let polled = second.reader.poll(&mut sq.queue).unwrap();
-    assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+    assert!(matches!(polled, Some(Completion::UnexpectedCqe(_))), "{polled:?}");
     assert_eq!(sq.queue.ring.cursor.used(), 1);
 }

@@ -7,8 +7,8 @@ use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{PostError, Template};
 use crate::wqe::{
-    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Remote, Send, SendImm,
-    Word, Write, WriteImm,
+    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, RdmaWrite, RdmaWriteImm,
+    Remote, SendImm, SendMessage, Word,
 };
 
 /// Posts from a template on one twin, and with the same values on the other; now and then, the
@@ -79,8 +79,8 @@ where
                 // SAFETY: no HCA is there.
                 unsafe {
                     let text = [byte; 90];
-                    let expected = plain.sq.queue.post(id, Send::new(Inline(&text)));
-                    assert_eq!(queue.post(id, Send::new(Inline(&text))), expected);
+                    let expected = plain.sq.queue.post(id, SendMessage::new(Inline(&text)));
+                    assert_eq!(queue.post(id, SendMessage::new(Inline(&text))), expected);
                 }
             }
             // Everything is retired by a NOP, so that there is room.
@@ -105,12 +105,12 @@ where
 #[test]
 fn a_post_from_a_template_is_as_any_other() {
     twins::<_, (), _>("WRITE by pointer", 0, |random| {
-        let write = Write::new(sge(random), remote(random));
+        let write = RdmaWrite::new(sge(random), remote(random));
         (write, move |_: &mut Random, yes| ((), write.signaled_if(yes)))
     });
     twins::<_, Bytes, _>("WRITE of 8", 4, |random| {
         let remote = remote(random);
-        let write = move |bytes: [u8; 8]| Write::new(InlineBytes(bytes), remote);
+        let write = move |bytes: [u8; 8]| RdmaWrite::new(InlineBytes(bytes), remote);
         (write([9; 8]), move |random: &mut Random, yes| {
             let bytes = bytes(random);
             (bytes, write(bytes).signaled_if(yes))
@@ -118,7 +118,7 @@ fn a_post_from_a_template_is_as_any_other() {
     });
     twins::<_, (Bytes, Offset), _>("WRITE of 25", 3, |random| {
         let remote = remote(random);
-        let write = |bytes: [u8; 25], remote| Write::new(InlineBytes(bytes), remote);
+        let write = |bytes: [u8; 25], remote| RdmaWrite::new(InlineBytes(bytes), remote);
         (write([9; 25], remote), move |random: &mut Random, yes| {
             let (bytes, offset) = (bytes(random), random.next());
             ((bytes, offset), write(bytes, remote.offset(offset)).signaled_if(yes))
@@ -134,7 +134,7 @@ fn a_post_from_a_template_is_as_any_other() {
     // Too long for a block, or of no usual size: written as a whole each time.
     twins::<_, (Immediate, Bytes), _>("WRITE of 90 with immediate", 2, |random| {
         let remote = remote(random);
-        let write = move |imm, bytes: [u8; 90]| WriteImm::new(InlineBytes(bytes), remote, imm);
+        let write = move |imm, bytes: [u8; 90]| RdmaWriteImm::new(InlineBytes(bytes), remote, imm);
         (write(1, [9; 90]), move |random: &mut Random, yes| {
             let (imm, bytes) = (random.next() as u32, bytes(random));
             ((imm, bytes), write(imm, bytes).signaled_if(yes))
@@ -154,7 +154,7 @@ fn a_post_from_a_template_is_as_any_other() {
 #[test]
 fn a_template_of_what_the_queue_does_not_take_is_refused() {
     let mut twin = Twin::new(8, 4, 0, HALF);
-    let long = Write::new(InlineBytes([0; 201]), Remote::new(0, 0));
+    let long = RdmaWrite::new(InlineBytes([0; 201]), Remote::new(0, 0));
     let refused = Template::<_, _, Bytes>::new(&mut twin.sq.queue, long);
     assert_eq!(refused.map(|_| ()).unwrap_err(), PostError::Encode(EncodeError::InlineTooLong));
     assert_eq!(twin.sq.record.be32(4), 0);
@@ -163,7 +163,7 @@ fn a_template_of_what_the_queue_does_not_take_is_refused() {
 #[test]
 fn nothing_is_posted_from_a_template_after_an_error_was_seen() {
     let mut twin = Twin::new(8, 16, 0, HALF);
-    let write = Write::new(InlineBytes([0; 8]), Remote::new(0, 0)).signaled();
+    let write = RdmaWrite::new(InlineBytes([0; 8]), Remote::new(0, 0)).signaled();
     let mut template = Template::<_, _, Bytes>::new(&mut twin.sq.queue, write).unwrap();
     // SAFETY: no HCA is there.
     unsafe {
@@ -184,7 +184,7 @@ fn nothing_is_posted_from_a_template_after_an_error_was_seen() {
 #[test]
 fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let remote = Remote::new(0x1000, 7);
-    let write = Write::new(InlineBytes([0; 8]), remote);
+    let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
     let mut twin = Twin::new(16, 4, 0, HALF);
     let mut template = Template::<_, _, Bytes>::new(&mut twin.sq.queue, write).unwrap();
     for round in 0..rounds(40) {

@@ -33,13 +33,13 @@ impl Claims {
     /// HCA's counters back under the writer.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
+    /// [`Error::QueueInUse`]; [`QueueError::NotIdle`](crate::ring::QueueError::NotIdle) if
     /// the last owner left work outstanding.
     pub(crate) fn claim(&self, queue: WorkQueue) -> Result<()> {
         let before = self.taken.fetch_or(queue as u8, Ordering::Acquire);
         if before & queue as u8 == 0 && before & queue.unfinished() != 0 {
             self.taken.fetch_and(!(queue as u8), Ordering::Release);
-            return Err(crate::error::QueueError::Outstanding.into());
+            return Err(crate::error::QueueError::NotIdle.into());
         }
         if before & queue as u8 != 0 {
             return Err(Error::QueueInUse { queue: queue.name() });

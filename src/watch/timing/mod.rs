@@ -5,7 +5,7 @@
 //!
 //! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`). For each
 //! phase they keep the time of the last call and a histogram of all calls. `SendQueue::timing`,
-//! `ReceiveQueue::timing` and `Completions::timing` return them as a `Report`. The cost of a stamp
+//! `ReceiveQueue::timing` and `CqReader::timing` return them as a `Report`. The cost of a stamp
 //! is measured and subtracted. Without the feature the recorder in each queue is a type without
 //! size whose methods are empty, so no instruction is left of it.
 //!

@@ -71,18 +71,18 @@ mod raw {
 
     #[cfg(misuse)]
     mod reset_refused {
-        use mlx5::{devx::*, endpoint::Channel};
+        use mlx5::{devx::*, endpoint::Endpoint};
 
-        fn reset(channel: &Channel, command: &Command) {
+        fn reset(channel: &Endpoint, command: &Command) {
             let _ = channel.queue_pair().modify_by(command);
             //~^ E0133 call to unsafe function modify_by
         }
     }
 
     mod ask_accepted {
-        use mlx5::{devx::*, endpoint::Channel, verbs::Context};
+        use mlx5::{devx::*, endpoint::Endpoint, verbs::Context};
 
-        fn ask(context: &Context, key: &Mkey, channel: &Channel, command: &Command) {
+        fn ask(context: &Context, key: &Mkey, channel: &Endpoint, command: &Command) {
             let _ = command.query(context);
             let _ = key.object().query(command);
             let _ = channel.queue_pair().query_by(command);
@@ -95,7 +95,7 @@ mod send_only {
     use mlx5::{devx::*, ring::*};
 
     #[cfg(misuse)]
-    fn receive(sq: &Sq, completions: &mut Completions) {
+    fn receive(sq: &Sq, completions: &mut CqReader) {
         let _ = ReceiveQueue::new(sq, completions, ReceiveConfig::default());
         //~^ E0277 no receive queue can be made of Sq
     }
@@ -103,7 +103,7 @@ mod send_only {
     mod receive_accepted {
         use super::*;
 
-        fn receive(rq: &Rq, completions: &mut Completions) {
+        fn receive(rq: &Rq, completions: &mut CqReader) {
             let _ = ReceiveQueue::new(rq, completions, ReceiveConfig::default());
         }
     }

@@ -7,8 +7,8 @@ mod operations {
     #[cfg(misuse)]
     unsafe fn write(queue: &mut SendQueue<RawPacket>, sge: Sge, remote: Remote) {
         // SAFETY: compiled, and never run.
-        let _ = unsafe { queue.post(1, Write::new(sge, remote)) };
-        //~^ E0277 Write<Sge> cannot be posted on the transport RawPacket
+        let _ = unsafe { queue.post(1, RdmaWrite::new(sge, remote)) };
+        //~^ E0277 RdmaWrite<Sge> cannot be posted on the transport RawPacket
     }
 
     unsafe fn frame(queue: &mut SendQueue<RawPacket>, sge: Sge) {

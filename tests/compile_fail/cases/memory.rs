@@ -7,7 +7,7 @@ mod by_address {
         use mlx5::{ring::*, wqe::*};
 
         fn post(queue: &mut SendQueue, sge: Sge) -> Result<(), PostError> {
-            queue.post(1, Send::new(sge))
+            queue.post(1, SendMessage::new(sge))
             //~^ E0133 call to unsafe function post
         }
     }
@@ -16,8 +16,8 @@ mod by_address {
     mod post_refused_too {
         use mlx5::{endpoint::*, wqe::*};
 
-        fn post(channel: &mut Channel, sge: Sge) {
-            let _ = channel.post(1, Send::new(sge));
+        fn post(channel: &mut Endpoint, sge: Sge) {
+            let _ = channel.post(1, SendMessage::new(sge));
             //~^ E0277 the trait bound Sge: OwnedPayload is not satisfied
         }
     }
@@ -25,8 +25,8 @@ mod by_address {
     mod post_accepted {
         use mlx5::{endpoint::*, wqe::*};
 
-        fn post(channel: &mut Channel, slice: Slice) {
-            let _ = channel.post(1, Send::new(slice));
+        fn post(channel: &mut Endpoint, slice: MrSlice) {
+            let _ = channel.post(1, SendMessage::new(slice));
         }
     }
 }
@@ -36,21 +36,21 @@ mod in_flight {
     use mlx5::{endpoint::*, wqe::*};
 
     #[cfg(misuse)]
-    fn read(channel: &mut Channel, slice: Slice) -> Vec<u8> {
+    fn read(channel: &mut Endpoint, slice: MrSlice) -> Vec<u8> {
         let _ = channel.post_receive(1, slice);
         slice.to_vec()
         //~^ E0382 borrow of moved value: slice
     }
 
     #[cfg(misuse)]
-    fn keep(channel: &mut Channel, mut slice: Slice) -> u8 {
+    fn keep(channel: &mut Endpoint, mut slice: MrSlice) -> u8 {
         let bytes = slice.as_mut_slice().unwrap();
         let _ = channel.post_receive(1, slice);
         //~^ E0505 cannot move out of slice because it is borrowed
         bytes[0]
     }
 
-    fn before(channel: &mut Channel, mut slice: Slice) -> u8 {
+    fn before(channel: &mut Endpoint, mut slice: MrSlice) -> u8 {
         let byte = slice.as_mut_slice().unwrap()[0];
         let _ = channel.post_receive(1, slice);
         byte
@@ -63,8 +63,8 @@ mod exclusive {
     mod copy_refused {
         use mlx5::{endpoint::*, wqe::*};
 
-        fn copy(slice: &Slice) -> Slice {
-            Slice::clone(slice)
+        fn copy(slice: &MrSlice) -> MrSlice {
+            MrSlice::clone(slice)
             //~^ E0277 the trait bound Slice: Clone is not satisfied
         }
     }
@@ -73,8 +73,8 @@ mod exclusive {
     mod both_refused {
         use mlx5::{endpoint::*, ib::*, verbs::*};
 
-        fn both(mut region: MemoryRegion) -> Slice {
-            let slice = Slice::new(region);
+        fn both(mut region: MemoryRegion) -> MrSlice {
+            let slice = MrSlice::new(region);
             region.write(0, b"behind its back");
             //~^ E0382 borrow of moved value: region
             slice
@@ -84,9 +84,9 @@ mod exclusive {
     mod either_accepted {
         use mlx5::{endpoint::*, ib::*, verbs::*};
 
-        fn either(mut region: MemoryRegion) -> Slice {
+        fn either(mut region: MemoryRegion) -> MrSlice {
             region.write(0, b"before");
-            Slice::new(region)
+            MrSlice::new(region)
         }
     }
 }
@@ -130,8 +130,8 @@ mod device_memory {
     mod lend_refused {
         use mlx5::{endpoint::*, ib::*, verbs::*};
 
-        fn lend(region: DeviceRegion) -> Slice {
-            Slice::new(region)
+        fn lend(region: DeviceRegion) -> MrSlice {
+            MrSlice::new(region)
             //~^ E0308 mismatched types expected MemoryRegion, found DeviceRegion
         }
     }
@@ -140,7 +140,7 @@ mod device_memory {
     mod everything_refused {
         use mlx5::{ib::*, verbs::*};
 
-        fn everything(pd: &ProtectionDomain) -> mlx5::Result<WholeRegion> {
+        fn everything(pd: &ProtectionDomain) -> mlx5::Result<ImplicitOdpRegion> {
             pd.register_whole(Access::LOCAL_WRITE)
             //~^ E0133 call to unsafe function register_whole
         }
@@ -149,8 +149,8 @@ mod device_memory {
     mod lend_accepted {
         use mlx5::{endpoint::*, ib::*, verbs::*};
 
-        fn lend(region: MemoryRegion) -> Slice {
-            Slice::new(region)
+        fn lend(region: MemoryRegion) -> MrSlice {
+            MrSlice::new(region)
         }
     }
 }
@@ -204,7 +204,7 @@ mod striding {
     use mlx5::endpoint::*;
 
     #[cfg(misuse)]
-    fn both(receiver: &mut StridingReceiver, memory: Slice) {
+    fn both(receiver: &mut StridingReceiver, memory: MrSlice) {
         let _ = receiver.post(memory);
         memory.to_vec();
         //~^ E0382 borrow of moved value: memory

@@ -5,14 +5,14 @@ mod peek {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn late(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+    fn late(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u64, PollError> {
         let Some(next) = completions.peek()? else { return Ok(0) };
         let _ = completions.poll(queue)?;
         //~^ E0499 cannot borrow *completions as mutable more than once at a time
         Ok(next.timestamp())
     }
 
-    fn in_time(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+    fn in_time(completions: &mut CqReader, queue: &mut SendQueue) -> Result<u64, PollError> {
         let Some(next) = completions.peek()? else { return Ok(0) };
         let time = next.timestamp();
         let _ = completions.poll(queue)?;
@@ -70,7 +70,7 @@ mod batch {
     }
 
     #[cfg(misuse)]
-    fn polled(queue: &mut SendQueue, completions: &mut Completions) {
+    fn polled(queue: &mut SendQueue, completions: &mut CqReader) {
         let batch = queue.batch();
         let _ = completions.poll(queue);
         //~^ E0499 cannot borrow *queue as mutable more than once at a time
@@ -78,7 +78,7 @@ mod batch {
         unsafe { batch.ring() };
     }
 
-    fn in_turn(queue: &mut SendQueue, completions: &mut Completions) {
+    fn in_turn(queue: &mut SendQueue, completions: &mut CqReader) {
         let batch = queue.batch();
         // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
@@ -91,7 +91,7 @@ mod shared_receive {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn polled(queue: &mut SharedReceives, completions: &mut Completions) {
+    fn polled(queue: &mut SharedReceives, completions: &mut CqReader) {
         let batch = queue.batch();
         let _ = completions.poll(queue);
         //~^ E0499 cannot borrow *queue as mutable more than once at a time
@@ -99,7 +99,7 @@ mod shared_receive {
         unsafe { batch.ring() };
     }
 
-    fn in_turn(queue: &mut SharedReceives, completions: &mut Completions) {
+    fn in_turn(queue: &mut SharedReceives, completions: &mut CqReader) {
         let batch = queue.batch();
         // SAFETY: compiled, and never run.
         unsafe { batch.ring() };
@@ -147,7 +147,7 @@ mod threads {
 
         fn misused() {
             fn shared<T: Sync>() {}
-            shared::<Completions>();
+            shared::<CqReader>();
             //~^ E0277 cannot be shared between threads safely
         }
     }
@@ -160,8 +160,8 @@ mod threads {
             fn shared<T: Sync>() {}
             moved::<SendQueue>();
             moved::<ReceiveQueue>();
-            moved::<Completions>();
-            moved::<mlx5::endpoint::Channel>();
+            moved::<CqReader>();
+            moved::<mlx5::endpoint::Endpoint>();
             shared::<MemoryRegion>();
         }
     }
@@ -207,12 +207,12 @@ mod tags {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn others(tags: &mut TaggedReceives, completions: &mut Completions) {
+    fn others(tags: &mut TmSrq, completions: &mut CqReader) {
         let _ = completions.poll(tags);
-        //~^ E0277 the trait bound TaggedReceives: Queues is not satisfied
+        //~^ E0277 the trait bound TmSrq: Queues is not satisfied
     }
 
-    fn own(tags: &mut TaggedReceives, completions: &mut Completions) {
+    fn own(tags: &mut TmSrq, completions: &mut CqReader) {
         let _ = tags.poll(completions, &mut ());
     }
 }
@@ -222,7 +222,7 @@ mod collapsed {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn poll(completions: &mut CollapsedCompletions, queue: &mut ReceiveQueue) {
+    fn poll(completions: &mut CollapsedCqReader, queue: &mut ReceiveQueue) {
         let _ = completions.poll(queue);
         //~^ E0308 mismatched types expected &mut SendQueue<_>, found &mut ReceiveQueue
     }
@@ -230,7 +230,7 @@ mod collapsed {
     mod poll_accepted {
         use super::*;
 
-        fn poll(completions: &mut CollapsedCompletions, queue: &mut SendQueue) {
+        fn poll(completions: &mut CollapsedCqReader, queue: &mut SendQueue) {
             let _ = completions.poll(queue);
         }
     }

@@ -5,12 +5,12 @@ mod send_queue {
     use mlx5::{ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
-    fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+    fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut CqReader) -> mlx5::Result<SendQueue> {
         SendQueue::new(qp, completions, SendConfig::default())
         //~^ E0277 no send queue can be made of QueuePair<Rc, Rtr>
     }
 
-    fn ready(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+    fn ready(qp: &QueuePair<Rc, Rts>, completions: &mut CqReader) -> mlx5::Result<SendQueue> {
         SendQueue::new(qp, completions, SendConfig::default())
     }
 }
@@ -22,7 +22,7 @@ mod receive_queue {
     #[cfg(misuse)]
     fn early(
         qp: &QueuePair<Rc, Reset>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> mlx5::Result<ReceiveQueue> {
         ReceiveQueue::new(qp, completions, ReceiveConfig::default())
         //~^ E0277 the trait bound Reset: CanReceive is not satisfied
@@ -30,7 +30,7 @@ mod receive_queue {
 
     fn ready(
         qp: &QueuePair<Rc, Init>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> mlx5::Result<ReceiveQueue> {
         ReceiveQueue::new(qp, completions, ReceiveConfig::default())
     }
@@ -80,7 +80,7 @@ mod by_command {
 
         fn early(
             qp: &QueuePair<Rc, Rtr>,
-            completions: &mut Completions,
+            completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
             //~^ E0277 no send queue can be made of QueuePair<Rc, Rtr>
@@ -97,7 +97,7 @@ mod by_command {
 
         fn ready(
             qp: &QueuePair<Rc, Rts>,
-            completions: &mut Completions,
+            completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
         }
@@ -178,7 +178,7 @@ mod dc_target {
     use mlx5::{devx::DcTarget, ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
-    fn share(srq: &mut SharedReceives, target: &DcTarget<Init>, cq: &mut Completions) {
+    fn share(srq: &mut SharedReceives, target: &DcTarget<Init>, cq: &mut CqReader) {
         let _ = srq.attach(target, cq);
         //~^ E0277 no receive queue can be made of DcTarget<Init>
     }
@@ -186,7 +186,7 @@ mod dc_target {
     mod share_accepted {
         use super::*;
 
-        fn share(srq: &mut SharedReceives, target: &DcTarget<Rtr>, cq: &mut Completions) {
+        fn share(srq: &mut SharedReceives, target: &DcTarget<Rtr>, cq: &mut CqReader) {
             let _ = srq.attach(target, cq);
         }
     }

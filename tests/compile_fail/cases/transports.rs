@@ -58,20 +58,20 @@ mod datagrams {
     #[cfg(misuse)]
     fn to_nobody(queue: &mut SendQueue<Ud>, sge: Sge) -> Result<(), PostError> {
         // SAFETY: compiled, and never run.
-        unsafe { queue.post(1, Send::new(sge)) }
-        //~^ E0277 Send<Sge> cannot be posted on the transport Ud
+        unsafe { queue.post(1, SendMessage::new(sge)) }
+        //~^ E0277 SendMessage<Sge> cannot be posted on the transport Ud
     }
 
     #[cfg(misuse)]
     fn read(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
         // SAFETY: compiled, and never run.
-        unsafe { queue.post(1, Read::new(sge, Remote::new(0, 0)).to(to)) }
-        //~^ E0277 To<Read<Sge>, UdAddress> cannot be posted on the transport Ud
+        unsafe { queue.post(1, RdmaRead::new(sge, Remote::new(0, 0)).to(to)) }
+        //~^ E0277 To<RdmaRead<Sge>, UdAddress> cannot be posted on the transport Ud
     }
 
     fn to_somebody(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
         // SAFETY: compiled, and never run.
-        unsafe { queue.post(1, Send::new(sge).to(to)) }
+        unsafe { queue.post(1, SendMessage::new(sge).to(to)) }
     }
 }
 
@@ -83,8 +83,8 @@ mod dynamic {
 
         fn to_nobody(queue: &mut SendQueue<Dci>, sge: Sge) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
-            unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0))) }
-            //~^ E0277 Write<Sge> cannot be posted on the transport Dci
+            unsafe { queue.post(1, RdmaWrite::new(sge, Remote::new(0, 0))) }
+            //~^ E0277 RdmaWrite<Sge> cannot be posted on the transport Dci
         }
     }
 
@@ -94,8 +94,8 @@ mod dynamic {
 
         fn datagram(queue: &mut SendQueue<Dci>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
-            unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
-            //~^ E0277 To<Write<Sge>, UdAddress> cannot be posted on the transport Dci
+            unsafe { queue.post(1, RdmaWrite::new(sge, Remote::new(0, 0)).to(to)) }
+            //~^ E0277 To<RdmaWrite<Sge>, UdAddress> cannot be posted on the transport Dci
         }
     }
 
@@ -105,7 +105,7 @@ mod dynamic {
 
         fn receives(
             qp: &QueuePair<Dci, Rts>,
-            completions: &mut Completions,
+            completions: &mut CqReader,
         ) -> mlx5::Result<ReceiveQueue> {
             ReceiveQueue::new(qp, completions, ReceiveConfig::default())
             //~^ E0277 queue pairs of transport Dci take no receives
@@ -127,12 +127,12 @@ mod dynamic {
 
         fn to_target(queue: &mut SendQueue<Dci>, sge: Sge, to: DcAddress) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
-            unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
+            unsafe { queue.post(1, RdmaWrite::new(sge, Remote::new(0, 0)).to(to)) }
         }
         fn receives(
             qp: &QueuePair<Dct, Rtr>,
             shared: &mut SharedReceives,
-            completions: &mut Completions,
+            completions: &mut CqReader,
         ) -> mlx5::Result<()> {
             shared.attach(qp, completions)
         }
@@ -149,13 +149,13 @@ mod connected {
     #[cfg(misuse)]
     fn elsewhere(queue: &mut SendQueue<Rc>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
         // SAFETY: compiled, and never run.
-        unsafe { queue.post(1, Send::new(sge).to(to)) }
-        //~^ E0277 To<Send<Sge>, UdAddress> cannot be posted on the transport Rc
+        unsafe { queue.post(1, SendMessage::new(sge).to(to)) }
+        //~^ E0277 To<SendMessage<Sge>, UdAddress> cannot be posted on the transport Rc
     }
 
     fn to_peer(queue: &mut SendQueue<Rc>, sge: Sge) -> Result<(), PostError> {
         // SAFETY: compiled, and never run.
-        unsafe { queue.post(1, Send::new(sge)) }
+        unsafe { queue.post(1, SendMessage::new(sge)) }
     }
 }
 
@@ -187,7 +187,7 @@ mod unreliable {
 
         fn write(queue: &mut SendQueue<Uc>, sge: Sge, remote: Remote) -> Result<(), PostError> {
             // SAFETY: compiled, and never run.
-            unsafe { queue.post(1, Write::new(sge, remote)) }
+            unsafe { queue.post(1, RdmaWrite::new(sge, remote)) }
         }
         fn none(qp: QueuePair<Uc, Rtr>) {
             let _ = qp.rts(&UcRtsAttributes::default());
@@ -283,20 +283,20 @@ mod xrc_address {
     #[cfg(misuse)]
     fn nowhere(queue: &mut SendQueue<XrcSend>, sge: Sge) {
         // SAFETY: compiled, and never run.
-        let _ = unsafe { queue.post(1, Send::new(sge)) };
-        //~^ E0277 Send<Sge> cannot be posted on the transport XrcSend
+        let _ = unsafe { queue.post(1, SendMessage::new(sge)) };
+        //~^ E0277 SendMessage<Sge> cannot be posted on the transport XrcSend
     }
 
     #[cfg(misuse)]
     fn elsewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: UdAddress) {
         // SAFETY: compiled, and never run.
-        let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
-        //~^ E0277 To<Send<Sge>, UdAddress> cannot be posted on the transport XrcSend
+        let _ = unsafe { queue.post(1, SendMessage::new(sge).to(to)) };
+        //~^ E0277 To<SendMessage<Sge>, UdAddress> cannot be posted on the transport XrcSend
     }
 
     fn somewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: XrcAddress) {
         // SAFETY: compiled, and never run.
-        let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
+        let _ = unsafe { queue.post(1, SendMessage::new(sge).to(to)) };
     }
 }
 
@@ -332,7 +332,7 @@ mod xrc_receives {
     mod receive_refused {
         use mlx5::{ring::*, ib::*, verbs::*};
 
-        fn receive(qp: &QueuePair<XrcSend, Init>, completions: &mut Completions) {
+        fn receive(qp: &QueuePair<XrcSend, Init>, completions: &mut CqReader) {
             let _ = ReceiveQueue::new(qp, completions, ReceiveConfig::default());
             //~^ E0277 queue pairs of transport XrcSend take no receives
         }
@@ -342,7 +342,7 @@ mod xrc_receives {
     mod share_refused {
         use mlx5::{ring::*, ib::*, verbs::*};
 
-        fn share(srq: &mut SharedReceives, qp: &QueuePair<XrcRecv, Init>, cq: &mut Completions) {
+        fn share(srq: &mut SharedReceives, qp: &QueuePair<XrcRecv, Init>, cq: &mut CqReader) {
             let _ = srq.attach(qp, cq);
             //~^ E0277 queue pairs of transport XrcRecv take no receives
         }
@@ -361,7 +361,7 @@ mod xrc_receives {
     mod share_accepted {
         use mlx5::{ring::*, ib::*, verbs::*};
 
-        fn share(srq: &mut SharedReceives, qp: &QueuePair<Rc, Init>, cq: &mut Completions) {
+        fn share(srq: &mut SharedReceives, qp: &QueuePair<Rc, Init>, cq: &mut CqReader) {
             let _ = srq.attach(qp, cq);
         }
         fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {
@@ -376,18 +376,18 @@ mod tag_matching {
 
     #[cfg(misuse)]
     fn datagrams(
-        tags: &mut TaggedReceives,
+        tags: &mut TmSrq,
         qp: &QueuePair<Ud, Init>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) {
         let _ = tags.attach(qp, completions);
         //~^ E0271 type mismatch resolving Transport == Rc
     }
 
     fn reliable(
-        tags: &mut TaggedReceives,
+        tags: &mut TmSrq,
         qp: &QueuePair<Rc, Init>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) {
         let _ = tags.attach(qp, completions);
     }

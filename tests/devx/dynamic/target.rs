@@ -8,7 +8,7 @@ use mlx5::devx::ifc::{dctc, query_dct_out, status};
 use mlx5::devx::{self, DcTarget};
 use mlx5::ib::{Access, Dci};
 use mlx5::ring::{
-    Completions, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, SharedReceives,
+    CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, DciInitAttributes, DctRtrAttributes, InitAttributes,
@@ -24,7 +24,7 @@ const KEY: u64 = 0x0dc0_ffee_1234_5678;
 /// A target with everything of its own.
 fn target(rig: &Rig, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) -> DcTarget<Rtr> {
     let made = DcTarget::builder(&rig.pd, cq, srq, KEY).unwrap().user_index(0x77).build().unwrap();
-    let address = rig.local.address(&rig.local.endpoint_of(0));
+    let address = rig.local.address(&rig.local.connection_data_of(0));
     made.init(&rig.local.init()).unwrap().rtr(&DctRtrAttributes::new(address)).unwrap()
 }
 
@@ -52,9 +52,9 @@ fn send(rig: &Rig, number: u32, key: u64, payload: &[u8]) -> Completion {
     let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &cq).max_inline_data(64).build().unwrap();
     let qp = qp.init(&DciInitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
     let qp = qp.rts(&RtsAttributes::default()).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    let way = rig.local.address(&rig.local.endpoint_of(number));
+    let way = rig.local.address(&rig.local.connection_data_of(number));
     let to = DcAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), number, key);
     // SAFETY: the payload is copied.
     unsafe { send.post(1, SendImm::new(Inline(payload), 7).signaled().to(to)) }.unwrap();
@@ -77,11 +77,11 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-    let address = rig.local.address(&rig.local.endpoint_of(0));
+    let address = rig.local.address(&rig.local.connection_data_of(0));
     let target = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
     let target = target.init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
@@ -101,10 +101,10 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     let cq = CompletionQueue::builder(&rig.context, 64).cqe_size(CqeSize::B128).build().unwrap();
     let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let made = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().scatter_to_cqe(true);
-    let address = rig.local.address(&rig.local.endpoint_of(0));
+    let address = rig.local.address(&rig.local.connection_data_of(0));
     let target = made.build().unwrap().init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
@@ -144,17 +144,17 @@ fn what_a_target_cannot_be_made_of_is_named() {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let init = InitAttributes { access, ..rig.local.init() };
     let target = failed.target.init(&init).unwrap();
-    let mut wrong = DctRtrAttributes::new(rig.local.address(&rig.local.endpoint_of(0)));
+    let mut wrong = DctRtrAttributes::new(rig.local.address(&rig.local.connection_data_of(0)));
     wrong.address.dlid = 0;
     let failed = target.rtr(&wrong).unwrap_err();
     assert!(failed.to_string().contains("LID"), "{failed}");
-    let right = DctRtrAttributes::new(rig.local.address(&rig.local.endpoint_of(0)));
+    let right = DctRtrAttributes::new(rig.local.address(&rig.local.connection_data_of(0)));
     let target = failed.target.rtr(&right).unwrap();
     let rights = |field: devx::ifc::Field| {
         target.query_context().unwrap().get(field.within(query_dct_out::DCT_CONTEXT_ENTRY))
     };
     assert_eq!((rights(dctc::RWE), rights(dctc::RRE), rights(dctc::RAE)), (1, 0, 0));
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let none = ReceiveQueue::new(&target, &mut completions, ReceiveConfig::default());
     assert!(matches!(none, Err(Error::Queue(QueueError::NoQueue))), "{none:?}");
 }
@@ -166,7 +166,7 @@ fn a_target_goes_when_the_last_that_uses_it_goes() {
     let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let number = target.number();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     drop(target);

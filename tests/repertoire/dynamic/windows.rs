@@ -24,7 +24,7 @@ impl Initiator {
     }
 
     fn write(&mut self, payload: &[u8], address: u64, rkey: u32, to: &DcAddress) {
-        let write = Write::new(Inline(payload), Remote::new(address, rkey)).signaled();
+        let write = RdmaWrite::new(Inline(payload), Remote::new(address, rkey)).signaled();
         // SAFETY: the payload is copied.
         unsafe { self.send.post(5, write.to(to)) }.unwrap();
     }
@@ -55,13 +55,13 @@ fn a_window_lets_initiators_in_until_it_is_bound_elsewhere() {
     unsafe {
         let mut batch = owner.send.batch();
         let place = Remote::new(region.address() + 256, rkey);
-        batch.append(1, Write::new(Inline(b"old"), place).signaled().to(&to)).unwrap();
+        batch.append(1, RdmaWrite::new(Inline(b"old"), place).signaled().to(&to)).unwrap();
         batch.ring();
         assert_eq!(owner.sent(), (1, SendOperation::Write));
         let mut batch = owner.send.batch();
         batch.append(2, request.signaled()).unwrap();
         let place = Remote::new(region.address() + 512, next);
-        let write = Write::new(Inline(b"new"), place).signaled();
+        let write = RdmaWrite::new(Inline(b"new"), place).signaled();
         batch.append(3, write.to(other.address(&rig))).unwrap();
         batch.ring();
     }

@@ -36,7 +36,7 @@ fn an_owner_that_left_nothing_outstanding_may_be_followed() {
     let mut completions = completions;
     drop(shared);
     match SharedReceives::new(&srq, &mut completions, config) {
-        Err(mlx5::Error::Queue(QueueError::Outstanding)) => {}
+        Err(mlx5::Error::Queue(QueueError::NotIdle)) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -82,7 +82,7 @@ fn receives_of_a_queue_pair_that_goes_come_back() {
 fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
     let mut server = Server::new(&SHAPE);
     let cq = server.rig.cq(63);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let own = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
     let own = server.rig.init(own);
     server.shared.attach(&own, &mut completions).unwrap();
@@ -90,7 +90,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
     let client = QueuePair::builder(&server.rig.pd, &client_cq).max_inline_data(64);
     let client = server.rig.init(client);
     let (own, client) = server.rig.connect(own, client);
-    let mut client_completions = Completions::new(&client_cq).unwrap();
+    let mut client_completions = CqReader::new(&client_cq).unwrap();
     let mut send = SendQueue::new(&client, &mut client_completions, SendConfig::default()).unwrap();
     for id in 0..20 {
         server.post(id).unwrap();
@@ -100,7 +100,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
             server.send(0, id, b"first");
         } else {
             // SAFETY: the payload is copied.
-            unsafe { send.post(id, Send::new(Inline(b"second")).signaled()) }.unwrap();
+            unsafe { send.post(id, SendMessage::new(Inline(b"second")).signaled()) }.unwrap();
         }
     }
     for id in 0..20u64 {
@@ -118,7 +118,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
         server.post(id).unwrap();
     }
     let small = server.rig.cq(7);
-    let mut few = Completions::new(&small).unwrap();
+    let mut few = CqReader::new(&small).unwrap();
     let own = QueuePair::builder(&server.rig.pd, &small).shared_receive_queue(&server.srq);
     let error = server.shared.attach(&server.rig.init(own), &mut few).unwrap_err();
     assert!(matches!(error, mlx5::Error::Queue(QueueError::CqFull { cqes: 8 })), "{error}");
@@ -128,7 +128,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
 fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(31);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let memory = rig.memory(4096);
     for _ in 0..20 {
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(15).build().unwrap();

@@ -9,14 +9,14 @@ use std::time::Instant;
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
-    Completions, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig,
-    ReceiveQueue, RegisterUse, SendConfig, SendQueue, SharedReceives,
+    CqReader, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
+    RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
     UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{EncodeError, Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
+use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;
 
 use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};
@@ -29,14 +29,14 @@ const ROOM: usize = 256;
 /// A client's end of a connection to the server.
 struct Client {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     qp: QueuePair<Rc, Rts>,
 }
 
 /// The server: connections that take from one queue and complete on one CQ.
 struct Server {
     shared: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
     qps: Vec<QueuePair<Rc, Rts>>,
     clients: Vec<Client>,
     memory: MemoryRegion,
@@ -64,7 +64,7 @@ impl Server {
         let cq = cq.build().unwrap();
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr);
         let srq = srq.max_sge(shape.max_sge).build().unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
         let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
         let (mut qps, mut clients) = (vec![], vec![]);
@@ -79,7 +79,7 @@ impl Server {
                 None => rig.connect(own, client),
             };
             qps.push(own);
-            let mut completions = Completions::new(&client_cq).unwrap();
+            let mut completions = CqReader::new(&client_cq).unwrap();
             let send = SendQueue::new(&client, &mut completions, SendConfig::default()).unwrap();
             clients.push(Client { send, completions, qp: client });
         }
@@ -211,7 +211,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
         }
         for client in 0..SHAPE.clients {
             let length = 1 + random.below(1 << 16);
-            let send = Send::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
+            let send = SendMessage::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
             // SAFETY: the memory lives to the end, and no code writes it.
             unsafe { server.clients[client].send.post(0, send) }.unwrap();
         }
@@ -249,7 +249,7 @@ fn a_full_queue_and_long_lists_are_refused() {
     // A CQ with fewer entries than the queue: it is what limits.
     let cq = server.rig.cq(15);
     let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
     let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
     assert_eq!(shared.free(), 16);
@@ -258,7 +258,7 @@ fn a_full_queue_and_long_lists_are_refused() {
         unsafe { shared.post(id, sge) }.unwrap();
     }
     // SAFETY: the memory lives as long as the queue, and the request is refused.
-    assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqOverrun));
+    assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqFull));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_write_with_immediate_takes_a_receive() {
     server.send(1, 1, b"a message");
     let remote =
         Remote::new(server.memory.remote_address() + 200 * ROOM as u64, server.memory.rkey());
-    let write = WriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
+    let write = RdmaWriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
     // SAFETY: the payload is copied, and the memory is not read before it is there.
     unsafe { server.clients[0].send.post(1, write) }.unwrap();
     assert_eq!(server.received().id, 1);
@@ -370,15 +370,15 @@ fn what_belongs_elsewhere_is_refused() {
     // A queue pair with receives of its own, one of another SRQ, one of another CQ.
     let plain = server.rig.init(QueuePair::builder(&server.rig.pd, &server.cq));
     let error = server.shared.attach(&plain, &mut server.completions).unwrap_err();
-    refused(error, QueueError::ForeignSrq);
+    refused(error, QueueError::SrqMismatch);
     let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
     let other = QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&srq);
     let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
-    refused(error, QueueError::ForeignSrq);
+    refused(error, QueueError::SrqMismatch);
     let cq = server.rig.cq(31);
     let other = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
     let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
-    refused(error, QueueError::ForeignCq);
+    refused(error, QueueError::CqMismatch);
     // One that is attached is not attached again, has no receives of its own, and is not reset.
     let qp = server.qps.remove(0);
     let error = server.shared.attach(&qp, &mut server.completions).unwrap_err();

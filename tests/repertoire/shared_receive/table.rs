@@ -8,7 +8,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     const PAIRS: usize = 300;
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(8191);
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut table = QueueTable::<Rc>::new();
     let memory = rig.memory(64 * PAIRS);
     let config = ReceiveConfig { receives: 2 };
@@ -55,7 +55,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
                     None => table.shared(keys[at % 4]).unwrap().post(id, sge(at)).unwrap(),
                 }
                 let bytes = id.to_ne_bytes();
-                let send = Send::new(Inline(&bytes)).signaled();
+                let send = SendMessage::new(Inline(&bytes)).signaled();
                 table.send(near.number()).unwrap().post(id, send).unwrap();
             }
         }
@@ -83,14 +83,14 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     // SAFETY: the memory lives to the end, and is read after it is filled.
     unsafe {
         table.shared(keys[1]).unwrap().post(1, sge(1)).unwrap();
-        alone.post(1, Send::new(Inline(b"lost")).signaled()).unwrap();
+        alone.post(1, SendMessage::new(Inline(b"lost")).signaled()).unwrap();
     }
     // One is of a queue pair that is detached; the other of a queue that is there, and not in the table.
     let (mut lost, mut done) = (0, 0);
     let deadline = Instant::now() + PATIENCE;
     while (lost, done) != (1, 1) {
         match completions.poll(&mut table) {
-            Ok(Some(Completion::Unclaimed(unclaimed))) => {
+            Ok(Some(Completion::UnexpectedCqe(unclaimed))) => {
                 assert_eq!(unclaimed.qpn, far.number());
                 lost += 1;
             }
@@ -139,7 +139,7 @@ fn a_completion_that_lies_retires_nothing() {
         }
         ring.write(slot, &lie);
         match server.completions.poll(&mut server.shared) {
-            Ok(Some(Completion::Unclaimed(_))) => met += 1,
+            Ok(Some(Completion::UnexpectedCqe(_))) => met += 1,
             Ok(other) => panic!("{other:?}"),
             Err(error) => panic!("{error}"),
         }
@@ -153,13 +153,13 @@ fn every_transport_takes_from_one_queue() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(127);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(ROOM * 64);
     let part = |id: u64| Sge::new(memory.address() + id * ROOM as u64, ROOM as u32, memory.lkey());
     let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let peer_cq = rig.cq(255);
-    let mut peer_completions = Completions::new(&peer_cq).unwrap();
+    let mut peer_completions = CqReader::new(&peer_cq).unwrap();
 
     macro_rules! line {
         ($transport:ty) => {{
@@ -182,7 +182,7 @@ fn every_transport_takes_from_one_queue() {
     shared.attach(&own, &mut completions).unwrap();
     let peer = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &peer_cq).max_inline_data(64));
     let mut to_datagram = SendQueue::<Ud>::new(&peer, &mut peer_completions, sending).unwrap();
-    let way = rig.local.address(&rig.local.endpoint_of(own.number()));
+    let way = rig.local.address(&rig.local.connection_data_of(own.number()));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let address = UdAddress::new(&handle, own.number(), 0x1234);
 
@@ -191,7 +191,7 @@ fn every_transport_takes_from_one_queue() {
         // SAFETY: the memory lives to the end; payloads are copied.
         unsafe {
             shared.post(id, part(id)).unwrap();
-            let send = Send::new(Inline(&bytes)).signaled();
+            let send = SendMessage::new(Inline(&bytes)).signaled();
             match id % 3 {
                 0 => to_reliable.post(id, send).unwrap(),
                 1 => to_unreliable.post(id, send).unwrap(),
@@ -213,7 +213,7 @@ fn every_transport_takes_from_one_queue() {
         let Completion::Send(_) = wait(&mut peer_completions, &mut queues) else { panic!() };
     }
     // Nobody waits for a receive but the reliable one: the others' messages are lost.
-    let lost = Send::new(Inline(b"lost")).signaled();
+    let lost = SendMessage::new(Inline(b"lost")).signaled();
     // SAFETY: the memory lives to the end; payloads are copied.
     unsafe {
         to_unreliable.post(1, lost).unwrap();

@@ -6,7 +6,7 @@ use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{MemoryRegion, MemoryWindow, QueuePair, Rts, Type1, Type2};
-use mlx5::wqe::{Inline, LocalInvalidate, Read, Remote, SendInvalidate, Write};
+use mlx5::wqe::{Inline, LocalInvalidate, RdmaRead, RdmaWrite, Remote, SendInvalidate};
 use mlx5_sys::verbs::{
     bind_mw_t, ibv_bind_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_flags, ibv_wc, ibv_wc_flags,
     ibv_wc_status as status, ibv_wr_opcode as wr,
@@ -75,7 +75,7 @@ impl End for Side<Rc> {
 
     fn write(&mut self, to: Remote, bytes: &[u8]) -> Outcome {
         self.memory.write(WRITTEN, bytes);
-        let write = Write::new(self.sge(WRITTEN, bytes.len()), to).signaled();
+        let write = RdmaWrite::new(self.sge(WRITTEN, bytes.len()), to).signaled();
         // SAFETY: memory lives as long as the queues, and is read after the requests complete.
         unsafe { self.send.post(1, write).unwrap() };
         outcome(self, 1)
@@ -84,7 +84,7 @@ impl End for Side<Rc> {
     fn read(&mut self, from: Remote, length: usize) -> Result<Vec<u8>, Outcome> {
         // SAFETY: memory lives as long as the queues, and is read after the requests complete.
         unsafe {
-            self.send.post(2, Read::new(self.sge(FETCHED, length), from).signaled()).unwrap()
+            self.send.post(2, RdmaRead::new(self.sge(FETCHED, length), from).signaled()).unwrap()
         };
         match outcome(self, 2) {
             status::IBV_WC_SUCCESS => Ok(self.bytes(FETCHED, length)),

@@ -35,7 +35,7 @@ impl Requester {
     }
 
     fn write(&mut self, bytes: &[u8], address: u64, rkey: u32, to: XrcAddress) {
-        let write = Write::new(Inline(bytes), Remote::new(address, rkey)).signaled().to(to);
+        let write = RdmaWrite::new(Inline(bytes), Remote::new(address, rkey)).signaled().to(to);
         // SAFETY: the payload is copied.
         unsafe { self.send.post(5, write) }.unwrap();
     }
@@ -64,7 +64,7 @@ fn a_window_lets_requests_in_until_it_is_bound_elsewhere() {
     unsafe {
         let target = Remote::new(region.address() + 256, rkey);
         let mut batch = owner.send.batch();
-        batch.append(1, Write::new(Inline(b"own"), target).fenced().to(to)).unwrap();
+        batch.append(1, RdmaWrite::new(Inline(b"own"), target).fenced().to(to)).unwrap();
         batch.append(2, Nop::new().signaled()).unwrap();
         batch.ring();
     }

@@ -4,7 +4,8 @@ use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, PostError, SendQueue};
 use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{
-    BindWindow, Interleaved, LocalInvalidate, Nop, PostOn, Remote, Send, SendInvalidate, Sge, Write,
+    BindWindow, Interleaved, LocalInvalidate, Nop, PostOn, RdmaWrite, Remote, SendInvalidate,
+    SendMessage, Sge,
 };
 use mlx5_sys::verbs::ibv_qp_type;
 
@@ -34,8 +35,8 @@ impl<T: mlx5::ib::Transport> Sink<T> for Singly<'_, T> {
 /// A transport that the requests of this file go on, as far as it has them.
 pub(super) trait Twin: mlx5::ib::Transport + Sized
 where
-    Write<Sge>: PostOn<Self>,
-    Send<Sge>: PostOn<Self>,
+    RdmaWrite<Sge>: PostOn<Self>,
+    SendMessage<Sge>: PostOn<Self>,
     BindWindow: PostOn<Self>,
     LocalInvalidate: PostOn<Self>,
     Nop: PostOn<Self>,
@@ -123,8 +124,8 @@ pub(super) fn append<T: Twin>(
     request: &Request,
 ) -> Result<(), PostError>
 where
-    Write<Sge>: PostOn<T>,
-    Send<Sge>: PostOn<T>,
+    RdmaWrite<Sge>: PostOn<T>,
+    SendMessage<Sge>: PostOn<T>,
     BindWindow: PostOn<T>,
     LocalInvalidate: PostOn<T>,
     Nop: PostOn<T>,
@@ -138,9 +139,9 @@ where
     match &request.what {
         What::Write(by) => {
             let rkey = by.map_or(region.rkey(), |at| side.ones[at].rkey());
-            flagged!(batch, request, Write::new(sge, Remote::new(region.address(), rkey)))
+            flagged!(batch, request, RdmaWrite::new(sge, Remote::new(region.address(), rkey)))
         }
-        What::Send => flagged!(batch, request, Send::new(sge)),
+        What::Send => flagged!(batch, request, SendMessage::new(sge)),
         What::Bind1(at, offset, length, access) => {
             let part = part(*offset, *length);
             let bind = BindWindow::type_1(side.ones[*at].rkey(), part, *access);

@@ -13,9 +13,9 @@ mod libmlx5;
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::diag::text;
 use mlx5::ib::{Access, Rc, Uc};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryWindow, Mkey, Type1, Type2};
-use mlx5::wqe::{BindWindow, LocalInvalidate, Nop, PostOn, Send, Sge, Strided, Write};
+use mlx5::wqe::{BindWindow, LocalInvalidate, Nop, PostOn, RdmaWrite, SendMessage, Sge, Strided};
 use mlx5_model::stores::{self, Store};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
@@ -205,8 +205,8 @@ pub fn same(what: &What, ds: usize) -> Vec<bool> {
 
 fn twins<T: Twin>(rig: &Rig, random: &mut Random)
 where
-    Write<Sge>: PostOn<T>,
-    Send<Sge>: PostOn<T>,
+    RdmaWrite<Sge>: PostOn<T>,
+    SendMessage<Sge>: PostOn<T>,
     BindWindow: PostOn<T>,
     LocalInvalidate: PostOn<T>,
     Nop: PostOn<T>,
@@ -214,7 +214,7 @@ where
     let rights = crate::rig::all_rights() | Access::MW_BIND;
     let region = rig.pd.allocate(MEMORY, rights).unwrap();
     let (mut theirs, mut ours) = (Side::new(rig, T::KIND), Side::new(rig, T::KIND));
-    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut completions = CqReader::new(&ours.cq).unwrap();
     // SAFETY: the QP lives to the end of the function, and no other code posts to it.
     let mut queue =
         unsafe { SendQueue::<T>::from_raw(ours.qp.qp(), &mut completions, SendConfig::default()) }

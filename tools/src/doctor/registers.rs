@@ -3,7 +3,7 @@
 use mlx5::connect::LocalPort;
 use mlx5::devx::{Uar, UarKind};
 use mlx5::ib::Rc;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Devx, ProtectionDomain, QueuePair, Rts};
 
 use super::check::{Check, Group, Question};
@@ -81,7 +81,7 @@ fn copies(situation: &Situation) -> Check {
         Err(error) => return question.unknown(error.to_string(), None),
     };
     let measured = (|| -> Result<_, Box<dyn std::error::Error>> {
-        let mut completions = Completions::new(&cq)?;
+        let mut completions = CqReader::new(&cq)?;
         let mut queue = SendQueue::new(&queue_pair, &mut completions, SendConfig::default())?;
         if queue.copy().is_none() {
             return Ok(None);
@@ -126,7 +126,7 @@ pub fn to_itself(
     let local = LocalPort::new(context, port, gid)?;
     let pd = ProtectionDomain::new(context)?;
     let queue_pair = QueuePair::builder(&pd, cq).max_send_wr(16).max_recv_wr(4).build()?;
-    let own = local.endpoint(&queue_pair);
+    let own = local.connection_data(&queue_pair);
     let queue_pair = queue_pair.init(&local.init())?.rtr(&local.rtr(&own, &own))?;
     Ok(queue_pair.rts(&local.rts(&own, &own))?)
 }

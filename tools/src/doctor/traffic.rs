@@ -4,13 +4,13 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
-use mlx5::endpoint::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes,
 };
-use mlx5::wqe::Send;
+use mlx5::wqe::SendMessage;
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
@@ -59,12 +59,12 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     let pd = ProtectionDomain::new(context)?;
     let cq = CompletionQueue::new(context, 2 * DEPTH)?;
     let queue_pair = QueuePair::builder(&pd, &cq).max_send_wr(DEPTH).max_recv_wr(DEPTH).build()?;
-    let own = local.endpoint(&queue_pair);
+    let own = local.connection_data(&queue_pair);
     let queue_pair = queue_pair.init(&local.init())?;
 
-    let mut completions = Completions::new(&cq)?;
+    let mut completions = CqReader::new(&cq)?;
     let mut receiver = Receiver::new(&queue_pair, &mut completions, ReceiveConfig::default())?;
-    let arriving = Slice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
+    let arriving = MrSlice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
     receiver.post(RECEIVE, arriving).map_err(|refused| refused.error)?;
 
     let queue_pair = queue_pair.rtr(&local.rtr(&own, &own))?;
@@ -75,12 +75,12 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
         ..local.rts(&own, &own)
     };
     let queue_pair = queue_pair.rts(&attributes)?;
-    let mut channel = Channel::new(queue_pair, receiver, completions, SendConfig::default())?;
+    let mut channel = Endpoint::new(queue_pair, receiver, completions, SendConfig::default())?;
 
     let pattern: Vec<u8> = (0..LENGTH).map(|index| (index * 7 + index / 251) as u8).collect();
-    let mut leaving = Slice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
+    let mut leaving = MrSlice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
     leaving.write(0, &pattern);
-    channel.post(SEND, Send::new(leaving).signaled()).map_err(|refused| refused.error)?;
+    channel.post(SEND, SendMessage::new(leaving).signaled()).map_err(|refused| refused.error)?;
 
     let deadline = Instant::now() + PATIENCE;
     let (mut sent, mut arrived) = (false, None);

@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use mlx5::connect::{Endpoint, RemoteRegion};
+use mlx5::connect::{ConnectionData, RemoteRegion};
 use mlx5::ib::Gid;
 use mlx5::verbs::Mtu;
 use serde::{Deserialize, Serialize};
@@ -103,8 +103,8 @@ pub struct End {
     rkey: u32,
 }
 
-impl From<&Endpoint> for End {
-    fn from(endpoint: &Endpoint) -> End {
+impl From<&ConnectionData> for End {
+    fn from(endpoint: &ConnectionData) -> End {
         let nothing = RemoteRegion { address: 0, length: 0, rkey: 0 };
         let region = endpoint.region.unwrap_or(nothing);
         End {
@@ -127,7 +127,7 @@ impl End {
     ///
     /// # Errors
     /// Returns the invalid field.
-    pub fn endpoint(&self) -> Result<Endpoint> {
+    pub fn endpoint(&self) -> Result<ConnectionData> {
         let wrong = |what: &str| Error::Told(format!("the peer's queue pair has a wrong {what}"));
         if self.qpn >> 24 != 0 || self.psn >> 24 != 0 {
             return Err(wrong("number"));
@@ -136,7 +136,7 @@ impl End {
         if self.length == 0 || self.address.checked_add(self.length - 1).is_none() {
             return Err(wrong("region"));
         }
-        Ok(Endpoint {
+        Ok(ConnectionData {
             psn: self.psn,
             lid: self.lid,
             gid: self.gid.map(Gid),
@@ -147,7 +147,7 @@ impl End {
                 length: self.length,
                 rkey: self.rkey,
             }),
-            ..Endpoint::new(self.qpn, mtu)
+            ..ConnectionData::new(self.qpn, mtu)
         })
     }
 }
@@ -156,7 +156,7 @@ impl End {
 ///
 /// # Errors
 /// Returns what does not fit.
-pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>> {
+pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<ConnectionData>>> {
     let fits = threads.len() == plan.threads as usize
         && threads.iter().all(|queues| queues.len() == plan.queues_per_thread());
     if !fits {
@@ -628,7 +628,7 @@ mod tests {
     #[test]
     fn ends_that_cannot_be_are_refused() {
         let end = || {
-            let mut endpoint = Endpoint::new(7, Mtu::Mtu1024);
+            let mut endpoint = ConnectionData::new(7, Mtu::Mtu1024);
             endpoint.region = Some(RemoteRegion { address: 4096, length: 64, rkey: 1 });
             (End::from(&endpoint), endpoint)
         };

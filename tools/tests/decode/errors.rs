@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, Failure, QueueKind};
-use mlx5::ring::{Completions, Queues};
+use mlx5::ring::{CqReader, Queues};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_wc_status};
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ pub struct Polled {
 /// Polls failures, as many as are expected; what succeeds before them is passed over.
 pub fn failures<Q: Queues + ?Sized>(
     cq: NonNull<ibv_cq>,
-    completions: &mut Completions,
+    completions: &mut CqReader,
     queues: &mut Q,
     count: usize,
 ) -> Polled {

@@ -1,7 +1,7 @@
 //! Errors of Ethernet frames.
 
 use mlx5::ib::RawPacket;
-use mlx5::ring::{Completions, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::Rts;
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder};
 use mlx5::wqe::{EthSend, EthTso, Sge};
@@ -14,7 +14,7 @@ use crate::errors::{Expected, Seen, failures, polled, receive, send};
 struct Side {
     memory: MemoryRegion,
     send: SendQueue<RawPacket>,
-    sent: Completions,
+    sent: CqReader,
     frames: FrameReceives,
     qp: QueuePair<RawPacket, Rts>,
     cqs: [CompletionQueue; 2],
@@ -27,7 +27,7 @@ impl Side {
         let qp = builder.max_tso_header(66).build().unwrap().init(1).unwrap();
         let frames = FrameReceives::new(&qp, &cqs[1], ReceiveConfig::default()).unwrap();
         let qp = qp.rtr().unwrap().rts().unwrap();
-        let mut sent = Completions::new(&cqs[0]).unwrap();
+        let mut sent = CqReader::new(&cqs[0]).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
         Self { memory: rig.memory(4096), send, sent, frames, qp, cqs }
     }

@@ -1,7 +1,7 @@
 //! Errors of reliable connections: plain, extended and dynamic ones.
 
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     MemoryWindow, Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue,
@@ -9,8 +9,8 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, FetchAdd, Inline, ListAt, MaskedCompareSwap, MaskedFetchAdd,
-    RawWqe, Read, Remote, Send, SendImm, SendInvalidate, Sge, Wait, Word, Write, WriteImm,
-    XrcAddress,
+    RawWqe, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge,
+    Wait, Word, XrcAddress,
 };
 use mlx5_sys::verbs::ibv_wc_status::{self, *};
 
@@ -52,13 +52,13 @@ const ROWS: &[Row] = &[
     ),
     (
         "READ into a wrong lkey",
-        |_, a, b| post!(a.send, Read::new(a.wrong(8), b.remote())),
+        |_, a, b| post!(a.send, RdmaRead::new(a.wrong(8), b.remote())),
         send(IBV_WC_LOC_PROT_ERR, "RDMA_READ"),
         None,
     ),
     (
         "WRITE by a wrong rkey",
-        |_, a, b| post!(a.send, Write::new(a.sge(8), astray(b))),
+        |_, a, b| post!(a.send, RdmaWrite::new(a.sge(8), astray(b))),
         send(ACCESS, "RDMA_WRITE"),
         None,
     ),
@@ -66,14 +66,14 @@ const ROWS: &[Row] = &[
         "WRITE with immediate by a wrong rkey",
         |_, a, b| {
             post!(b.receive, b.sge(8));
-            post!(a.send, WriteImm::new(a.sge(8), astray(b), 5));
+            post!(a.send, RdmaWriteImm::new(a.sge(8), astray(b), 5));
         },
         send(ACCESS, "RDMA_WRITE_IMM"),
         Some(receive(IBV_WC_WR_FLUSH_ERR)),
     ),
     (
         "READ by a wrong rkey",
-        |_, a, b| post!(a.send, Read::new(a.sge(8), astray(b))),
+        |_, a, b| post!(a.send, RdmaRead::new(a.sge(8), astray(b))),
         send(ACCESS, "RDMA_READ"),
         None,
     ),
@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
         "receive too short",
         |_, a, b| {
             post!(b.receive, b.sge(63));
-            post!(a.send, Send::new(a.sge(64)));
+            post!(a.send, SendMessage::new(a.sge(64)));
         },
         send(IBV_WC_REM_INV_REQ_ERR, "SEND"),
         Some(receive(IBV_WC_LOC_LEN_ERR)),
@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "message longer than the transport carries",
-        |_, a, _| post!(a.send, Send::new([Sge { length: 1 << 30, ..a.sge(0) }; 3])),
+        |_, a, _| post!(a.send, SendMessage::new([Sge { length: 1 << 30, ..a.sge(0) }; 3])),
         send(IBV_WC_LOC_LEN_ERR, "SEND"),
         None,
     ),
@@ -207,7 +207,7 @@ pub fn reliable(seen: &mut Seen) {
     let (sge, right, wrong) = (a.sge(64), b.remote(), astray(&b));
     let mut batch = a.send.batch();
     for remote in [right, wrong, right] {
-        batch.append(1, Write::new(sge, remote)).unwrap();
+        batch.append(1, RdmaWrite::new(sge, remote)).unwrap();
     }
     // SAFETY: the memory lives to the end.
     unsafe { batch.ring() };
@@ -229,10 +229,10 @@ pub fn reliable(seen: &mut Seen) {
             cqs.each_ref().map(|cq| rig.init(QueuePair::<Rc, _>::builder(&rig.pd, cq)));
         let (one, other) = rig.connect_with(one, other, impatient());
         let other = there.then_some(other);
-        let mut completions = Completions::new(&cqs[0]).unwrap();
+        let mut completions = CqReader::new(&cqs[0]).unwrap();
         let mut queue = SendQueue::new(&one, &mut completions, SendConfig::default()).unwrap();
         let memory = rig.memory(4096);
-        post!(queue, Send::new(Sge::new(memory.address(), 64, memory.lkey())));
+        post!(queue, SendMessage::new(Sge::new(memory.address(), 64, memory.lkey())));
         let ends = [failures(cqs[0].as_raw(), &mut completions, &mut queue, 1)];
         seen.hold(name, "rc", &ends, &[one.as_raw()], &[send(status, "SEND")]);
         drop(other);
@@ -247,7 +247,7 @@ fn impatient() -> RtsAttributes {
 /// A shared receive queue with a CQ.
 struct Shared {
     receives: SharedReceives,
-    completions: Completions,
+    completions: CqReader,
     number: u32,
     cq: CompletionQueue,
     _srq: SharedReceiveQueue,
@@ -257,7 +257,7 @@ impl Shared {
     fn of_domain(rig: &Rig, domain: &XrcDomain) -> Self {
         let cq = rig.cq(255);
         let srq = SharedReceiveQueue::builder(&rig.pd).xrc(domain, &cq).build().unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let receives = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default());
         let number = srq.number().unwrap();
         Self { receives: receives.unwrap(), completions, number, cq, _srq: srq }
@@ -290,28 +290,28 @@ pub fn extended(seen: &mut Seen) {
         let cq = rig.cq(255);
         let qp = rig.init(QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq));
         let target = rig.to_init(QueuePair::target(&domain).unwrap());
-        let ends = (rig.local.endpoint(&qp), rig.local.endpoint(&target));
+        let ends = (rig.local.connection_data(&qp), rig.local.connection_data(&target));
         let target = target.rtr(&rig.local.rtr(&ends.1, &ends.0)).unwrap();
         let target = target.rts(&rig.local.rts(&ends.1, &ends.0).into()).unwrap();
         let qp = qp.rtr(&rig.local.rtr(&ends.0, &ends.1).into()).unwrap();
         let qp: QueuePair<XrcSend, Rts> = qp.rts(&rig.local.rts(&ends.0, &ends.1)).unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         let to = XrcAddress::new(shared.number);
         match name {
             "queue that there is not" => {
-                post!(queue, Send::new(sge(8)).to(XrcAddress::new(0xab_cdef)));
+                post!(queue, SendMessage::new(sge(8)).to(XrcAddress::new(0xab_cdef)));
             }
             "receive too short" => {
                 post!(shared.receives, sge(7));
-                post!(queue, Send::new(sge(8)).to(to));
+                post!(queue, SendMessage::new(sge(8)).to(to));
             }
             "receive of a wrong lkey" => {
                 post!(shared.receives, wrong);
-                post!(queue, Send::new(sge(8)).to(to));
+                post!(queue, SendMessage::new(sge(8)).to(to));
             }
-            "wrong rkey" => post!(queue, Write::new(sge(8), astray).to(to)),
-            _ => post!(queue, Send::new(wrong).to(to)),
+            "wrong rkey" => post!(queue, RdmaWrite::new(sge(8), astray).to(to)),
+            _ => post!(queue, SendMessage::new(wrong).to(to)),
         }
         let mut ends = vec![failures(cq.as_raw(), &mut completions, &mut queue, 1)];
         let mut expected = vec![own];
@@ -331,7 +331,7 @@ const KEY: u64 = 0x0dc0_ffee_1234_5678;
 /// An initiator.
 struct Initiator {
     send: SendQueue<Dci>,
-    completions: Completions,
+    completions: CqReader,
     qp: QueuePair<Dci, Rts>,
     cq: CompletionQueue,
 }
@@ -342,7 +342,7 @@ impl Initiator {
         let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &cq).max_send_sge(4).build().unwrap();
         let qp = qp.init(&DciInitAttributes::new(rig.local.attributes().port)).unwrap();
         let qp = qp.rtr(Mtu::Mtu1024).unwrap().rts(&impatient()).unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         Self { send, completions, qp, cq }
     }
@@ -379,9 +379,9 @@ pub fn dynamic(seen: &mut Seen) {
         let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
         let target = QueuePair::dc_target(&rig.pd, &cq, &srq, KEY).build().unwrap();
         let target = target.init(&rig.local.init()).unwrap();
-        let way = |number| rig.local.address(&rig.local.endpoint_of(number));
+        let way = |number| rig.local.address(&rig.local.connection_data_of(number));
         let target = target.rtr(&DctRtrAttributes::new(way(0))).unwrap();
-        let mut received = Completions::new(&cq).unwrap();
+        let mut received = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
         let mut shared = SharedReceives::new(&srq, &mut received, config).unwrap();
         shared.attach(&target, &mut received).unwrap();
@@ -393,14 +393,14 @@ pub fn dynamic(seen: &mut Seen) {
         let mut a = Initiator::new(&rig);
         match name {
             "wrong access key" => {
-                post!(a.send, Write::new(sge(8), right).to(to(target.number(), !KEY)))
+                post!(a.send, RdmaWrite::new(sge(8), right).to(to(target.number(), !KEY)))
             }
-            "wrong rkey" => post!(a.send, Write::new(sge(8), astray).to(there)),
-            "wrong rkey of a READ" => post!(a.send, Read::new(sge(8), astray).to(there)),
-            "wrong lkey" => post!(a.send, Send::new(wrong).to(there)),
+            "wrong rkey" => post!(a.send, RdmaWrite::new(sge(8), astray).to(there)),
+            "wrong rkey of a READ" => post!(a.send, RdmaRead::new(sge(8), astray).to(there)),
+            "wrong lkey" => post!(a.send, SendMessage::new(wrong).to(there)),
             "receive too short" => {
                 post!(shared, sge(7));
-                post!(a.send, Send::new(sge(8)).to(there));
+                post!(a.send, SendMessage::new(sge(8)).to(there));
             }
             "invalidates what it may not" => {
                 post!(shared, sge(8));
@@ -408,10 +408,10 @@ pub fn dynamic(seen: &mut Seen) {
             }
             "message that does not come to its end" => {
                 post!(shared, sge(8192));
-                post!(a.send, Send::new([sge(4096), wrong]).to(there));
+                post!(a.send, SendMessage::new([sge(4096), wrong]).to(there));
             }
-            "no receive" => post!(a.send, Send::new(sge(8)).to(there)),
-            _ => post!(a.send, Send::new(sge(8)).to(to(0xab_cdef, KEY))),
+            "no receive" => post!(a.send, SendMessage::new(sge(8)).to(there)),
+            _ => post!(a.send, SendMessage::new(sge(8)).to(to(0xab_cdef, KEY))),
         }
         let mut ends = vec![failures(a.cq.as_raw(), &mut a.completions, &mut a.send, 1)];
         let mut expected = vec![own];

@@ -5,14 +5,14 @@ use std::time::Instant;
 use mlx5::cqe::Failure;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig,
-    TagReceive, TaggedReceives,
+    CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig,
+    TagReceive, TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     TagCapacity,
 };
-use mlx5::wqe::{Send, Sge, Tag, TagHeader};
+use mlx5::wqe::{SendMessage, Sge, Tag, TagHeader};
 use mlx5_sys::verbs::ibv_ops_flags;
 use mlx5_sys::verbs::ibv_wc_status::*;
 
@@ -23,7 +23,7 @@ use crate::errors::{Polled, Seen, failures, polled, receive, send};
 /// One that sends, with a send queue alone.
 struct Sender {
     send: SendQueue<Rc>,
-    completions: Completions,
+    completions: CqReader,
     qp: QueuePair<Rc, Rts>,
     cq: CompletionQueue,
 }
@@ -40,7 +40,7 @@ impl Sender {
         attach(&taker);
         let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_send_sge(4).max_inline_data(64));
         let (taker, qp) = rig.connect(taker, qp);
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
         (Self { send, completions, qp, cq }, taker)
     }
@@ -52,8 +52,8 @@ impl Sender {
 
 /// One that matches tags.
 struct Matcher {
-    tags: TaggedReceives,
-    completions: Completions,
+    tags: TmSrq,
+    completions: CqReader,
     memory: MemoryRegion,
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
@@ -66,8 +66,8 @@ impl Matcher {
         let cq = rig.cq(511);
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).tags(&cq, CAPACITY);
         let srq = srq.build().unwrap();
-        let mut completions = Completions::new(&cq).unwrap();
-        let tags = TaggedReceives::new(&srq, &mut completions, TagConfig::default()).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
+        let tags = TmSrq::new(&srq, &mut completions, TagConfig::default()).unwrap();
         Self { tags, completions, memory: rig.memory(4096), srq, cq }
     }
 
@@ -107,7 +107,7 @@ pub fn shared(seen: &mut Seen) {
     ] {
         let cq = rig.cq(255);
         let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-        let mut received = Completions::new(&cq).unwrap();
+        let mut received = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
         let mut receives = SharedReceives::new(&srq, &mut received, config).unwrap();
         let shape = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
@@ -119,7 +119,7 @@ pub fn shared(seen: &mut Seen) {
         // has to detect.
         unsafe {
             receives.post(1, Sge { lkey: into.lkey ^ key, ..into }).unwrap();
-            a.send.post(2, Send::new(sge(64))).unwrap();
+            a.send.post(2, SendMessage::new(sge(64))).unwrap();
         }
         let ends = [a.fails(), failures(cq.as_raw(), &mut received, &mut receives, 1)];
         let expected = [send(own, "SEND"), receive(peer)];
@@ -133,7 +133,7 @@ pub fn shared(seen: &mut Seen) {
     // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.post(8, into).unwrap();
-        a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();
+        a.send.post(5, SendMessage::new(TagHeader::eager(1).with(sge(8)))).unwrap();
     }
     let ends = [a.fails(), matcher.fails(1)];
     let expected = [send(IBV_WC_REM_OP_ERR, "SEND"), receive(IBV_WC_LOC_PROT_ERR)];
@@ -146,7 +146,7 @@ pub fn shared(seen: &mut Seen) {
     // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.append(1, TagReceive::new(Tag::exact(1), into)).unwrap();
-        a.send.post(5, Send::new(TagHeader::eager(1).with(sge(8)))).unwrap();
+        a.send.post(5, SendMessage::new(TagHeader::eager(1).with(sge(8)))).unwrap();
     }
     let expected = [send(IBV_WC_REM_INV_REQ_ERR, "SEND")];
     seen.hold("tags: entry too short", "rc", &[a.fails()], &[a.qp.as_raw()], &expected);

@@ -1,12 +1,12 @@
 //! Errors of unreliable connections and datagrams.
 
 use mlx5::ib::{Receives, Transport, Uc, Ud};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
     RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, RawWqe, Remote, Send, Sge, UdAddress};
+use mlx5::wqe::{Inline, RawWqe, Remote, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::ibv_wc_status::*;
 
 use crate::card::Rig;
@@ -20,7 +20,7 @@ pub struct Side<T: Transport> {
     pub memory: MemoryRegion,
     pub send: SendQueue<T>,
     pub receive: ReceiveQueue,
-    pub completions: Completions,
+    pub completions: CqReader,
     pub qp: QueuePair<T, Rts>,
     pub cq: CompletionQueue,
 }
@@ -58,7 +58,7 @@ where
     let [first, second] = cqs.each_ref().map(|cq| rig.init(shape::<T>(rig, cq)));
     let mut ends = Vec::new();
     for (qp, cq) in [&first, &second].into_iter().zip(cqs) {
-        let mut completions = Completions::new(&cq).unwrap();
+        let mut completions = CqReader::new(&cq).unwrap();
         let receive = ReceiveQueue::new(qp, &mut completions, ReceiveConfig::default()).unwrap();
         ends.push((completions, receive, cq));
     }
@@ -76,7 +76,7 @@ fn datagrams(rig: &Rig) -> Side<Ud> {
     let cq = rig.cq(255);
     let qp = shape::<Ud>(rig, &cq).build().unwrap();
     let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap();
-    let mut completions = Completions::new(&cq).unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -98,8 +98,8 @@ pub fn unreliable(seen: &mut Seen) {
     let [mut a, _b] = connected::<Uc>(&rig);
     let (wrong, right) = (a.wrong(64), a.sge(64));
     let mut batch = a.send.batch();
-    batch.append(1, Send::new(wrong)).unwrap();
-    batch.append(2, Send::new(right)).unwrap();
+    batch.append(1, SendMessage::new(wrong)).unwrap();
+    batch.append(2, SendMessage::new(right)).unwrap();
     // SAFETY: of every post here: the memory lives to the end, or does not exist, which the HCA has
     // to detect.
     unsafe { batch.ring() };
@@ -112,14 +112,14 @@ pub fn unreliable(seen: &mut Seen) {
     unsafe {
         b.receive.post(1, b.sge(10)).unwrap();
         b.receive.post(2, b.sge(10)).unwrap();
-        a.send.post(3, Send::new(a.sge(11))).unwrap();
+        a.send.post(3, SendMessage::new(a.sge(11))).unwrap();
     }
     let expected = [receive(IBV_WC_LOC_LEN_ERR), receive(IBV_WC_WR_FLUSH_ERR)];
     seen.hold("UC: receive too short", "uc", &[b.fails(2)], &[], &expected);
 
     let longest = rig.local.attributes().active_mtu.bytes() as u32;
     let to = |b: &Side<Ud>| {
-        let way = rig.local.address(&rig.local.endpoint(&b.qp));
+        let way = rig.local.address(&rig.local.connection_data(&b.qp));
         UdAddress::new(&AddressHandle::new(&rig.pd, &way).unwrap(), b.qp.number(), QKEY)
     };
     let mut b = datagrams(&rig);
@@ -130,7 +130,7 @@ pub fn unreliable(seen: &mut Seen) {
         let mut a = datagrams(&rig);
         let sge = if long { a.sge(longest + 1) } else { a.wrong(8) };
         // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
-        unsafe { a.send.post(1, Send::new(sge).to(to(&b))) }.unwrap();
+        unsafe { a.send.post(1, SendMessage::new(sge).to(to(&b))) }.unwrap();
         let ends = [a.fails(1)];
         seen.hold(name, "ud", &ends, &[a.qp.as_raw()], &[send(status, "SEND")]);
     }
@@ -147,7 +147,7 @@ pub fn unreliable(seen: &mut Seen) {
     unsafe {
         b.receive.post(1, b.sge(42)).unwrap();
         b.receive.post(2, b.sge(100)).unwrap();
-        a.send.post(3, Send::new(Inline(b"abc")).to(to(&b))).unwrap();
+        a.send.post(3, SendMessage::new(Inline(b"abc")).to(to(&b))).unwrap();
     }
     let expected = [receive(IBV_WC_LOC_LEN_ERR), receive(IBV_WC_WR_FLUSH_ERR)];
     seen.hold("UD: no room for the header", "ud", &[b.fails(2)], &[], &expected);

@@ -10,7 +10,7 @@ use super::{AllDetached, Attached, Detached, SharedReceives};
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
 use crate::ring::ReceiveSource;
-use crate::ring::completion::Completions;
+use crate::ring::completion::CqReader;
 use crate::ring::keep::QueueKeep;
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, Member as Joining, member};
@@ -18,7 +18,7 @@ use crate::ring::source::{CqId, Member as Joining, member};
 impl SharedReceives {
     /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
     /// Polls then find this queue by its number. Call it before its peer sends: completions that a
-    /// poll meets earlier are [unclaimed](crate::cqe::Completion::Unclaimed). The queue pair cannot
+    /// poll meets earlier are [unclaimed](crate::cqe::Completion::UnexpectedCqe). The queue pair cannot
     /// be reset until it is [detached](Self::detach).
     ///
     /// `completions` is the reader of its receive CQ. Queue pairs may complete on different CQs. On
@@ -37,7 +37,7 @@ impl SharedReceives {
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> crate::error::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
         let life = keep.destroyed();
@@ -47,7 +47,7 @@ impl SharedReceives {
     }
 
     /// Drops the CQEs of a newly attached queue pair's receives that are in the CQ.
-    fn begin(&mut self, qpn: u32, life: Option<&Arc<AtomicBool>>, completions: &mut Completions) {
+    fn begin(&mut self, qpn: u32, life: Option<&Arc<AtomicBool>>, completions: &mut CqReader) {
         let cq = completions.id();
         let detached = &mut self.detached.queue_pairs;
         let before = detached.iter().position(|qp| qp.qpn == qpn && qp.cq == cq);
@@ -65,7 +65,7 @@ impl SharedReceives {
     pub(in crate::ring) fn attach_tagged<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> crate::error::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
         self.join(qp.member(), completions, Some(keep))?;
@@ -91,7 +91,7 @@ impl SharedReceives {
     pub unsafe fn attach_raw(
         &mut self,
         qp: NonNull<ibv_qp>,
-        completions: &mut Completions,
+        completions: &mut CqReader,
     ) -> Result<(), QueueError> {
         // SAFETY: the caller keeps the QP alive.
         let number = self.join(unsafe { member(qp) }, completions, None)?;
@@ -103,14 +103,14 @@ impl SharedReceives {
     pub(in crate::ring) fn join(
         &mut self,
         qp: Joining,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         keep: Option<QueueKeep>,
     ) -> Result<u32, QueueError> {
         if qp.srq != Some(self.id) {
-            return Err(QueueError::ForeignSrq);
+            return Err(QueueError::SrqMismatch);
         }
         if !completions.reads(qp.cq) {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         let cq = completions.id();
         completions.collect();
@@ -145,7 +145,7 @@ impl SharedReceives {
     /// event, poll until the CQ is empty, then detach it. CQEs of its receives that are still in
     /// the CQ are dropped, see [`reclaimed`](Self::reclaimed). CQEs that come later are of no
     /// queue, and their receives stay outstanding as long as this queue lives.
-    pub fn detach(&mut self, qpn: u32, completions: &mut Completions) -> bool {
+    pub fn detach(&mut self, qpn: u32, completions: &mut CqReader) -> bool {
         let id = completions.id();
         let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn && qp.cq == id) else {
             return false;
@@ -165,7 +165,7 @@ impl SharedReceives {
     }
 
     /// Drops the CQEs of a queue pair's receives, and retires these receives.
-    fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
+    fn sweep(&mut self, qpn: u32, completions: &mut CqReader) {
         let cyclic = self.is_cyclic();
         let Self { list, reclaimed, .. } = self;
         completions.sweep(|cqe| {

@@ -20,7 +20,7 @@ use crate::cqe::{Completion, CqeRef};
 use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::Counter;
-use crate::ring::completion::Completions;
+use crate::ring::completion::CqReader;
 use crate::ring::credit::{Credit, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
@@ -150,7 +150,7 @@ impl SharedReceives {
     /// another CQ. Nothing is changed then.
     pub fn new<Q: SharedReceiveSource>(
         srq: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
         Self::of_view(srq, completions, config, |view| match view.index {
@@ -162,7 +162,7 @@ impl SharedReceives {
     /// Takes over a tag-matching queue, see [`new`](Self::new). Its name is left to its owner.
     pub(in crate::ring) fn of_tagged<Q: SharedReceiveSource>(
         srq: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
         Self::of_view(srq, completions, config, |view| Ok(SharedView { index: None, ..view }))
@@ -170,7 +170,7 @@ impl SharedReceives {
 
     fn of_view<Q: SharedReceiveSource>(
         srq: &Q,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
         look: impl FnOnce(SharedView) -> Result<SharedView, QueueError>,
     ) -> crate::error::Result<Self> {
@@ -214,7 +214,7 @@ impl SharedReceives {
     pub unsafe fn from_raw(
         srq: NonNull<ibv_srq>,
         xrc: bool,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing
@@ -230,11 +230,11 @@ impl SharedReceives {
     ///   same CQ.
     unsafe fn take_over(
         view: SharedView,
-        completions: &mut Completions,
+        completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
         if view.cq.is_some_and(|cq| !completions.reads(cq)) {
-            return Err(QueueError::ForeignCq);
+            return Err(QueueError::CqMismatch);
         }
         if let Some(index) = view.index {
             if !completions.meets_xrc(index) {

@@ -2,7 +2,7 @@
 
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Transport;
-use mlx5::ring::{Completions, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 
 use super::poster::Poster as _;
 use super::request::{Requests, Site};
@@ -22,7 +22,7 @@ const SEQUENCE_BITS: u32 = 48;
 pub struct Direct<T: Transport, R: Requests<T>> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
     queues: Vec<(R::Poster, ReceiveQueue)>,
-    completions: Completions,
+    completions: CqReader,
     site: Site,
     header: usize,
 }
@@ -36,7 +36,7 @@ impl Backend for ByHand {
     type Path<T: Connects, R: Requests<T>> = Direct<T, R>;
 
     fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
-        let mut completions = Completions::new(&station.cq)?;
+        let mut completions = CqReader::new(&station.cq)?;
         let mut queues = Vec::with_capacity(station.queue_pairs.len());
         for (queue, qp) in station.queue_pairs.iter().enumerate() {
             let sends = SendQueue::new(qp, &mut completions, SendConfig::default())?;
@@ -128,7 +128,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
                 Ok(Some(Event::Received { queue, slot, length, immediate }))
             }
             Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
-            Some(Completion::Unclaimed(unclaimed)) => Err(Stop::Unclaimed(unclaimed)),
+            Some(Completion::UnexpectedCqe(unclaimed)) => Err(Stop::UnexpectedCqe(unclaimed)),
         }
     }
 

@@ -15,7 +15,7 @@ pub mod verbs;
 use std::fmt;
 use std::time::Duration;
 
-use mlx5::cqe::{Failure, Unclaimed};
+use mlx5::cqe::{Failure, UnexpectedCqe};
 use mlx5::ring::{PollError, PostError};
 
 use crate::perf::result::{Cpu, Phase};
@@ -125,7 +125,7 @@ pub enum Stop {
     /// A request or a receive failed.
     Failed(Failure),
     /// A completion belongs to no queue.
-    Unclaimed(Unclaimed),
+    UnexpectedCqe(UnexpectedCqe),
     /// No event happened for this time.
     Silent(&'static str, Duration),
     /// Another thread, or the peer, gave up.
@@ -140,7 +140,7 @@ impl fmt::Display for Stop {
             Stop::Post(error) => write!(f, "a request could not be posted: {error}"),
             Stop::Poll(error) => error.fmt(f),
             Stop::Failed(failure) => failure.fmt(f),
-            Stop::Unclaimed(unclaimed) => {
+            Stop::UnexpectedCqe(unclaimed) => {
                 write!(f, "a completion that belongs to no queue: {unclaimed:?}")
             }
             Stop::Silent(what, time) => write!(

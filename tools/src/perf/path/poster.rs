@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use mlx5::ib::{Rc, Transport};
 use mlx5::ring::variable::{Bytes, Offset};
 use mlx5::ring::{PostError, Queues, ReceiveSide, SendQueue, SendSide, Template};
-use mlx5::wqe::{InlineBytes, Send, Write};
+use mlx5::wqe::{InlineBytes, RdmaWrite, SendMessage};
 
 use super::Message;
 use super::request::{Requests, Site};
@@ -215,13 +215,13 @@ macro_rules! from_template {
 
 from_template! {
     /// SENDs of `N` bytes inline, from a template.
-    SendTemplate, Send<InlineBytes<N>>, Bytes,
+    SendTemplate, SendMessage<InlineBytes<N>>, Bytes,
     |site, queue, sequence| site.memory.out_array::<N>(queue, sequence)
 }
 
 from_template! {
     /// WRITEs of `N` bytes inline, from a template.
-    WriteTemplate, Write<InlineBytes<N>>, (Bytes, Offset),
+    WriteTemplate, RdmaWrite<InlineBytes<N>>, (Bytes, Offset),
     |site, queue, sequence| (
         site.memory.out_array::<N>(queue, sequence),
         site.targets[queue].offset(sequence),

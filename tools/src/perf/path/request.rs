@@ -3,8 +3,8 @@
 use mlx5::ib::{Rc, Transport, Uc, Ud};
 use mlx5::ring::{PostError, SendQueue};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, Payload, PostOn, Read, Send, Sge, To, UdAddress,
-    Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, InlineBytes, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm,
+    SendMessage, Sge, To, UdAddress,
 };
 
 use super::Message;
@@ -121,17 +121,17 @@ macro_rules! requests {
 
 requests! {
     /// SEND.
-    Sends<P> on Rc, Uc: Send<P::Payload<'a>>,
-        |site, queue, message| Send::new(P::payload(site, queue, message.sequence));
+    Sends<P> on Rc, Uc: SendMessage<P::Payload<'a>>,
+        |site, queue, message| SendMessage::new(P::payload(site, queue, message.sequence));
     /// RDMA WRITE.
-    Writes<P> on Rc, Uc: Write<P::Payload<'a>>,
-        |site, queue, message| Write::new(
+    Writes<P> on Rc, Uc: RdmaWrite<P::Payload<'a>>,
+        |site, queue, message| RdmaWrite::new(
             P::payload(site, queue, message.sequence),
             site.targets[queue].slot(message.sequence),
         );
     /// RDMA WRITE with immediate: the low 32 bits of the message's number.
-    WritesImm<P> on Rc, Uc: WriteImm<P::Payload<'a>>,
-        |site, queue, message| WriteImm::new(
+    WritesImm<P> on Rc, Uc: RdmaWriteImm<P::Payload<'a>>,
+        |site, queue, message| RdmaWriteImm::new(
             P::payload(site, queue, message.sequence),
             site.targets[queue].slot(message.sequence),
             message.sequence as u32,
@@ -139,12 +139,12 @@ requests! {
 }
 
 impl<P: Carries> Requests<Ud> for Sends<P> {
-    type Request<'a> = To<Send<P::Payload<'a>>, &'a UdAddress>;
+    type Request<'a> = To<SendMessage<P::Payload<'a>>, &'a UdAddress>;
     written_as_a_whole!(Ud);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_> {
-        Send::new(P::payload(site, queue, message.sequence))
+        SendMessage::new(P::payload(site, queue, message.sequence))
             .signaled_if(message.signaled)
             .to(&site.addresses[queue])
     }
@@ -155,13 +155,14 @@ impl<P: Carries> Requests<Ud> for Sends<P> {
 pub enum Reads {}
 
 impl Requests<Rc> for Reads {
-    type Request<'a> = Read<Sge>;
+    type Request<'a> = RdmaRead<Sge>;
     written_as_a_whole!(Rc);
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> Read<Sge> {
+    fn request(site: &Site, queue: usize, message: Message) -> RdmaRead<Sge> {
         let into = site.memory.out(queue, message.sequence);
-        Read::new(into, site.targets[queue].slot(message.sequence)).signaled_if(message.signaled)
+        RdmaRead::new(into, site.targets[queue].slot(message.sequence))
+            .signaled_if(message.signaled)
     }
 }
 
@@ -204,13 +205,13 @@ impl Requests<Rc> for Swaps {
 pub enum TemplateSends<const N: usize> {}
 
 impl<const N: usize> Requests<Rc> for TemplateSends<N> {
-    type Request<'a> = Send<InlineBytes<N>>;
+    type Request<'a> = SendMessage<InlineBytes<N>>;
     type Poster = SendTemplate<N>;
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> Send<InlineBytes<N>> {
+    fn request(site: &Site, queue: usize, message: Message) -> SendMessage<InlineBytes<N>> {
         let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
-        Send::new(bytes).signaled_if(message.signaled)
+        SendMessage::new(bytes).signaled_if(message.signaled)
     }
 
     fn poster(
@@ -227,14 +228,14 @@ impl<const N: usize> Requests<Rc> for TemplateSends<N> {
 pub enum TemplateWrites<const N: usize> {}
 
 impl<const N: usize> Requests<Rc> for TemplateWrites<N> {
-    type Request<'a> = Write<InlineBytes<N>>;
+    type Request<'a> = RdmaWrite<InlineBytes<N>>;
     type Poster = WriteTemplate<N>;
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> Write<InlineBytes<N>> {
+    fn request(site: &Site, queue: usize, message: Message) -> RdmaWrite<InlineBytes<N>> {
         let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
         let target = site.targets[queue].slot(message.sequence);
-        Write::new(bytes, target).signaled_if(message.signaled)
+        RdmaWrite::new(bytes, target).signaled_if(message.signaled)
     }
 
     fn poster(

@@ -9,7 +9,7 @@ pub mod threads;
 
 use std::sync::Arc;
 
-use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Rc, Receives, Uc, Ud};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
@@ -69,8 +69,8 @@ pub trait Connects: Receives + Sized {
     fn connect(
         qp: QueuePair<Self, Reset>,
         way: &Way<'_>,
-        mine: &Endpoint,
-        theirs: &Endpoint,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
     ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)>;
 }
 
@@ -91,8 +91,8 @@ macro_rules! connections {
             fn connect(
                 qp: QueuePair<Self, Reset>,
                 way: &Way<'_>,
-                mine: &Endpoint,
-                theirs: &Endpoint,
+                mine: &ConnectionData,
+                theirs: &ConnectionData,
             ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
                 let mut init = way.port.init();
                 init.pkey_index = way.plan.pkey_index;
@@ -115,8 +115,8 @@ impl Connects for Ud {
     fn connect(
         qp: QueuePair<Self, Reset>,
         way: &Way<'_>,
-        mine: &Endpoint,
-        theirs: &Endpoint,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
     ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
         let most = mine.mtu.min(theirs.mtu);
         if way.plan.size > most.bytes() as u64 {
@@ -181,7 +181,7 @@ pub struct Unconnected<T: Connects> {
     memory: Memory,
     layout: Layout,
     /// The endpoints to send to the peer, per queue pair.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<ConnectionData>,
 }
 
 /// One thread's objects, connected.
@@ -252,7 +252,7 @@ impl<T: Connects> Unconnected<T> {
                     plan.depth
                 ))
             })?;
-            let mut endpoint = side.port.endpoint(&qp);
+            let mut endpoint = side.port.connection_data(&qp);
             endpoint.region = Some(memory.offered(queue));
             if let Some(mtu) = plan.mtu {
                 let mtu = Mtu::from_bytes(mtu.into())?;
@@ -275,7 +275,12 @@ impl<T: Connects> Unconnected<T> {
     ///
     /// # Errors
     /// Fails if the HCA refuses a connection, or if a peer offers too little memory.
-    pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
+    pub fn connect(
+        self,
+        side: &Side,
+        plan: &Plan,
+        theirs: &[ConnectionData],
+    ) -> Result<Station<T>> {
         let way = Way { port: &side.port, pd: &self.pd, plan };
         let mut queue_pairs = Vec::with_capacity(theirs.len());
         let mut destinations = Vec::new();

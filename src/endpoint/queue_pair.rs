@@ -5,14 +5,14 @@ use core::mem::MaybeUninit;
 use super::flight::{Event, Flight, Outcome, Refused, Returned};
 use super::operation::OwnedPayload;
 use super::receiver::Receiver;
-use super::{Batch, Buffers, OwnedOperation, Slice};
+use super::{Batch, Buffers, MrSlice, OwnedOperation};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
 use crate::ring::source::ObjectId;
-use crate::ring::{Completions, PollError, PostError, ReceiveQueue, SendConfig, SendQueue};
+use crate::ring::{CqReader, PollError, PostError, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, SgeList};
 
@@ -21,61 +21,61 @@ use crate::wqe::{Nop, SgeList};
 /// Dropping it destroys the queue pair, if nothing else keeps that alive, before the memory in
 /// flight is deregistered and freed. [`close`](Self::close) returns everything instead.
 #[derive(Debug)]
-pub struct Channel<T: Transport = Rc> {
+pub struct Endpoint<T: Transport = Rc> {
     // In drop order: the first three hold the queue pair, the last one the memory of requests. The
     // receiver holds the memory of receives, and drops it after the queue pair.
     qp: QueuePair<T, Rts>,
     send: SendQueue<T>,
     receive: Receiver,
-    completions: Completions,
-    receive_completions: Option<Completions>,
+    completions: CqReader,
+    receive_completions: Option<CqReader>,
     sends: Flight,
 }
 
-/// The parts of a closed channel.
+/// The parts of a closed endpoint.
 #[derive(Debug)]
 pub struct Closed<T: Transport = Rc> {
     /// The queue pair, in RESET.
     pub qp: QueuePair<T, Reset>,
     /// The reader of the CQ of sends, or of both.
-    pub completions: Completions,
+    pub completions: CqReader,
     /// The reader of the CQ of receives, if it was separate.
-    pub receive_completions: Option<Completions>,
+    pub receive_completions: Option<CqReader>,
     /// Ids and memory of requests that were in flight, oldest first. Their outcome is unknown.
     pub sends: Vec<(u64, Buffers)>,
     /// Ids and memory of receives that were in flight, oldest first.
     pub receives: Vec<(u64, Buffers)>,
 }
 
-impl<T: Transport> Channel<T> {
-    /// Creates a channel over a connected queue pair whose sends and receives complete on
+impl<T: Transport> Endpoint<T> {
+    /// Creates an endpoint over a connected queue pair whose sends and receives complete on
     /// `completions`. The receiver was created before, so that receives could be posted before the
     /// peer sends.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::ForeignQp`] or [`QueueError::ForeignCq`] if
+    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`] if
     /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
     /// then.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
-        completions: Completions,
+        completions: CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
         Self::build(qp, receiver, completions, None, config)
     }
 
-    /// Creates a channel whose receives complete on another CQ, `receive_completions`.
+    /// Creates an endpoint whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::ForeignQp`] or [`QueueError::ForeignCq`] if
+    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`] if
     /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
     /// then.
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
-        completions: Completions,
-        receive_completions: Completions,
+        completions: CqReader,
+        receive_completions: CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
         Self::build(qp, receiver, completions, Some(receive_completions), config)
@@ -84,17 +84,17 @@ impl<T: Transport> Channel<T> {
     fn build(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
-        mut completions: Completions,
-        receive_completions: Option<Completions>,
+        mut completions: CqReader,
+        receive_completions: Option<CqReader>,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
         let receive = receiver.queue();
         // Compares the objects: two devices may give their queue pairs the same number.
         if !receive.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
-            return Err(QueueError::ForeignQp.into());
+            return Err(QueueError::QpMismatch.into());
         }
         if !receive.completes_on(receive_completions.as_ref().unwrap_or(&completions)) {
-            return Err(QueueError::ForeignCq.into());
+            return Err(QueueError::CqMismatch.into());
         }
         let send = SendQueue::new(&qp, &mut completions, config)?;
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
@@ -113,16 +113,16 @@ impl<T: Transport> Channel<T> {
     /// domain or device.
     #[inline]
     pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        if Slice::any_foreign(operation.slices(), self.sends.domain) {
+        if MrSlice::any_foreign(operation.slices(), self.sends.domain) {
             return Err(Refused::foreign(operation));
         }
         self.send.ring.doorbell.timing.begin();
         let cursor = self.send.ring.cursor;
         // SAFETY: all memory that the request names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. The poll that retires the request
-        // returns them, or `close` does after RESET. If the channel is dropped before, so are the
+        // returns them, or `close` does after RESET. If the endpoint is dropped before, so are the
         // slices: their memory stays registered while other slices of the region exist, which do
-        // not cover it, and is deregistered before it is freed. If the channel is leaked, so are
+        // not cover it, and is deregistered before it is freed. If the endpoint is leaked, so are
         // the slices.
         match unsafe { self.send.post_short(id, &operation) } {
             Ok(true) => {
@@ -143,7 +143,7 @@ impl<T: Transport> Channel<T> {
         self.sends.forget_unposted(&self.send.ring);
         let cursor = self.send.ring.cursor;
         // SAFETY: all memory that the request names is in slices. The flight owns them below, until
-        // a poll has retired the request or the QP was reset. If the channel is dropped before,
+        // a poll has retired the request or the QP was reset. If the endpoint is dropped before,
         // their memory is deregistered before it is freed.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
@@ -176,7 +176,7 @@ impl<T: Transport> Channel<T> {
         self.receive.post(id, memory)
     }
 
-    /// Retires outstanding requests of an idle channel. If only unsignaled requests are
+    /// Retires outstanding requests of an idle endpoint. If only unsignaled requests are
     /// outstanding, posts a signaled NOP with this id behind them. Polls then return their memory,
     /// and the NOP itself. Returns whether it posted one.
     ///
@@ -285,7 +285,7 @@ impl<T: Transport> Channel<T> {
                 Event::Returned(Returned { id: failure.id, buffers, outcome })
             }
             // It retired nothing.
-            Completion::Unclaimed(unclaimed) => Event::Unclaimed(unclaimed),
+            Completion::UnexpectedCqe(unclaimed) => Event::UnexpectedCqe(unclaimed),
         };
         into.write(event);
         Ok(true)
@@ -310,12 +310,12 @@ impl<T: Transport> Channel<T> {
     }
 
     /// Returns the reader of the CQ of sends, or of both, to arm it, or to count a taken event.
-    pub fn completions(&mut self) -> &mut Completions {
+    pub fn completions(&mut self) -> &mut CqReader {
         &mut self.completions
     }
 
     /// Returns the reader of the CQ of receives, if it is separate.
-    pub fn receive_completions(&mut self) -> Option<&mut Completions> {
+    pub fn receive_completions(&mut self) -> Option<&mut CqReader> {
         self.receive_completions.as_mut()
     }
 
