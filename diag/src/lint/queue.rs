@@ -322,19 +322,7 @@ impl Lint {
             let mut at = *first;
             while at < blocks {
                 let counter = counter.wrapping_add(at as u16);
-                if !self.begins(ring, counter) {
-                    return false;
-                }
-                let ctrl = ctrl_at(ring, counter);
-                let own = ctrl.ds.div_ceil(UNITS);
-                if at + own > left {
-                    return false;
-                }
-                let mut is_clean = true;
-                self.look(counter, &gather(ring, counter, ctrl, own), &mut |_| is_clean = false);
-                if !is_clean {
-                    return false;
-                }
+                let Some(own) = self.clean_blocks(ring, counter, left - at) else { return false };
                 at += own;
             }
             true
@@ -393,7 +381,27 @@ impl Lint {
             && opcode::name(ctrl.opcode).is_some()
     }
 
+    /// Returns the number of blocks of the WQE at a counter, if it begins there, has no finding,
+    /// and has at most `left` blocks.
+    fn clean_blocks(&self, ring: &impl Blocks, counter: u16, left: u32) -> Option<u32> {
+        if !self.begins(ring, counter) {
+            return None;
+        }
+        let ctrl = ctrl_at(ring, counter);
+        let blocks = ctrl.ds.div_ceil(UNITS);
+        if blocks > left {
+            return None;
+        }
+        let mut is_clean = true;
+        self.look(counter, &gather(ring, counter, ctrl, blocks), &mut |_| is_clean = false);
+        is_clean.then_some(blocks)
+    }
+
     /// Looks for WQEs behind the record.
+    ///
+    /// Behind it lies what was written a lap before. There a data segment whose lkey has the
+    /// queue's number in its upper bits can look like a ctrl segment. So only WQEs without a
+    /// finding count.
     fn behind(
         &self,
         ring: &impl Blocks,
@@ -404,8 +412,7 @@ impl Lint {
     ) {
         let mut written = from;
         let mut passed = 0;
-        while passed < most && self.begins(ring, written) {
-            let blocks = ctrl_at(ring, written).ds.div_ceil(UNITS);
+        while let Some(blocks) = self.clean_blocks(ring, written, most - passed) {
             written = written.wrapping_add(blocks as u16);
             passed += blocks;
         }

@@ -295,6 +295,19 @@ fn of_queues(rc: Facts) -> Vec<(&'static str, Vec<Finding>)> {
 }
 
 #[test]
+fn a_stale_data_segment_behind_the_record_is_not_taken_for_a_wqe() {
+    let mut ring = Ring::from(99);
+    // Its last data segment begins the second block. It reads as the ctrl segment of a SEND with
+    // index 116, but for its first byte.
+    let stale = data(0x54 << 24 | 116 << 8 | u32::from(opcode::SEND), QPN << 8 | 5, 0x7000_0000);
+    ring.put(opcode::SEND, 8, &[&sge(), &sge(), &sge(), &stale]);
+    // A lap later the record ends before that block.
+    ring.head = 115;
+    ring.put(opcode::SEND, 8, &[&sge()]);
+    assert_eq!(findings(facts(Transport::Rc), &ring, 115, 116), []);
+}
+
+#[test]
 fn each_seeded_defect_is_found_by_its_name_and_nothing_else_is() {
     let mut names = BTreeSet::new();
     for (name, findings) in seeds() {
