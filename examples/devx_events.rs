@@ -9,7 +9,7 @@ use std::{io, thread, time::Duration};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
-use mlx5::devx::{CompletionQueue, EventChannel, EventKind, QueuePair};
+use mlx5::devx::{DevxCq, DevxQp, EventChannel, EventKind};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Context, ProtectionDomain, Rts};
@@ -31,8 +31,8 @@ fn main() -> Result<()> {
     let local = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
     let make = || -> Result<_> {
-        let cq = CompletionQueue::new(&context, 256)?;
-        let qp = QueuePair::builder(&pd, &cq).max_inline_data(32).build()?;
+        let cq = DevxCq::new(&context, 256)?;
+        let qp = DevxQp::builder(&pd, &cq).max_inline_data(32).build()?;
         Ok((qp.init(&local.init())?, cq))
     };
     let ((qp, cq), (peer, peer_cq)) = (make()?, make()?);
@@ -110,7 +110,7 @@ fn sleep_on(channel: &EventChannel) -> Result<()> {
 }
 
 /// Sends a message now and then, and writes where it may not.
-fn send(qp: &QueuePair<Rc, Rts>, cq: &CompletionQueue, target: Remote) -> Result<()> {
+fn send(qp: &DevxQp<Rc, Rts>, cq: &DevxCq, target: Remote) -> Result<()> {
     let mut completions = CqReader::new(cq)?;
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default())?;
     for number in 1..=MESSAGES + 1 {

@@ -11,9 +11,7 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
-use mlx5::devx::{
-    CompletionQueue, ProtectionDomain, QueuePair, QueuePairBuilder, Uar, UarKind, Umem,
-};
+use mlx5::devx::{DevxCq, DevxPd, DevxQp, DevxQpBuilder, Uar, UarKind, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
@@ -51,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 4. ALLOC_PD. Memory regions here are made by verbs in a verbs protection domain, so the queue
     //    pairs use it, too. Keys made by command would use a domain made by command.
-    let by_command = ProtectionDomain::new(&context)?;
+    let by_command = DevxPd::new(&context)?;
     let pd = verbs::ProtectionDomain::new(&context)?;
     println!(
         "protection domains {:#x} by command, {:#x} by verbs",
@@ -69,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         offset
     };
     let mut cq = |record| {
-        let cq = CompletionQueue::builder(&context, 4 * REQUESTS).uar(&uar).record(&umem, record);
+        let cq = DevxCq::builder(&context, 4 * REQUESTS).uar(&uar).record(&umem, record);
         let offset = place(cq.ring_bytes());
         cq.ring(&umem, offset).build()
     };
@@ -79,8 +77,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 6. CREATE_QP: st (the transport), pd, cqn_snd, cqn_rcv, log_sq_size, log_rq_size and _stride,
     //    uar_page, pm_state, and where rings and record lie. Receives come first in the rings,
     //    sends right behind them.
-    let mut queue_pair = |cq: &CompletionQueue, record| -> mlx5::Result<QueuePair<Rc, Reset>> {
-        let qp = QueuePairBuilder::<Rc>::new(&pd, cq)
+    let mut queue_pair = |cq: &DevxCq, record| -> mlx5::Result<DevxQp<Rc, Reset>> {
+        let qp = DevxQpBuilder::<Rc>::new(&pd, cq)
             .max_send_wr(REQUESTS)
             .max_recv_wr(REQUESTS)
             .max_inline_data(INLINE)

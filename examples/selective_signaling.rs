@@ -9,7 +9,7 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, CqeCompression, Rc};
 use mlx5::ring::{CqReader, PostError, SendConfig, SendQueue};
-use mlx5::verbs::{Clock, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
+use mlx5::verbs::{CompletionQueue, Context, DeviceClock, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
 
     let mut completions = CqReader::new(&cq)?;
     let mut queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-    let clock = Clock::new(&context).ok().and_then(|clock| clock.read());
+    let clock = DeviceClock::new(&context).ok().and_then(|clock| clock.read());
 
     // 3. Post until the queue is full, then poll: each completion frees the slots of its request
     //    and of the unsignaled requests before it. The last request is signaled, too, else the

@@ -15,7 +15,7 @@ pub struct Raw {
     send: SendQueue<Rc>,
     completions: CqReader,
     memory: MemoryRegion,
-    _ends: [devx::QueuePair<Rc, Rts>; 2],
+    _ends: [devx::DevxQp<Rc, Rts>; 2],
     _rig: Rig,
 }
 
@@ -23,14 +23,14 @@ impl Raw {
     pub fn new() -> Self {
         let rig = Rig::new(MODE);
         let make = || {
-            let cq = devx::CompletionQueue::new(&rig.context, 512).expect("a CQ");
-            let builder = devx::QueuePair::builder(&rig.pd, &cq).max_send_wr(128);
+            let cq = devx::DevxCq::new(&rig.context, 512).expect("a CQ");
+            let builder = devx::DevxQp::builder(&rig.pd, &cq).max_send_wr(128);
             let builder = builder.max_inline_data(64).without_send_record();
             (builder.build().expect("a queue pair"), cq)
         };
         let ((qp, cq), (peer, _)) = (make(), make());
         let ends = [qp.number(), peer.number()].map(|number| rig.local.connection_data_of(number));
-        let up = |qp: devx::QueuePair<Rc, _>, [mine, theirs]: [usize; 2], local: &LocalPort| {
+        let up = |qp: devx::DevxQp<Rc, _>, [mine, theirs]: [usize; 2], local: &LocalPort| {
             let qp = qp.init(&local.init()).expect("INIT");
             let qp = qp.rtr(&local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
             qp.rts(&local.rts(&ends[mine], &ends[theirs])).expect("RTS")

@@ -35,7 +35,7 @@ const UNWRITTEN: u8 = 0xf1;
 /// made by command complete on it. Verbs queue pairs cannot use it: libibverbs and the kernel take
 /// a `struct ibv_cq`, a kernel object for a CQ that the kernel's driver has made. There is no such
 /// object for other CQs.
-pub struct CompletionQueue {
+pub struct DevxCq {
     inner: Arc<CqInner>,
 }
 
@@ -123,7 +123,7 @@ impl Layout {
 /// apart.
 const MOST_ENHANCED: u32 = 1 << 16;
 
-impl CompletionQueue {
+impl DevxCq {
     /// Creates a completion queue of at least `entries` entries of 64 bytes, to be polled.
     ///
     /// # Errors
@@ -131,13 +131,13 @@ impl CompletionQueue {
     /// - [`Error::NoUar`]: no UAR can be allocated.
     /// - [`Error::Call`] with the memory lock limit named.
     /// - [`Error::NoCapability`], [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
-    pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
-        CompletionQueue::builder(context, entries).build()
+    pub fn new(context: &Context, entries: u32) -> Result<DevxCq> {
+        DevxCq::builder(context, entries).build()
     }
 
     /// Creates a builder for a completion queue of at least `entries` entries.
-    pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
-        CompletionQueueBuilder {
+    pub fn builder(context: &Context, entries: u32) -> DevxCqBuilder {
+        DevxCqBuilder {
             context: context.clone(),
             entries,
             cqe_size: CqeSize::B64,
@@ -239,10 +239,10 @@ enum EventQueue {
     Number(u32),
 }
 
-/// Builder for [`CompletionQueue`].
+/// Builder for [`DevxCq`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
-pub struct CompletionQueueBuilder {
+pub struct DevxCqBuilder {
     context: Context,
     entries: u32,
     cqe_size: CqeSize,
@@ -255,7 +255,7 @@ pub struct CompletionQueueBuilder {
     record: Option<Place>,
 }
 
-impl CompletionQueueBuilder {
+impl DevxCqBuilder {
     /// Sets the size of the entries; 64 bytes if not called.
     pub fn cqe_size(mut self, size: CqeSize) -> Self {
         self.cqe_size = size;
@@ -293,7 +293,7 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// Moderates its events from the start, see [`CompletionQueue::moderate`].
+    /// Moderates its events from the start, see [`DevxCq::moderate`].
     pub fn moderation(mut self, completions: u16, period: Duration) -> Self {
         self.moderation = (completions, period);
         self
@@ -349,7 +349,7 @@ impl CompletionQueueBuilder {
     /// - [`Error::NoUar`]: no UAR was given, and none can be allocated.
     /// - [`Error::Call`] with the memory lock limit named.
     /// - [`Error::NoCapability`], [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
-    pub fn build(self) -> Result<CompletionQueue> {
+    pub fn build(self) -> Result<DevxCq> {
         let context = &self.context;
         let log_most = context.capabilities().require_at_least(
             Group::General,
@@ -421,7 +421,7 @@ impl CompletionQueueBuilder {
             uar,
             memory,
         };
-        Ok(CompletionQueue { inner: Arc::new(inner) })
+        Ok(DevxCq { inner: Arc::new(inner) })
     }
 }
 
@@ -444,7 +444,7 @@ fn microseconds(period: Duration) -> Result<u16> {
 }
 
 impl CqInner {
-    /// See [`CompletionQueue::query`].
+    /// See [`DevxCq::query`].
     fn query(&self) -> Result<Vec<u8>> {
         let query = Command::new(opcode::QUERY_CQ, query_cq_in::SIZE)
             .set(query_cq_in::CQN, self.number)
@@ -489,13 +489,13 @@ impl CqOwner for CqInner {
 
 // SAFETY: the owner keeps the CQ's parts of the umems and its UAR page. The parts are taken, so no
 // other queue of this crate lies there. The claim keeps other readers away.
-unsafe impl Completes for CompletionQueue {
+unsafe impl Completes for DevxCq {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::<CqInner>::clone(&self.inner)
     }
 
     fn device(&self) -> NonNull<ibv_context> {
-        CompletionQueue::context(self).as_raw()
+        DevxCq::context(self).as_raw()
     }
 
     fn completions(&self) -> Result<CompletionView> {
@@ -516,11 +516,11 @@ unsafe impl Completes for CompletionQueue {
     }
 }
 
-impl CompletionSource for CompletionQueue {}
+impl CompletionSource for DevxCq {}
 
-impl EventSource for CompletionQueue {}
+impl EventSource for DevxCq {}
 
-impl Source for CompletionQueue {
+impl Source for DevxCq {
     fn object(&self) -> &Object {
         &self.inner.object
     }
@@ -530,9 +530,9 @@ impl Source for CompletionQueue {
     }
 }
 
-impl fmt::Debug for CompletionQueue {
+impl fmt::Debug for DevxCq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue")
+        f.debug_struct("DevxCq")
             .field("number", &format_args!("{:#x}", self.number()))
             .field("capacity", &self.capacity())
             .field("cqe_size", &self.cqe_size())

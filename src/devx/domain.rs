@@ -60,7 +60,7 @@ impl Numbered for verbs::ProtectionDomain {
     }
 }
 
-impl Domain for ProtectionDomain {}
+impl Domain for DevxPd {}
 
 macro_rules! domain {
     ($(#[$meta:meta])* $name:ident, $create:ident, $size:ident, $number:ident::$field:ident) => {
@@ -137,13 +137,13 @@ macro_rules! domain {
 domain! {
     /// A protection domain made by command (`ALLOC_PD`): its queues only reach the memory of its
     /// keys. Objects made by command accept it wherever they accept a verbs domain.
-    ProtectionDomain, ALLOC_PD, alloc_pd_in, alloc_pd_out::PD
+    DevxPd, ALLOC_PD, alloc_pd_in, alloc_pd_out::PD
 }
 
 domain! {
     /// A domain of extended reliable connections made by command (`ALLOC_XRCD`). It belongs to one
     /// process: other processes cannot open it.
-    XrcDomain, ALLOC_XRCD, alloc_xrcd_in, alloc_xrcd_out::XRCD
+    DevxXrcd, ALLOC_XRCD, alloc_xrcd_in, alloc_xrcd_out::XRCD
 }
 
 domain! {

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{comp_event, cq_error, eqe, port_state_change_event, qp_event
 
 /// An event that was [subscribed](super::EventChannel::subscribe) to.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct DevxEvent {
     pub(super) kind: EventKind,
     pub(super) cookie: u64,
     pub(super) eqe: Option<[u8; eqe::SIZE]>,
@@ -33,7 +33,7 @@ pub enum PortChange {
     Other(u8),
 }
 
-impl Event {
+impl DevxEvent {
     /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         self.kind
@@ -87,7 +87,7 @@ impl Event {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for DevxEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((port, change)) = self.port() {
             return write!(f, "port {port}: {change:?}");
@@ -103,9 +103,9 @@ impl fmt::Display for Event {
     }
 }
 
-impl fmt::Debug for Event {
+impl fmt::Debug for DevxEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({self}; cookie {:#x})", self.cookie)
+        write!(f, "DevxEvent({self}; cookie {:#x})", self.cookie)
     }
 }
 
@@ -113,13 +113,13 @@ impl fmt::Debug for Event {
 mod tests {
     use super::*;
 
-    fn event(kind: u8, subtype: u8, data: &[(usize, u8)]) -> Event {
+    fn event(kind: u8, subtype: u8, data: &[(usize, u8)]) -> DevxEvent {
         let mut eqe = [0; 64];
         (eqe[1], eqe[3]) = (kind, subtype);
         for (at, byte) in data {
             eqe[0x20 + at] = *byte;
         }
-        Event { kind: EventKind::from_number(kind.into()), cookie: 7, eqe: Some(eqe) }
+        DevxEvent { kind: EventKind::from_number(kind.into()), cookie: 7, eqe: Some(eqe) }
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         let port = event(9, 4, &[(8, 0x10)]);
         assert_eq!((port.queue(), port.port()), (None, Some((1, PortChange::Active))));
         assert_eq!(port.to_string(), "port 1: Active");
-        let bare = Event { eqe: None, ..access };
+        let bare = DevxEvent { eqe: None, ..access };
         assert_eq!((bare.queue(), bare.bytes()), (None, None));
         assert!(bare.to_string().starts_with("WQ_ACCESS_ERROR"));
     }

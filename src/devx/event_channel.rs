@@ -15,9 +15,9 @@ use mlx5_sys::dv::{
 };
 use mlx5_sys::ifc::eqe;
 
-use super::event::Event;
+use super::event::DevxEvent;
 use super::object::Object;
-use super::{DcTarget, QueuePair, Rq, SharedReceiveQueue, Sq};
+use super::{DcTarget, DevxQp, DevxSrq, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Transport;
 use crate::ring::deadline;
@@ -110,8 +110,8 @@ macro_rules! sources {
 }
 
 sources! {
-    [T: Transport, S: State] QueuePair<T, S>;
-    [] SharedReceiveQueue;
+    [T: Transport, S: State] DevxQp<T, S>;
+    [] DevxSrq;
     [] DcTarget<Rtr>;
     [] Rq;
     [] Sq;
@@ -234,7 +234,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
     /// awaited event may be among them. The remaining events can still be read.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<Event>> {
+    pub fn wait(&self, timeout: Duration) -> Result<Option<DevxEvent>> {
         let deadline = deadline(timeout);
         loop {
             if let Some(event) = self.try_event()? {
@@ -252,7 +252,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
     /// awaited event may be among them. The remaining events can still be read.
-    pub fn try_event(&self) -> Result<Option<Event>> {
+    pub fn try_event(&self) -> Result<Option<DevxEvent>> {
         const CALL: &str = "mlx5dv_devx_get_event";
         // The cookie, and the HCA's event data.
         let mut room = [0u64; 1 + eqe::SIZE / 8];
@@ -283,7 +283,7 @@ impl EventChannel {
             let mut words = room[1..].iter().flat_map(|word| word.to_ne_bytes());
             let eqe = (whole && !self.inner.omits)
                 .then(|| std::array::from_fn(|_| words.next().unwrap_or(0)));
-            return Ok(Some(Event { kind, cookie, eqe }));
+            return Ok(Some(DevxEvent { kind, cookie, eqe }));
         }
     }
 

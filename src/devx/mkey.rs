@@ -30,13 +30,13 @@ const KEY: &str = "memory key";
 
 /// A memory key made by command (`CREATE_MKEY`).
 ///
-/// It gives access to one of these: memory of a [`Umem`] [itself](MkeyBuilder::direct), a
-/// [list](MkeyBuilder::list) of pieces of memory behind other keys, a list of [pieces of equal
-/// size](MkeyBuilder::equal), or [nothing yet](MkeyBuilder::free). Use it like any other key: in
+/// It gives access to one of these: memory of a [`Umem`] [itself](DevxMkeyBuilder::direct), a
+/// [list](DevxMkeyBuilder::list) of pieces of memory behind other keys, a list of [pieces of equal
+/// size](DevxMkeyBuilder::equal), or [nothing yet](DevxMkeyBuilder::free). Use it like any other key: in
 /// WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
 ///
 /// Dropping it frees it. Requests that use it fail from then on.
-pub struct Mkey {
+pub struct DevxMkey {
     object: Object,
     key: u32,
     address: u64,
@@ -44,10 +44,10 @@ pub struct Mkey {
     entries: u32,
 }
 
-/// Builder for [`Mkey`], see [`Mkey::builder`].
+/// Builder for [`DevxMkey`], see [`DevxMkey::builder`].
 #[derive(Clone)]
 #[must_use = "nothing is made before it is said what the key leads to"]
-pub struct MkeyBuilder<'a> {
+pub struct DevxMkeyBuilder<'a> {
     pd: &'a dyn Domain,
     access: Access,
     address: Option<u64>,
@@ -65,10 +65,10 @@ pub struct Klm {
     pub lkey: u32,
 }
 
-impl Mkey {
+impl DevxMkey {
     /// Creates a builder for a key in `pd` that only grants local reads.
-    pub fn builder(pd: &dyn Domain) -> MkeyBuilder<'_> {
-        MkeyBuilder {
+    pub fn builder(pd: &dyn Domain) -> DevxMkeyBuilder<'_> {
+        DevxMkeyBuilder {
             pd,
             access: Access::empty(),
             address: None,
@@ -104,13 +104,13 @@ impl Mkey {
         self.entries
     }
 
-    /// Returns a builder for the UMR WQE that changes what an [updatable](MkeyBuilder::updatable)
+    /// Returns a builder for the UMR WQE that changes what an [updatable](DevxMkeyBuilder::updatable)
     /// key gives access to.
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.key)
     }
 
-    /// Returns the request that invalidates an [updatable](MkeyBuilder::updatable) key.
+    /// Returns the request that invalidates an [updatable](DevxMkeyBuilder::updatable) key.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.key)
     }
@@ -151,7 +151,7 @@ struct Leads {
     log_size: u32,
 }
 
-impl<'a> MkeyBuilder<'a> {
+impl<'a> DevxMkeyBuilder<'a> {
     /// Sets the access rights of this host and of peers.
     /// [`RELAXED_ORDERING`](Access::RELAXED_ORDERING) is supported. Rights that concern pages are
     /// not.
@@ -207,7 +207,7 @@ impl<'a> MkeyBuilder<'a> {
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     /// - [`Error::Attribute`] if the command cannot be sent.
-    pub fn direct(self, umem: &Umem, offset: usize, length: usize) -> Result<Mkey> {
+    pub fn direct(self, umem: &Umem, offset: usize, length: usize) -> Result<DevxMkey> {
         const PAGE: u64 = 4096;
         if umem.context().as_raw() != self.pd.context().as_raw() {
             let name = umem.context().name();
@@ -246,14 +246,14 @@ impl<'a> MkeyBuilder<'a> {
     }
 
     /// Makes a key that gives access to nothing, with `entries` list entries. A send queue
-    /// [configures](Mkey::configure) it. One call into the kernel.
+    /// [configures](DevxMkey::configure) it. One call into the kernel.
     ///
     /// # Errors
     /// - [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the HCA allows.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     /// - [`Error::Attribute`] if the command cannot be sent.
-    pub fn free(self, entries: u32) -> Result<Mkey> {
+    pub fn free(self, entries: u32) -> Result<DevxMkey> {
         let leads = self.listed(KLMS, entries as usize, 0)?;
         // SAFETY: the key leads to no memory.
         unsafe { self.updatable().make(&Leads { free: true, ..leads }, None, []) }
@@ -278,7 +278,7 @@ impl<'a> MkeyBuilder<'a> {
     ///   the key grants no more than the region was registered with.
     /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
     ///   queues out only as long as that key itself lives.
-    pub unsafe fn list(self, pieces: &[Sge]) -> Result<Mkey> {
+    pub unsafe fn list(self, pieces: &[Sge]) -> Result<DevxMkey> {
         const LONGEST: u32 = i32::MAX as u32;
         if let Some(piece) = pieces.iter().find(|piece| !(1..=LONGEST).contains(&piece.length)) {
             let rule = format!("a piece has 1 byte at least, and {LONGEST} at most");
@@ -312,7 +312,7 @@ impl<'a> MkeyBuilder<'a> {
     ///   the key grants no more than the region was registered with.
     /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
     ///   queues out only as long as that key itself lives.
-    pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Klm]) -> Result<Mkey> {
+    pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Klm]) -> Result<DevxMkey> {
         if !size.is_power_of_two() || !(12..=31).contains(&size.ilog2()) {
             let rule = "a power of two from 4 KiB to 2 GiB";
             return Err(Error::attribute("size of the pieces", size, rule));
@@ -365,7 +365,7 @@ impl<'a> MkeyBuilder<'a> {
         leads: &Leads,
         umem: Option<(&Umem, usize, Hold)>,
         list: impl IntoIterator<Item = u64>,
-    ) -> Result<Mkey> {
+    ) -> Result<DevxMkey> {
         let context = self.pd.context();
         let rights = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
@@ -431,7 +431,7 @@ impl<'a> MkeyBuilder<'a> {
             object.keep(hold);
         }
         let index = object.reply().get(create_mkey_out::MKEY_INDEX) as u32;
-        Ok(Mkey {
+        Ok(DevxMkey {
             object,
             key: index << 8 | u32::from(variant),
             address: leads.address,
@@ -447,9 +447,9 @@ fn next_variant() -> u8 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl fmt::Debug for Mkey {
+impl fmt::Debug for DevxMkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mkey")
+        f.debug_struct("DevxMkey")
             .field("key", &format_args!("{:#x}", self.key))
             .field("address", &format_args!("{:#x}", self.address))
             .field("length", &self.length)
@@ -457,9 +457,9 @@ impl fmt::Debug for Mkey {
     }
 }
 
-impl fmt::Debug for MkeyBuilder<'_> {
+impl fmt::Debug for DevxMkeyBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MkeyBuilder")
+        f.debug_struct("DevxMkeyBuilder")
             .field("access", &self.access)
             .field("address", &self.address)
             .finish_non_exhaustive()

@@ -8,7 +8,7 @@
 //! opcodes.
 //!
 //! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie.
-//! [`CompletionQueue`] and [`QueuePair`] are like those of [`verbs`](crate::verbs), and rings take
+//! [`DevxCq`] and [`DevxQp`] are like those of [`verbs`](crate::verbs), and rings take
 //! them over in the same way. [`Capabilities`] are the abilities of the HCA, by name. Commands also
 //! work on verbs objects ([`CommandTarget`]), to see their contexts in the HCA. Queries can be
 //! asynchronous ([`AsyncCommands`]).
@@ -53,21 +53,21 @@ pub use command::{Command, Reply};
 pub use command_target::CommandTarget;
 pub use context::ObjectContext;
 pub use counter::{QueueCounters, QueueCounts};
-pub use cq::{CompletionQueue, CompletionQueueBuilder};
-pub use domain::{Domain, ProtectionDomain, TransportDomain, XrcDomain};
+pub use cq::{DevxCq, DevxCqBuilder};
+pub use domain::{DevxPd, DevxXrcd, Domain, TransportDomain};
 pub use ethernet::{Rq, RqBuilder, Rqt, RssHash, Sq, SqBuilder, Tir, Tis};
-pub use event::{Event, PortChange};
+pub use event::{DevxEvent, PortChange};
 pub use event_channel::{EventChannel, EventSource};
 pub use event_queue::{EventQueue, MsiVector, event_queue_number};
 pub use function::{Adapter, Traffic, VportCounters, VportState};
-pub use mkey::{Klm, Mkey, MkeyBuilder};
+pub use mkey::{DevxMkey, DevxMkeyBuilder, Klm};
 pub use mlx5_diag::text::EventKind;
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use pending::{Answer, AsyncCommands};
 pub use psv::Psv;
-pub use qp::{ByCommand, QueuePair, QueuePairBuilder, TransitionError};
-pub use srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub use qp::{ByCommand, DevxQp, DevxQpBuilder, DevxTransitionError};
+pub use srq::{DevxSrq, DevxSrqBuilder};
 pub use target::{DcTarget, DcTargetBuilder, TargetError};
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

@@ -22,7 +22,7 @@ const ADAPTER_PAGE: usize = 4096;
 /// memory behind memory keys lie in it.
 ///
 /// The memory is pinned as long as it is registered. Rings and doorbell records take parts of it,
-/// and [direct keys](super::MkeyBuilder::direct) give access to parts of it. Keys may overlap each
+/// and [direct keys](super::DevxMkeyBuilder::direct) give access to parts of it. Keys may overlap each
 /// other. A ring or doorbell record overlaps neither another ring or record nor a key. Queues and
 /// keys check that when they are made.
 ///

@@ -46,17 +46,17 @@ const TRIES: u32 = 1 << 16;
 ///
 /// ```no_run
 /// # fn show() -> mlx5::Result<()> {
-/// use mlx5::verbs::{Clock, Context};
+/// use mlx5::verbs::{DeviceClock, Context};
 ///
 /// let context = Context::open_first()?;
-/// let clock = Clock::new(&context)?;
+/// let clock = DeviceClock::new(&context)?;
 /// if let (Some(count), Some(reading)) = (clock.count(), clock.read()) {
 ///     println!("{count} is {} ns after 1970", reading.nanoseconds(count));
 /// }
 /// # Ok(())
 /// # }
 /// ```
-pub struct Clock {
+pub struct DeviceClock {
     page: NonNull<Page>,
     page_size: usize,
     /// The register: two big-endian words, the upper first.
@@ -66,17 +66,17 @@ pub struct Clock {
 }
 
 // SAFETY: the page and the register are only read, by atomic and volatile loads.
-unsafe impl Send for Clock {}
+unsafe impl Send for DeviceClock {}
 // SAFETY: page and register are only read, by atomic and volatile loads, which threads may do at
 // once.
-unsafe impl Sync for Clock {}
+unsafe impl Sync for DeviceClock {}
 
-impl Clock {
+impl DeviceClock {
     /// Maps the clock's page.
     ///
     /// # Errors
     /// [`Error::Call`] for `mmap` if the kernel's driver has no such page (before Linux 4.15).
-    pub fn new(context: &Context) -> Result<Clock> {
+    pub fn new(context: &Context) -> Result<DeviceClock> {
         // SAFETY: sysconf has no preconditions.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page_size = usize::try_from(page_size).map_err(|_| Error::last("sysconf"))?;
@@ -98,7 +98,7 @@ impl Clock {
             return Err(Error::last("mmap"));
         }
         let page = NonNull::new(page.cast()).ok_or_else(|| Error::from_errno("mmap", Errno(0)))?;
-        let mut clock = Clock { page, page_size, register: None, _context: context.clone() };
+        let mut clock = DeviceClock { page, page_size, register: None, _context: context.clone() };
         clock.register = register(context)?;
         Ok(clock)
     }
@@ -172,16 +172,16 @@ fn register(context: &Context) -> Result<Option<NonNull<u32>>> {
     }
 }
 
-impl Drop for Clock {
+impl Drop for DeviceClock {
     fn drop(&mut self) {
         // SAFETY: `new` mapped the page, and it is unmapped once, here.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_size) };
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for DeviceClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").field("reading", &self.read()).finish_non_exhaustive()
+        f.debug_struct("DeviceClock").field("reading", &self.read()).finish_non_exhaustive()
     }
 }
 

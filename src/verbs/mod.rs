@@ -51,7 +51,7 @@ pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
-pub use clock::{Clock, ClockReading};
+pub use clock::{ClockReading, DeviceClock};
 pub use context::{Context, DeviceAttributes};
 pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
 pub use demand::{ImplicitOdpRegion, NullRegion, OdpOperations, OnDemand, Prefetch};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::{
-    CompletionQueue, Mkey, ProtectionDomain, QueueCounters, QueueCounts, QueuePair,
-    QueuePairBuilder, Umem,
+    DevxCq, DevxMkey, DevxPd, DevxQp, DevxQpBuilder, QueueCounters, QueueCounts, Umem,
 };
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
@@ -159,16 +158,16 @@ fn several_queue_pairs_count_in_one_set() {
 fn queue_pairs_by_command_count_from_init_on() {
     let context = Context::open_first().unwrap();
     let local = LocalPort::new(&context, 1, None).unwrap();
-    let pd = ProtectionDomain::new(&context).unwrap();
-    let cq = CompletionQueue::new(&context, 64).unwrap();
+    let pd = DevxPd::new(&context).unwrap();
+    let cq = DevxCq::new(&context, 64).unwrap();
     let sets = [0; 2].map(|_| QueueCounters::new(&context).unwrap());
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let pages = Pages::new(8192).unwrap();
     let memory = Umem::builder(&context).access(rights).pages(pages).unwrap();
-    let key = Mkey::builder(&pd).access(rights).direct(&memory, 0, 8192).unwrap();
+    let key = DevxMkey::builder(&pd).access(rights).direct(&memory, 0, 8192).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let fresh = sets.each_ref().map(|set| {
-        let qp = QueuePairBuilder::<Rc>::new(&pd, &cq).counters(set).build().unwrap();
+        let qp = DevxQpBuilder::<Rc>::new(&pd, &cq).counters(set).build().unwrap();
         qp.init(&InitAttributes { access: rights, ..local.init() }).unwrap()
     });
     // What they stand on stays with them.
@@ -179,7 +178,7 @@ fn queue_pairs_by_command_count_from_init_on() {
         ..ConnectionData::new(qp.number(), Mtu::Mtu1024)
     });
     let [a, b] = fresh;
-    let up = |qp: QueuePair<Rc, Init>, mine: &ConnectionData, theirs: &ConnectionData| {
+    let up = |qp: DevxQp<Rc, Init>, mine: &ConnectionData, theirs: &ConnectionData| {
         let qp = qp.rtr(&local.rtr(mine, theirs)).unwrap();
         qp.rts(&local.rts(mine, theirs)).unwrap()
     };

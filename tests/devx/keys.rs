@@ -4,7 +4,7 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::ifc::{mkc, query_mkey_out};
-use mlx5::devx::{CompletionQueue, Klm, Mkey, ProtectionDomain, Umem};
+use mlx5::devx::{DevxCq, DevxMkey, DevxPd, Klm, Umem};
 use mlx5::ib::Access;
 use mlx5::verbs::{self, Pages};
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
@@ -35,18 +35,18 @@ fn pattern(places: impl IntoIterator<Item = usize>) -> Vec<u8> {
 }
 
 /// A key over these pieces of an end's region: offset and length.
-fn list(end: &End, address: u64, access: Access, pieces: &[(usize, u32)]) -> Mkey {
+fn list(end: &End, address: u64, access: Access, pieces: &[(usize, u32)]) -> DevxMkey {
     let pieces: Vec<Sge> = pieces.iter().map(|&(offset, length)| end.sge(offset, length)).collect();
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
-    unsafe { Mkey::builder(&end.pd).access(access).address(address).list(&pieces) }.unwrap()
+    unsafe { DevxMkey::builder(&end.pd).access(access).address(address).list(&pieces) }.unwrap()
 }
 
 /// A key over pieces of 4 KiB of an end's region, which begin at these offsets.
-fn equal(end: &End, address: u64, length: u64, offsets: &[u64]) -> Mkey {
+fn equal(end: &End, address: u64, length: u64, offsets: &[u64]) -> DevxMkey {
     let lkey = end.region.lkey();
     let piece = |offset: &u64| Klm { addr: end.region.address() + offset, lkey };
     let pieces: Vec<Klm> = offsets.iter().map(piece).collect();
-    let builder = Mkey::builder(&end.pd).access(BOTH | Access::REMOTE_ATOMIC).address(address);
+    let builder = DevxMkey::builder(&end.pd).access(BOTH | Access::REMOTE_ATOMIC).address(address);
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
     unsafe { builder.equal(4096, length, &pieces) }.unwrap()
 }
@@ -108,7 +108,7 @@ fn a_peer_reaches_pieces_by_the_rights_of_the_key() {
     let region = other.allocate(4096, Access::LOCAL_WRITE).unwrap();
     let piece = Sge::new(region.address(), 64, region.lkey());
     // SAFETY: the region lives longer than the key, and is not looked at.
-    let foreign = unsafe { Mkey::builder(&other).access(BOTH).list(&[piece]) }.unwrap();
+    let foreign = unsafe { DevxMkey::builder(&other).access(BOTH).list(&[piece]) }.unwrap();
     pair.a.post(4, RdmaWrite::new(pair.a.sge(0, 60), Remote::new(0, foreign.rkey())).signaled());
     pair.a.send_fails(4, Status::RemoteAccess);
     pair.works_again();
@@ -166,13 +166,13 @@ fn in_umem(umem: &Umem, offset: usize, length: usize) -> Vec<u8> {
 fn a_direct_key_reaches_the_memory_of_a_umem() {
     let mut pair = pair();
     let (near, far) = (umem(&pair.a, 12288, Access::LOCAL_WRITE), umem(&pair.b, 12288, BOTH));
-    let own = Mkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&near, 40, 12000);
+    let own = DevxMkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&near, 40, 12000);
     let own = own.unwrap();
     assert_eq!(own.address(), near.start().unwrap().addr().get() as u64 + 40);
     assert_eq!((own.length(), own.entries()), (12000, 0));
     let rights = BOTH | Access::REMOTE_ATOMIC;
     // By addresses of its own, that are as far into a page.
-    let builder = Mkey::builder(&pair.b.pd).access(rights).address(0x40_0000_0100);
+    let builder = DevxMkey::builder(&pair.b.pd).access(rights).address(0x40_0000_0100);
     let peers = builder.direct(&far, 256, 8000).unwrap();
     // The umems, and the domains, stay with the keys.
     let (near_copy, far_copy) = (near.clone(), far.clone());
@@ -205,7 +205,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
     // Over it another key, of pieces.
     let halves = [local(4, 4), local(4096, 4)];
     // SAFETY: memory of the umem, to which no reference exists.
-    let over = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
+    let over = unsafe { DevxMkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(5, pair.b.sge(0, 8));
     pair.a.post(6, SendMessage::new(Sge::new(0, 8, over.lkey())).signaled());
     assert_eq!(pair.a.success(), 6);
@@ -218,7 +218,7 @@ fn a_direct_key_reaches_the_memory_of_a_umem() {
 fn what_a_direct_key_cannot_be_is_told() {
     let pair = pair();
     let memory = umem(&pair.a, 8192, Access::LOCAL_WRITE);
-    let build = || Mkey::builder(&pair.a.pd);
+    let build = || DevxMkey::builder(&pair.a.pd);
     let start = memory.start().unwrap().addr().get() as u64;
     for (made, part) in [
         (build().direct(&memory, 0, 0), "range"),
@@ -243,8 +243,8 @@ fn what_a_direct_key_cannot_be_is_told() {
 }
 
 /// A CQ of 64 entries in a umem: ring of 4096 bytes, record of 8.
-fn cq_in(umem: &Umem, ring: usize, record: usize) -> Result<CompletionQueue, Error> {
-    let builder = CompletionQueue::builder(umem.context(), 64);
+fn cq_in(umem: &Umem, ring: usize, record: usize) -> Result<DevxCq, Error> {
+    let builder = DevxCq::builder(umem.context(), 64);
     builder.ring(umem, ring).record(umem, record).build()
 }
 
@@ -261,7 +261,7 @@ fn direct_keys_over_rings_and_records_are_refused() {
     let pair = pair();
     let memory = umem(&pair.a, 4 << 12, BOTH);
     let key = |offset, length| {
-        Mkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
+        DevxMkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
     };
     let cq = cq_in(&memory, 0, 0x1000).unwrap();
     let (ring, record) =
@@ -271,7 +271,7 @@ fn direct_keys_over_rings_and_records_are_refused() {
     refused(key(0xfff, 1), &["0xfff to 0x1000 overlaps", ring]);
     refused(key(0x1007, 100), &["0x1007 to 0x106b overlaps", record]);
     // A key that only reads shows WQEs and CQEs, and is refused as well.
-    refused(Mkey::builder(&pair.a.pd).direct(&memory, 64, 1), &[ring]);
+    refused(DevxMkey::builder(&pair.a.pd).direct(&memory, 64, 1), &[ring]);
     let beside = key(0x1008, 0x2ff8).unwrap();
     drop(cq);
     let whole = key(0, 4 << 12).unwrap();
@@ -283,7 +283,7 @@ fn queues_under_direct_keys_are_refused_until_the_last_key_is_gone() {
     let pair = pair();
     let memory = umem(&pair.a, 4 << 12, BOTH);
     let key = |offset, length| {
-        Mkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
+        DevxMkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
     };
     // Keys may overlap each other.
     let keys = [key(0x1000, 1).unwrap(), key(0xff0, 0x1010).unwrap()];
@@ -298,7 +298,7 @@ fn queues_under_direct_keys_are_refused_until_the_last_key_is_gone() {
     refused(key(0, 4 << 12), &["of a ring"]);
     drop(cq);
     // Nor has a key that the card, or this crate, refused after its range was looked at.
-    refused(Mkey::builder(&pair.a.pd).address(!4095).direct(&memory, 0, 4096), &["2^64"]);
+    refused(DevxMkey::builder(&pair.a.pd).address(!4095).direct(&memory, 0, 4096), &["2^64"]);
     drop(cq_in(&memory, 0, 0x1000).unwrap());
     // A key that is leaked is still the card's.
     std::mem::forget(key(0, 4096).unwrap());
@@ -309,7 +309,7 @@ fn queues_under_direct_keys_are_refused_until_the_last_key_is_gone() {
 fn parts_of_queues_that_share_a_umem_end_one_by_one() {
     let pair = pair();
     let memory = umem(&pair.a, 4 << 12, BOTH);
-    let key = |offset| Mkey::builder(&pair.a.pd).direct(&memory, offset, 8);
+    let key = |offset| DevxMkey::builder(&pair.a.pd).direct(&memory, offset, 8);
     let [one, other] =
         [cq_in(&memory, 0, 0x2000).unwrap(), cq_in(&memory, 0x1000, 0x2008).unwrap()];
     drop(one);
@@ -327,7 +327,7 @@ fn keys_lead_to_keys() {
     let halves = [Sge::new(5, 10, inner.lkey()), pair.a.sge(3000, 4)];
     // SAFETY: the region lives longer than the key, and is looked at by copies alone. The inner key
     // lives longer, too.
-    let outer = unsafe { Mkey::builder(&pair.a.pd).list(&halves) }.unwrap();
+    let outer = unsafe { DevxMkey::builder(&pair.a.pd).list(&halves) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 14));
     pair.a.post(2, SendMessage::new(Sge::new(0, 14, outer.lkey())).signaled());
     assert_eq!(pair.a.success(), 2);
@@ -339,7 +339,7 @@ fn keys_lead_to_keys() {
 #[test]
 fn a_free_key_is_configured_by_a_send_queue() {
     let mut pair = pair();
-    let key = Mkey::builder(&pair.a.pd).free(2).unwrap();
+    let key = DevxMkey::builder(&pair.a.pd).free(2).unwrap();
     let use_it = |pair: &mut Pair| {
         pair.b.receive(1, pair.b.sge(0, 64));
         pair.a.post(2, SendMessage::new(Sge::new(0, 20, key.lkey())).signaled());
@@ -374,7 +374,7 @@ fn the_card_shows_what_it_was_told() {
     let pair = pair();
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::RELAXED_ORDERING;
     let pieces = [pair.a.sge(0, 64), pair.a.sge(100, 36)];
-    let builder = Mkey::builder(&pair.a.pd).access(rights).address(0x1234_5000).variant(0x42);
+    let builder = DevxMkey::builder(&pair.a.pd).access(rights).address(0x1234_5000).variant(0x42);
     // SAFETY: the region lives longer than the key, and no request uses the key.
     let key = unsafe { builder.updatable().remote_invalidate().list(&pieces) }.unwrap();
     assert_eq!(key.lkey() & 0xff, 0x42);
@@ -406,16 +406,16 @@ fn the_card_shows_what_it_was_told() {
 #[test]
 fn low_bytes_differ_unless_they_are_chosen() {
     let pair = pair();
-    let low = |key: Mkey| key.lkey() & 0xff;
-    let keys = [0; 2].map(|_| low(Mkey::builder(&pair.a.pd).free(1).unwrap()));
+    let low = |key: DevxMkey| key.lkey() & 0xff;
+    let keys = [0; 2].map(|_| low(DevxMkey::builder(&pair.a.pd).free(1).unwrap()));
     assert_ne!(keys[0], keys[1]);
-    assert_eq!(low(Mkey::builder(&pair.a.pd).variant(7).free(1).unwrap()), 7);
+    assert_eq!(low(DevxMkey::builder(&pair.a.pd).variant(7).free(1).unwrap()), 7);
 }
 
 #[test]
 fn what_makes_no_key_is_told() {
     let pair = pair();
-    let build = || Mkey::builder(&pair.a.pd);
+    let build = || DevxMkey::builder(&pair.a.pd);
     let piece = pair.a.sge(0, 64);
     let lkey = piece.lkey;
     let entry = Klm { addr: 0, lkey };
@@ -452,9 +452,9 @@ fn what_makes_no_key_is_told() {
 fn a_key_belongs_to_the_domain_that_it_was_made_in() {
     let mut pair = pair();
     // A domain made by command is another than that of the queue pair, of verbs.
-    let other = ProtectionDomain::new(&pair.a.context).unwrap();
+    let other = DevxPd::new(&pair.a.context).unwrap();
     // SAFETY: the region lives longer than the key, and is looked at by copies alone.
-    let key = unsafe { Mkey::builder(&other).list(&[pair.a.sge(0, 64)]) }.unwrap();
+    let key = unsafe { DevxMkey::builder(&other).list(&[pair.a.sge(0, 64)]) }.unwrap();
     pair.b.receive(1, pair.b.sge(0, 64));
     pair.a.post(2, SendMessage::new(Sge::new(0, 64, key.lkey())).signaled());
     pair.a.send_fails(2, Status::LocalProtection);

@@ -3,7 +3,10 @@
 use std::ops::Deref;
 
 use mlx5::devx::ByCommand;
-pub use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain};
+pub use mlx5::devx::{
+    DevxCq as CompletionQueue, DevxQp as QueuePair, DevxQpBuilder as QueuePairBuilder,
+    DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain,
+};
 use mlx5::ib::{Rc, Transport, XrcRecv};
 use mlx5::verbs::state::{Init, Reset, Rts, State};
 use mlx5::verbs::{Connected, QpState, RtrAttributes, RtsAttributes};

@@ -6,7 +6,7 @@ use mlx5::devx::ifc::{
     alloc_pd_in, alloc_pd_out, create_psv_in, create_psv_out, create_tis_in, dealloc_pd_in, opcode,
     status, tisc,
 };
-use mlx5::devx::{Command, Mkey, ProtectionDomain, Psv, QueueCounters, TransportDomain, XrcDomain};
+use mlx5::devx::{Command, DevxMkey, DevxPd, DevxXrcd, Psv, QueueCounters, TransportDomain};
 use mlx5::verbs::{self, Context};
 use mlx5_model as _;
 
@@ -27,26 +27,26 @@ fn refused(error: &Error) -> (u8, String) {
 #[test]
 fn domains_have_numbers_of_their_own() {
     let context = context();
-    let pds = [0; 3].map(|_| ProtectionDomain::new(&context).unwrap());
+    let pds = [0; 3].map(|_| DevxPd::new(&context).unwrap());
     let other = verbs::ProtectionDomain::new(&context).unwrap();
-    let mut numbers: Vec<u32> = pds.iter().map(ProtectionDomain::number).collect();
+    let mut numbers: Vec<u32> = pds.iter().map(DevxPd::number).collect();
     numbers.push(other.number().unwrap());
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
     assert_eq!(pds[0].context().as_raw(), context.as_raw());
-    assert!(format!("{:?}", pds[0]).contains("ProtectionDomain"));
+    assert!(format!("{:?}", pds[0]).contains("DevxPd"));
     let domains = [0; 2].map(|_| TransportDomain::new(&context).unwrap());
     assert_ne!(domains[0].number(), domains[1].number());
-    let domains = [0; 2].map(|_| XrcDomain::new(&context).unwrap());
+    let domains = [0; 2].map(|_| DevxXrcd::new(&context).unwrap());
     assert_ne!(domains[0].number(), domains[1].number());
 }
 
 #[test]
 fn what_stands_on_a_domain_keeps_it() {
     let context = context();
-    let pd = ProtectionDomain::new(&context).unwrap();
-    let key = Mkey::builder(&pd).free(4).unwrap();
+    let pd = DevxPd::new(&context).unwrap();
+    let key = DevxMkey::builder(&pd).free(4).unwrap();
     let psv = Psv::new(&pd).unwrap();
     // The domain's last owner is gone before the key and the PSV are, and so is the context's.
     drop((pd, context));
@@ -80,7 +80,7 @@ fn make_psv(count: u32, pd: u64) -> Command {
 #[test]
 fn a_psv_needs_a_domain_and_is_made_alone() {
     let context = context();
-    let pd = ProtectionDomain::new(&context).unwrap();
+    let pd = DevxPd::new(&context).unwrap();
     let of_verbs = verbs::ProtectionDomain::new(&context).unwrap();
     let psvs = [Psv::new(&pd).unwrap(), Psv::new(&of_verbs).unwrap()];
     assert_ne!(psvs[0].number(), psvs[1].number());
@@ -95,7 +95,7 @@ fn a_psv_needs_a_domain_and_is_made_alone() {
 #[test]
 fn objects_of_one_opened_device_are_not_reached_from_another() {
     let (own, other) = (context(), context());
-    let pd = ProtectionDomain::new(&other).unwrap();
+    let pd = DevxPd::new(&other).unwrap();
     let foreign: u64 = pd.number().into();
     let (status, text) = refused(&create(&make_psv(1, foreign), &own).unwrap_err());
     assert_eq!(status, status::BAD_RES_ERR, "{text}");
@@ -114,14 +114,14 @@ fn objects_of_one_opened_device_are_not_reached_from_another() {
 #[test]
 fn objects_that_are_leaked_do_no_harm() {
     let context = context();
-    let pd = ProtectionDomain::new(&context).unwrap();
-    std::mem::forget(Mkey::builder(&pd).free(1).unwrap());
+    let pd = DevxPd::new(&context).unwrap();
+    std::mem::forget(DevxMkey::builder(&pd).free(1).unwrap());
     std::mem::forget(QueueCounters::new(&context).unwrap());
     std::mem::forget(Psv::new(&pd).unwrap());
     let number = pd.number();
     drop(pd);
     // The domain is still there, under what was leaked on it.
-    assert_ne!(ProtectionDomain::new(&context).unwrap().number(), number);
+    assert_ne!(DevxPd::new(&context).unwrap().number(), number);
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn objects_come_and_go_by_the_thousand() {
     let context = context();
     let mut kept = Vec::new();
     for round in 0..1000u32 {
-        let pd = ProtectionDomain::new(&context).unwrap();
-        let key = Mkey::builder(&pd).free(round % 16 + 1).unwrap();
+        let pd = DevxPd::new(&context).unwrap();
+        let key = DevxMkey::builder(&pd).free(round % 16 + 1).unwrap();
         match round % 3 {
             0 => drop((pd, key)),
             1 => drop((key, pd)),

@@ -2,7 +2,7 @@
 
 use mlx5::Error;
 use mlx5::cqe::Completion;
-use mlx5::devx::{QueuePairBuilder, Uar, UarKind, Umem};
+use mlx5::devx::{DevxQpBuilder, Uar, UarKind, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     BlueFlameCopy, CqReader, QueueError, RegisterUse, SendConfig, SendQueue, UarMapping,
@@ -29,7 +29,7 @@ fn done(completion: Completion) -> u64 {
     }
 }
 
-fn builder(device: &Device, cq: &mlx5::devx::CompletionQueue) -> QueuePairBuilder<Rc> {
+fn builder(device: &Device, cq: &mlx5::devx::DevxCq) -> DevxQpBuilder<Rc> {
     device.builder(cq).max_send_wr(16).without_send_record()
 }
 

@@ -4,9 +4,7 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::devx::ifc::{rqc, sqc, status, tirc};
-use mlx5::devx::{
-    ProtectionDomain, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem,
-};
+use mlx5::devx::{DevxPd, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem};
 use mlx5::ib::RawPacket;
 use mlx5::ring::{
     CqReader, FrameDone, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue,
@@ -399,7 +397,7 @@ fn queues_lie_where_they_are_told_to() {
     let domain = TransportDomain::new(&rig.context).unwrap();
     let tis = Tis::new(&domain).unwrap();
     // By command altogether, in one umem.
-    let pd = ProtectionDomain::new(&rig.context).unwrap();
+    let pd = DevxPd::new(&rig.context).unwrap();
     let memory = Umem::new(&rig.context, Pages::new(5 * 4096).unwrap()).unwrap();
     let cqs = [rig.cq(16), rig.cq(16)];
     let sq = Sq::builder(&pd, &tis, &cqs[0])
@@ -507,7 +505,7 @@ fn what_something_leads_to_stays() {
 #[test]
 fn a_queue_that_the_card_keeps_keeps_its_memory() {
     use mlx5::devx::ifc::{create_rqt_in, create_rqt_out, opcode, rqtc};
-    use mlx5::devx::{Command, Mkey};
+    use mlx5::devx::{Command, DevxMkey};
     let rig = rig();
     let umem = Umem::new(&rig.context, Pages::new(2 << 12).unwrap()).unwrap();
     let cq = rig.cq(64);
@@ -523,7 +521,7 @@ fn a_queue_that_the_card_keeps_keeps_its_memory() {
     // The card refuses to let it go.
     drop(rq);
     for (offset, what) in [(0, "0x0 to 0x400 of a ring"), (4096, "0x1000 to 0x1008 of a ring")] {
-        let error = Mkey::builder(&rig.pd).direct(&umem, offset, 8).unwrap_err();
+        let error = DevxMkey::builder(&rig.pd).direct(&umem, offset, 8).unwrap_err();
         assert!(error.to_string().contains(what), "{what:?} is missing in {error}");
     }
     table.destroy().unwrap();

@@ -6,7 +6,7 @@ use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Clock, CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, MemoryRegion,
+    CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, DeviceClock, MemoryRegion,
     QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
 use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge, Word};
@@ -231,7 +231,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
 #[test]
 fn completions_have_their_time() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let clock = Clock::new(&rig.context).unwrap();
+    let clock = DeviceClock::new(&rig.context).unwrap();
     for compression in [None, Some(CqeCompression::Hash)] {
         let [mut a, b] = sides(
             &rig,

@@ -37,12 +37,12 @@ struct Memory {
     file: std::fs::File,
     dmabuf: DmaBufRegion,
     umem: devx::Umem,
-    direct: devx::Mkey,
+    direct: devx::DevxMkey,
     card: DeviceMemory,
     device: mlx5::verbs::DeviceRegion,
     behind: MemoryRegion,
-    list: devx::Mkey,
-    equal: devx::Mkey,
+    list: devx::DevxMkey,
+    equal: devx::DevxMkey,
     configured: Mkey,
 }
 
@@ -59,7 +59,7 @@ impl Memory {
         // SAFETY: only the model maps it into this process.
         let dmabuf = unsafe { rig.pd.register_dmabuf(fd.as_fd(), 0, LENGTH, NOWHERE, access) };
         let umem = devx::Umem::new(&rig.context, Pages::new(LENGTH).unwrap()).unwrap();
-        let direct = devx::Mkey::builder(&rig.pd).access(access).address(NOWHERE);
+        let direct = devx::DevxMkey::builder(&rig.pd).access(access).address(NOWHERE);
         let direct = direct.direct(&umem, 0, LENGTH).unwrap();
         let card = DeviceMemory::allocate(&rig.context, LENGTH, 12).unwrap();
         let device = rig.pd.register_device(&card, 0, LENGTH, access).unwrap();
@@ -68,7 +68,7 @@ impl Memory {
         let entry = devx::Klm { addr: piece(LENGTH).addr, lkey: behind.lkey() };
         // SAFETY: the region lives longer than the keys, and is looked at by copies alone.
         let (list, equal) = unsafe {
-            let builder = || devx::Mkey::builder(&rig.pd).access(access);
+            let builder = || devx::DevxMkey::builder(&rig.pd).access(access);
             (builder().list(&[piece(0)]), builder().equal(4096, 4096, &[entry]))
         };
         let configured = Mkey::new(&rig.pd, 4).unwrap();

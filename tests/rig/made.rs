@@ -56,7 +56,7 @@ pub const ALIKE: [[By; 2]; 2] = [[By::Verbs; 2], [By::Command; 2]];
 #[derive(Debug)]
 pub enum Cq {
     Verbs(verbs::CompletionQueue),
-    Command(devx::CompletionQueue),
+    Command(devx::DevxCq),
 }
 
 impl Cq {
@@ -68,7 +68,7 @@ impl Cq {
             }
             By::Command => {
                 // Verbs' rings have an entry more than was asked for.
-                let builder = devx::CompletionQueue::builder(context, entries + 1).cqe_size(size);
+                let builder = devx::DevxCq::builder(context, entries + 1).cqe_size(size);
                 Cq::Command(builder.build().unwrap())
             }
         }
@@ -86,7 +86,7 @@ impl Cq {
 /// A queue pair.
 pub enum Qp<T: Connected, S: State> {
     Verbs(verbs::QueuePair<T, S>),
-    Command(devx::QueuePair<T, S>),
+    Command(devx::DevxQp<T, S>),
 }
 
 impl<T: Connected, S: State> fmt::Debug for Qp<T, S> {
@@ -126,8 +126,8 @@ pub fn queue_pair<T: Connected + Receives + ByCommand>(
             Qp::Verbs(build!(builder))
         }
         (By::Verbs, Cq::Command(_)) => panic!("verbs take a CQ of verbs alone"),
-        (_, Cq::Verbs(cq)) => Qp::Command(build!(devx::QueuePairBuilder::<T>::new(pd, cq))),
-        (_, Cq::Command(cq)) => Qp::Command(build!(devx::QueuePairBuilder::<T>::new(pd, cq))),
+        (_, Cq::Verbs(cq)) => Qp::Command(build!(devx::DevxQpBuilder::<T>::new(pd, cq))),
+        (_, Cq::Command(cq)) => Qp::Command(build!(devx::DevxQpBuilder::<T>::new(pd, cq))),
     }
 }
 

@@ -39,7 +39,7 @@ struct Line<Q, T> {
 }
 
 type ByVerbs = Line<SharedReceiveQueue, QueuePair<Rc, Rts>>;
-type ByCommand = Line<devx::SharedReceiveQueue, devx::QueuePair<Rc, Rts>>;
+type ByCommand = Line<devx::DevxSrq, devx::DevxQp<Rc, Rts>>;
 
 const PEERS: usize = 3;
 
@@ -75,11 +75,11 @@ fn by_verbs(rig: &Rig, shape: &Shape) -> ByVerbs {
 fn by_command(rig: &Rig, shape: &Shape) -> ByCommand {
     let cq = cq(rig, shape);
     let umem = Umem::new(&rig.context, Pages::new(32 << 10).unwrap()).unwrap();
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr);
+    let srq = devx::DevxSrq::builder(&rig.pd).max_wr(shape.max_wr);
     let srq = srq.max_sge(shape.max_sge).record(&umem, 0).ring(&umem, 4096).build().unwrap();
     let (mut takers, mut peers) = (vec![], vec![]);
     for _ in 0..PEERS {
-        let taker = devx::QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+        let taker = devx::DevxQp::builder(&rig.pd, &cq).shared_receive_queue(&srq);
         let taker = taker.build().unwrap().init(&rig.local.init()).unwrap();
         let peer_cq = rig.cq(255);
         let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq));

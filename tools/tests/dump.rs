@@ -41,9 +41,9 @@ fn program() {
 
     let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
     let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
-    let by_command = devx::CompletionQueue::builder(&context, 64).uar(&uar).record(&umem, 0);
+    let by_command = devx::DevxCq::builder(&context, 64).uar(&uar).record(&umem, 0);
     let by_command = by_command.ring(&umem, 1 << 12).build().unwrap();
-    let commanded = devx::QueuePairBuilder::<Rc>::new(&pd, &by_command)
+    let commanded = devx::DevxQpBuilder::<Rc>::new(&pd, &by_command)
         .max_send_wr(16)
         .uar(&uar)
         .record(&umem, 64);

@@ -11,10 +11,10 @@ use mlx5_sys::ifc::{
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
-use super::{ByCommand, QpInner, QueuePair};
+use super::{ByCommand, DevxQp, QpInner};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
-use crate::devx::{Command, QueueCounters, Uar, UarKind, Umem, XrcDomain};
+use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind, Umem};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ib::{HasQueues, Rc, Receives};
@@ -80,9 +80,9 @@ impl Shared {
     }
 }
 
-/// Builder for [`QueuePair`].
+/// Builder for [`DevxQp`].
 #[must_use = "nothing is made before build"]
-pub struct QueuePairBuilder<T: ByCommand> {
+pub struct DevxQpBuilder<T: ByCommand> {
     context: Context,
     pd: (Result<u32>, Box<dyn Any + Send + Sync>, DomainId),
     send_cq: Result<Target>,
@@ -93,7 +93,7 @@ pub struct QueuePairBuilder<T: ByCommand> {
     scatter_to_cqe: ScatterToCqe,
     shared: Option<Result<Shared>>,
     /// The XRC domain of a target QP.
-    pub(super) domain: Option<XrcDomain>,
+    pub(super) domain: Option<DevxXrcd>,
     pub(super) streams: DciStreams,
     user_index: u32,
     counters: Option<QueueCounters>,
@@ -103,15 +103,15 @@ pub struct QueuePairBuilder<T: ByCommand> {
     transport: PhantomData<fn() -> T>,
 }
 
-impl QueuePair<Rc, Reset> {
+impl DevxQp<Rc, Reset> {
     /// Creates a builder for a reliable connection in `pd` that completes on `cq`, see
-    /// [`QueuePairBuilder::new`].
-    pub fn builder<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> QueuePairBuilder<Rc> {
-        QueuePairBuilder::new(pd, cq)
+    /// [`DevxQpBuilder::new`].
+    pub fn builder<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> DevxQpBuilder<Rc> {
+        DevxQpBuilder::new(pd, cq)
     }
 }
 
-impl<T: Receives + ByCommand> QueuePairBuilder<T> {
+impl<T: Receives + ByCommand> DevxQpBuilder<T> {
     /// Sets the CQ of receives, if it differs from the CQ of sends.
     pub fn receive_cq<C: CompletionSource>(mut self, cq: &C) -> Self {
         self.receive_cq = Some(Target::new(cq));
@@ -139,7 +139,7 @@ impl<T: Receives + ByCommand> QueuePairBuilder<T> {
     }
 }
 
-impl<T: HasQueues + ByCommand> QueuePairBuilder<T> {
+impl<T: HasQueues + ByCommand> DevxQpBuilder<T> {
     /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Both may
     /// be made by verbs or by command. Default: 64 sends, 64 receives, one SGE each, no inline
     /// data, and completions only for signaled requests.
@@ -158,7 +158,7 @@ impl<T: HasQueues + ByCommand> QueuePairBuilder<T> {
     }
 }
 
-impl<T: ByCommand> QueuePairBuilder<T> {
+impl<T: ByCommand> DevxQpBuilder<T> {
     pub(super) fn with<C: CompletionSource>(
         pd: &dyn Domain,
         cq: &C,
@@ -275,7 +275,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     ///   a place that is in use, misaligned or out of range.
     /// - [`Error::Call`] with the memory lock limit named.
     /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
-    pub fn build(self) -> Result<QueuePair<T, Reset>> {
+    pub fn build(self) -> Result<DevxQp<T, Reset>> {
         let (geometry, capacities) = Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?;
         let shared = self.shared.transpose()?;
         if geometry.bytes() == 0 && shared.is_none() && self.domain.is_none() {
@@ -331,7 +331,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::LATENCY_SENSITIVE, 1),
             (qpc::RQ_TYPE, receives),
             (qpc::SRQN_RMPN_XRQN, shared.as_ref().map_or(0, |shared| shared.number.into())),
-            (qpc::XRCD, self.domain.as_ref().map_or(0, XrcDomain::number).into()),
+            (qpc::XRCD, self.domain.as_ref().map_or(0, DevxXrcd::number).into()),
             (qpc::LOG_NUM_DCI_STREAM_CHANNELS, self.streams.log_concurrent.into()),
             (qpc::LOG_NUM_DCI_ERRORED_STREAMS, self.streams.log_errored.into()),
             (qpc::LOG_RQ_SIZE, log(geometry.receives)),
@@ -366,7 +366,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             object.keep(domain);
         }
         let number = object.reply().get(create_qp_out::QPN) as u32;
-        Ok(QueuePair::from_inner(Arc::new(QpInner {
+        Ok(DevxQp::from_inner(Arc::new(QpInner {
             object: Some(object),
             number,
             service: T::ST,

@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{opcode, qpc_ext, rts2rts_qp_ext_in};
 use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 
 use super::transition::{Moved, Step};
-use super::{QueuePair, QueuePairBuilder};
+use super::{DevxQp, DevxQpBuilder};
 use crate::devx::Command;
 use crate::error::Result;
 use crate::ib::Dci;
@@ -16,7 +16,7 @@ use crate::verbs::{
 /// `mlx5_ifc.h` of rdma-core, `MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`
 const STREAM: u64 = 1;
 
-impl QueuePairBuilder<Dci> {
+impl DevxQpBuilder<Dci> {
     /// Gives the initiator streams, which fail one by one.
     pub fn streams(mut self, streams: DciStreams) -> Self {
         self.streams = streams;
@@ -24,7 +24,7 @@ impl QueuePairBuilder<Dci> {
     }
 }
 
-impl QueuePair<Dci, Reset> {
+impl DevxQp<Dci, Reset> {
     /// RESET to INIT. RST2INIT_QP.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl QueuePair<Dci, Reset> {
     }
 }
 
-impl QueuePair<Dci, Init> {
+impl DevxQp<Dci, Init> {
     /// INIT to RTR: `path_mtu` is the payload of a packet, the same as its targets'. INIT2RTR_QP.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl QueuePair<Dci, Init> {
     }
 }
 
-impl QueuePair<Dci, Rtr> {
+impl DevxQp<Dci, Rtr> {
     /// RTR to RTS. From now on requests can be sent. RTR2RTS_QP.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl QueuePair<Dci, Rtr> {
     }
 }
 
-impl QueuePair<Dci, Rts> {
+impl DevxQp<Dci, Rts> {
     /// Lets a stream go on that has failed. The [send queue](crate::ring::SendQueue::go_on) of the
     /// direct path needs to be told as well. RTS2RTS_QP.
     ///

@@ -1,7 +1,7 @@
 //! Queue pairs that are made by firmware command. Types, states and transitions are those of verbs,
 //! with more options.
 //!
-//! [`QueuePairBuilder`] makes them (`builder`), with rings that `shape` lays out. `transition`
+//! [`DevxQpBuilder`] makes them (`builder`), with rings that `shape` lays out. `transition`
 //! changes their state, by the attributes that verbs take. `context` encodes these attributes in
 //! the fields of the HCA and decodes them. `path` handles addresses. `source` lets rings take queue
 //! pairs over.
@@ -15,8 +15,8 @@ mod source;
 mod transition;
 mod xrc;
 
-pub use builder::QueuePairBuilder;
-pub use transition::TransitionError;
+pub use builder::DevxQpBuilder;
+pub use transition::DevxTransitionError;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -83,7 +83,7 @@ services! {
 /// A transition consumes it. If the HCA refuses, the error holds the unchanged queue pair. Peers
 /// cannot tell it from a verbs queue pair. Its asynchronous events do not come to the context's
 /// event file.
-pub struct QueuePair<T: Transport, S: State> {
+pub struct DevxQp<T: Transport, S: State> {
     inner: Arc<QpInner>,
     marker: PhantomData<fn() -> (T, S)>,
 }
@@ -144,9 +144,9 @@ impl QpInner {
     }
 }
 
-impl<T: Transport, S: State> QueuePair<T, S> {
-    fn from_inner(inner: Arc<QpInner>) -> QueuePair<T, S> {
-        QueuePair { inner, marker: PhantomData }
+impl<T: Transport, S: State> DevxQp<T, S> {
+    fn from_inner(inner: Arc<QpInner>) -> DevxQp<T, S> {
+        DevxQp { inner, marker: PhantomData }
     }
 
     /// Returns its number, which the peer addresses. 24 bits.
@@ -211,9 +211,9 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     }
 }
 
-impl<T: Transport, S: State> fmt::Debug for QueuePair<T, S> {
+impl<T: Transport, S: State> fmt::Debug for DevxQp<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuePair")
+        f.debug_struct("DevxQp")
             .field("transport", &T::NAME)
             .field("state", &S::STATE)
             .field("number", &format_args!("{:#x}", self.number()))

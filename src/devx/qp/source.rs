@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use mlx5_sys::doorbell::UAR_RECORDLESS;
 use mlx5_sys::verbs::ibv_qp;
 
-use super::{QpInner, QueuePair, context};
+use super::{DevxQp, QpInner, context};
 use crate::error::{Error, QueueError, Result};
 use crate::ib::Transport;
 use crate::ring::source::handover::{Receives, Sends};
@@ -59,7 +59,7 @@ impl QueueOwner for QpInner {
 // SAFETY: the owner keeps the register, the CQs and the pair's parts of umems, which no other queue
 // or key can take meanwhile. The claim keeps other writers away. It forbids RESET, except by a
 // caller who guarantees to restart the queues.
-unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
+unsafe impl<T: Transport> Sends for DevxQp<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)
     }
@@ -94,14 +94,14 @@ unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     }
 }
 
-impl<T: Transport> SendSource for QueuePair<T, Rts> {
+impl<T: Transport> SendSource for DevxQp<T, Rts> {
     type Transport = T;
 }
 
 // SAFETY: the owner keeps the CQs and the pair's parts of umems, which no other queue or key can
 // take meanwhile. The claim keeps other writers away. It forbids RESET, except by a caller who
 // guarantees to restart the queues.
-unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for DevxQp<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)
     }
@@ -133,6 +133,6 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> 
     }
 }
 
-impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
+impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for DevxQp<T, S> {
     type Transport = T;
 }

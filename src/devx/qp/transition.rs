@@ -8,7 +8,7 @@ use mlx5_sys::ifc::{opcode, qp_2rst_in, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::context::{self, optional};
-use super::{ByCommand, QpInner, QueuePair};
+use super::{ByCommand, DevxQp, QpInner};
 use crate::devx::Command;
 use crate::error::{Error, Result};
 use crate::ib::{Access, Rc, Transport, Ud};
@@ -19,16 +19,16 @@ use crate::verbs::{
 };
 
 /// A failed transition, with the queue pair in its previous state.
-pub struct TransitionError<T: Transport, S: State> {
+pub struct DevxTransitionError<T: Transport, S: State> {
     /// The queue pair.
-    pub queue_pair: QueuePair<T, S>,
+    pub queue_pair: DevxQp<T, S>,
     /// The error.
     pub error: Error,
 }
 
 /// The queue pair in its new state, or the unchanged queue pair with the error.
 pub(super) type Moved<T, To, From> =
-    std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+    std::result::Result<DevxQp<T, To>, DevxTransitionError<T, From>>;
 
 /// A command that changes a queue pair or its state, with its attributes.
 pub(super) struct Step {
@@ -89,7 +89,7 @@ impl QpInner {
     }
 }
 
-impl<T: Connected + ByCommand> QueuePair<T, Reset> {
+impl<T: Connected + ByCommand> DevxQp<T, Reset> {
     /// RESET to INIT. From now on receives can be posted. RST2INIT_QP.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Reset> {
     }
 }
 
-impl<T: Connected + ByCommand> QueuePair<T, Init> {
+impl<T: Connected + ByCommand> DevxQp<T, Init> {
     /// Changes the attributes of the transition to INIT, in INIT. INIT2INIT_QP.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Init> {
     }
 }
 
-impl<T: Connected + ByCommand> QueuePair<T, Rtr> {
+impl<T: Connected + ByCommand> DevxQp<T, Rtr> {
     /// RTR to RTS. From now on requests can be sent. RTR2RTS_QP.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Rtr> {
     }
 }
 
-impl<T: Connected + ByCommand> QueuePair<T, Rts> {
+impl<T: Connected + ByCommand> DevxQp<T, Rts> {
     /// Sets an alternate path of an established connection, and makes HCA and peer ready to migrate
     /// to it (both sides must do so). RTS2RTS_QP.
     ///
@@ -194,7 +194,7 @@ impl<T: Connected + ByCommand> QueuePair<T, Rts> {
     }
 }
 
-impl QueuePair<Rc, Rts> {
+impl DevxQp<Rc, Rts> {
     /// Changes the rights of the peer. RTS2RTS_QP.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl QueuePair<Rc, Rts> {
     }
 }
 
-impl QueuePair<Ud, Reset> {
+impl DevxQp<Ud, Reset> {
     /// RESET to INIT. From now on receives can be posted. RST2INIT_QP.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl QueuePair<Ud, Reset> {
     }
 }
 
-impl QueuePair<Ud, Init> {
+impl DevxQp<Ud, Init> {
     /// Changes the attributes of the transition to INIT, in INIT. INIT2INIT_QP.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl QueuePair<Ud, Init> {
     }
 }
 
-impl QueuePair<Ud, Rtr> {
+impl DevxQp<Ud, Rtr> {
     /// RTR to RTS. From now on requests can be sent. RTR2RTS_QP.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl QueuePair<Ud, Rtr> {
     }
 }
 
-impl<T: Transport, S: State> QueuePair<T, S> {
+impl<T: Transport, S: State> DevxQp<T, S> {
     /// Any state to ERROR: all posted requests, and those posted later, complete as flushed.
     /// QP_2ERR.
     ///
@@ -280,7 +280,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         let inner = Arc::clone(&self.inner);
         let reserved = match inner.claims.reserve() {
             Ok(reserved) => reserved,
-            Err(error) => return Err(TransitionError { queue_pair: self, error }),
+            Err(error) => return Err(DevxTransitionError { queue_pair: self, error }),
         };
         // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims
         // are reserved.
@@ -319,9 +319,9 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         match done {
             Ok(()) => {
                 self.inner.state.store(To::STATE as u8, Ordering::Release);
-                Ok(QueuePair::from_inner(Arc::clone(&self.inner)))
+                Ok(DevxQp::from_inner(Arc::clone(&self.inner)))
             }
-            Err(error) => Err(TransitionError { queue_pair: self, error }),
+            Err(error) => Err(DevxTransitionError { queue_pair: self, error }),
         }
     }
 }
@@ -347,24 +347,24 @@ fn datagrams(opcode: u16, attributes: &UdInitAttributes) -> Step {
     step
 }
 
-impl<T: Transport, S: State> From<TransitionError<T, S>> for Error {
+impl<T: Transport, S: State> From<DevxTransitionError<T, S>> for Error {
     /// Drops the queue pair and keeps the error.
-    fn from(error: TransitionError<T, S>) -> Error {
+    fn from(error: DevxTransitionError<T, S>) -> Error {
         error.error
     }
 }
 
-impl<T: Transport, S: State> fmt::Display for TransitionError<T, S> {
+impl<T: Transport, S: State> fmt::Display for DevxTransitionError<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.queue_pair.number();
         write!(f, "queue pair {number:#x} stays in {}: {}", S::STATE, self.error)
     }
 }
 
-impl<T: Transport, S: State> fmt::Debug for TransitionError<T, S> {
+impl<T: Transport, S: State> fmt::Debug for DevxTransitionError<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<T: Transport, S: State> std::error::Error for TransitionError<T, S> {}
+impl<T: Transport, S: State> std::error::Error for DevxTransitionError<T, S> {}

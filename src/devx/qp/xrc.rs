@@ -1,16 +1,16 @@
 //! The answering end of an extended reliable connection.
 
-use super::{QueuePair, QueuePairBuilder};
+use super::{DevxQp, DevxQpBuilder};
 use crate::devx::domain::Domain;
-use crate::devx::{Uar, UarKind, XrcDomain};
+use crate::devx::{DevxXrcd, Uar, UarKind};
 use crate::error::Result;
 use crate::ib::XrcRecv;
 use crate::ring::CompletionSource;
 use crate::verbs::{Capacities, Reset};
 
-impl QueuePair<XrcRecv, Reset> {
+impl DevxQp<XrcRecv, Reset> {
     /// Creates the answering end of an extended reliable connection, in state RESET. Each arriving
-    /// request names a [shared receive queue](crate::devx::SharedReceiveQueueBuilder::xrc) of
+    /// request names a [shared receive queue](crate::devx::DevxSrqBuilder::xrc) of
     /// `domain`, which gets the message. The context must name a protection domain and a CQ. The
     /// HCA does not use them. CREATE_QP.
     ///
@@ -22,9 +22,9 @@ impl QueuePair<XrcRecv, Reset> {
     ///   [`Error::NoDevx`](crate::Error::NoDevx).
     pub fn target<C: CompletionSource>(
         pd: &dyn Domain,
-        domain: &XrcDomain,
+        domain: &DevxXrcd,
         cq: &C,
-    ) -> Result<QueuePair<XrcRecv, Reset>> {
+    ) -> Result<DevxQp<XrcRecv, Reset>> {
         let none = Capacities {
             max_send_wr: 0,
             max_recv_wr: 0,
@@ -34,7 +34,7 @@ impl QueuePair<XrcRecv, Reset> {
         };
         // It rings nothing: the register that all share will do.
         let uar = Uar::first_of(pd.context(), &[UarKind::NonCached, UarKind::BlueFlame])?.uar;
-        let mut builder = QueuePairBuilder::<XrcRecv>::with(pd, cq, none).uar(&uar);
+        let mut builder = DevxQpBuilder::<XrcRecv>::with(pd, cq, none).uar(&uar);
         builder.domain = Some(domain.clone());
         builder.build()
     }

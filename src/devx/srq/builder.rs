@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mlx5_sys::ifc::cmd_hca_cap;
 
 use super::kind::{Kind, Place};
-use super::{SharedReceiveQueue, SrqInner};
+use super::{DevxSrq, SrqInner};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{self, Memory};
-use crate::devx::{Umem, XrcDomain};
+use crate::devx::{DevxXrcd, Umem};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
@@ -22,22 +22,22 @@ const SEGMENT: u32 = 16;
 /// The smallest WQE.
 const LEAST_STRIDE: u32 = 32;
 
-/// Builder for [`SharedReceiveQueue`].
+/// Builder for [`DevxSrq`].
 #[derive(Clone)]
 #[must_use = "nothing is made before build"]
-pub struct SharedReceiveQueueBuilder<'a> {
+pub struct DevxSrqBuilder<'a> {
     pd: &'a dyn Domain,
     max_wr: u32,
     max_sge: u32,
     limit: u32,
     cyclic: bool,
-    xrc: Option<(&'a XrcDomain, &'a dyn Completes)>,
+    xrc: Option<(&'a DevxXrcd, &'a dyn Completes)>,
     user_index: Option<u32>,
     ring: Option<umem::Place>,
     record: Option<umem::Place>,
 }
 
-impl<'a> SharedReceiveQueueBuilder<'a> {
+impl<'a> DevxSrqBuilder<'a> {
     pub(super) fn new(pd: &'a dyn Domain) -> Self {
         Self {
             pd,
@@ -65,7 +65,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     }
 
     /// Requests one event when fewer receives than this are posted, which may be at once, like
-    /// [`arm_limit`](SharedReceiveQueue::arm_limit) later. Default: 0, no event.
+    /// [`arm_limit`](DevxSrq::arm_limit) later. Default: 0, no event.
     pub fn limit(mut self, receives: u32) -> Self {
         self.limit = receives;
         self
@@ -86,7 +86,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     /// name it, and its receives complete on `cq`, made by verbs or by command. The domain must be
     /// made by command, too: verbs domains belong to no user context, so the HCA refuses them in
     /// commands of one.
-    pub fn xrc<C: CompletionSource>(mut self, domain: &'a XrcDomain, cq: &'a C) -> Self {
+    pub fn xrc<C: CompletionSource>(mut self, domain: &'a DevxXrcd, cq: &'a C) -> Self {
         self.xrc = Some((domain, cq));
         self
     }
@@ -120,7 +120,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     /// - [`Error::Attribute`]: a size is beyond the device's limits.
     /// - [`Error::Call`]: the queue's memory cannot be registered.
     /// - [`Error::Refused`]: the HCA refused the command.
-    pub fn build(self) -> Result<SharedReceiveQueue> {
+    pub fn build(self) -> Result<DevxSrq> {
         self.check()?;
         let context = self.pd.context();
         let wqes = (self.max_wr + 1).next_power_of_two();
@@ -159,7 +159,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         if let Some((domain, _)) = self.xrc {
             object.keep(domain.clone());
         }
-        Ok(SharedReceiveQueue {
+        Ok(DevxSrq {
             inner: Arc::new(SrqInner {
                 number: kind.number(object.reply()),
                 object: Some(object),
@@ -203,9 +203,9 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     }
 }
 
-impl fmt::Debug for SharedReceiveQueueBuilder<'_> {
+impl fmt::Debug for DevxSrqBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueueBuilder")
+        f.debug_struct("DevxSrqBuilder")
             .field("max_wr", &self.max_wr)
             .field("max_sge", &self.max_sge)
             .field("cyclic", &self.cyclic)

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use builder::SharedReceiveQueueBuilder;
+pub use builder::DevxSrqBuilder;
 use kind::Kind;
 
 use super::domain::Domain;
@@ -29,7 +29,7 @@ use crate::verbs::{Context, SharedReceiveAttributes, SrqClaim};
 /// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
 /// object made with it, are dropped.
 #[derive(Clone)]
-pub struct SharedReceiveQueue {
+pub struct DevxSrq {
     inner: Arc<SrqInner>,
 }
 
@@ -58,10 +58,10 @@ impl Drop for SrqInner {
     }
 }
 
-impl SharedReceiveQueue {
+impl DevxSrq {
     /// Creates a builder for a queue in `pd`. Default: 64 receives of one SGE, in a linked list.
-    pub fn builder(pd: &dyn Domain) -> SharedReceiveQueueBuilder<'_> {
-        SharedReceiveQueueBuilder::new(pd)
+    pub fn builder(pd: &dyn Domain) -> DevxSrqBuilder<'_> {
+        DevxSrqBuilder::new(pd)
     }
 
     /// Returns how many receives can be posted: at least what was asked for, and one less than
@@ -132,9 +132,9 @@ impl SharedReceiveQueue {
     }
 }
 
-impl fmt::Debug for SharedReceiveQueue {
+impl fmt::Debug for DevxSrq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueue")
+        f.debug_struct("DevxSrq")
             .field("number", &format_args!("{:#x}", self.inner.number))
             .field("kind", &self.inner.kind)
             .field("capacity", &self.capacity())
@@ -143,7 +143,7 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
-impl SrqOwner for SharedReceiveQueue {
+impl SrqOwner for DevxSrq {
     fn claim(&self) -> Result<Option<Box<[u16]>>> {
         self.inner.claim.claim()
     }
@@ -164,7 +164,7 @@ impl SrqOwner for SharedReceiveQueue {
 // SAFETY: the owner keeps the queue alive, and with it its memory, which does not move. The claim
 // keeps other writers of this crate away. Other code knows the ring only as part of a umem, whose
 // users must not write where queues lie.
-unsafe impl Shares for SharedReceiveQueue {
+unsafe impl Shares for DevxSrq {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())
     }
@@ -182,12 +182,12 @@ unsafe impl Shares for SharedReceiveQueue {
             index: inner.kind.user_index().map(UserIndex::Known),
             cq: inner.cq.as_ref().map(|(cq, _)| *cq),
             id: self.id(),
-            number: SharedReceiveQueue::number(self)?,
+            number: DevxSrq::number(self)?,
         })
     }
 
     fn number(&self) -> Result<u32> {
-        SharedReceiveQueue::number(self)
+        DevxSrq::number(self)
     }
 
     fn id(&self) -> ObjectId {
@@ -199,4 +199,4 @@ unsafe impl Shares for SharedReceiveQueue {
     }
 }
 
-impl SharedReceiveSource for SharedReceiveQueue {}
+impl SharedReceiveSource for DevxSrq {}

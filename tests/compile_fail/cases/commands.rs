@@ -132,7 +132,7 @@ mod flows {
 mod foreign_cq {
     #[cfg(misuse)]
     mod mixed_refused {
-        use mlx5::{devx::CompletionQueue, ib::*, verbs::*};
+        use mlx5::{devx::DevxCq, ib::*, verbs::*};
 
         fn mixed(
             pd: &ProtectionDomain,
@@ -145,7 +145,7 @@ mod foreign_cq {
 
     mod mixed_accepted {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ib::Rc,
             verbs::{CompletionQueue, ProtectionDomain, Reset},
         };
@@ -165,20 +165,20 @@ mod builders {
 
     #[cfg(misuse)]
     fn target(pd: &ProtectionDomain, cq: &CompletionQueue) {
-        let _ = devx::QueuePairBuilder::<Dct>::new(pd, cq);
+        let _ = devx::DevxQpBuilder::<Dct>::new(pd, cq);
         //~^ E0277 queue pairs of transport Dct are not made so
         //~^^ E0599 new exists trait bounds were not satisfied
     }
 
     #[cfg(misuse)]
-    fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) {
-        let _ = devx::QueuePairBuilder::<Dci>::new(pd, cq).shared_receive_queue(srq);
+    fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
+        let _ = devx::DevxQpBuilder::<Dci>::new(pd, cq).shared_receive_queue(srq);
         //~^ E0599 shared_receive_queue exists trait bounds were not satisfied
     }
 
-    fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) {
-        let _ = devx::QueuePairBuilder::<Dci>::new(pd, cq).build();
-        let _ = devx::QueuePairBuilder::<Ud>::new(pd, cq).shared_receive_queue(srq).build();
+    fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
+        let _ = devx::DevxQpBuilder::<Dci>::new(pd, cq).build();
+        let _ = devx::DevxQpBuilder::<Ud>::new(pd, cq).shared_receive_queue(srq).build();
         let _ = devx::DcTarget::builder(pd, cq, srq, 1);
     }
 }

@@ -72,7 +72,7 @@ mod by_command {
     #[cfg(misuse)]
     mod early_refused {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ring::*,
             ib::Rc,
             verbs::Rtr,
@@ -89,7 +89,7 @@ mod by_command {
 
     mod ready_accepted {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ring::*,
             ib::Rc,
             verbs::Rts,
@@ -106,7 +106,7 @@ mod by_command {
     #[cfg(misuse)]
     mod skip_refused {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ib::Rc,
             verbs::{Init, RtsAttributes},
         };
@@ -120,7 +120,7 @@ mod by_command {
     #[cfg(misuse)]
     mod twice_refused {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ib::Rc,
             verbs::{Init, RtrAttributes},
         };
@@ -134,7 +134,7 @@ mod by_command {
 
     mod once_accepted {
         use mlx5::{
-            devx::QueuePair,
+            devx::DevxQp,
             ib::Rc,
             verbs::{Init, RtrAttributes, RtsAttributes},
         };
@@ -153,7 +153,7 @@ mod by_command {
 /// Resetting a queue pair whose queues exist is unsafe.
 mod reset {
     use mlx5::{
-        devx::QueuePair,
+        devx::DevxQp,
         ib::Rc,
         verbs::Rts,
     };

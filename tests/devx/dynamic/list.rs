@@ -5,8 +5,10 @@ mod dynamic;
 
 /// Creates the objects, by command.
 mod made {
-    use mlx5::devx::{self, SharedReceiveQueueBuilder};
-    pub use mlx5::devx::{QueuePair, QueuePairBuilder, SharedReceiveQueue};
+    use mlx5::devx::{self, DevxSrqBuilder};
+    pub use mlx5::devx::{
+        DevxQp as QueuePair, DevxQpBuilder as QueuePairBuilder, DevxSrq as SharedReceiveQueue,
+    };
     use mlx5::verbs::state::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
 
@@ -24,7 +26,7 @@ mod made {
     }
 
     /// A shared receive queue.
-    pub fn shared(builder: SharedReceiveQueueBuilder<'_>) -> SharedReceiveQueue {
+    pub fn shared(builder: DevxSrqBuilder<'_>) -> SharedReceiveQueue {
         builder.build().unwrap()
     }
 }

@@ -5,8 +5,8 @@ mod dynamic;
 
 /// Creates the objects, by command.
 mod made {
-    pub use mlx5::devx::SharedReceiveQueue;
-    use mlx5::devx::{self, SharedReceiveQueueBuilder};
+    pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
+    use mlx5::devx::{self, DevxSrqBuilder};
     use mlx5::verbs::state::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
     pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
@@ -25,7 +25,7 @@ mod made {
     }
 
     /// A shared receive queue.
-    pub fn shared(builder: SharedReceiveQueueBuilder<'_>) -> SharedReceiveQueue {
+    pub fn shared(builder: DevxSrqBuilder<'_>) -> SharedReceiveQueue {
         builder.cyclic(true).build().unwrap()
     }
 }

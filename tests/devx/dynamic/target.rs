@@ -22,7 +22,7 @@ use crate::rig::{PATIENCE, Rig, wait};
 const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 /// A target with everything of its own.
-fn target(rig: &Rig, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) -> DcTarget<Rtr> {
+fn target(rig: &Rig, cq: &CompletionQueue, srq: &devx::DevxSrq) -> DcTarget<Rtr> {
     let made = DcTarget::builder(&rig.pd, cq, srq, KEY).unwrap().user_index(0x77).build().unwrap();
     let address = rig.local.address(&rig.local.connection_data_of(0));
     made.init(&rig.local.init()).unwrap().rtr(&DctRtrAttributes::new(address)).unwrap()
@@ -32,7 +32,7 @@ fn target(rig: &Rig, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) -> Dc
 fn a_target_says_what_it_was_made_with() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let reply = target.query_context().unwrap();
     let get = |field: devx::ifc::Field| reply.get(field.within(query_dct_out::DCT_CONTEXT_ENTRY));
@@ -65,7 +65,7 @@ fn send(rig: &Rig, number: u32, key: u64, payload: &[u8]) -> Completion {
 fn violations_of_the_key_are_counted() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let done = send(&rig, target.number(), !KEY, b"let me in");
     assert!(matches!(done, Completion::Failed(_)), "{done:?}");
@@ -99,7 +99,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
 fn short_messages_come_in_wide_cqes_where_asked_for() {
     let rig = Rig::new(Mode::Trapped);
     let cq = CompletionQueue::builder(&rig.context, 64).cqe_size(CqeSize::B128).build().unwrap();
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
     let made = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().scatter_to_cqe(true);
     let address = rig.local.address(&rig.local.connection_data_of(0));
     let target = made.build().unwrap().init(&rig.local.init()).unwrap();
@@ -136,7 +136,7 @@ fn what_a_target_cannot_be_made_of_is_named() {
     let error = DcTarget::builder(&rig.pd, &cq, &xrc, KEY).err().unwrap();
     assert!(error.to_string().contains("XRC domain"), "{error}");
 
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
     let made = || DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
     let failed = made().init(&InitAttributes::new(7)).unwrap_err();
     assert!(matches!(failed.error, Error::NoSuchPort { .. }), "{failed}");
@@ -163,7 +163,7 @@ fn what_a_target_cannot_be_made_of_is_named() {
 fn a_target_goes_when_the_last_that_uses_it_goes() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let number = target.number();
     let mut completions = CqReader::new(&cq).unwrap();
