@@ -1,5 +1,5 @@
 //! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
-//! and rings the doorbell. Then the same traffic from a template.
+//! and rings the doorbell.
 //!
 //! Both sides in this process: `cargo run --example armed`
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::variable::{Bytes, Offset};
-use mlx5::ring::{Armed, CqReader, Form, Queues, SendConfig, SendQueue, Template};
+use mlx5::ring::variable::Bytes;
+use mlx5::ring::{Armed, CqReader, Form, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
@@ -67,31 +67,13 @@ fn main() -> Result<()> {
         println!("complete: {}", wait(&mut completions, &mut armed)?);
     }
 
-    // 7. For steady traffic, a template: one request, posted again and again with other values in
-    //    the fields that vary. What does not vary is in the ring's slots after the first lap.
-    let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
-    let mut quotes = Template::<_, _, (Bytes, Offset)>::new(armed.into_queue(), write)?;
-    for quote in 0..100_u64 {
-        let values = (quote.to_le_bytes(), 8 * (quote % 16) + 1024);
-        // SAFETY: an inline payload names no memory of this side, which would have to stay alive.
-        unsafe {
-            if quote % 10 == 9 {
-                quotes.post_signaled(quote, values)?;
-                wait(&mut completions, &mut quotes)?;
-            } else {
-                quotes.post(quote, values)?;
-            }
-        }
-    }
-
-    // 8. What the other side has.
+    // 7. What the other side has.
     let word = |offset: usize| {
         let mut bytes = [0; 8];
         board.read(offset, &mut bytes);
         u64::from_le_bytes(bytes)
     };
     println!("armed: {} {} {} {}", word(0), word(8), word(16), word(24));
-    println!("quotes: {} … {}", word(1024), word(1024 + 8 * 3));
     Ok(())
 }
 

@@ -10,10 +10,10 @@ use mlx5::ring::armed::Either;
 use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
     Armed, BlueFlameCopy, CqReader, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, Template, UarMapping,
+    RegisterUse, SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage, Sge};
+use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, Remote, SendImm, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
@@ -160,20 +160,6 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     assert_eq!(sent(&mut line.completions, &mut armed), (100, SendOperation::Nop));
     assert_eq!(sent(&mut line.completions, &mut armed), (101, SendOperation::Write));
     assert_eq!(read(&line.memory, 0), [0x77; 8]);
-
-    // The same from a template.
-    let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
-    let mut template = Template::<_, _, Bytes>::new(armed.into_queue(), write).unwrap();
-    for id in 0..40_u64 {
-        drop(stores::take());
-        // SAFETY: an inline payload names no memory of this side.
-        unsafe { template.post_signaled(id, [id as u8; 8]).unwrap() };
-        let made = of_this(stores::take());
-        let widths: Vec<_> = made.iter().map(|(_, bytes)| bytes.len()).collect();
-        assert_eq!(widths, [16; 4]);
-        assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
-        assert_eq!(read(&line.memory, 0), [id as u8; 8]);
-    }
 }
 
 #[test]
@@ -281,65 +267,6 @@ fn what_is_dropped_or_leaked_armed_never_arrives() {
 }
 
 #[test]
-fn templates_of_every_kind_move_their_bytes() {
-    let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
-    let (from, to) = (line.sge(0, 16), line.remote(4096));
-    let remote = line.remote(8192);
-    for round in 0..3_u8 {
-        line.memory.write(0, &[round + 1; 16]);
-        let mut template =
-            Template::<_, _, Offset>::new(&mut line.send, RdmaWrite::new(from, to)).unwrap();
-        for id in 0..300 {
-            let offset = id % 64 * 16;
-            // SAFETY: the memory lives to the end, and is not written before the last completion.
-            unsafe {
-                if id % 4 == 3 {
-                    template.post_signaled(id, offset).unwrap();
-                } else {
-                    template.post(id, offset).unwrap();
-                }
-            }
-            if id % 4 == 3 {
-                let done = sent(&mut line.completions, &mut template);
-                assert_eq!(done, (id, SendOperation::Write));
-            }
-            assert_eq!(read(&line.memory, 4096 + offset as usize), [round + 1; 16]);
-        }
-        // Other WQEs in its slots, and a template of something else after that.
-        for id in 0..40 {
-            let read = RdmaRead::new(line.sge(2048, 16), to).signaled();
-            // SAFETY: the memory lives to the end, and is not written before the last completion.
-            unsafe { line.send.post(id, read).unwrap() };
-            let done = sent(&mut line.completions, &mut line.send);
-            assert_eq!(done, (id, SendOperation::Read));
-        }
-        assert_eq!(read(&line.memory, 2048), [round + 1; 16]);
-        let write = RdmaWrite::new(InlineBytes([0; 28]), remote).signaled();
-        let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
-        for id in 0..300 {
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { template.post(id, [id as u8; 28]).unwrap() };
-            assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
-            assert_eq!(read(&line.memory, 8192), [id as u8; 28]);
-        }
-    }
-    let into = line.sge(12288, 64);
-    let mut template =
-        Template::<_, _, ()>::new(&mut line.send, SendMessage::new(from).signaled()).unwrap();
-    for id in 0..40 {
-        // SAFETY: the memory lives to the end.
-        unsafe {
-            line.peer_receive.post(id, into).unwrap();
-            template.post(id, ()).unwrap();
-        }
-        assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Send));
-        let received = wait(&mut line.peer_completions, &mut line.peer_receive);
-        assert!(matches!(received, Completion::Receive(done) if done.id == id), "{received:?}");
-    }
-}
-
-#[test]
 fn every_kind_of_register_is_told() {
     let rig = Rig::new(Mode::Trapped);
     let own = SendConfig::default();
@@ -361,15 +288,6 @@ fn every_kind_of_register_is_told() {
                 assert_eq!(sent(&mut line.completions, &mut armed), (id, SendOperation::Write));
             }
         }
-        let queue = armed.into_queue();
-        let mut template = Template::<_, _, (Bytes, Offset)>::new(queue, write).unwrap();
-        for id in 0..300_u64 {
-            let offset = id % 32 * 8;
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { template.post_signaled(id, (id.to_le_bytes(), offset)).unwrap() };
-            assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), id, "{config:?}");
-            assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
-        }
     }
 }
 
@@ -380,14 +298,8 @@ fn unsignaled_prepared_requests_are_drained() {
     let mut line = Line::new(&rig);
     let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote(0));
     for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
-        let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
-        for id in 0..3_u64 {
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { template.post(id, id.to_le_bytes()) }.unwrap();
-        }
-        let mut armed =
-            Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(template.into_queue());
-        for id in 3..6_u64 {
+        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        for id in 0..6_u64 {
             armed.arm(id, write).unwrap();
             // SAFETY: an inline payload names no memory of this side.
             unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };

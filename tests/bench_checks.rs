@@ -64,7 +64,7 @@ mod hot {
             "mlx5::ring::send::SendQueue<T>::post_rest",
             "<mlx5::ring::send::SendQueue>::post_rest::<mlx5::wqe::RdmaWrite<mlx5::wqe::Sge>>",
             "<mlx5::Next<A>>::post_rest::<<mlx5::Next<A>>::fire_any::{closure#0}>",
-            "mlx5::ring::template::Template<A, B>::post_rest::<false>::<A>",
+            "mlx5::ring::Other<A, B>::post_rest::<false>::<A>",
         ] {
             assert!(is_called(name, "::post_rest"), "{name}");
             assert!(!is_called(name, "::post"), "{name}");

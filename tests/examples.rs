@@ -33,7 +33,6 @@ fn what_is_armed_is_fired_and_what_is_disarmed_is_not() {
     let text = Process::example("armed", &[]).end();
     assert!(text.contains("request 2, Nop"), "{text}");
     assert!(text.contains("armed: 101 102 0 103"), "{text}");
-    assert!(text.contains("quotes: 96 … 99"), "{text}");
 }
 
 #[test]

@@ -12,7 +12,6 @@ use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, CqReader, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
-    Template,
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
@@ -128,14 +127,13 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             assert_eq!(report.phase(phase).map_or(0, |it| it.count), 3, "{phase:?}\n{report}");
         }
 
-        // Templates; and polls that take many publish each CQE.
+        // Polls that take many publish each CQE.
         send.clear_timing();
         completions.clear_timing();
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
-        let mut template = Template::<_, _, Bytes>::new(&mut send, write).unwrap();
         for value in 0..5u64 {
             // SAFETY: the payload is copied into the WQE.
-            unsafe { template.post_signaled(value, value.to_ne_bytes()).unwrap() };
+            unsafe { send.post(value, write.signaled()).unwrap() };
         }
         mlx5_model::run();
         let operation = SendOperation::Nop;

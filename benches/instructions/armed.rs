@@ -1,12 +1,12 @@
-//! Requests that were written ahead, in full or for the most part.
+//! Requests that were written ahead.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue, Template};
+use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
-use crate::side::{LIST, Line, Row, Side, forget};
+use crate::side::{Line, Row, Side, forget};
 
 /// An 8-byte inline WRITE.
 type Eight = RdmaWrite<InlineBytes<8>>;
@@ -60,58 +60,6 @@ impl Side for Raw {
             // As many as were prepared.
             Row::Armed => Some(self.fire()),
             // Not rows of this side: what follows one.
-            Row::Poll | Row::Empty if calls != 0 => Some(self.poll(calls)),
-            _ => None,
-        }
-    }
-}
-
-/// A template of the same.
-pub struct RawTemplate {
-    completions: CqReader,
-    template: Template<SendQueue<Rc>, Eight, Bytes>,
-    _line: Line,
-}
-
-impl RawTemplate {
-    pub fn new() -> Self {
-        let line = Line::new();
-        let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
-        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
-        let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled();
-        let template = Template::new(send.expect("a QP of its own"), write);
-        let template = template.expect("short enough");
-        let mut side = Self { completions, template, _line: line };
-        // The first lap, in which slots are written as a whole, is over when calls are counted.
-        let blocks = side.template.queue().blocks() as usize;
-        for _ in 0..blocks.div_ceil(LIST) {
-            assert_eq!(side.post(LIST), LIST);
-            mlx5_model::run();
-            assert_eq!(side.poll(LIST), LIST);
-        }
-        side
-    }
-
-    #[inline(never)]
-    fn post(&mut self, calls: usize) -> usize {
-        for id in 0..calls as u64 {
-            forget(&mut self.template);
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { self.template.post(id, id.to_ne_bytes()) }.expect("posted");
-        }
-        calls
-    }
-
-    fn poll(&mut self, calls: usize) -> usize {
-        let sent = |found| matches!(found, Ok(Some(Completion::Send(_))));
-        (0..calls).filter(|_| sent(self.completions.poll(&mut self.template))).count()
-    }
-}
-
-impl Side for RawTemplate {
-    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
-        match row {
-            Row::Template => Some(self.post(calls)),
             Row::Poll | Row::Empty if calls != 0 => Some(self.poll(calls)),
             _ => None,
         }

@@ -33,7 +33,6 @@ impl<S: Side> Side for Doorbells<S> {
             Row::DoorbellInline => self.0.run(Row::Inline, calls),
             Row::DoorbellPointer => self.0.run(Row::Pointer, calls),
             Row::DoorbellArmed => self.0.run(Row::Armed, calls),
-            Row::DoorbellTemplate => self.0.run(Row::Template, calls),
             // Not rows of its own: the column's other sides have these, and ask with no calls.
             Row::Poll | Row::Empty if calls != 0 => self.0.run(row, calls),
             _ => None,

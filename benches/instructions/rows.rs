@@ -156,9 +156,7 @@ rows! {
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
     Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
-    Template: "8-byte inline WRITE from a template, BlueFlame", How::Post, [at_most(43.0)];
     DoorbellArmed: "armed fire, 8-byte payload, signaled, doorbell", How::Fire, [];
-    DoorbellTemplate: "8-byte inline WRITE from a template, doorbell", How::Post, [];
     ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];

@@ -124,12 +124,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(dynamic::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(armed::RawTemplate::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(armed::Raw::new)) },
-    Maker {
-        column: column::RAW,
-        make: || Box::new(copies::Doorbells::new(armed::RawTemplate::new)),
-    },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },

@@ -24,10 +24,10 @@ const ENVIRONMENT: &str = r#"{"device":"mlx5_0","product":"ConnectX-6","model":t
     "version":"1","optimized":true}"#;
 /// The measurements of a client.
 const PLANS: [&str; 2] = [
-    r#"{"kind":"lat","operation":"send","carrier":"rc","size":8,"inline":true,"template":false,
+    r#"{"kind":"lat","operation":"send","carrier":"rc","size":8,"inline":true,
         "batch":1,"signal_every":1,"depth":16,"queue_pairs":1,"threads":1,"amount":{"messages":10},
         "warm_up":0,"validate":false,"via":"direct","service_level":0,"pkey_index":0}"#,
-    r#"{"kind":"bw","operation":"write","carrier":"rc","size":64,"inline":false,"template":false,
+    r#"{"kind":"bw","operation":"write","carrier":"rc","size":64,"inline":false,
         "batch":1,"signal_every":1,"depth":16,"queue_pairs":4,"threads":2,
         "amount":{"nanoseconds":1000000},"warm_up":0,"validate":true,"via":"verbs",
         "service_level":0,"pkey_index":0}"#,

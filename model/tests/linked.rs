@@ -3,10 +3,10 @@
 
 mod verbs;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::mem::zeroed;
 use std::process::Command;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 
 use mlx5_model::stores;
 use mlx5_sys::verbs::*;
@@ -59,18 +59,19 @@ fn capabilities_and_port_are_those_of_a_card() {
 #[test]
 fn registration_fails_as_pinning_would() {
     let device = Device::open(0);
+    // Far from where the kernel puts mappings, so that no other thread maps the page behind it.
+    let alone: *mut c_void = without_provenance_mut(0x2000_0000_0000);
     // SAFETY: a page of its own that is unmapped at the end; the failing calls keep nothing.
     unsafe {
         let page = libc::mmap(
-            null_mut(),
-            8192,
+            alone,
+            4096,
             libc::PROT_READ,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
             -1,
             0,
         );
-        assert_ne!(page, libc::MAP_FAILED);
-        libc::munmap(page.byte_add(4096), 4096);
+        assert_eq!(page, alone);
         let write = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as i32;
         let register = |length, access| {
             let mr = ibv_reg_mr(device.pd.as_ptr(), page, length, access);

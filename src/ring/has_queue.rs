@@ -16,8 +16,8 @@ pub(super) use sealed::Sealed;
 
 /// A send queue held by value or by mutable reference: `SendQueue<T>` or `&mut SendQueue<T>`.
 ///
-/// Sealed. [`Armed`](super::Armed) and [`Template`](super::Template) keep pointers into the queue,
-/// so each access must give the same queue. `BorrowMut` and `DerefMut` of other types do not
+/// Sealed. [`Armed`](super::Armed) keeps pointers into the queue, so each access must give the
+/// same queue. `BorrowMut` and `DerefMut` of other types do not
 /// promise that.
 ///
 /// ```compile_fail,E0277

@@ -55,7 +55,6 @@ mod srq;
 pub(crate) mod striding;
 mod sweep;
 mod tags;
-mod template;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -91,6 +90,5 @@ pub use tags::{
     TagMatch, TagReceive, TmSrq,
 };
 pub(crate) use tags::{ListOwner, ListState};
-pub use template::Template;
 pub use upkeep::DrainError;
 pub(crate) use upkeep::deadline;

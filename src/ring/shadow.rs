@@ -56,32 +56,6 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
-/// Makes the keys of WQEs that differ only in their index.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Marks {
-    /// All ones, if the key has the index; otherwise 0.
-    index: u64,
-    rest: u64,
-}
-
-impl Marks {
-    /// Creates the marks of plain WQEs.
-    pub(super) fn plain(base: u64, opcode: u8) -> Self {
-        Self { index: u64::MAX, rest: Key::plain(base, opcode, 0).0 }
-    }
-
-    /// Creates the marks of other WQEs, which add nothing to the slack.
-    pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
-        Self { index: 0, rest: Key::other(opcode, ds, slack).0 }
-    }
-
-    /// Returns the key of the WQE whose ctrl segment begins with `ctrl`, in memory order.
-    #[inline(always)]
-    pub(super) fn key(self, ctrl: u64) -> Key {
-        Key(Key::plain(0, 0, ctrl).0 & self.index | self.rest)
-    }
-}
-
 const OTHER: u64 = 1;
 /// No WQE begins here.
 const INSIDE: u64 = 2;

@@ -1,7 +1,6 @@
 //! Variable fields: the fields of a WQE that get their values when it is posted.
 //!
-//! [`Armed`](super::Armed) and [`Template`](super::Template) write WQEs ahead. Types declare which
-//! fields may change afterwards: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
+//! [`Armed`](super::Armed) writes WQEs ahead. Types declare which fields may change afterwards: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
 //! for none. Posting takes exactly the values of the declared fields. Declaring a field that the
 //! operation does not have does not compile:
 //!

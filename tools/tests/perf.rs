@@ -213,58 +213,6 @@ fn queue_pairs_threads_batches_and_sweeps_are_as_they_were_asked_for() {
 }
 
 #[test]
-fn templates_post_what_requests_post() {
-    for operation in ["send", "write"] {
-        for size in ["8", "64"] {
-            let points = ["requests", "template"].map(|posts| {
-                let report = looped(
-                    &[
-                        "lat",
-                        "-o",
-                        operation,
-                        "-s",
-                        size,
-                        "-n",
-                        "100",
-                        "--posts",
-                        posts,
-                        "--validate",
-                    ],
-                    0,
-                );
-                let mut chosen = report["configuration"].as_array().unwrap().iter();
-                let chosen = chosen.find(|setting| setting["name"] == "posts").unwrap();
-                assert_eq!(chosen["value"], posts);
-                report["points"][0].clone()
-            });
-            let [whole, template] = &points;
-            assert_eq!(counters(whole), counters(template), "{operation} {size}");
-        }
-    }
-    let stream = looped(
-        &[
-            "bw",
-            "-o",
-            "write",
-            "-s",
-            "64",
-            "-I",
-            "64",
-            "-n",
-            "999",
-            "--posts",
-            "template",
-            "--validate",
-        ],
-        0,
-    );
-    let [_, there] = counters(&stream["points"][0]);
-    assert_eq!(there["queue.rx_write_requests"], 1099);
-    let refused = run(&["perf", "lat", "--loopback", "-s", "9", "--posts", "template"], 2);
-    assert!(refused.err.contains("--posts"), "{}", refused.err);
-}
-
-#[test]
 fn a_bar_is_for_people_who_watch() {
     // On a terminal of its own, whose output `script` (util-linux) passes on.
     let command = format!("{} perf lat --loopback -n 2000", env!("CARGO_BIN_EXE_mlx5"));

@@ -45,7 +45,6 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         carrier: Carrier::Rc,
         size: 8,
         inline: !operation.fetches() && kind != Kind::Bw,
-        template: kind == Kind::Lat && !operation.fetches(),
         batch: if kind == Kind::Rate { 4 } else { 1 },
         signal_every: if kind == Kind::Lat { 1 } else { 4 },
         depth: 16,

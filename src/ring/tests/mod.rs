@@ -17,7 +17,6 @@ mod receive;
 mod shared;
 mod single;
 mod srq;
-mod template;
 
 use core::ptr::NonNull;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use mlx5::verbs::{Context, HugePageSize};
 
 use crate::outcome::{Error, Result};
@@ -69,18 +69,6 @@ enum Inline {
     UpTo(u64),
 }
 
-/// How requests get into the send queue, directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Posts {
-    /// From a template where there is one: SEND and WRITE of 8 or 64 bytes on rc, inline, one to a
-    /// doorbell
-    Auto,
-    /// Each request as a whole
-    Requests,
-    /// From a template: the request lies in each slot, and a post fills in payload and place
-    Template,
-}
-
 /// Options of a measurement.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
@@ -142,9 +130,6 @@ pub struct Arguments {
     /// Requests rung by one doorbell [default: 1; 16 for rate]
     #[arg(short = 'l', long, value_name = "N", help_heading = "Queues")]
     batch: Option<u32>,
-    /// How requests get into the send queue
-    #[arg(long, value_enum, default_value = "auto", help_heading = "Queues")]
-    posts: Posts,
     /// Ask for a completion for every N-th request [default: 1 for lat and open loops, 16 for bw, 64
     /// for rate]
     #[arg(short = 'Q', long, value_name = "N", help_heading = "Queues")]
@@ -268,13 +253,12 @@ impl Arguments {
             Inline::Auto => kind != Kind::Bw && size <= INLINE,
             Inline::UpTo(most) => size <= most,
         };
-        let mut plan = Plan {
+        Plan {
             kind,
             operation: self.operation,
             carrier: self.transport,
             size,
             inline: inline && !self.operation.fetches(),
-            template: false,
             batch,
             signal_every,
             depth,
@@ -305,14 +289,7 @@ impl Arguments {
             mtu: self.mtu,
             service_level: self.sl,
             pkey_index: self.pkey_index,
-        };
-        plan.template = match self.posts {
-            // A comparison uses requests that both ways write as a whole.
-            Posts::Auto => plan.fits_template() && !self.compare,
-            Posts::Requests => false,
-            Posts::Template => true,
-        };
-        plan
+        }
     }
 
     /// Returns the threads of a side.
@@ -346,14 +323,6 @@ impl Arguments {
                 true => Setting::new("via", format_args!("both in turn, {} pairs", self.pairs)),
                 false => Setting::new("via", plan.via),
             },
-            Setting::new(
-                "posts",
-                match plans.iter().filter(|plan| plan.template).count() {
-                    0 => "requests",
-                    count if count == plans.len() => "template",
-                    _ => "requests, and from a template where there is one",
-                },
-            ),
             Setting::new("batch", plan.batch),
             Setting::new("signal-every", plan.signal_every),
             Setting::new("depth", plan.depth),

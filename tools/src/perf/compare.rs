@@ -16,10 +16,7 @@ pub fn blocks(plan: &Plan, pairs: u64) -> [Plan; 2] {
         Amount::Messages(count) => Amount::Messages(count.div_ceil(pairs)),
         Amount::Nanoseconds(time) => Amount::Nanoseconds((time / pairs).max(1_000_000)),
     };
-    [Via::Direct, Via::Verbs].map(|via| {
-        let template = plan.template && via == Via::Direct;
-        Plan { via, amount, template, ..plan.clone() }
-    })
+    [Via::Direct, Via::Verbs].map(|via| Plan { via, amount, ..plan.clone() })
 }
 
 /// The measurements of one size, directly and by verbs, block by block.

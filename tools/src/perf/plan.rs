@@ -79,8 +79,6 @@ pub struct Plan {
     pub size: u64,
     /// Whether payloads are inline in the WQE.
     pub inline: bool,
-    /// Whether requests are posted from a template.
-    pub template: bool,
     /// Requests per doorbell.
     pub batch: u32,
     /// One in this many requests is signaled.
@@ -136,13 +134,6 @@ impl Plan {
         }
         if self.inline && operation.fetches() {
             return Err(format!("{operation} has no payload to be inline: leave --inline out"));
-        }
-        if self.template && !self.fits_template() {
-            return Err(
-                "a template is for SEND or WRITE of 8 or 64 bytes on rc, inline, one to a \
-                        doorbell: leave --posts out"
-                    .into(),
-            );
         }
         range("depth", u64::from(*depth), 1, 1 << 15)?;
         range("batch", u64::from(*batch), 1, u64::from(*depth))?;
@@ -217,17 +208,6 @@ impl Plan {
             return Err("--corrupt-at is noticed with --validate only".into());
         }
         self.layout().map(drop)
-    }
-
-    /// Returns whether a template exists for such requests.
-    #[must_use]
-    pub fn fits_template(&self) -> bool {
-        self.carrier == Carrier::Rc
-            && matches!(self.operation, Operation::Send | Operation::Write)
-            && self.inline
-            && matches!(self.size, 8 | 64)
-            && self.batch == 1
-            && self.via == Via::Direct
     }
 
     /// Returns what the latencies measure.
@@ -379,7 +359,6 @@ pub(super) mod tests {
             carrier: Carrier::Rc,
             size: 64,
             inline: false,
-            template: false,
             batch: 1,
             signal_every: 1,
             depth: 16,
@@ -414,7 +393,6 @@ pub(super) mod tests {
             "inline",
         );
         refused(|plan| plan.operation = Operation::Fadd, "8 bytes");
-        refused(|plan| plan.template = true, "--posts");
         refused(|plan| plan.size = 0, "--size 0");
         refused(
             |plan| (plan.kind, plan.batch, plan.signal_every) = (Kind::Bw, 8, 16),

@@ -184,18 +184,20 @@ mod tests {
 
     #[test]
     fn rights_are_those_of_the_mappings() {
+        // Far from where the kernel puts mappings: no other test maps what is unmapped here.
+        let alone = std::ptr::without_provenance_mut(0x2000_0000_0000);
         // SAFETY: a new anonymous mapping, unmapped below.
         let start = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                alone,
                 3 * PAGE as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
                 -1,
                 0,
             )
         };
-        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(start, alone);
         let at = start as u64;
         assert!(mapped(at, at + 3 * PAGE, true));
         // SAFETY: the last two pages of the mapping.

@@ -1,10 +1,11 @@
 //! The direct path: this crate's rings, used as a program would use them.
 
+use std::marker::PhantomData;
+
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Transport;
 use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 
-use super::poster::Poster as _;
 use super::request::{Requests, Site};
 use super::{Event, Message, Path, Stop};
 use crate::outcome::{Error, Result};
@@ -21,10 +22,11 @@ const SEQUENCE_BITS: u32 = 48;
 /// The queues of one thread, posted to and polled without libmlx5.
 pub struct Direct<T: Transport, R: Requests<T>> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
-    queues: Vec<(R::Poster, ReceiveQueue)>,
+    queues: Vec<(SendQueue<T>, ReceiveQueue)>,
     completions: CqReader,
     site: Site,
     header: usize,
+    requests: PhantomData<fn() -> R>,
 }
 
 /// The backend that makes [`Direct`]s.
@@ -38,16 +40,14 @@ impl Backend for ByHand {
     fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
         let mut completions = CqReader::new(&station.cq)?;
         let mut queues = Vec::with_capacity(station.queue_pairs.len());
-        for (queue, qp) in station.queue_pairs.iter().enumerate() {
+        for qp in &station.queue_pairs {
             let sends = SendQueue::new(qp, &mut completions, SendConfig::default())?;
             plan.check_limits(sends.limits()).map_err(Error::Told)?;
             let receives = ReceiveQueue::new(qp, &mut completions, ReceiveConfig::default())?;
-            let poster = R::poster(sends, &station.site, queue);
-            let poster = poster.map_err(|error| Error::Told(Stop::Post(error).to_string()))?;
-            queues.push((poster, receives));
+            queues.push((sends, receives));
         }
         let header = if T::HAS_HEADER { Layout::HEADER } else { 0 };
-        Ok(Direct { queues, completions, site: station.site, header })
+        Ok(Direct { queues, completions, site: station.site, header, requests: PhantomData })
     }
 }
 
@@ -69,12 +69,13 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
 
     #[inline(always)]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
-        let (poster, _) = &mut self.queues[queue];
+        let (sends, _) = &mut self.queues[queue];
+        let request = R::request(&self.site, queue, message);
         // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
         // reference to it exists. Loops keep at most the plan's depth of requests outstanding, and
         // there are as many slots where contents matter. Where contents do not matter, requests may
         // share a slot.
-        unsafe { poster.post(id(queue, message.sequence), &self.site, queue, message)? };
+        unsafe { sends.post(id(queue, message.sequence), request)? };
         Ok(())
     }
 
@@ -84,11 +85,15 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         queue: usize,
         messages: impl Iterator<Item = Message>,
     ) -> Result<(), Stop> {
-        let (poster, _) = &mut self.queues[queue];
-        let messages = messages.map(|message| (id(queue, message.sequence), message));
+        let (sends, _) = &mut self.queues[queue];
+        let mut batch = sends.batch();
+        for message in messages {
+            let request = R::request(&self.site, queue, message);
+            batch.append(id(queue, message.sequence), request)?;
+        }
         // SAFETY: each request's memory is a slot of `site`, which outlives the queues; no
         // reference to it exists. Slots are shared only where contents do not matter.
-        unsafe { poster.post_batch(&self.site, queue, messages)? };
+        unsafe { batch.ring() };
         Ok(())
     }
 
@@ -154,7 +159,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         };
         // Queues of one thread do the same work, so the first stands for all.
         if let Some((sends, receives)) = self.queues.first() {
-            add("send", sends.queue().timing());
+            add("send", sends.timing());
             add("receive", receives.timing());
         }
         add("completions", self.completions.timing());

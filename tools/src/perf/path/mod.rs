@@ -3,11 +3,10 @@
 //! Each loop is generic over the [`Path`] and compiled for each. Posts and polls are called
 //! directly and inlined, so a loop over [`Direct`](direct::Direct) is the code that a program using
 //! `mlx5` would contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`].
-//! [`request`] defines the posted requests, and [`poster`] how the direct way posts them.
+//! [`request`] defines the posted requests.
 
 pub mod direct;
 pub mod operation;
-pub mod poster;
 pub mod request;
 pub mod stamped;
 pub mod verbs;

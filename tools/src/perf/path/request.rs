@@ -1,14 +1,12 @@
 //! The posted requests as types, so that a loop is compiled for one kind of request alone.
 
 use mlx5::ib::{Rc, Transport, Uc, Ud};
-use mlx5::ring::{PostError, SendQueue};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm,
-    SendMessage, Sge, To, UdAddress,
+    CompareSwap, FetchAdd, Inline, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendMessage,
+    Sge, To, UdAddress,
 };
 
 use super::Message;
-use super::poster::{Poster, SendTemplate, Whole, WriteTemplate};
 use crate::perf::plan::{Carrier, Operation, Plan};
 use crate::perf::station::Connects;
 use crate::perf::station::memory::{Memory, Target};
@@ -31,32 +29,8 @@ pub trait Requests<T: Transport>: Sized + 'static {
     /// The type of the request.
     type Request<'a>: PostOn<T>;
 
-    /// The type that posts it.
-    type Poster: Poster<T>;
-
     /// Returns a message's request on that queue pair.
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_>;
-
-    /// Wraps a send queue for posting.
-    ///
-    /// # Errors
-    /// [`PostError`]: no such queue takes such requests.
-    fn poster(sends: SendQueue<T>, site: &Site, queue: usize) -> Result<Self::Poster, PostError>;
-}
-
-/// Requests that are written in full.
-macro_rules! written_as_a_whole {
-    ($transport:ty) => {
-        type Poster = Whole<$transport, Self>;
-
-        fn poster(
-            sends: SendQueue<$transport>,
-            _: &Site,
-            _: usize,
-        ) -> Result<Self::Poster, PostError> {
-            Ok(Whole::new(sends))
-        }
-    };
 }
 
 /// How a payload travels.
@@ -104,7 +78,6 @@ macro_rules! requests {
         $(
             impl<$payload: Carries> Requests<$transport> for $name<$payload> {
                 type Request<'a> = $request;
-                written_as_a_whole!($transport);
 
                 #[inline(always)]
                 fn request(
@@ -140,7 +113,6 @@ requests! {
 
 impl<P: Carries> Requests<Ud> for Sends<P> {
     type Request<'a> = To<SendMessage<P::Payload<'a>>, &'a UdAddress>;
-    written_as_a_whole!(Ud);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_> {
@@ -156,7 +128,6 @@ pub enum Reads {}
 
 impl Requests<Rc> for Reads {
     type Request<'a> = RdmaRead<Sge>;
-    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> RdmaRead<Sge> {
@@ -172,7 +143,6 @@ pub enum Adds {}
 
 impl Requests<Rc> for Adds {
     type Request<'a> = FetchAdd;
-    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> FetchAdd {
@@ -188,7 +158,6 @@ pub enum Swaps {}
 
 impl Requests<Rc> for Swaps {
     type Request<'a> = CompareSwap;
-    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> CompareSwap {
@@ -199,56 +168,6 @@ impl Requests<Rc> for Swaps {
             .signaled_if(signaled)
     }
 }
-
-/// SEND of `N` bytes inline, from a template.
-#[derive(Debug)]
-pub enum TemplateSends<const N: usize> {}
-
-impl<const N: usize> Requests<Rc> for TemplateSends<N> {
-    type Request<'a> = SendMessage<InlineBytes<N>>;
-    type Poster = SendTemplate<N>;
-
-    #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> SendMessage<InlineBytes<N>> {
-        let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
-        SendMessage::new(bytes).signaled_if(message.signaled)
-    }
-
-    fn poster(
-        sends: SendQueue<Rc>,
-        site: &Site,
-        queue: usize,
-    ) -> Result<SendTemplate<N>, PostError> {
-        SendTemplate::new(sends, Self::request(site, queue, FIRST))
-    }
-}
-
-/// RDMA WRITE of `N` bytes inline, from a template.
-#[derive(Debug)]
-pub enum TemplateWrites<const N: usize> {}
-
-impl<const N: usize> Requests<Rc> for TemplateWrites<N> {
-    type Request<'a> = RdmaWrite<InlineBytes<N>>;
-    type Poster = WriteTemplate<N>;
-
-    #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> RdmaWrite<InlineBytes<N>> {
-        let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
-        let target = site.targets[queue].slot(message.sequence);
-        RdmaWrite::new(bytes, target).signaled_if(message.signaled)
-    }
-
-    fn poster(
-        sends: SendQueue<Rc>,
-        site: &Site,
-        queue: usize,
-    ) -> Result<WriteTemplate<N>, PostError> {
-        WriteTemplate::new(sends, Self::request(site, queue, FIRST))
-    }
-}
-
-/// The message that a template is written with.
-const FIRST: Message = Message { sequence: 0, signaled: false };
 
 /// Code that is compiled for one transport and kind of request.
 pub trait Visit {
@@ -265,15 +184,6 @@ pub trait Visit {
 /// Fails for an operation that the transport does not have. [`Plan::check`] reports that earlier.
 pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
     use Carrier::{Rc as OfRc, Uc as OfUc, Ud as OfUd};
-    if plan.template {
-        return Ok(match (plan.operation, plan.size) {
-            (Operation::Send, 8) => visitor.visit::<Rc, TemplateSends<8>>(),
-            (Operation::Send, 64) => visitor.visit::<Rc, TemplateSends<64>>(),
-            (Operation::Write, 8) => visitor.visit::<Rc, TemplateWrites<8>>(),
-            (Operation::Write, 64) => visitor.visit::<Rc, TemplateWrites<64>>(),
-            (operation, size) => return Err(format!("no template of {operation}, {size} bytes")),
-        });
-    }
     Ok(match (plan.carrier, plan.operation, plan.inline) {
         (OfRc, Operation::Send, false) => visitor.visit::<Rc, Sends<Gathered>>(),
         (OfRc, Operation::Send, true) => visitor.visit::<Rc, Sends<Inlined>>(),
