@@ -1,16 +1,19 @@
 //! Diagnostics for NVIDIA ConnectX HCAs: what the bytes of its queues say, and what is wrong with
 //! them.
 //!
-//! Everything here works on bytes, from wherever they come: a ring in memory, a dump, a log, a
-//! recording. Nothing here opens a device, and no bytes make it panic.
+//! | module | from | to |
+//! |---|---|---|
+//! | [`text`] | bytes of WQEs, CQEs, EQEs, doorbell records, firmware structures | readable text |
+//! | [`explain`] | statuses, vendor syndromes, command syndromes, health syndromes | meanings, causes, cures |
+//! | [`lint`] | the WQEs of a send queue | defects: WQEs that no HCA executes as they were meant |
+//! | [`flight`] | dumps of the driver's flight recorder, in any log | typed events |
+//! | [`decode`] | logs and dumps of libmlx5, Linux, DPDK, UCX, NCCL and others | typed records with explained codes |
+//! | [`sysfs`] | the folders of a machine | PCI function, network interfaces, port counters |
 //!
-//! - [`text`]: WQEs, CQEs, EQEs, doorbell records and firmware structures as readable text;
-//! - [`explain`]: what statuses, vendor syndromes, command syndromes and health syndromes mean, and
-//!   what to do about them;
-//! - [`lint`]: rules for send queues, which find WQEs that no HCA executes as they were meant;
-//! - [`flight`]: flight records as the driver's flight recorder writes them, found again in a log;
-//! - [`sysfs`]: the machine around the HCA: PCI function, network interfaces, port counters.
+//! All but [`sysfs`] work on bytes, from wherever they come: a ring in memory, a dump, a log, a
+//! recording. Nothing here opens a device, and no bytes make it panic.
 
+pub mod decode;
 pub mod explain;
 pub mod flight;
 pub mod lint;

@@ -2,13 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlx5_tools::decode::lines::Options;
+use mlx5::diag::decode::{self, Options, WordOrder};
+use mlx5_tools::decode::Report;
 
 fuzz_target!(|input: &[u8]| {
     // The first byte chooses how words are read, so that both ways are.
-    let little_endian_words = input.first().is_some_and(|byte| byte & 1 == 1);
-    let options = Options { little_endian_words, ..Options::default() };
-    let report = mlx5_tools::decode::text(&String::from_utf8_lossy(input), options);
+    let words = match input.first().is_some_and(|byte| byte & 1 == 1) {
+        true => WordOrder::LittleEndian,
+        false => WordOrder::BigEndian,
+    };
+    let options = Options { words, ..Options::default() };
+    let report = Report::new(decode::text(&String::from_utf8_lossy(input), options));
     assert!(!report.to_string().is_empty());
     serde_json::to_string(&report).expect("JSON");
 });

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlx5_tools::decode::lines::Options;
-use mlx5_tools::decode::raw::RawKind;
+use mlx5::diag::decode::{self, BytesKind, Options};
+use mlx5_tools::decode::Report;
 
 const KINDS: [&str; 12] = [
     "wqe", "recv-wqe", "cqe", "eqe", "qp-dbr", "cq-dbr", "command", "reply", "reply:0x500", "qpc",
@@ -12,8 +12,8 @@ const KINDS: [&str; 12] = [
 
 fuzz_target!(|input: &[u8]| {
     let Some((first, bytes)) = input.split_first() else { return };
-    let kind = RawKind::named(KINDS[usize::from(*first) % KINDS.len()]).expect("a kind");
-    if let Ok(report) = mlx5_tools::decode::bytes(bytes, kind, Options::default()) {
-        assert!(!report.to_string().is_empty());
+    let kind: BytesKind = KINDS[usize::from(*first) % KINDS.len()].parse().expect("a kind");
+    if let Ok(records) = decode::bytes(bytes, kind, Options::default()) {
+        assert!(!Report::new(records).to_string().is_empty());
     }
 });

@@ -5,7 +5,7 @@ use core::fmt;
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
-use super::{CqeRef, Status};
+use super::{CqeRef, QueueKind, Status};
 
 /// The result of one CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,24 +208,6 @@ impl ReceiveKind {
             cqe_opcode::RESP_SEND_INV => Self::SendInvalidate(immediate),
             _ => Self::WriteImm(immediate),
         }
-    }
-}
-
-/// A queue of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QueueKind {
-    /// Send queue.
-    Send,
-    /// Receive queue.
-    Receive,
-}
-
-impl fmt::Display for QueueKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
-        })
     }
 }
 

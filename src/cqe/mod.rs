@@ -7,17 +7,16 @@
 mod completion;
 mod datagram;
 mod entry;
-mod error_entry;
 mod frame;
 mod headers;
 
 pub use completion::{
-    Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation,
-    UnexpectedCqe, UnexpectedCqeReason,
+    Completion, Failure, ReceiveDone, ReceiveKind, SendDone, SendOperation, UnexpectedCqe,
+    UnexpectedCqeReason,
 };
 pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;
-pub use error_entry::ErrorEntry;
 pub use frame::{FrameInfo, TransportHeader};
 pub use headers::{Headers, Layer3};
 pub use mlx5_diag::explain::Status;
+pub use mlx5_diag::text::QueueKind;

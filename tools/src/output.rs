@@ -141,6 +141,15 @@ pub fn plain(text: &str, form: Form) -> Cow<'_, str> {
     plain.into()
 }
 
+/// Returns bytes in hex, for programs.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// A stream that removes characters that a terminal interprets. Bytes that are not UTF-8 become
 /// U+FFFD, since some terminals take them for controls.
 #[derive(Debug)]

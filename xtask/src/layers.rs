@@ -41,6 +41,18 @@ const ORDERS: &[Order] = &[
         ],
     },
     Order {
+        package: "mlx5-diag",
+        folder: "diag/src",
+        modules: &[
+            ("explain", "meanings of codes as plain values"),
+            ("text", "bytes as text; names statuses as explain does"),
+            ("lint", "rules for WQEs; its transports tell text how WQEs begin"),
+            ("flight", "flight records, with the text of their entries"),
+            ("decode", "reads logs and dumps into all of these"),
+            ("sysfs", "the host's folders; knows no queue entry"),
+        ],
+    },
+    Order {
         package: "mlx5-model",
         folder: "model/src",
         modules: &[
@@ -72,7 +84,7 @@ const ORDERS: &[Order] = &[
             ("output", "prints what the options ask for, and names the bed"),
             ("machine", "opens devices; says on standard error what they are"),
             ("generate", "completions and manual pages of a given command line"),
-            ("decode", "reads hexadecimal bytes; needs no device"),
+            ("decode", "prints what diagnostics find in logs and dumps; needs no device"),
             ("trace", "runs programs on the model and prints recordings"),
             ("lint", "looks for defects in what decode and trace read"),
             ("replay", "replays recordings and shows them as trace does"),
@@ -86,7 +98,7 @@ const ORDERS: &[Order] = &[
 ];
 
 /// The packages that are checked where none is named.
-const CHECKED: &[&str] = &["mlx5", "mlx5-model", "mlx5-tools"];
+const CHECKED: &[&str] = &["mlx5", "mlx5-diag", "mlx5-model", "mlx5-tools"];
 
 /// `cargo xtask layers [PACKAGE ...]`.
 pub fn command(packages: &[String]) -> Result {

@@ -1,16 +1,32 @@
 //! Meanings, causes and cures of the HCA's codes.
 //!
-//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor syndromes beside them,
-//! [`command`] the reasons why firmware refuses commands, [`health`] firmware's own failures. Few
-//! vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and names a
-//! public source. For codes that are not here, no public source was found.
+//! | module | codes | from |
+//! |---|---|---|
+//! | [`status`] | syndromes of error CQEs, as [`Status`] | InfiniBand specification, `ibv_poll_cq(3)` |
+//! | [`vendor`] | vendor syndromes of error CQEs | public threads and commits |
+//! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
+//! | [`health`] | syndromes of the health buffer | Linux |
+//!
+//! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and names a
+//! public source. For codes that are not here, no public source was found. [`ExplainedCode`] is any of
+//! them in the same form.
+//!
+//! ```
+//! use mlx5_diag::explain::{ExplainedCode, Knowledge, Status};
+//!
+//! let code = ExplainedCode::vendor_syndrome(Some(Status::RetriesExceeded), 0x81);
+//! assert_eq!(code.knowledge, Knowledge::Told);
+//! assert!(code.meaning.starts_with("No answer within the timeout"));
+//! ```
 
+mod code;
 pub mod command;
 pub mod health;
 pub mod status;
 mod syndrome;
 pub mod vendor;
 
+pub use code::ExplainedCode;
 pub use syndrome::Status;
 
 use core::fmt;
@@ -20,7 +36,7 @@ use core::fmt;
 pub struct Explanation {
     /// The meaning of the code.
     pub meaning: &'static str,
-    /// Why it does so.
+    /// The causes, each with its cure.
     pub causes: &'static [Cause],
 }
 
@@ -42,6 +58,8 @@ pub enum Knowledge {
     Told,
     /// It is not publicly documented; it was met in the circumstances that the source describes.
     Met,
+    /// It is not publicly documented.
+    Unknown,
 }
 
 impl fmt::Display for Knowledge {
@@ -49,7 +67,7 @@ impl fmt::Display for Knowledge {
         f.write_str(match self {
             Knowledge::Named => "documented",
             Knowledge::Told => "said in public by the vendor's people",
-            Knowledge::Met => "not publicly documented",
+            Knowledge::Met | Knowledge::Unknown => "not publicly documented",
         })
     }
 }

@@ -190,6 +190,11 @@ impl Cqe {
         u16::from_be_bytes([self.0[60], self.0[61]])
     }
 
+    /// Returns the bytes of the message (`byte_cnt`).
+    pub fn byte_count(&self) -> u32 {
+        u32::from_be_bytes([self.0[44], self.0[45], self.0[46], self.0[47]])
+    }
+
     /// Returns whether it reports an error.
     pub fn is_error(&self) -> bool {
         matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR)

@@ -8,6 +8,7 @@ use core::fmt;
 use std::io;
 
 use super::record::{Cqe, Doorbell, Queue, Record, What, Wqe};
+use crate::lint::Transport;
 use crate::text::{self, Addressing, SendWqe};
 
 /// The start of each line in this version.
@@ -37,14 +38,25 @@ impl<D: fmt::Display> fmt::Display for First<D> {
 }
 
 impl Record {
+    /// Returns the transport of the queue's sends; `None` if its name is not known.
+    ///
+    /// Both ends of XRC and of dynamic connections stand for the requesting end.
+    pub fn send_transport(&self) -> Option<Transport> {
+        Some(match self.transport.as_str() {
+            "RC" => Transport::Rc,
+            "UC" => Transport::Uc,
+            "UD" => Transport::Ud,
+            // Dumps write the name as one word.
+            "raw_packet" => Transport::RawPacket,
+            name if name.starts_with("XRC") => Transport::Xrc,
+            name if name.starts_with("DC") => Transport::Dci,
+            _ => return None,
+        })
+    }
+
     /// Returns the segments that the queue's transport puts before the operation's own segments.
     pub fn addressing(&self) -> Addressing {
-        match self.transport.as_str() {
-            "UD" | "DCI" => Addressing::Datagram,
-            name if name.starts_with("XRC") => Addressing::Xrc,
-            "raw_packet" => Addressing::Ethernet,
-            _ => Addressing::Connected,
-        }
+        self.send_transport().map(Transport::addressing).unwrap_or_default()
     }
 
     /// Writes the dump, as `Display` has it.

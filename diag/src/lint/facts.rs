@@ -5,6 +5,8 @@ use core::str::FromStr;
 
 use mlx5_sys::wqe::{MAX_DS, opcode};
 
+use crate::text::Addressing;
+
 /// The transport of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -57,6 +59,16 @@ impl Transport {
             9 => Transport::RawPacket,
             _ => return None,
         })
+    }
+
+    /// Returns the segments that it puts before the operation's own segments.
+    pub const fn addressing(self) -> Addressing {
+        match self {
+            Transport::Rc | Transport::Uc => Addressing::Connected,
+            Transport::Ud | Transport::Dci => Addressing::Datagram,
+            Transport::Xrc => Addressing::Xrc,
+            Transport::RawPacket => Addressing::Ethernet,
+        }
     }
 
     /// Returns whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers

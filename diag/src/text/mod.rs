@@ -3,7 +3,7 @@
 //! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`Eqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and
 //! implement `Display`: one line per segment. Any bytes print without a panic: invalid ones are
 //! printed in hex and marked. [`Structure`] does the same for commands and contexts, by the names
-//! of their fields.
+//! of their fields. [`SendWqe::head`] and [`Cqe::error`] return the fields that programs need most.
 
 mod cqe;
 mod eqe;
@@ -13,7 +13,7 @@ mod structure;
 mod words;
 mod wqe;
 
-pub use cqe::Cqe;
+pub use cqe::{Cqe, CqeError, QueueKind};
 pub use eqe::Eqe;
 pub use event_kind::EventKind;
 pub use record::{CqRecord, QpRecord};

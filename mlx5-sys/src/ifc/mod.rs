@@ -56,7 +56,17 @@ pub struct Member {
     pub nested: Option<&'static Layout>,
 }
 
+/// Returns every layout, in the order of [`LAYOUTS`].
+pub fn layouts() -> impl Iterator<Item = &'static Layout> {
+    LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter())
+}
+
 impl Layout {
+    /// Returns the layout with this name, as `mlx5_ifc.h` spells it.
+    pub fn named(name: &str) -> Option<&'static Layout> {
+        layouts().find(|layout| layout.name == name)
+    }
+
     /// Every field that is no structure itself, in the order of the header; those of nested
     /// structures as they lie in this one.
     pub fn leaves(&self) -> Vec<Field> {

@@ -1,24 +1,11 @@
 //! `mlx5 decode`: explains error output of drivers and programs.
 //!
-//! Text is read line by line by the formats of [`format`](mod@format); bytes of a given kind are
-//! read by [`raw`]. Both return [`Record`]s: fields, and codes with meanings, causes and cures.
-//! [`join`] then links completions to the WQEs that they name. Input is untrusted: fields without a
-//! known meaning are shown as they are, and unreadable input yields no record.
+//! [`mlx5::diag::decode`] reads it. Here are the command line, the text for people (`show`), JSON
+//! (`json`) and the table of all known codes (`table`).
 
-mod command;
-mod completion;
-mod finding;
-pub mod format;
-pub mod hex;
-mod join;
-pub mod lines;
-pub mod raw;
-pub mod record;
-pub mod scan;
+mod json;
 mod show;
 mod table;
-mod words;
-mod wqe;
 
 use std::fmt;
 use std::fs;
@@ -26,13 +13,10 @@ use std::io::{self, IsTerminal as _, Read as _};
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
+use mlx5::diag::decode::{self, BytesKind, DecodedRecord, FORMATS, Options, WordOrder};
 use mlx5::diag::text::Addressing;
 use serde::Serialize;
 
-use self::format::FORMATS;
-use self::lines::{Lines, Options};
-use self::raw::RawKind;
-use self::record::Record;
 use self::table::Table;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, say};
@@ -53,8 +37,8 @@ pub struct Arguments {
     input: Vec<String>,
     /// The input is hex (or binary) of this kind: wqe, recv-wqe, cqe, eqe, qp-dbr, cq-dbr, command, reply,
     /// reply:NAME, or a structure of mlx5_ifc.h (qpc, cqc, mkc, srqc, create_qp_in …)
-    #[arg(short, long, value_name = "KIND", value_parser = kind)]
-    kind: Option<RawKind>,
+    #[arg(short, long, value_name = "KIND")]
+    kind: Option<BytesKind>,
     /// The transport that WQEs are of, which their bytes do not say [default: rc, of network drivers eth]
     #[arg(short, long, value_enum)]
     transport: Option<Transport>,
@@ -78,10 +62,6 @@ Examples:
   mlx5 decode --table
 
 Exit status: 0 if something was found, 1 if not.";
-
-fn kind(name: &str) -> std::result::Result<RawKind, String> {
-    RawKind::named(name)
-}
 
 /// The transport, which determines the segments between a WQE's ctrl segment and its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,13 +90,26 @@ enum Words {
 }
 
 /// The records found in the input.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Report {
     /// The records, in the order of the text.
-    pub records: Vec<Record>,
+    #[serde(serialize_with = "json::records")]
+    records: Vec<DecodedRecord>,
     /// The formats that could have been read, if no record was found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<&'static str>,
+    reads: Vec<&'static str>,
+}
+
+impl Report {
+    /// Creates the report on the records of an input.
+    #[must_use]
+    pub fn new(records: Vec<DecodedRecord>) -> Report {
+        let reads = match records.is_empty() {
+            true => FORMATS.iter().map(|format| format.reads).collect(),
+            false => Vec::new(),
+        };
+        Report { records, reads }
+    }
 }
 
 impl fmt::Display for Report {
@@ -135,57 +128,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Finds the records in a text.
-#[must_use]
-pub fn text(text: &str, options: Options) -> Report {
-    let lines = Lines::new(text, options);
-    let mut records = Vec::new();
-    let mut at = 0;
-    while at < lines.len() {
-        let found = FORMATS.iter().find_map(|format| Some((format, (format.read)(&lines, at)?)));
-        let Some((format, reading)) = found else {
-            at += 1;
-            continue;
-        };
-        // A format that found a record has read at least this line, and no more lines than there
-        // are.
-        let end = reading.end.clamp(at + 1, lines.len());
-        records.extend(reading.records.into_iter().map(|record| Record {
-            format: format.name,
-            lines: Some((at + 1, end)),
-            ..record
-        }));
-        at = end;
-    }
-    finish(records)
-}
-
-/// Finds the records in bytes of a given kind: binary, or hex in a text.
-///
-/// # Errors
-/// Returns which input is missing.
-pub fn bytes(input: &[u8], kind: RawKind, options: Options) -> std::result::Result<Report, String> {
-    // Text has no zero bytes; memory dumps do.
-    let text = std::str::from_utf8(input).ok().filter(|text| !text.contains('\0'));
-    let (bytes, format) = match text {
-        Some(text) => (hex::all(&Lines::new(text, options)), "hex"),
-        None => (input.to_vec(), "binary"),
-    };
-    let addressing = options.addressing.unwrap_or_default();
-    let records = kind.records(&bytes, addressing)?;
-    Ok(finish(records.into_iter().map(|record| Record { format, ..record }).collect()))
-}
-
-fn finish(records: Vec<Record>) -> Report {
-    let mut records = join::once(records);
-    join::join(&mut records);
-    let reads = match records.is_empty() {
-        true => FORMATS.iter().map(|format| format.reads).collect(),
-        false => Vec::new(),
-    };
-    Report { records, reads }
-}
-
 impl Arguments {
     /// Prints the records of the input.
     pub(crate) fn run(&self, output: &Output) -> Result {
@@ -201,12 +143,16 @@ impl Arguments {
                 Transport::Xrc => Addressing::Xrc,
                 Transport::Eth => Addressing::Ethernet,
             }),
-            little_endian_words: self.words == Words::Le,
+            words: match self.words {
+                Words::Be => WordOrder::BigEndian,
+                Words::Le => WordOrder::LittleEndian,
+            },
         };
-        let report = match self.kind {
-            Some(kind) => bytes(&input, kind, options).map_err(Error::Told)?,
-            None => text(&String::from_utf8_lossy(&input), options),
-        };
+        let report = Report::new(match self.kind {
+            Some(kind) => decode::bytes(&input, kind, options)
+                .map_err(|error| Error::Told(error.to_string()))?,
+            None => decode::text(&String::from_utf8_lossy(&input), options),
+        });
         output.report("decode", &report)?;
         Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
     }

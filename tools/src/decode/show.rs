@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::record::{Field, Finding, Record};
+use mlx5::diag::decode::{DecodedRecord, RecordField};
+use mlx5::diag::explain::{ExplainedCode, Knowledge};
 
 /// Columns of text.
 const WIDTH: usize = 100;
@@ -33,7 +34,7 @@ fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, text: &str) -> fmt::Result {
 type Known<'a> = HashMap<(&'a str, &'a str), usize>;
 
 /// Numbered records. The meaning of a code is shown at its first occurrence.
-pub struct Shown<'a>(pub &'a [Record]);
+pub(super) struct Shown<'a>(pub(super) &'a [DecodedRecord]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +52,7 @@ impl fmt::Display for Shown<'_> {
 fn record<'a>(
     f: &mut fmt::Formatter<'_>,
     number: usize,
-    record: &'a Record,
+    record: &'a DecodedRecord,
     known: &mut Known<'a>,
 ) -> fmt::Result {
     wrapped(f, &format!("{number}. "), &record.title)?;
@@ -66,7 +67,7 @@ fn record<'a>(
     };
     writeln!(f, "   ({}{place}{times})", record.format)?;
     let width = record.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
-    for Field { name, value, meaning } in &record.fields {
+    for RecordField { name, value, meaning, .. } in &record.fields {
         let meaning = meaning.as_deref().map(|meaning| format!(" ({meaning})")).unwrap_or_default();
         wrapped(f, &format!("   {name:width$}  "), &format!("{value}{meaning}"))?;
     }
@@ -79,7 +80,7 @@ fn record<'a>(
     for each in &record.findings {
         let first = *known.entry((&each.code, &each.meaning)).or_insert(number);
         if first == number {
-            finding(f, each)?;
+            code(f, each)?;
         } else {
             writeln!(f, "   * {}: see record {first}", each.code)?;
         }
@@ -91,17 +92,17 @@ fn record<'a>(
 }
 
 /// Writes the meaning of a code.
-pub fn finding(f: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
-    let name = finding.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-    let knowledge = match finding.knowledge.as_str() {
-        "documented" => String::new(),
+pub(super) fn code(f: &mut fmt::Formatter<'_>, code: &ExplainedCode) -> fmt::Result {
+    let name = code.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+    let knowledge = match code.knowledge {
+        Knowledge::Named => String::new(),
         other => format!(" [{other}]"),
     };
-    wrapped(f, "   * ", &format!("{}{name}: {}{knowledge}", finding.code, finding.meaning))?;
-    if let Some(source) = finding.source {
+    wrapped(f, "   * ", &format!("{}{name}: {}{knowledge}", code.code, code.meaning))?;
+    if let Some(source) = code.source {
         wrapped(f, "     see ", source)?;
     }
-    for (at, cause) in finding.causes.iter().enumerate() {
+    for (at, cause) in code.causes.iter().enumerate() {
         if at == 0 {
             writeln!(f, "     Likely causes, the likeliest first:")?;
         }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use mlx5::diag::lint::{Finding, Lint, Severity, Transport};
-use mlx5::diag::text::{Addressing, SendWqe};
+use mlx5::diag::lint::{Finding, Lint, Severity};
+use mlx5::diag::text::SendWqe;
 use serde::Serialize;
+
+use crate::output::hex;
 
 /// The output of the command.
 #[derive(Debug, Serialize)]
@@ -85,16 +87,6 @@ impl fmt::Display for Overrun {
     }
 }
 
-/// Returns the segment that a transport puts before the operation's own segments.
-fn addressing(transport: Transport) -> Addressing {
-    match transport {
-        Transport::Rc | Transport::Uc => Addressing::Connected,
-        Transport::Ud | Transport::Dci => Addressing::Datagram,
-        Transport::Xrc => Addressing::Xrc,
-        Transport::RawPacket => Addressing::Ethernet,
-    }
-}
-
 impl Report {
     pub fn new(verbose: bool) -> Report {
         Report {
@@ -167,7 +159,7 @@ impl Report {
             let bytes = bytes.filter(|_| self.verbose);
             let shown = bytes
                 .as_ref()
-                .map(|bytes| SendWqe::new(bytes, addressing(facts.transport)).to_string());
+                .map(|bytes| SendWqe::new(bytes, facts.transport.addressing()).to_string());
             Found {
                 severity: finding.severity().to_string(),
                 defect: finding.defect.name(),
@@ -177,7 +169,7 @@ impl Report {
                 offset: finding.offset,
                 says: finding.defect.to_string(),
                 cure: finding.defect.cure(),
-                bytes: bytes.map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+                bytes: bytes.as_deref().map(hex),
                 line: finding.to_string(),
                 shown,
             }

@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use mlx5::diag::decode::{self, WordOrder};
 use mlx5::diag::flight::{Dump, Queue, What};
-use mlx5::diag::lint::{Facts, Lint, Transport};
+use mlx5::diag::lint::{Facts, Lint};
 use mlx5_model::trace::{ReadError, Reader};
 
 use super::report::Report;
 use super::{Arguments, recording};
-use crate::decode::hex;
-use crate::decode::lines::{Lines, Options};
 use crate::outcome::{Error, Result};
 use crate::output::say;
 
@@ -45,16 +44,13 @@ pub(super) fn lint(input: &[u8], arguments: &Arguments, report: &mut Report) -> 
         Err(ReadError::NoTrace) => {}
         Err(error) => return Err(Error::Told(error.to_string())),
     }
-    // Text has no zero bytes; rings do.
-    let text = std::str::from_utf8(input).ok().filter(|text| !text.contains('\0'));
-    let Some(text) = text else { return ring(input, arguments, report) };
+    let Some(text) = decode::as_text(input) else { return ring(input, arguments, report) };
     let dump = Dump::parse(text);
     if !dump.records.is_empty() || !dump.damaged.is_empty() {
         flight(&dump, arguments, report);
         return Ok(());
     }
-    let options = Options { addressing: None, little_endian_words: false };
-    ring(&hex::all(&Lines::new(text, options)), arguments, report)
+    ring(&decode::hex_bytes(text, WordOrder::BigEndian), arguments, report)
 }
 
 /// Checks a ring's bytes.
@@ -106,17 +102,7 @@ fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
     }
     let given = arguments.queue.facts();
     for record in dump.records.iter().filter(|record| record.queue == Queue::Send) {
-        // Type names. DC names stand for either end.
-        let transport = match record.transport.as_str() {
-            "RC" => Transport::Rc,
-            "UC" => Transport::Uc,
-            "UD" => Transport::Ud,
-            "XRC_SEND" => Transport::Xrc,
-            // Dumps write it as one word.
-            "raw_packet" => Transport::RawPacket,
-            name if name.starts_with("DC") => Transport::Dci,
-            _ => given.transport,
-        };
+        let transport = record.send_transport().unwrap_or(given.transport);
         let blocks = record.entries.is_power_of_two().then_some(record.entries);
         let facts = Facts { transport, blocks, qpn: Some(record.number), ..given };
         let mut lint = Lint::new(facts);

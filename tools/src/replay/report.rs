@@ -9,6 +9,7 @@ use mlx5_model::trace::{Call, Difference, Event, Header, Observed, Reader, Recor
 use serde::Serialize;
 
 use crate::outcome::{Error, Result};
+use crate::output::hex;
 use crate::trace::line::{Place, Style};
 use crate::trace::story::Story;
 
@@ -217,7 +218,7 @@ fn describe(story: &mut Story, difference: &Difference, record: &Record<'static>
 }
 
 fn short(bytes: &[u8]) -> String {
-    let mut text: String = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    let mut text = hex(&bytes[..bytes.len().min(SHOWN)]);
     if bytes.len() > SHOWN {
         text.push('…');
     }

@@ -1,11 +1,12 @@
 //! Firmware commands as text.
 
-use mlx5::devx::ifc::{Field, LAYOUTS, Layout, opcode, status};
+use mlx5::devx::ifc::{Field, Layout, opcode, status};
 use mlx5::diag::text::Structure;
 use mlx5_model::command::Refusal;
 use serde_json::{Map, Value};
 
-use super::line::{Line, hex};
+use super::line::Line;
+use crate::output::hex;
 
 /// Fields that identify a command: shown in one line, where they are not zero.
 const TELLING: &[&str] = &[
@@ -136,8 +137,7 @@ pub(super) fn tell(line: &mut Line, input: &[u8], output: &[u8]) {
 
 /// Returns the layout of a command or of its reply.
 fn layout(command: &str, way: &str) -> Option<&'static Layout> {
-    let name = format!("{}_{way}", command.to_lowercase());
-    LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter()).find(|layout| layout.name == name)
+    Layout::named(&format!("{}_{way}", command.to_lowercase()))
 }
 
 /// Returns the identifying fields in one line, and adds the queues that they name to `line`.

@@ -3,7 +3,8 @@
 use mlx5_model::card::Link;
 use mlx5_model::wire::Header;
 
-use super::line::{Line, hex};
+use super::line::Line;
+use crate::output::hex;
 
 /// Fills a line with a packet that was sent or received.
 pub(super) fn tell(line: &mut Line, link: Link, frame: &[u8], is_sent: bool) {

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-use mlx5::cqe::Status;
 use mlx5::devx::ifc::{comp_event, cq_error, eqe, event_type, port_state_change_event, qp_events};
-use mlx5::diag::text::Cqe;
+use mlx5::diag::flight;
+use mlx5::diag::text::{Cqe, EventKind};
 use mlx5_model::card::Link;
 use mlx5_model::trace::{Call, Event, Observed, Queue, What};
 
 use super::filter::Kind;
-use super::line::{Line, Style, hex};
+use super::line::{Line, Style};
 use super::wqe::{Outstanding, Request};
 use super::{command, packet};
+use crate::output::hex;
 
 /// Registers of a UAR page (`mlx5dv.h`, `mlx5_ifc.h`, `device.h`).
 const CQ_ARM: u16 = 0x20;
@@ -20,13 +21,6 @@ const EQ_UPDATE: u16 = 0x48;
 const RECORDLESS: u16 = 0x600;
 const BLUEFLAME: u16 = 0x800;
 const HALF: u16 = 0x100;
-
-/// Opcodes of CQEs (`mlx5dv.h`, `MLX5_CQE_*`).
-const REQUESTER: u8 = 0;
-const REQUESTER_ERROR: u8 = 13;
-const RESPONDER_ERROR: u8 = 14;
-/// Syndrome of flushed requests (`mlx5dv.h`, `MLX5_CQE_SYNDROME_WR_FLUSH_ERR`).
-const FLUSHED: u8 = 0x05;
 
 /// The state of a process, as known from its events.
 #[derive(Debug)]
@@ -241,15 +235,13 @@ impl Story {
 
     fn cqe(&mut self, line: &mut Line, cq: u32, index: u32, compressed: bool, bytes: &[u8]) {
         let Some(cqe) = bytes.last_chunk::<64>() else { return };
-        let word = |at: usize| u32::from_be_bytes([cqe[at], cqe[at + 1], cqe[at + 2], cqe[at + 3]]);
-        let (opcode, qp) = (cqe[63] >> 4, word(56) & 0xff_ffff);
-        let wqe = (word(60) >> 16) as u16;
+        let text = Cqe(cqe).to_string();
+        let cqe = flight::Cqe(*cqe);
+        let (qp, wqe) = (cqe.qpn(), cqe.wqe_index());
         line.cqs.push(cq);
         line.qps.push(qp);
-        let failed = matches!(opcode, REQUESTER_ERROR | RESPONDER_ERROR);
         // A flushed request is the consequence of another error.
-        line.is_error = failed && cqe[55] != FLUSHED;
-        let text = Cqe(cqe).to_string();
+        line.is_error = cqe.is_error() && !cqe.is_flush();
         let text = text.strip_prefix("CQE ").unwrap_or(&text);
         line.text = format!("CQ {cq:#x}[{index}] {text}");
         if compressed {
@@ -262,21 +254,20 @@ impl Story {
             .with("opcode", text.split(" owner ").next().unwrap_or_default())
             .with("compressed", compressed)
             .with("bytes", hex(bytes));
-        if failed {
-            let status = Status::from_syndrome(cqe[55]);
-            line.with("status", status.to_string())
-                .with("syndrome", cqe[55])
-                .with("vendor_code", cqe[54]);
+        if let Some(error) = Cqe(&cqe.0).error() {
+            line.with("status", error.status.to_string())
+                .with("syndrome", error.syndrome)
+                .with("vendor_code", error.vendor_syndrome);
         } else {
-            line.with("length", word(44));
+            line.with("length", cqe.byte_count());
         }
-        let completed = match opcode {
-            REQUESTER | REQUESTER_ERROR => self.outstanding.complete_send(line.card, qp, wqe),
-            1..=4 | RESPONDER_ERROR => {
+        let completed = match cqe.queue() {
+            Some(flight::Queue::Send) => self.outstanding.complete_send(line.card, qp, wqe),
+            Some(_) => {
                 let queue = self.queues.get(&(line.card, qp)).copied().unwrap_or(Queue::Own);
                 self.outstanding.complete_receive(line.card, qp, queue, wqe)
             }
-            _ => None,
+            None => None,
         };
         let Some(completed) = completed else { return };
         let brief = completed.request.brief();
@@ -297,25 +288,7 @@ fn entry(line: &mut Line, eq: u32, index: u32, bytes: &[u8]) {
     }
     let kind = eqe::EVENT_TYPE.get(bytes) as u8;
     let data = &bytes[eqe::EVENT_DATA.bytes()];
-    let name = match kind {
-        event_type::COMP => "COMP",
-        event_type::PATH_MIG => "PATH_MIG",
-        event_type::COMM_EST => "COMM_EST",
-        event_type::SQ_DRAINED => "SQ_DRAINED",
-        event_type::CQ_ERROR => "CQ_ERROR",
-        event_type::WQ_CATAS_ERROR => "WQ_CATAS_ERROR",
-        event_type::PATH_MIG_FAILED => "PATH_MIG_FAILED",
-        event_type::PORT_CHANGE => "PORT_CHANGE",
-        event_type::WQ_INVAL_REQ_ERROR => "WQ_INVAL_REQ_ERROR",
-        event_type::WQ_ACCESS_ERROR => "WQ_ACCESS_ERROR",
-        event_type::SRQ_CATAS_ERROR => "SRQ_CATAS_ERROR",
-        event_type::SRQ_LAST_WQE => "SRQ_LAST_WQE",
-        event_type::SRQ_RQ_LIMIT => "SRQ_RQ_LIMIT",
-        event_type::XRQ_ERROR => "XRQ_ERROR",
-        event_type::DCT_DRAINED => "DCT_DRAINED",
-        event_type::DCT_KEY_VIOLATION => "DCT_KEY_VIOLATION",
-        _ => "unknown",
-    };
+    let name = EventKind::from_number(kind.into()).name().unwrap_or("unknown");
     let mut text = format!("EQ {eq}[{index}] {name}");
     match kind {
         event_type::COMP => {

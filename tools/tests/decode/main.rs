@@ -1,16 +1,16 @@
-//! `mlx5 decode` on dumps from public threads, on libmlx5's reports of the model's errors, on
-//! random input.
+//! `mlx5 decode` on libmlx5's reports of the model's errors, and its command line and output.
 
 #[path = "../../../tests/rig/mod.rs"]
 mod card;
 mod command_line;
+#[path = "../../../diag/tests/decode/dumps.rs"]
+mod dumps;
 mod errors;
 mod errors_frames;
 mod errors_reliable;
 mod errors_shared;
 mod errors_unreliable;
 mod model;
-mod public;
-mod random;
+mod printed;
 #[path = "../rig/mod.rs"]
 mod rig;

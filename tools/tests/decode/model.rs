@@ -9,18 +9,15 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
+use mlx5::diag::decode::{self, DecodedRecord, Options, RecordKind};
 use mlx5::diag::text::Addressing;
 use mlx5::ib::{Access, Rc, Transport, Uc};
 use mlx5::verbs::{CompletionQueue, QueuePair, QueuePairBuilder, Rts, RtsAttributes};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode};
-use mlx5_tools::decode::lines::Options;
-use mlx5_tools::decode::record::{Kind, Record};
-use mlx5_tools::decode::{self};
 
 use crate::card::verbs::{QpMemory, Request, poll, post_receive, post_send};
 use crate::card::{PATIENCE, Rig, all_rights};
-use crate::public::value;
 
 /// Says to the process that it is the one to provoke an error, and which.
 const CHILD: &str = "MLX5_DECODE_PROVOKES";
@@ -81,30 +78,28 @@ fn what_libmlx5_prints_of_every_error_is_what_it_says_of_it() {
         assert_eq!(statuses, expected, "{name}\n{out}");
 
         let options = Options { addressing: Some(Addressing::Connected), ..Options::default() };
-        let report = decode::text(&log, options);
-        let dumped: Vec<&Record> = report
-            .records
+        let records = decode::text(&log, options);
+        let dumped: Vec<&DecodedRecord> = records
             .iter()
-            .filter(|record| record.kind == Kind::Cqe && record.format == "libmlx5")
+            .filter(|record| record.kind == RecordKind::Cqe && record.format == "libmlx5")
             .collect();
-        assert_eq!(dumped.len(), said.len(), "{name}: {:?}", report.records);
+        assert_eq!(dumped.len(), said.len(), "{name}: {:?}", records);
         for (record, wc) in dumped.iter().zip(&said) {
-            assert_eq!(value(record, "QP"), Some(&*format!("{:#x}", wc.qpn)), "{name}");
+            assert_eq!(record.value("QP"), Some(&*format!("{:#x}", wc.qpn)), "{name}");
             assert_eq!(
-                value(record, "vendor code"),
+                record.value("vendor code"),
                 Some(&*format!("{:#04x}", wc.vendor)),
                 "{name}"
             );
             let status = mlx5::cqe::Status::from_wc_status(wc.status).expect("an error");
-            assert_eq!(value(record, "status"), Some(status.name()), "{name}");
+            assert_eq!(record.value("status"), Some(status.name()), "{name}");
             assert!(!record.findings[0].causes.is_empty(), "{name}");
         }
         // The ring's memory is behind it, as DPDK prints one: the WQE that failed is found there.
-        let failed =
-            dumped[0].wqe.unwrap_or_else(|| panic!("{name}: no WQE in {:?}", report.records));
-        let wqe = &report.records[failed - 1];
-        assert_eq!((wqe.kind, value(wqe, "QP")), (Kind::Wqe, value(dumped[0], "QP")), "{name}");
-        let operation = value(dumped[0], "operation").expect("an operation");
+        let failed = dumped[0].wqe.unwrap_or_else(|| panic!("{name}: no WQE in {:?}", records));
+        let wqe = &records[failed - 1];
+        assert_eq!((wqe.kind, wqe.value("QP")), (RecordKind::Wqe, dumped[0].value("QP")), "{name}");
+        let operation = dumped[0].value("operation").expect("an operation");
         assert!(wqe.title.starts_with(operation), "{name}: {} of {operation}", wqe.title);
         for part in out.lines().filter_map(|line| line.strip_prefix("segment ")) {
             assert!(wqe.text.iter().any(|line| line == part), "{name}: {part} in {:?}", wqe.text);

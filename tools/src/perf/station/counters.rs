@@ -1,9 +1,7 @@
 //! Counters of the HCA, before and after a measurement.
 
-use std::fs;
-use std::path::PathBuf;
-
 use mlx5::devx::QueueCounters;
+use mlx5::diag::sysfs::PortCounters;
 use mlx5::ib::Transport;
 use mlx5::verbs::{Context, QueuePair, Rts};
 
@@ -12,8 +10,7 @@ use crate::perf::result::Counter;
 /// The readable counters of a side's port and queues.
 pub struct Counters {
     context: Context,
-    /// Folders of sysfs: the port's counters, and those of its queues.
-    folders: Vec<PathBuf>,
+    port: u8,
     /// A counter set of this side's queue pairs alone.
     queues: Option<QueueCounters>,
     /// Why some counters cannot be read, if so.
@@ -27,9 +24,6 @@ impl Counters {
     /// Opens the counters of a port.
     #[must_use]
     pub fn new(context: &Context, port: u8) -> Counters {
-        let root = PathBuf::from("/sys/class/infiniband").join(context.name()).join("ports");
-        let folders = ["counters", "hw_counters"];
-        let folders = folders.map(|folder| root.join(port.to_string()).join(folder)).to_vec();
         let mut notes = Vec::new();
         let queues = match QueueCounters::new(context) {
             Ok(queues) => Some(queues),
@@ -38,7 +32,7 @@ impl Counters {
                 None
             }
         };
-        Counters { context: context.clone(), folders, queues, notes }
+        Counters { context: context.clone(), port, queues, notes }
     }
 
     /// Binds queue pairs to the counter set of this side.
@@ -73,19 +67,11 @@ impl Counters {
             values
                 .extend(counts.iter().map(|(name, value)| (format!("queue.{name}"), value.into())));
         }
-        for folder in &self.folders {
-            // The model has none, and old kernels have others.
-            let Ok(files) = fs::read_dir(folder) else { continue };
-            let mut found: Values = files
-                .flatten()
-                .filter_map(|file| {
-                    let value = fs::read_to_string(file.path()).ok()?.trim().parse().ok()?;
-                    Some((format!("port.{}", file.file_name().to_string_lossy()), value))
-                })
-                .collect();
-            found.sort();
-            values.extend(found);
-        }
+        // The model has none, and old kernels have others.
+        let PortCounters { port, transport, .. } =
+            PortCounters::read(&self.context.sysfs_path(), self.port);
+        let kernels = port.into_iter().chain(transport);
+        values.extend(kernels.map(|(name, value)| (format!("port.{name}"), value)));
         values
     }
 

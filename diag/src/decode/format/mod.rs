@@ -1,0 +1,69 @@
+//! The text formats, one file per printing program.
+//!
+//! A [`Format`] reads a line, and as many lines after it as it needs. It returns the records it
+//! found and the line after them. [`FORMATS`] lists the formats; the first one that finds a record
+//! takes the lines. To read another source, add a file here and list it.
+
+mod dpdk;
+mod flight;
+mod gpu;
+mod hex;
+mod kernel_command;
+mod kernel_cqe;
+mod kernel_ethernet;
+mod kernel_health;
+mod libmlx5;
+mod programs;
+mod ucx;
+mod words;
+
+use super::lines::Lines;
+use super::record::DecodedRecord;
+
+/// The output format of one source.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// The printing program.
+    pub name: &'static str,
+    /// The program and the words by which its output is found, for hints and help.
+    pub reads: &'static str,
+    /// Reads the records that begin at this line; `None` if there are none.
+    read: fn(&Lines<'_>, usize) -> Option<Reading>,
+}
+
+/// The records that a format found.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    /// The line after the last one read.
+    pub(super) end: usize,
+    /// The records found.
+    pub(super) records: Vec<DecodedRecord>,
+}
+
+impl Reading {
+    /// Returns a reading of records that end with the line at `last`.
+    fn to(last: usize, records: Vec<DecodedRecord>) -> Reading {
+        Reading { end: last + 1, records }
+    }
+}
+
+/// Reads the records that begin at this line, by the first format that finds one.
+pub(super) fn read(lines: &Lines<'_>, at: usize) -> Option<(&'static Format, Reading)> {
+    FORMATS.iter().find_map(|format| Some((format, (format.read)(lines, at)?)))
+}
+
+/// All formats that [`text`](super::text) reads. Those that need more evidence come first.
+pub const FORMATS: &[Format] = &[
+    flight::FORMAT,
+    libmlx5::FORMAT,
+    kernel_ethernet::FORMAT,
+    kernel_cqe::FORMAT,
+    kernel_command::FORMAT,
+    kernel_health::FORMAT,
+    dpdk::FORMAT,
+    ucx::FORMAT,
+    gpu::FORMAT,
+    programs::FORMAT,
+    words::FORMAT,
+    hex::FORMAT,
+];

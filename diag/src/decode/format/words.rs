@@ -1,0 +1,65 @@
+//! Any other line that states in words why a completion failed.
+//!
+//! A line with a status by name (`IBV_WC_…`), in the words of `ibv_wc_status_str`, or as numbers
+//! for status and vendor syndrome.
+
+use super::super::completion::Said;
+use super::super::record::RecordKind;
+use super::super::{lines::Lines, scan, words};
+use super::{Format, Reading};
+
+/// The format of many programs' messages.
+pub(super) const FORMAT: Format = Format {
+    name: "a program",
+    reads: "any program: a line with IBV_WC_… or ibv_wc_status_str's words, and a vendor code if there is one",
+    read,
+};
+
+/// Words that programs put before the vendor syndrome.
+const VENDOR: [&str; 7] = [
+    "vendor_err_synd",
+    "vendor syndrome",
+    "vendor_err",
+    "vendor error",
+    "vendor err",
+    "vendor code",
+    "vend_err",
+];
+
+/// Other words in a line about a completion, in lower case. Without one of these, text such as
+/// "remote access error" may be about anything.
+const ABOUT: [&str; 9] =
+    ["completion", "status", "vend", "wc ", "wc:", "cqe", "wr_id", "work request", "recv for"];
+
+fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
+    let line = lines.get(at);
+    // Most lines of a log are rejected here.
+    if line.is_empty() || line.len() > 4096 {
+        return None;
+    }
+    let lower = line.to_ascii_lowercase();
+    let vendor = VENDOR.iter().find_map(|token| scan::number_after(&lower, token));
+    let named = words::status(line);
+    let status = match named {
+        Some(status) => {
+            let by_name = line.contains(status.name());
+            (by_name || ABOUT.iter().any(|word| lower.contains(word))).then_some(status)
+        }
+        None => {
+            let number = vendor.and(scan::number_after(&lower, "status"));
+            number.and_then(|number| Said::of_wc_status(number).status)
+        }
+    }?;
+    let said = Said {
+        status: Some(status),
+        vendor,
+        qpn: ["qp_num", "qpn", "qp "]
+            .iter()
+            .find_map(|token| scan::number_after(&lower, token))
+            .and_then(|number| u32::try_from(number).ok()),
+        ..Said::default()
+    };
+    let mut record = said.record(RecordKind::Completion);
+    record.field_if("wr_id", scan::number_after(&lower, "wr_id").map(|id| format!("{id:#x}")));
+    Some(Reading::to(at, vec![record]))
+}

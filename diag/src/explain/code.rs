@@ -1,0 +1,200 @@
+//! Codes as reports print them, with what is known of each.
+
+use mlx5_sys::ifc;
+
+use super::health::HealthSyndrome;
+use super::vendor::VendorCode;
+use super::{Cause, Explanation, Knowledge, Status};
+
+/// A code of the HCA, its meaning, and the causes and cures that are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainedCode {
+    /// The code after the name of its kind: `syndrome 0x15`, `vendor code 0x81`.
+    pub code: String,
+    /// Its name in public headers.
+    pub name: Option<String>,
+    /// Its meaning, in one or two sentences.
+    pub meaning: String,
+    /// How much is publicly known of it.
+    pub knowledge: Knowledge,
+    /// The public source of the meaning: a web address.
+    pub source: Option<&'static str>,
+    /// Causes with their cures, the likeliest first. Empty if none is known.
+    pub causes: &'static [Cause],
+}
+
+impl ExplainedCode {
+    /// Creates a code of which nothing is publicly known.
+    fn unknown(code: String, meaning: impl Into<String>) -> ExplainedCode {
+        let (meaning, knowledge) = (meaning.into(), Knowledge::Unknown);
+        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: &[] }
+    }
+
+    /// Creates a code that public headers name.
+    fn named(code: String, name: impl Into<String>, explanation: &Explanation) -> ExplainedCode {
+        ExplainedCode {
+            code,
+            name: Some(name.into()),
+            meaning: explanation.meaning.to_owned(),
+            knowledge: Knowledge::Named,
+            source: None,
+            causes: explanation.causes,
+        }
+    }
+
+    /// Explains a status, which its number in `enum ibv_wc_status` stands for.
+    #[must_use]
+    pub fn status(status: Status) -> ExplainedCode {
+        Self::completion(format!("status {}", status.wc_status()), status)
+    }
+
+    /// Explains the syndrome of an error CQE.
+    #[must_use]
+    pub fn syndrome(syndrome: u8) -> ExplainedCode {
+        Self::completion(format!("syndrome {syndrome:#04x}"), Status::from_syndrome(syndrome))
+    }
+
+    fn completion(code: String, status: Status) -> ExplainedCode {
+        let named = Self::named(code, status.name(), &super::status::explain(status));
+        match status {
+            Status::General(_) => ExplainedCode { knowledge: Knowledge::Unknown, ..named },
+            _ => named,
+        }
+    }
+
+    /// Explains the vendor syndrome of an error CQE with this status. Without a status, the
+    /// explanation names one that the code was seen with.
+    #[must_use]
+    pub fn vendor_syndrome(status: Option<Status>, code: u64) -> ExplainedCode {
+        use super::vendor::{VENDOR_CODES, elsewhere, explain};
+
+        let name = format!("vendor code {code:#04x}");
+        let Ok(code) = u8::try_from(code) else {
+            let meaning = "No card reports a code of more than 8 bits: this is something else.";
+            return Self::unknown(name, meaning);
+        };
+        let known = status.and_then(|status| explain(status, code));
+        let other = match status {
+            Some(status) => elsewhere(status, code).next(),
+            None => VENDOR_CODES.iter().find(|entry| entry.code == code),
+        };
+        match (known, other) {
+            (Some(entry), _) => ExplainedCode {
+                knowledge: entry.knowledge,
+                source: Some(entry.source),
+                ..Self::unknown(name, sentence(&what(entry)))
+            },
+            (None, Some(entry)) => {
+                let (status, what) = (entry.status, what(entry));
+                let meaning = format!("Nothing public was found; with {status} it is: {what}.");
+                ExplainedCode { source: Some(entry.source), ..Self::unknown(name, meaning) }
+            }
+            (None, None) => Self::unknown(name, "Nothing public was found about it."),
+        }
+    }
+
+    /// Explains the hardware syndrome of an error CQE, and its type.
+    #[must_use]
+    pub fn hardware_syndrome(kind: u64, code: u64) -> ExplainedCode {
+        Self::unknown(
+            format!("hardware syndrome {kind}/{code:#04x}"),
+            "Which check of the hardware failed the request; UCX prints it as hw_synd, in decimal.",
+        )
+    }
+
+    /// Explains the status of a command's reply (`MLX5_CMD_STAT_*`).
+    #[must_use]
+    pub fn command_status(status: u64) -> ExplainedCode {
+        let code = format!("status {status:#x}");
+        let known = u8::try_from(status).ok().and_then(|status| {
+            Some((ifc::status::name(status)?, super::command::explain(status)?))
+        });
+        match known {
+            Some((name, explanation)) => {
+                Self::named(code, format!("MLX5_CMD_STAT_{name}"), &explanation)
+            }
+            None => Self::unknown(code, "No public header has this status."),
+        }
+    }
+
+    /// Explains the syndrome of a command's reply.
+    #[must_use]
+    pub fn command_syndrome(syndrome: u64) -> ExplainedCode {
+        let code = format!("syndrome {syndrome:#x}");
+        match u32::try_from(syndrome).ok().and_then(super::command::syndrome) {
+            Some(entry) => {
+                let command = ifc::opcode::name(entry.opcode).unwrap_or("a command");
+                ExplainedCode {
+                    knowledge: entry.knowledge,
+                    source: Some(entry.source),
+                    ..Self::unknown(code, format!("Met with {command}: {}.", entry.what))
+                }
+            }
+            None => Self::unknown(
+                code,
+                "Which check of the firmware failed. The vendor can look it up, with the \
+                 firmware's version.",
+            ),
+        }
+    }
+
+    /// Explains a syndrome of the health buffer.
+    #[must_use]
+    pub fn health_syndrome(entry: &HealthSyndrome) -> ExplainedCode {
+        let code = format!("health syndrome {:#x}", entry.syndrome);
+        ExplainedCode {
+            source: Some(super::health::SOURCE),
+            ..Self::named(code, entry.name, &entry.explanation)
+        }
+    }
+}
+
+/// Returns the text that follows a code's name: "met on …", or its meaning.
+fn what(entry: &VendorCode) -> String {
+    match entry.knowledge {
+        Knowledge::Met => format!("met {}", entry.what),
+        _ => entry.what.to_owned(),
+    }
+}
+
+/// Returns the text with a capital letter at its start and a full stop at its end.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vendor_syndromes_are_explained_by_the_status_beside_them() {
+        let explain = |status, code| ExplainedCode::vendor_syndrome(status, code);
+        let known = explain(Some(Status::RetriesExceeded), 0x81);
+        assert_eq!((known.code.as_str(), known.knowledge), ("vendor code 0x81", Knowledge::Told));
+        assert!(known.meaning.starts_with("No answer within the timeout"), "{}", known.meaning);
+        for other in [explain(Some(Status::Flushed), 0x81), explain(None, 0x81)] {
+            assert_eq!((other.source, other.knowledge), (known.source, Knowledge::Unknown));
+            assert!(other.meaning.contains("with IBV_WC_RETRY_EXC_ERR it is: no answer"));
+        }
+        assert_eq!(explain(Some(Status::Flushed), 0x01).source, None);
+        assert!(explain(None, 0x181).meaning.contains("more than 8 bits"));
+    }
+
+    #[test]
+    fn codes_without_a_public_meaning_are_unknown() {
+        for code in [
+            ExplainedCode::syndrome(0x77),
+            ExplainedCode::hardware_syndrome(0, 157),
+            ExplainedCode::command_status(u64::MAX),
+            ExplainedCode::command_status(0x99),
+            ExplainedCode::command_syndrome(1 << 40),
+            ExplainedCode::command_syndrome(1),
+        ] {
+            assert_eq!(code.knowledge, Knowledge::Unknown, "{code:?}");
+            assert!(code.source.is_none() && !code.meaning.is_empty(), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The decoders on dumps from public threads, and on random input.
+
+mod dumps;
+mod public;
+mod random;
+#[path = "../../../tests/rig/random.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod rng;
