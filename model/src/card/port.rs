@@ -70,6 +70,13 @@ impl Port {
         self.parked.insert(qp);
     }
 
+    /// Marks a queue pair that waits for a congested connection as ready at once.
+    pub(crate) fn unpark(&mut self, qp: u32) {
+        if self.parked.remove(&qp) {
+            self.ready(qp);
+        }
+    }
+
     pub(crate) fn is_congested(&self, remote: u32) -> bool {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }

@@ -70,14 +70,9 @@ impl Sender {
     }
 
     /// Sends up to a quantum of packets. An error is of the request that [`Sender::take`] gives.
-    pub(super) fn pump(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        service: Service,
-    ) -> Result<Progress, Syndrome> {
+    pub(super) fn pump(&mut self, card: &mut Card, own: &Parameters) -> Result<Progress, Syndrome> {
         for _ in 0..QUANTUM {
-            if self.current.is_none() && !self.fetch(card, own, service)? {
+            if self.current.is_none() && !self.fetch(card, own)? {
                 return Ok(Progress::Idle);
             }
             let Some(request) = &mut self.current else { return Ok(Progress::Idle) };
@@ -122,12 +117,8 @@ impl Sender {
     }
 
     /// Takes the next WQE; `false` if there is none.
-    fn fetch(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        service: Service,
-    ) -> Result<bool, Syndrome> {
+    fn fetch(&mut self, card: &mut Card, own: &Parameters) -> Result<bool, Syndrome> {
+        let service = own.service;
         let wqe = match card.fetch_send(own.number) {
             Fetch::Empty => return Ok(false),
             Fetch::Wqe(wqe) => wqe,
