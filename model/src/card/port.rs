@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::{Card, Outcome};
-use crate::work::CqFailure;
+use super::Card;
+use crate::work::{CqFailure, Outcome};
 
 /// Times at which the device polls the doorbell records of receive queues whose queue pairs are in
 /// Error. Software posts a receive without a register store, and may wait for it to be flushed.
@@ -133,8 +133,8 @@ impl Port {
     }
 
     /// Holds a completion or event until the packets before it have left.
-    pub(crate) fn hold(&mut self, outcome: Outcome) {
-        self.held.push_back(outcome);
+    pub(crate) fn hold(&mut self, outcome: impl Into<Outcome>) {
+        self.held.push_back(outcome.into());
     }
 
     pub(crate) fn release(&mut self) -> Option<Outcome> {

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::rc::{self, Rc};
-use super::{Notes, Outcome, Packet, Parameters, Transport};
+use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
 use crate::object::{Drain, Qp, State};
 use crate::queue::TargetEvent;
@@ -146,7 +146,7 @@ impl Transport for Connections {
     fn flush_requests(&mut self, _: &mut Card, _: u32) {}
 
     /// Returns `None`: connections complete their receives when they end.
-    fn flush_receive(&mut self, _: &mut Card, _: u32) -> Option<Outcome> {
+    fn flush_receive(&mut self, _: &mut Card, _: u32) -> Option<Completion> {
         None
     }
 

@@ -30,12 +30,12 @@ pub use psn::Psn;
 pub use queue_pair::QueuePair;
 use queue_pair::{Notes, Packet, Transport};
 
-use crate::card::{Aftermath, Card, Held, Link, Outcome, TURN};
+use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Frame, Header, MULTICAST, Route};
-use crate::work::{Completion, CqFailure};
+use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
@@ -234,7 +234,7 @@ impl Card {
         while let Some(outcome) = self.port.release() {
             any = true;
             match outcome {
-                Outcome::Completion(held) => self.complete(&held.completion()),
+                Outcome::Completion(completion) => self.complete(&completion),
                 Outcome::Event(qp, event) => self.qp_event(qp, event),
             }
         }
@@ -243,7 +243,7 @@ impl Card {
 
     /// Writes the CQE of a completion to the queue's CQ, and the event that the CQ is armed for. On
     /// an overrun, the CQ and its queue pairs fail with an async event, as on a real device.
-    pub fn complete(&mut self, completion: &Completion<'_>) {
+    pub fn complete(&mut self, completion: &Completion) {
         self.write_completion(completion);
         self.follow_up();
     }

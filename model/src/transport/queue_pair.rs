@@ -9,10 +9,10 @@ use super::ethernet::Ethernet;
 use super::rc::Rc;
 use super::receive::flushed;
 use super::unreliable::Unreliable;
-use super::{Held, Outcome, Parameters};
+use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::{Qp, Service, State, TransportState};
-use crate::queue::{Fetch, Origin, QpEvent, Syndrome};
+use crate::queue::{Fetch, QpEvent, Syndrome};
 use crate::wire::Header;
 
 /// State of a queue pair: that of its own transport alone.
@@ -166,7 +166,7 @@ pub(super) trait Transport {
     fn flush_requests(&mut self, card: &mut Card, qp: u32);
 
     /// Gives up the receive in use, if any. Returns its completion.
-    fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Outcome>;
+    fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Completion>;
 
     /// Handles a timer that is due.
     fn expire(&mut self, _card: &mut Card, _qp: u32) {}
@@ -204,13 +204,13 @@ pub(super) trait Transport {
     /// Completes everything posted as flushed, in order.
     fn flush(&mut self, card: &mut Card, qp: u32) {
         self.flush_sends(card, qp);
-        if let Some(outcome) = self.flush_receive(card, qp) {
-            self.report(card, qp, outcome);
+        if let Some(completion) = self.flush_receive(card, qp) {
+            self.report(card, qp, completion.into());
         }
         let receives = card.objects.qps.get(&qp).map_or(0, |qp| qp.rq.wqes);
         for _ in 0..receives {
             let Ok(Some(wqe)) = card.take_receive(qp) else { break };
-            self.report(card, qp, flushed(qp, wqe.taken()));
+            self.report(card, qp, flushed(qp, wqe.taken()).into());
         }
     }
 
@@ -258,7 +258,6 @@ impl Card {
 
     /// Reports a send WQE as flushed.
     pub(super) fn flushed_send(&mut self, qp: u32, index: u16, opcode: u8) {
-        let held = Held::new(qp, Origin::Requester { opcode }, index, Err(Syndrome::Flushed));
-        self.port.hold(Outcome::Completion(held));
+        self.port.hold(Completion::sent(qp, opcode, index, Err(Syndrome::Flushed)));
     }
 }

@@ -1,6 +1,6 @@
 //! Receiving messages: what every service does with SENDs and WRITEs.
 
-use super::{Held, Outcome, Parameters};
+use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
@@ -72,25 +72,25 @@ pub(super) fn received(
     operation: Received,
     taken: Taken,
     length: u32,
-) -> Held {
+) -> Completion {
     let source = match header.route {
         Route::InfiniBand { level, source, .. } => (source, level),
         Route::Ethernet { .. } => (0, 0),
     };
-    Held {
+    Completion {
         length,
         immediate: header.immediate.unwrap_or_default(),
         solicited: header.solicited,
         source,
         // A DCT has no single peer that its context could name.
         sender: header.dynamic.map(|dynamic| (dynamic.source, header.route.is_global())),
-        ..Held::received(own.number, operation, taken, Ok(()))
+        ..Completion::received(own.number, operation, taken, Ok(()))
     }
 }
 
 /// Returns the completion of a receive that is flushed.
-pub(super) fn flushed(qp: u32, taken: Taken) -> Outcome {
-    Outcome::Completion(Held::received(qp, Received::Send, taken, Err(Syndrome::Flushed)))
+pub(super) fn flushed(qp: u32, taken: Taken) -> Completion {
+    Completion::received(qp, Received::Send, taken, Err(Syndrome::Flushed))
 }
 
 /// Why a WRITE is not executed.

@@ -12,7 +12,7 @@ mod steering;
 mod test;
 
 use super::receive::flushed;
-use super::{Notes, Outcome, Packet, Transport};
+use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
 use crate::wire::ethernet::{HEADER, Headers, TAG};
@@ -65,7 +65,7 @@ impl Transport for Ethernet {
     fn flush_requests(&mut self, _: &mut Card, _: u32) {}
 
     /// A WQE that packets share is reported once, however much of it was used.
-    fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Outcome> {
+    fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Completion> {
         receiver::take_current(card, qp).map(|(wqe, _)| flushed(qp, wqe.taken()))
     }
 }

@@ -2,11 +2,11 @@
 
 use mlx5_sys::ifc::{query_q_counter_out, rqc};
 
+use super::super::Completion;
 use super::super::receive::{check_room, put};
-use super::super::{Held, Outcome};
 use crate::card::Card;
 use crate::object::{Qp, Role, State};
-use crate::queue::{Opcode, Origin, Part, ReceiveWqe, Seen, Syndrome};
+use crate::queue::{Opcode, Part, ReceiveWqe, Seen, Syndrome, Taken};
 use crate::wire::ethernet::{HEADER, Headers, TAG, VLAN};
 
 /// A frame for a queue, with its headers, hash and tag.
@@ -62,10 +62,11 @@ fn hold(
     length: usize,
     seen: &Seen,
 ) {
-    let mut held = Held::new(queue, Origin::Responder(Opcode::Send), index, result);
+    let mut held =
+        Completion::received(queue, Opcode::Send, Taken { index, xrc_srq: None }, result);
     held.length = length as u32;
     held.ethernet = Some(*seen);
-    card.port.hold(Outcome::Completion(held));
+    card.port.hold(held);
 }
 
 /// Nothing is posted for a frame.

@@ -2,14 +2,12 @@
 
 use mlx5_sys::ifc::{qpc, sqc};
 
-use super::super::{Held, Outcome, Transport};
+use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
 use super::{Ethernet, MTU, fits, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
-use crate::queue::{
-    Access, Data, Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome,
-};
+use crate::queue::{Access, Data, Domain, EthernetSegment, Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
 /// WQEs that one queue sends before the next has its turn.
@@ -36,9 +34,9 @@ impl Ethernet {
             };
             let result = sent.map(|_| ());
             if signal == Signal::Always || result.is_err() {
-                let mut held = Held::new(qp, Origin::Requester { opcode }, index, result);
+                let mut held = Completion::sent(qp, opcode, index, result);
                 held.length = sent.unwrap_or(0);
-                card.port.hold(Outcome::Completion(held));
+                card.port.hold(held);
             }
             if result.is_err() {
                 return self.fail(card, qp);

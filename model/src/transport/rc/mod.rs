@@ -18,10 +18,10 @@ mod responder;
 use mlx5_sys::ifc::{qpc, query_q_counter_out as counter};
 
 use super::receive::flushed;
-use super::{Held, Notes, Outcome, Packet, Parameters, Psn, Transport};
+use super::{Completion, Notes, Outcome, Packet, Parameters, Psn, Transport};
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::queue::{HEADER, Opcode, Origin, Syndrome, TagEvent, Tagged};
+use crate::queue::{HEADER, Opcode, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
 pub(super) use dynamic::{IDLE, refuse_connect};
 pub use migration::Migration;
@@ -111,9 +111,8 @@ impl Rc {
         if let Some(fetched) = failed.as_ref().and_then(|request| request.fetched) {
             fetched.canceled(card, qp);
         } else if let Some(request) = failed {
-            let origin = Origin::Requester { opcode: request.wqe.opcode };
-            let held = Held::new(qp, origin, request.wqe.index, Err(syndrome));
-            card.port.hold(Outcome::Completion(held));
+            let (opcode, index) = (request.wqe.opcode, request.wqe.index);
+            card.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
         }
         if let (Some(own), Some(address)) = (self.parameters, stream) {
             if self.requester.fail_stream(card, &own, address.stream) {
@@ -190,8 +189,7 @@ impl Rc {
         }
         if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
             let aborted = Err(Syndrome::RemoteAborted);
-            let held = Held::received(own.number, Opcode::Send, wqe.taken(), aborted);
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(Completion::received(own.number, Opcode::Send, wqe.taken(), aborted));
         }
     }
 
@@ -293,11 +291,11 @@ impl Transport for Rc {
         self.leave(card);
     }
 
-    fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Outcome> {
+    fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Completion> {
         match std::mem::take(&mut self.responder.incoming) {
             Incoming::Send { tagged: Some(tagged), .. } if tagged.event.is_matched() => {
                 let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
-                Some(Outcome::Completion(Held::tagged(qp, tagged)))
+                Some(Completion::tagged(qp, tagged))
             }
             Incoming::Send { wqe, .. } => Some(flushed(qp, wqe.taken())),
             _ => None,

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{Field, query_q_counter_out as counter};
 use super::super::receive::{
     LONGEST, Write, WriteError, check_room, establish, fits, operation, put, received, rides_in_cqe,
 };
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::{Completion, Outcome, Parameters, Psn};
 use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::queue::{
@@ -105,8 +105,7 @@ impl Responder {
         self.expected = refused.psn;
         self.nak(refused.psn, Acknowledge::Nak(refused.code));
         if let Some((taken, syndrome)) = refused.receive {
-            let held = Held::received(qp, Received::Send, taken, Err(syndrome));
-            self.owe(Outcome::Completion(held));
+            self.owe(Completion::received(qp, Received::Send, taken, Err(syndrome)));
         }
     }
 
@@ -119,20 +118,20 @@ impl Responder {
     }
 
     /// Queues a completion or event for software, after the replies before it.
-    pub(super) fn owe(&mut self, outcome: Outcome) {
-        self.replies.push_back(Reply::Outcome(outcome));
+    pub(super) fn owe(&mut self, outcome: impl Into<Outcome>) {
+        self.replies.push_back(Reply::Outcome(outcome.into()));
     }
 
     /// Queues a NAK to the peer, and the error for software.
     pub(super) fn refuse(&mut self, qp: u32, refused: Refused) {
         let syndrome = Acknowledge::Nak(refused.code);
         self.replies.push_back(Reply::Nak { psn: refused.psn, syndrome, messages: self.messages });
-        self.owe(match refused.receive {
+        match refused.receive {
             Some((taken, syndrome)) => {
-                Outcome::Completion(Held::received(qp, Received::Send, taken, Err(syndrome)))
+                self.owe(Completion::received(qp, Received::Send, taken, Err(syndrome)));
             }
-            None => Outcome::Event(qp, refused.event),
-        });
+            None => self.owe(Outcome::Event(qp, refused.event)),
+        }
     }
 
     /// Handles a request packet from the peer.
@@ -261,7 +260,7 @@ impl Responder {
     /// Reports that a message which took an entry will not arrive completely.
     fn cancel(&mut self, qp: u32, tagged: Tagged) {
         let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
-        self.owe(Outcome::Completion(Held::tagged(qp, tagged)));
+        self.owe(Completion::tagged(qp, tagged));
     }
 
     pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
@@ -373,10 +372,10 @@ impl Responder {
             }
             held.tagged = tagged;
             held.inline = inline.then(|| payload.to_vec());
-            self.owe(Outcome::Completion(held));
+            self.owe(held);
         } else {
             if let Some(tagged) = tagged.filter(|_| matched && header.opcode.starts()) {
-                self.owe(Outcome::Completion(Held::tagged(own.number, tagged)));
+                self.owe(Completion::tagged(own.number, tagged));
             }
             self.incoming = Incoming::Send { wqe, received: total, tagged };
         }
@@ -421,7 +420,7 @@ impl Responder {
             let kind = Received::WriteImmediate;
             let length = complete.unwrap_or_default();
             let held = received(own, header, kind, wqe.taken(), length);
-            self.owe(Outcome::Completion(held));
+            self.owe(held);
         }
         self.incoming = complete.map_or(Incoming::Write(write), |_| Incoming::Idle);
         Ok(())

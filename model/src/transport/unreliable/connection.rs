@@ -6,7 +6,7 @@ use mlx5_sys::ifc::query_q_counter_out as counter;
 use super::super::receive::{
     Write, check_room, establish, fits, operation, put, received, rides_in_cqe,
 };
-use super::super::{Outcome, Parameters, Psn};
+use super::super::{Parameters, Psn};
 use super::Failure;
 use crate::card::Card;
 use crate::queue::{Opcode as Received, ReceiveWqe, Taken};
@@ -119,7 +119,7 @@ impl Receiver {
         if header.opcode.ends() {
             let mut held = received(own, header, operation(header), wqe.taken(), total as u32);
             held.inline = inline.then(|| payload.to_vec());
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(held);
         } else {
             self.receive = Some(wqe);
             self.incoming = Incoming::Send(total);
@@ -160,7 +160,7 @@ impl Receiver {
                 if let Some(wqe) = self.receive.take() {
                     let kind = Received::WriteImmediate;
                     let held = received(own, header, kind, wqe.taken(), length);
-                    card.port.hold(Outcome::Completion(held));
+                    card.port.hold(held);
                 }
             }
             Some(_) => {}

@@ -3,7 +3,7 @@
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::super::receive::{check_room, operation, put, received};
-use super::super::{Outcome, Packet, Parameters};
+use super::super::{Packet, Parameters};
 use super::Failure;
 use crate::card::{Card, Identity, Link};
 use crate::queue::{Address, Syndrome};
@@ -86,6 +86,6 @@ pub(super) fn receive(
         // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
         held.source = (0, if route::is_ipv4(global) { 2 } else { 1 });
     }
-    card.port.hold(Outcome::Completion(held));
+    card.port.hold(held);
     Ok(())
 }

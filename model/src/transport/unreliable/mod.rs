@@ -13,10 +13,10 @@ mod sender;
 use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
 use super::receive::flushed;
-use super::{Held, Notes, Outcome, Packet, Parameters, Transport};
+use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::queue::{Opcode, Origin, QpEvent, Syndrome, Taken};
+use crate::queue::{Opcode, QpEvent, Syndrome, Taken};
 use connection::Receiver;
 pub(super) use datagram::route;
 use sender::{Progress, Sender};
@@ -56,8 +56,7 @@ impl Unreliable {
     /// (IBA 1.3, 10.3.1, state SQEr).
     fn fail_sender(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
         if let Some((index, opcode)) = self.sender.take() {
-            let held = Held::new(qp, Origin::Requester { opcode }, index, Err(syndrome));
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
         }
         if let Some(object) = card.objects.qps.get_mut(&qp) {
             object.state = State::SqError;
@@ -105,7 +104,7 @@ impl Transport for Unreliable {
         let Err(failure) = received else { return };
         let outcome = match failure {
             Failure::Receive(taken, syndrome) => {
-                Outcome::Completion(Held::received(qp, Opcode::Send, taken, Err(syndrome)))
+                Completion::received(qp, Opcode::Send, taken, Err(syndrome)).into()
             }
             Failure::Queue => {
                 card.count(qp, query_q_counter_out::RESP_LOCAL_QP_ERROR);
@@ -141,7 +140,7 @@ impl Transport for Unreliable {
         }
     }
 
-    fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Outcome> {
+    fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Completion> {
         self.receiver.take().map(|taken| flushed(qp, taken))
     }
 }

@@ -1,11 +1,11 @@
 //! Turning WQEs into packets without answers: a request is done when its last packet has left.
 
 use super::super::local::Alone;
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::{Completion, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
 use crate::object::Service;
-use crate::queue::{Fetch, Origin, SendWqe, Signal, Syndrome};
+use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
 
 /// Packets one queue pair sends before the next has its turn.
@@ -106,10 +106,9 @@ impl Sender {
             }
             if let Some(Request { wqe, .. }) = self.current.take() {
                 if wqe.signal == Signal::Always {
-                    let origin = Origin::Requester { opcode: wqe.opcode };
-                    let mut held = Held::new(own.number, origin, wqe.index, Ok(()));
+                    let mut held = Completion::sent(own.number, wqe.opcode, wqe.index, Ok(()));
                     held.length = wqe.length() as u32;
-                    card.port.hold(Outcome::Completion(held));
+                    card.port.hold(held);
                 }
             }
         }
