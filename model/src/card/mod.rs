@@ -5,7 +5,6 @@
 //! `command/` creates objects.
 
 mod boundary;
-mod held;
 mod port;
 mod registers;
 mod traffic;
@@ -19,7 +18,6 @@ use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
 use crate::wire::{Frame, Header, Route};
 pub(crate) use boundary::Tapping;
-pub use held::{Held, Outcome};
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};

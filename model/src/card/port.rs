@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::{Card, Outcome};
-use crate::work::CqFailure;
+use super::Card;
+use crate::work::{CqFailure, Outcome};
 
 /// Times at which the device polls the doorbell records of receive queues whose queue pairs are in
 /// Error. Software posts a receive without a register store, and may wait for it to be flushed.
@@ -70,6 +70,13 @@ impl Port {
         self.parked.insert(qp);
     }
 
+    /// Marks a queue pair that waits for a congested connection as ready at once.
+    pub(crate) fn unpark(&mut self, qp: u32) {
+        if self.parked.remove(&qp) {
+            self.ready(qp);
+        }
+    }
+
     pub(crate) fn is_congested(&self, remote: u32) -> bool {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
@@ -126,8 +133,8 @@ impl Port {
     }
 
     /// Holds a completion or event until the packets before it have left.
-    pub(crate) fn hold(&mut self, outcome: Outcome) {
-        self.held.push_back(outcome);
+    pub(crate) fn hold(&mut self, outcome: impl Into<Outcome>) {
+        self.held.push_back(outcome.into());
     }
 
     pub(crate) fn release(&mut self) -> Option<Outcome> {

@@ -13,7 +13,7 @@ use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::qp::free_number;
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Drain, Qp, ReceiveQueue, SendQueue, Service, State, Target};
+use crate::object::{Drain, Qp, ReceiveQueue, Role, SendQueue, Service, State, Target};
 use crate::transport::QueuePair;
 use crate::work::LOG_MAX_ATOMIC;
 
@@ -93,9 +93,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         context: qpc,
         sq: SendQueue::default(),
         rq: ReceiveQueue::default(),
-        transport: QueuePair::boxed(),
-        half: None,
-        target: Some(Box::new(Target::new(given))),
+        transport: Some(QueuePair::target()),
+        role: Role::Target(Box::new(Target::new(given))),
     });
     create_dct_out::DCTN.set(output, number.into());
     output[create_dct_out::ECE.bytes()].copy_from_slice(&ece);
@@ -111,7 +110,7 @@ fn find<'a>(
     let number = get(input, field);
     let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoDct)?;
     let user = qp.uid;
-    let target = qp.target.as_mut().ok_or(Refusal::NoDct)?;
+    let target = qp.target_mut().ok_or(Refusal::NoDct)?;
     owned(user, uid(input))?;
     Ok((number, target))
 }

@@ -9,7 +9,7 @@ use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Qp, ReceiveQueue, SendQueue, Service, Srq, State};
+use crate::object::{Qp, ReceiveQueue, Role, SendQueue, Service, Srq, State};
 use crate::transport::QueuePair;
 
 /// Receive queue types (`qp.h`): a ring of its own, a shared one, and none.
@@ -105,9 +105,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             stride: stride as u32,
             ..ReceiveQueue::default()
         },
-        transport: QueuePair::boxed(),
-        target: None,
-        half: None,
+        transport: Some(QueuePair::boxed(service)),
+        role: Role::Pair,
     });
     create_qp_out::QPN.set(output, number.into());
     Ok(())

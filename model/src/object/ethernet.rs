@@ -1,29 +1,8 @@
 //! Ethernet queues, and the objects that direct packets to and from them.
 
-use mlx5_sys::ifc::{Field, rqc, sqc, tirc, tisc};
+use mlx5_sys::ifc::{Field, tirc, tisc};
 
 use crate::work::ReceiveWqe;
-
-/// The context of an Ethernet send or receive queue. Both kinds are kept among the queue pairs,
-/// with which they share numbers, doorbells and rings. Each is a queue pair with only one of its
-/// halves.
-#[derive(Clone, Debug)]
-pub enum Half {
-    /// A send queue: the context as commands have set it.
-    Send(Box<[u8; sqc::SIZE]>),
-    /// A receive queue: its context, and its strides if several packets share a WQE.
-    Receive(Box<[u8; rqc::SIZE]>, Option<Strides>),
-}
-
-impl Half {
-    /// Strides, where it is a receive queue with several packets to a WQE.
-    pub fn strides(&self) -> Option<&Strides> {
-        match self {
-            Self::Receive(_, strides) => strides.as_ref(),
-            Self::Send(_) => None,
-        }
-    }
-}
 
 /// A receive queue whose WQEs are cut into strides: a packet takes as many as it needs, and a WQE
 /// is used up when its last stride is.

@@ -30,12 +30,12 @@ pub use compression::{Compression, Layout, MiniFormat};
 pub use counter::Counters;
 pub use cq::{Arm, Cq, Untold};
 pub use eq::Eq;
-pub use ethernet::{DIRECT, Half, INDIRECT, Rqt, Strides, Tir, Tis};
+pub use ethernet::{DIRECT, INDIRECT, Rqt, Strides, Tir, Tis};
 pub use groups::Groups;
 pub use memic::{Memic, Run};
 pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
-pub use qp::{Qp, ReceiveQueue, SendQueue, State, Used};
+pub use qp::{Qp, ReceiveQueue, Role, SendQueue, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX, Steering,
@@ -145,12 +145,12 @@ impl Objects {
 
     /// Returns a real queue pair: not an Ethernet queue, and not a DCT.
     pub fn queue_pair(&self, number: u32) -> Option<&Qp> {
-        self.qps.get(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
+        self.qps.get(&number).filter(|qp| matches!(qp.role, Role::Pair))
     }
 
     /// Returns a real queue pair for changes: not an Ethernet queue, and not a DCT.
     pub fn queue_pair_mut(&mut self, number: u32) -> Option<&mut Qp> {
-        self.qps.get_mut(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
+        self.qps.get_mut(&number).filter(|qp| matches!(qp.role, Role::Pair))
     }
 }
 

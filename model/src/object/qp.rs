@@ -1,8 +1,8 @@
 //! Queue pairs.
 
-use mlx5_sys::ifc::{Field, qpc};
+use mlx5_sys::ifc::{Field, qpc, rqc, sqc};
 
-use super::{Half, Pages, Target, TransportState};
+use super::{Pages, Strides, Target, TransportState};
 use crate::wire::Service;
 
 /// State of a queue pair, as QPC encodes it.
@@ -73,6 +73,21 @@ pub enum Used {
     Xrcd(u32),
 }
 
+/// The kind of an object that has a queue pair number, and what only this kind has.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// A queue pair.
+    Pair,
+    /// An Ethernet send queue: its context as commands have set it. Ethernet queues share numbers,
+    /// doorbells and rings with queue pairs. Each is a queue pair with only one of its queues.
+    EthernetSend(Box<[u8; sqc::SIZE]>),
+    /// An Ethernet receive queue: its context as commands have set it, and its strides if several
+    /// packets share a WQE.
+    EthernetReceive(Box<[u8; rqc::SIZE]>, Option<Strides>),
+    /// A target of dynamic connections. It has no queues, and no states but Rtr and Error.
+    Target(Box<Target>),
+}
+
 /// A queue pair.
 pub struct Qp {
     /// Number.
@@ -90,12 +105,11 @@ pub struct Qp {
     pub sq: SendQueue,
     /// Receive queue.
     pub rq: ReceiveQueue,
-    /// State of the transport.
-    pub transport: Box<dyn TransportState>,
-    /// State of a target of dynamic connections. A target has no queues, and no state but Rtr.
-    pub target: Option<Box<Target>>,
-    /// The context of an Ethernet send or receive queue, if it is one.
-    pub half: Option<Half>,
+    /// State of the transport. The transport takes it out while it works with the rest of the
+    /// device.
+    pub transport: Option<Box<dyn TransportState>>,
+    /// What it is.
+    pub role: Role,
 }
 
 impl Qp {
@@ -114,8 +128,40 @@ impl Qp {
         self.sq.enabled = 0;
         self.rq.taken = 0;
         self.rq.producer = 0;
-        if let Some(Half::Receive(_, Some(strides))) = &mut self.half {
+        if let Some(strides) = self.strides_mut() {
             strides.current = None;
+        }
+    }
+
+    /// Returns the target that it is, if it is one.
+    pub fn target(&self) -> Option<&Target> {
+        match &self.role {
+            Role::Target(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Returns the target that it is, for changes.
+    pub fn target_mut(&mut self) -> Option<&mut Target> {
+        match &mut self.role {
+            Role::Target(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Returns its strides, if it is an Ethernet receive queue with several packets to a WQE.
+    pub fn strides(&self) -> Option<&Strides> {
+        match &self.role {
+            Role::EthernetReceive(_, strides) => strides.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the same strides, for changes.
+    pub fn strides_mut(&mut self) -> Option<&mut Strides> {
+        match &mut self.role {
+            Role::EthernetReceive(_, strides) => strides.as_mut(),
+            _ => None,
         }
     }
 
@@ -170,7 +216,9 @@ impl Qp {
     /// Returns the context with the fields that the device changes by itself.
     pub fn query(&self) -> [u8; qpc::SIZE] {
         let mut context = *self.context;
-        self.transport.describe(&mut context);
+        if let Some(transport) = &self.transport {
+            transport.describe(&mut context);
+        }
         qpc::STATE.set(&mut context, self.state as u64);
         qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.fetched.into());
         qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.producer.into());

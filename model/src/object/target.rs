@@ -16,7 +16,7 @@ pub enum Drain {
 }
 
 /// The state of a target, besides its queue pair's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Target {
     /// The DCT context as the command has set it.
     pub context: Box<[u8; dctc::SIZE]>,

@@ -22,7 +22,7 @@ mod opcode {
 impl Card {
     /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. What that
     /// means for queue pairs is left to [`Card::follow_up`].
-    pub(crate) fn write_completion(&mut self, completion: &Completion<'_>) {
+    pub(crate) fn write_completion(&mut self, completion: &Completion) {
         let Some(qp) = self.objects.qps.get(&completion.qp) else { return };
         let requester = matches!(completion.origin, Origin::Requester { .. });
         let mut cqn = qp.get(if requester { qpc::CQN_SND } else { qpc::CQN_RCV });
@@ -74,7 +74,7 @@ impl Card {
         }
         // After the fields: a payload of format 1 takes the place of LID and source QP.
         let mut format = 0;
-        if let (Ok(()), Some(data)) = (completion.result, completion.inline) {
+        if let (Ok(()), Some(data)) = (completion.result, &completion.inline) {
             match data.len() {
                 0 => {}
                 n if n <= 32.min(room) => {
@@ -198,7 +198,7 @@ mod tests {
         );
         assert_eq!(queue.rig.card.inline_room(queue.qp, false), 32);
         assert_eq!(queue.rig.card.inline_room(queue.qp, true), 32);
-        let one = Completion { inline: Some(&data[..32]), ..queue.received(false) };
+        let one = Completion { inline: Some(data[..32].to_vec()), ..queue.received(false) };
         queue.rig.card.complete(&one);
         assert_eq!(queue.cqe(0)[..32], data[..32]);
         assert_eq!(queue.cqe(0)[63], 0x34);
@@ -211,11 +211,11 @@ mod tests {
             |qp| qp.set(field(qpc::CS_RES), 2u64).set(field(qpc::CS_REQ), 0x22u64),
         );
         assert_eq!(queue.rig.card.inline_room(queue.qp, true), 64);
-        let answer = Completion { inline: Some(&data), ..queue.sent(1, Ok(())) };
+        let answer = Completion { inline: Some(data.clone()), ..queue.sent(1, Ok(())) };
         queue.rig.card.complete(&answer);
         assert_eq!(queue.cqe(0)[..], data);
         assert_eq!(queue.cqe(1)[63], 0x08);
-        let small = Completion { inline: Some(&data[..8]), ..queue.sent(2, Ok(())) };
+        let small = Completion { inline: Some(data[..8].to_vec()), ..queue.sent(2, Ok(())) };
         queue.rig.card.complete(&small);
         assert_eq!(queue.cqe(3)[..8], data[..8]);
         assert_eq!(queue.cqe(3)[63], 0x04);

@@ -210,7 +210,7 @@ mod tests {
         )
     }
 
-    fn received(queue: &Queue, wqe: u16, length: u32) -> Completion<'static> {
+    fn received(queue: &Queue, wqe: u16, length: u32) -> Completion {
         let origin = Origin::Responder(Opcode::Send);
         Completion { origin, wqe, length, immediate: [0; 4], ..queue.received(false) }
     }

@@ -20,7 +20,7 @@ impl Card {
     }
 
     /// Counts a completion with an error: as one, and under its cause.
-    pub(crate) fn count_error(&mut self, completion: &Completion<'_>) {
+    pub(crate) fn count_error(&mut self, completion: &Completion) {
         let Err(syndrome) = completion.result else { return };
         let (all, cause) = match completion.origin {
             Origin::Requester { .. } => (counter::REQ_CQE_ERROR, of_requester(syndrome)),

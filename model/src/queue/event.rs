@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{cqc, eqc};
 
 use super::{QpEvent, SrqEvent, TargetEvent};
 use crate::card::{Card, PortState, Tapping};
-use crate::object::Half;
+use crate::object::Role;
 use crate::trace::{Call, Observed};
 use crate::work::CqFailure;
 
@@ -25,10 +25,10 @@ impl Card {
     pub fn qp_event(&mut self, qp: u32, event: QpEvent) {
         let mut data = [0; 28];
         // Byte 0x14 tells the kind of queue: 0 is a QP, 1 an RQ, 2 an SQ (`mlx5_ifc.h`, qp_events).
-        data[0x14] = match self.objects.qps.get(&qp).and_then(|qp| qp.half.as_ref()) {
-            None => 0,
-            Some(Half::Receive(..)) => 1,
-            Some(Half::Send(..)) => 2,
+        data[0x14] = match self.objects.qps.get(&qp).map(|qp| &qp.role) {
+            None | Some(Role::Pair | Role::Target(_)) => 0,
+            Some(Role::EthernetReceive(..)) => 1,
+            Some(Role::EthernetSend(_)) => 2,
         };
         data[0x18..].copy_from_slice(&(qp & COUNTER).to_be_bytes());
         self.asynchronous(event as u8, 0, data);

@@ -5,7 +5,7 @@ use mlx5_sys::ifc::qpc;
 use super::shared::NEXT;
 use super::{Domain, ReceiveWqe, Syndrome};
 use crate::card::{Card, Tapping};
-use crate::object::{Half, State};
+use crate::object::State;
 use crate::trace::{Observed, Queue};
 use crate::work::list;
 
@@ -67,7 +67,7 @@ impl Card {
         }
         let domain = Domain { pd: qp.get(qpc::PD), qp: qp.number };
         // Before the list of a WQE that packets share is room for the name of another, unused.
-        let unused = if qp.half.as_ref().and_then(Half::strides).is_some() { NEXT } else { 0 };
+        let unused = if qp.strides().is_some() { NEXT } else { 0 };
         let data = list(&bytes[unused..]);
         Ok(Some(ReceiveWqe { index, domain, xrc_srq: None, data }))
     }

@@ -30,25 +30,15 @@ impl Queue {
         Self { rig, qp, cq: number, ring: ring(&create), record }
     }
 
-    pub fn sent(&self, wqe: u16, result: Result<(), Syndrome>) -> Completion<'static> {
+    pub fn sent(&self, wqe: u16, result: Result<(), Syndrome>) -> Completion {
         Completion {
-            qp: self.qp,
-            origin: Origin::Requester { opcode: 0x0a },
-            wqe,
-            xrc_srq: None,
-            result,
             length: 0x1234,
             immediate: [9; 4],
-            solicited: false,
-            inline: None,
-            source: (0, 0),
-            sender: None,
-            ethernet: None,
-            tagged: None,
+            ..Completion::sent(self.qp, 0x0a, wqe, result)
         }
     }
 
-    pub fn received(&self, solicited: bool) -> Completion<'static> {
+    pub fn received(&self, solicited: bool) -> Completion {
         Completion {
             origin: Origin::Responder(Opcode::SendImmediate),
             solicited,

@@ -11,9 +11,9 @@ use std::collections::{HashMap, VecDeque};
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::rc::{self, Rc};
-use super::{Parameters, QueuePair};
+use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
-use crate::object::{Drain, State, Target};
+use crate::object::{Drain, Qp, State};
 use crate::queue::TargetEvent;
 use crate::wire::{DcEth, Header, Opcode, Route};
 
@@ -60,115 +60,137 @@ struct Connection {
 
 /// The connections of a target.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub struct Connections {
+    notes: Notes,
     /// Connections by initiator; each has one at most.
     open: HashMap<Peer, Connection>,
     /// Connections with packets to send.
     ready: VecDeque<Peer>,
+    /// What to report to software after the completions of connections.
+    last: Vec<Outcome>,
     /// Time of the last search for connections whose initiators are gone.
     swept: u64,
 }
 
-impl Card {
-    /// Handles a packet for a target.
-    pub(super) fn receive_for_target(&mut self, number: u32, header: &Header, payload: &[u8]) {
-        let Some(dynamic) = header.dynamic else { return };
-        if header.opcode.is_response() {
+impl Transport for Connections {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    /// Ends all connections.
+    fn reset(&mut self, card: &mut Card, _: u32) {
+        let mut peers: Vec<Peer> = self.open.keys().copied().collect();
+        peers.sort_unstable();
+        peers.iter().for_each(|peer| self.close(card, peer));
+    }
+
+    /// Does nothing: a target's settings are those of its creation.
+    fn configure(&mut self, _: &mut Card, _: u32) {}
+
+    fn receive(&mut self, card: &mut Card, number: u32, packet: &Packet<'_>) {
+        let header = packet.header;
+        let (Some(dynamic), Some(own)) = (header.dynamic, card.parameters(number)) else { return };
+        if header.opcode.is_response() || drain(card, number) == Some(Drain::Drained) {
             return;
         }
-        self.target(number, |card, target, connections, own| {
-            if target.drain == Drain::Drained {
-                return;
-            }
-            let peer = Peer::of(&header.route, dynamic.source);
-            let own = Parameters {
-                remote: dynamic.source,
-                route: header.route.reverse(),
-                receive_psn: (header.psn + 1) & 0xff_ffff,
-                dynamic: Some(DcEth { key: 0, source: number, connection: dynamic.connection }),
-                ..own
-            };
-            let known = connections.open.get(&peer);
-            match (header.opcode, known.is_some_and(|open| open.id == dynamic.connection)) {
-                (Opcode::Disconnect, true) => connections.close(card, &peer),
-                (_, true) => {}
-                (Opcode::Connect, false) => connections.open(card, target, &own, header, peer),
-                // The connection that it belongs to is gone.
-                (_, false) => return,
-            }
-            let Some(open) = connections.open.get_mut(&peer) else { return };
-            open.used = card.clock.now();
-            open.rc.receive(card, header, payload);
-            connections.list(peer);
-        });
+        let peer = Peer::of(&header.route, dynamic.source);
+        let own = Parameters {
+            remote: dynamic.source,
+            route: header.route.reverse(),
+            receive_psn: (header.psn + 1) & 0xff_ffff,
+            dynamic: Some(DcEth { key: 0, source: number, connection: dynamic.connection }),
+            ..own
+        };
+        let known = self.open.get(&peer);
+        match (header.opcode, known.is_some_and(|open| open.id == dynamic.connection)) {
+            (Opcode::Disconnect, true) => self.close(card, &peer),
+            (_, true) => {}
+            (Opcode::Connect, false) => self.open(card, &own, header, peer),
+            // The connection that it belongs to is gone.
+            (_, false) => return,
+        }
+        let Some(open) = self.open.get_mut(&peer) else { return };
+        open.used = card.clock.now();
+        open.rc.receive(card, number, packet);
+        self.list(peer);
     }
 
-    /// Sends a target's replies, some packets of each connection. Returns whether there may be
-    /// more.
-    pub(super) fn pump_target(&mut self, number: u32) -> bool {
-        let more = self.target(number, |card, _, connections, _| {
-            let mut more = false;
-            for _ in 0..connections.ready.len() {
-                let Some(peer) = connections.ready.pop_front() else { break };
-                let Some(open) = connections.open.get_mut(&peer) else { continue };
-                if card.port.is_congested(peer.number) {
-                    card.port.park(number);
-                    connections.ready.push_back(peer);
-                    continue;
-                }
-                if open.rc.pump(card, number) {
-                    connections.ready.push_back(peer);
-                    more = true;
-                } else {
-                    open.rc.queued = false;
-                    open.listed = false;
-                }
+    /// Sends replies, some packets of each connection.
+    fn pump(&mut self, card: &mut Card, number: u32) {
+        self.notes.queued = false;
+        let mut more = false;
+        for _ in 0..self.ready.len() {
+            let Some(peer) = self.ready.pop_front() else { break };
+            let Some(open) = self.open.get_mut(&peer) else { continue };
+            if card.port.is_congested(peer.number) {
+                card.port.park(number);
+                self.ready.push_back(peer);
+                continue;
             }
-            more
-        });
-        more.unwrap_or(false)
+            // A refused request wakes it as well.
+            open.rc.notes.queued = false;
+            open.listed = open.rc.turn(card, number) || open.rc.notes.queued;
+            open.rc.notes.queued = open.listed;
+            if open.listed {
+                self.ready.push_back(peer);
+                more = true;
+            }
+        }
+        self.last.drain(..).for_each(|outcome| card.port.hold(outcome));
+        if more {
+            self.wake(card, number);
+        }
     }
 
+    /// Does nothing: a target has no send queue.
+    fn flush_requests(&mut self, _: &mut Card, _: u32) {}
+
+    /// Returns `None`: connections complete their receives when they end.
+    fn flush_receive(&mut self, _: &mut Card, _: u32) -> Option<Completion> {
+        None
+    }
+
+    /// Reports after what the connections have to report.
+    fn report(&mut self, card: &mut Card, number: u32, outcome: Outcome) {
+        self.last.push(outcome);
+        self.wake(card, number);
+    }
+
+    /// Notes that a draining target is drained: no message is under way any more.
+    fn conclude(&mut self, card: &mut Card, number: u32) {
+        if drain(card, number) == Some(Drain::Draining)
+            && self.open.values().all(|open| open.rc.is_between())
+        {
+            set_drain(card, number, Drain::Drained);
+            card.target_event(number, TargetEvent::Drained);
+        }
+    }
+}
+
+/// Returns whether a target accepts connections.
+fn drain(card: &Card, number: u32) -> Option<Drain> {
+    card.objects.qps.get(&number)?.target().map(|target| target.drain)
+}
+
+fn set_drain(card: &mut Card, number: u32, drain: Drain) {
+    if let Some(target) = card.objects.qps.get_mut(&number).and_then(Qp::target_mut) {
+        target.drain = drain;
+    }
+}
+
+impl Card {
     /// Stops accepting connections to a target. Open ones may end.
     pub fn drain_target(&mut self, number: u32) {
-        self.target(number, |_, target, _, _| {
-            if target.drain == Drain::Active {
-                target.drain = Drain::Draining;
-            }
-        });
-    }
-
-    /// Calls `work` with a target and the rest of the device.
-    fn target<R>(
-        &mut self,
-        number: u32,
-        work: impl FnOnce(&mut Card, &mut Target, &mut Connections, Parameters) -> R,
-    ) -> Option<R> {
-        let qp = self.objects.qps.get_mut(&number)?;
-        let own = Parameters::of(qp, &self.identity);
-        let mut target = qp.target.take()?;
-        let mut connections = std::mem::take(&mut QueuePair::of_mut(qp)?.connections);
-        let result = work(self, &mut target, &mut connections, own);
-        if target.drain == Drain::Draining && connections.open.values().all(|c| c.rc.is_between()) {
-            target.drain = Drain::Drained;
-            self.target_event(number, TargetEvent::Drained);
+        if drain(self, number) == Some(Drain::Active) {
+            set_drain(self, number, Drain::Draining);
+            // Without a message under way, it is drained at once.
+            self.transport(number, |_, _| ());
         }
-        if let Some(qp) = self.objects.qps.get_mut(&number) {
-            qp.target = Some(target);
-            if let Some(kept) = QueuePair::of_mut(qp) {
-                kept.connections = connections;
-            }
-        }
-        Some(result)
     }
 
     /// Ends all connections of a target that is about to be destroyed.
     pub fn abandon_target(&mut self, number: u32) {
-        self.target(number, |card, _, connections, _| {
-            let mut peers: Vec<Peer> = connections.open.keys().copied().collect();
-            peers.sort_unstable();
-            peers.iter().for_each(|peer| connections.close(card, peer));
-        });
+        self.transport(number, |card, target| target.reset(card, number));
         self.port.forget(number);
     }
 }
@@ -182,18 +204,11 @@ impl Connections {
 
     /// Opens a connection, ending the initiator's earlier one, or tells the initiator that its key
     /// is wrong.
-    fn open(
-        &mut self,
-        card: &mut Card,
-        target: &mut Target,
-        own: &Parameters,
-        header: &Header,
-        peer: Peer,
-    ) {
+    fn open(&mut self, card: &mut Card, own: &Parameters, header: &Header, peer: Peer) {
         let Some(shown) = header.dynamic else { return };
-        let lets_in = target.drain == Drain::Active
-            && card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr);
-        if !lets_in {
+        let qp = card.objects.qps.get_mut(&own.number).filter(|qp| qp.state == State::Rtr);
+        let Some(target) = qp.and_then(Qp::target_mut) else { return };
+        if target.drain != Drain::Active {
             return;
         }
         if shown.key != target.key() {
@@ -244,7 +259,7 @@ impl Connections {
     /// Adds a connection to the list if it has packets to send.
     fn list(&mut self, peer: Peer) {
         let Some(open) = self.open.get_mut(&peer) else { return };
-        if open.rc.queued && !open.listed {
+        if open.rc.notes.queued && !open.listed {
             open.listed = true;
             self.ready.push_back(peer);
         }

@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::{Held, Outcome, Parameters};
+use super::{Completion, Parameters};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{Local, Syndrome};
@@ -37,7 +37,7 @@ impl Card {
             }
             Local::Tags(request) => {
                 if let Some(tagged) = self.change_tags(own.number, request)? {
-                    self.port.hold(Outcome::Completion(Held::tagged(own.number, tagged)));
+                    self.port.hold(Completion::tagged(own.number, tagged));
                 }
                 Ok(Alone::Done)
             }

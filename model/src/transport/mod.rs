@@ -15,6 +15,7 @@ mod parameters;
 mod psn;
 mod queue_pair;
 pub mod rc;
+mod receive;
 #[cfg(test)]
 pub(crate) mod test;
 mod timing;
@@ -27,16 +28,14 @@ use mlx5_sys::ifc::{qpc, query_q_counter_out};
 pub use parameters::Parameters;
 pub use psn::Psn;
 pub use queue_pair::QueuePair;
+use queue_pair::{Notes, Packet, Transport};
 
-use crate::card::{Aftermath, Card, Held, Link, Outcome, TURN};
-use crate::object::{Service, State};
+use crate::card::{Aftermath, Card, Link, TURN};
+use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Frame, Header, MULTICAST, Route};
-use crate::work::{Completion, CqFailure};
-use ethernet::Ethernet;
-use rc::Rc;
-use unreliable::Unreliable;
+use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
@@ -48,22 +47,13 @@ impl Card {
     /// Marks a send queue as having work. The next pump fetches and executes it as far as window
     /// and fences allow. If the queue pair is in Error, its send queue is flushed.
     pub fn send_ready(&mut self, qp: u32) {
-        match self.objects.qps.get(&qp).map(|qp| (qp.service, qp.state)) {
-            Some((service, State::Rts)) if service.is_reliable() => {
-                self.connection(qp, |card, rc| rc.wake(card, qp));
-            }
-            Some((Service::Ethernet, State::Rts)) => {
-                self.raw(qp, |card, state| state.wake(card, qp));
-            }
-            Some((_, State::Rts)) => {
-                self.unreliable(qp, |card, state| state.wake(card, qp));
-            }
-            Some((_, State::SqError)) => {
-                self.unreliable(qp, |card, state| state.flush_sends(card, qp));
-            }
-            Some((_, State::Error)) => self.flush(qp),
-            _ => {}
-        }
+        let Some(state) = self.objects.qps.get(&qp).map(|qp| qp.state) else { return };
+        self.transport(qp, |card, transport| match state {
+            State::Rts => transport.wake(card, qp),
+            State::SqError => transport.flush_sends(card, qp),
+            State::Error => transport.flush(card, qp),
+            State::Reset | State::Init | State::Rtr | State::Sqd => {}
+        });
     }
 
     /// Handles a packet that has arrived at the port. A packet that is damaged, not for this
@@ -90,36 +80,27 @@ impl Card {
                 return;
             }
         };
+        let packet = Packet { header: &header, payload, bytes: &frame.0 };
         if header.destination == MULTICAST {
             if header.route.group().is_some_and(|group| !self.objects.groups.of(group).is_empty()) {
                 self.count_received(frame);
             }
-            return self.receive_multicast(&header, payload, &frame.0);
+            return self.receive_multicast(&packet);
         }
         if !self.is_for_port(&header.route) {
             return;
         }
         self.count_received(frame);
-        let Some(qp) = self.objects.qps.get(&header.destination) else { return };
+        self.receive_for(header.destination, &packet);
+    }
+
+    /// Gives a packet to a queue pair of its service, if that receives.
+    fn receive_for(&mut self, number: u32, packet: &Packet<'_>) {
+        let Some(qp) = self.objects.qps.get(&number) else { return };
         // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
-        if qp.service != header.service || !receives {
-            return;
-        }
-        match qp.service {
-            Service::Dc if qp.target.is_some() => {
-                self.receive_for_target(header.destination, &header, payload);
-            }
-            Service::Rc | Service::Xrc | Service::Dc => {
-                self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
-            }
-            Service::Uc | Service::Ud => {
-                self.unreliable(header.destination, |card, state| {
-                    state.receive(card, &header, payload, &frame.0);
-                });
-            }
-            // The transport has no packets for it.
-            Service::Ethernet => {}
+        if receives && qp.service == packet.header.service {
+            self.transport(number, |card, transport| transport.receive(card, number, packet));
         }
     }
 
@@ -148,10 +129,10 @@ impl Card {
     /// Returns the prefixes of the peers whose answers are due, for as many timers as the next
     /// [`Card::expire`] fires.
     pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
-        let late = self.port.next_due(now).filter_map(|qp| {
-            let rc = &QueuePair::of(self.objects.qps.get(&qp)?)?.rc;
-            rc.is_late(now).then(|| rc.remote())?
-        });
+        let late = self
+            .port
+            .next_due(now)
+            .filter_map(|qp| QueuePair::of(self.objects.qps.get(&qp)?)?.late_peer(now));
         late.map(|remote| (remote >> 8) as u16).collect()
     }
 
@@ -160,17 +141,7 @@ impl Card {
         let now = self.clock.now();
         for _ in 0..TURN {
             let Some(qp) = self.port.due(now) else { break };
-            let rts = self
-                .objects
-                .qps
-                .get(&qp)
-                .is_some_and(|qp| matches!(qp.state, State::Rts | State::Sqd));
-            self.connection(qp, |card, rc| {
-                rc.timer = None;
-                if rts {
-                    rc.expire(card, qp, now);
-                }
-            });
+            self.transport(qp, |card, transport| transport.expire(card, qp));
         }
         if self.port.watch_due(now) {
             let mut found = false;
@@ -190,75 +161,22 @@ impl Card {
     /// Error: everything posted is flushed. To Reset: transport state is dropped. To Rtr, Rts:
     /// PSNs, timers and limits are taken from the context.
     pub fn state_changed(&mut self, qp: u32) {
-        let Some(object) = self.objects.qps.get(&qp) else { return };
-        let (service, state) = (object.service, object.state);
-        let parameters = Parameters::of(object, &self.identity);
-        match state {
-            State::Reset => {
-                self.connection(qp, |card, rc| {
-                    rc.leave(card);
-                    *rc = Rc::default();
-                });
-                self.unreliable(qp, |_, state| *state = Unreliable::default());
-                self.raw(qp, |_, state| *state = Ethernet::default());
-                self.port.forget(qp);
-            }
+        let Some(state) = self.objects.qps.get(&qp).map(|qp| qp.state) else { return };
+        self.transport(qp, |card, transport| match state {
+            State::Reset => transport.reset(card, qp),
             State::Init => {}
-            State::Rtr | State::Rts | State::Sqd | State::SqError
-                if service == Service::Ethernet =>
-            {
-                if state == State::Rts {
-                    self.raw(qp, |card, queue| queue.wake(card, qp));
-                }
-            }
-            State::Rtr | State::Rts | State::Sqd | State::SqError if !service.is_reliable() => {
-                self.unreliable(qp, |card, unreliable| {
-                    unreliable.configure(parameters, service, state);
-                    unreliable.wake(card, qp);
-                });
-            }
-            State::Rtr | State::Rts | State::Sqd | State::SqError => {
-                self.connection(qp, |card, rc| {
-                    if rc.configure(parameters, state) {
-                        rc.migrate(card, qp);
-                    }
-                    rc.wake(card, qp);
-                });
-            }
-            State::Error => self.fail(qp),
+            State::Rtr | State::Rts | State::Sqd | State::SqError => transport.configure(card, qp),
+            State::Error => transport.fail(card, qp),
+        });
+        if state == State::Reset {
+            self.port.forget(qp);
         }
     }
 
     /// Moves a queue pair to Error after an error on it, and flushes it. Failed requests report
     /// their cause in their own completion. For other causes, the caller reports the event.
     pub fn fail(&mut self, qp: u32) {
-        let Some(object) = self.objects.qps.get(&qp) else { return };
-        let parameters = Parameters::of(object, &self.identity);
-        match object.service {
-            Service::Rc | Service::Xrc | Service::Dc => self.connection(qp, |card, rc| {
-                rc.know(parameters);
-                rc.fail(card, qp);
-            }),
-            Service::Uc | Service::Ud => self.unreliable(qp, |card, state| {
-                state.know(parameters);
-                state.fail(card, qp);
-            }),
-            Service::Ethernet => self.raw(qp, |card, state| state.fail(card, qp)),
-        };
-    }
-
-    /// Flushes the posted WQEs of a queue pair that is already in Error.
-    fn flush(&mut self, qp: u32) {
-        match self.objects.qps.get(&qp).map(|qp| qp.service) {
-            Some(Service::Rc | Service::Xrc | Service::Dc) => {
-                self.connection(qp, |card, rc| rc.flush(card, qp))
-            }
-            Some(Service::Uc | Service::Ud) => {
-                self.unreliable(qp, |card, state| state.flush(card, qp))
-            }
-            Some(Service::Ethernet) => self.raw(qp, |card, state| state.flush(card, qp)),
-            None => None,
-        };
+        self.transport(qp, |card, transport| transport.fail(card, qp));
     }
 
     /// Flushes receives posted since a queue pair went to Error. Returns whether there were any.
@@ -274,7 +192,7 @@ impl Card {
             return false;
         }
         let before = self.port.held_len();
-        self.flush(qp);
+        self.transport(qp, |card, transport| transport.flush(card, qp));
         self.port.held_len() != before
     }
 
@@ -300,37 +218,7 @@ impl Card {
             }
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
-            let Some(object) = self.objects.qps.get(&qp) else { continue };
-            if object.service == Service::Ethernet {
-                if self.raw(qp, |card, state| state.pump(card, qp)) == Some(true) {
-                    self.port.ready(qp);
-                }
-                continue;
-            }
-            if !object.service.is_reliable() {
-                if self.unreliable(qp, |card, state| state.pump(card, qp)) == Some(true) {
-                    self.port.ready(qp);
-                }
-                continue;
-            }
-            let failed = object.state == State::Error;
-            let is_target = object.target.is_some();
-            if is_target && self.pump_target(qp) {
-                self.port.ready(qp);
-            }
-            let more = self.connection(qp, |card, rc| {
-                let remote = rc.remote();
-                if !failed && remote.is_some_and(|remote| card.port.is_congested(remote)) {
-                    card.port.park(qp);
-                    return false;
-                }
-                let more = rc.pump(card, qp);
-                rc.queued = more;
-                more
-            });
-            if more == Some(true) {
-                self.port.ready(qp);
-            }
+            self.transport(qp, |card, transport| transport.pump(card, qp));
         }
         any
     }
@@ -346,7 +234,7 @@ impl Card {
         while let Some(outcome) = self.port.release() {
             any = true;
             match outcome {
-                Outcome::Completion(held) => self.complete(&held.completion()),
+                Outcome::Completion(completion) => self.complete(&completion),
                 Outcome::Event(qp, event) => self.qp_event(qp, event),
             }
         }
@@ -355,7 +243,7 @@ impl Card {
 
     /// Writes the CQE of a completion to the queue's CQ, and the event that the CQ is armed for. On
     /// an overrun, the CQ and its queue pairs fail with an async event, as on a real device.
-    pub fn complete(&mut self, completion: &Completion<'_>) {
+    pub fn complete(&mut self, completion: &Completion) {
         self.write_completion(completion);
         self.follow_up();
     }
@@ -436,50 +324,6 @@ impl Card {
             }
         }
         self.look_at_arms(uar);
-    }
-
-    /// Calls `work` with the transport state of an Ethernet queue and the rest of the device.
-    fn raw<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Ethernet) -> R) -> Option<R> {
-        let mut state =
-            std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.ethernet);
-        let result = work(self, &mut state);
-        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
-            kept.ethernet = state;
-        }
-        Some(result)
-    }
-
-    /// Calls `work` with the transport state of an unreliable queue pair and the rest of the
-    /// device.
-    fn unreliable<R>(
-        &mut self,
-        qp: u32,
-        work: impl FnOnce(&mut Card, &mut Unreliable) -> R,
-    ) -> Option<R> {
-        let mut state =
-            std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.unreliable);
-        let result = work(self, &mut state);
-        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
-            kept.unreliable = state;
-        }
-        Some(result)
-    }
-
-    /// Calls `work` with the transport state of a reliable connection and the rest of the device.
-    fn connection<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Rc) -> R) -> Option<R> {
-        let mut rc = std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.rc);
-        let result = work(self, &mut rc);
-        // A timer that fires too early finds no work. Moving it with every packet would cost more.
-        if let Some(wanted) = rc.deadline() {
-            if rc.timer.is_none_or(|set| wanted < set) {
-                self.port.set_timer(qp, wanted);
-                rc.timer = Some(wanted);
-            }
-        }
-        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
-            kept.rc = rc;
-        }
-        Some(result)
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod umr;
 mod wqe;
 
 pub use access::{Access, Denied};
-pub use completion::{Completion, Opcode, Origin};
+pub use completion::{Completion, Opcode, Origin, Outcome};
 pub use ethernet::{EthernetSegment, Part, Seen};
 pub(crate) use event::CqFailure;
 pub use event::{QpEvent, SrqEvent, TargetEvent};

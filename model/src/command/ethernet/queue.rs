@@ -12,7 +12,7 @@ use super::super::umem::{self, RecordFields};
 use super::super::{Refusal, context, counter, get, owned, qp, uid};
 use crate::card::{Card, Link};
 use crate::object::{
-    DIRECT, Half, Pages, Qp, ReceiveQueue, SendQueue, Service, State, Strides, Tir,
+    DIRECT, Pages, Qp, ReceiveQueue, Role, SendQueue, Service, State, Strides, Tir,
 };
 use crate::transport::QueuePair;
 
@@ -81,7 +81,7 @@ fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<R
 
 /// The context that a queue would have as a queue pair's half: what rings, doorbells and
 /// completions read of it.
-fn half_context(values: &[(Field, u64)]) -> Box<[u8; qpc::SIZE]> {
+fn pair_context(values: &[(Field, u64)]) -> Box<[u8; qpc::SIZE]> {
     let mut context = Box::new([0; qpc::SIZE]);
     qpc::LOG_MSG_MAX.set(&mut context[..], LOG_MAX_MESSAGE.into());
     for (field, value) in values {
@@ -92,7 +92,7 @@ fn half_context(values: &[(Field, u64)]) -> Box<[u8; qpc::SIZE]> {
 
 fn enter(
     card: &mut Card,
-    half: Half,
+    role: Role,
     user: u16,
     context: Box<[u8; qpc::SIZE]>,
     queues: (SendQueue, ReceiveQueue),
@@ -106,9 +106,8 @@ fn enter(
         context,
         sq: queues.0,
         rq: queues.1,
-        transport: QueuePair::boxed(),
-        target: None,
-        half: Some(half),
+        transport: Some(QueuePair::boxed(Service::Ethernet)),
+        role,
     });
     Ok(number)
 }
@@ -148,7 +147,7 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let ring = ring(card, input, &mut sqc[..], sqc::WQ)?;
     let field = |field: Field| field.get(&sqc[..]);
     let inner = |inner: Field| field(inner.within(sqc::WQ));
-    let context = half_context(&[
+    let context = pair_context(&[
         (qpc::PD, inner(wq::PD)),
         (qpc::UAR_PAGE, inner(wq::UAR_PAGE)),
         (qpc::CQN_SND, field(sqc::CQN)),
@@ -157,7 +156,7 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     ]);
     let sq = SendQueue { pages: ring.pages, blocks: ring.entries, ..SendQueue::default() };
     let queues = (sq, ReceiveQueue::default());
-    let number = enter(card, Half::Send(sqc), user, context, queues)?;
+    let number = enter(card, Role::EthernetSend(sqc), user, context, queues)?;
     create_sq_out::SQN.set(output, number.into());
     Ok(())
 }
@@ -208,7 +207,7 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let ring = ring(card, input, &mut rqc[..], rqc::WQ)?;
     let field = |field: Field| field.get(&rqc[..]);
     let inner = |inner: Field| field(inner.within(rqc::WQ));
-    let context = half_context(&[
+    let context = pair_context(&[
         (qpc::PD, inner(wq::PD)),
         (qpc::CQN_RCV, field(rqc::CQN)),
         (qpc::USER_INDEX, field(rqc::USER_INDEX)),
@@ -222,17 +221,22 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
         ..ReceiveQueue::default()
     };
     let queues = (SendQueue::default(), rq);
-    let number = enter(card, Half::Receive(rqc, strides), user, context, queues)?;
+    let number = enter(card, Role::EthernetReceive(rqc, strides), user, context, queues)?;
     create_rq_out::RQN.set(output, number.into());
     Ok(())
 }
 
 /// Looks up a send queue (or else a receive queue) that a command may touch.
-pub(super) fn half(card: &Card, number: u32, sends: bool, input: &[u8]) -> Result<State, Refusal> {
+pub(super) fn find_queue(
+    card: &Card,
+    number: u32,
+    sends: bool,
+    input: &[u8],
+) -> Result<State, Refusal> {
     let none = if sends { Refusal::NoSq } else { Refusal::NoRq };
     let qp = card.objects.qps.get(&number).ok_or(none)?;
-    match (&qp.half, sends) {
-        (Some(Half::Send(_)), true) | (Some(Half::Receive(..)), false) => {}
+    match (&qp.role, sends) {
+        (Role::EthernetSend(_), true) | (Role::EthernetReceive(..), false) => {}
         _ => return Err(none),
     }
     owned(qp.uid, uid(input))?;
@@ -273,7 +277,7 @@ fn modify(card: &mut Card, number: u32, sends: bool, states: (u32, u32)) -> Resu
 
 pub fn modify_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, modify_sq_in::SQN);
-    half(card, number, true, input)?;
+    find_queue(card, number, true, input)?;
     // Of the rest only rates can be changed, which no queue has.
     if modify_sq_in::MODIFY_BITMASK.get(input) != 0 {
         return Err(Refusal::WorkQueueFeature);
@@ -288,7 +292,7 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
     /// `…_COUNTER_SET_ID`: where its packets are counted.
     const COUNTER_SET: u64 = 1 << 3;
     let number = get(input, modify_rq_in::RQN);
-    half(card, number, false, input)?;
+    find_queue(card, number, false, input)?;
     let mask = modify_rq_in::MODIFY_BITMASK.get(input);
     if mask & !(VSD | COUNTER_SET) != 0 {
         return Err(Refusal::WorkQueueFeature);
@@ -301,7 +305,7 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
     modify(card, number, false, (get(input, modify_rq_in::RQ_STATE), to))?;
     let vsd = rqc::VSD.within(modify_rq_in::CTX).get(input);
     let Some(qp) = card.objects.qps.get_mut(&number) else { return Ok(()) };
-    if let Some(Half::Receive(context, _)) = &mut qp.half {
+    if let Role::EthernetReceive(context, _) = &mut qp.role {
         if mask & VSD != 0 {
             rqc::VSD.set(&mut context[..], vsd);
         }
@@ -315,9 +319,8 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
 
 pub fn query_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_sq_in::SQN);
-    let state = half(card, number, true, input)?;
-    if let Some(Half::Send(context)) = card.objects.qps.get(&number).and_then(|qp| qp.half.as_ref())
-    {
+    let state = find_queue(card, number, true, input)?;
+    if let Some(Role::EthernetSend(context)) = card.objects.qps.get(&number).map(|qp| &qp.role) {
         output[query_sq_out::SQ_CONTEXT.bytes()].copy_from_slice(&context[..]);
     }
     sqc::STATE.within(query_sq_out::SQ_CONTEXT).set(output, code(state).into());
@@ -326,9 +329,9 @@ pub fn query_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), 
 
 pub fn query_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_rq_in::RQN);
-    let state = half(card, number, false, input)?;
-    if let Some(Half::Receive(context, _)) =
-        card.objects.qps.get(&number).and_then(|qp| qp.half.as_ref())
+    let state = find_queue(card, number, false, input)?;
+    if let Some(Role::EthernetReceive(context, _)) =
+        card.objects.qps.get(&number).map(|qp| &qp.role)
     {
         output[query_rq_out::RQ_CONTEXT.bytes()].copy_from_slice(&context[..]);
     }
@@ -346,14 +349,14 @@ fn destroy(card: &mut Card, number: u32) {
 
 pub fn destroy_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_sq_in::SQN);
-    half(card, number, true, input)?;
+    find_queue(card, number, true, input)?;
     destroy(card, number);
     Ok(())
 }
 
 pub fn destroy_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_rq_in::RQN);
-    half(card, number, false, input)?;
+    find_queue(card, number, false, input)?;
     let direct =
         |tir: &Tir| tir.get(tirc::DISP_TYPE) == DIRECT && tir.get(tirc::INLINE_RQN) == number;
     if card.objects.tirs.iter().any(|(_, tir)| direct(tir))

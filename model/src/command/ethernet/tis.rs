@@ -8,7 +8,7 @@ use mlx5_sys::ifc::{
 use super::super::{Refusal, context, get, owned, uid};
 use super::modify;
 use crate::card::Card;
-use crate::object::{Half, Qp, Tis};
+use crate::object::{Qp, Role, Tis};
 
 pub fn create_tis(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let tisc: Box<[u8; tisc::SIZE]> = context(input, create_tis_in::CTX)?;
@@ -64,8 +64,8 @@ pub fn modify_tis(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
 pub fn destroy_tis(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_tis_in::TISN);
     find(card, number, input)?;
-    let sends = |qp: &Qp| match &qp.half {
-        Some(Half::Send(context)) => get(&context[..], sqc::TIS_NUM_0) == number,
+    let sends = |qp: &Qp| match &qp.role {
+        Role::EthernetSend(context) => get(&context[..], sqc::TIS_NUM_0) == number,
         _ => false,
     };
     if card.objects.qps.values().any(sends) {

@@ -33,7 +33,7 @@ pub fn census(card: &Card) -> Census {
     enter(&mut census, "counters", &objects.counters, |counters| counters.uid);
     enter(&mut census, "user context", &objects.uctxs, |()| 0);
     for (number, qp) in &objects.qps {
-        let kind = (qp.service, qp.state, &qp.half, &qp.target);
+        let kind = (qp.service, qp.state, &qp.role);
         let text = format!("{kind:?} {:?} {:?} {:02x?}", qp.sq, qp.rq, qp.query());
         census.insert(("QP", *number), (qp.uid, text));
     }

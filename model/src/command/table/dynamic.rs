@@ -8,7 +8,7 @@ use mlx5_sys::ifc::{
 use super::super::Refusal;
 use super::queue_pair::qp;
 use super::{Case, Command, Rig, Row};
-use crate::object::Drain;
+use crate::object::{Drain, Qp};
 
 pub const ROWS: &[Row] = &[
     Row::new(create_dct),
@@ -84,8 +84,8 @@ fn on_dct(rig: &mut Rig, opcode: u16, number: Field) -> Case {
 
 fn drain_dct(rig: &mut Rig) -> Case {
     let drained = dct(rig);
-    let target = &mut rig.card.objects.qps.get_mut(&drained).expect("the target").target;
-    target.as_mut().expect("the target").drain = Drain::Drained;
+    let target = rig.card.objects.qps.get_mut(&drained).and_then(Qp::target_mut);
+    target.expect("the target").drain = Drain::Drained;
     on_dct(rig, opcode::DRAIN_DCT, drain_dct_in::DCTN).refuses(
         drain_dct_in::DCTN,
         drained,

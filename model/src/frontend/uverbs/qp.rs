@@ -118,16 +118,53 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The older form has a field for each handle, whether the type has the object or not, and
-    /// names the XRC domain where others have their protection domain.
-    fn into_legacy(self) -> Self {
-        match self.kind {
-            XRC_INITIATOR => Self { recv_cq: None, srq: None, ..self },
-            XRC_TARGET => {
-                Self { xrcd: self.pd, pd: None, send_cq: None, recv_cq: None, srq: None, ..self }
-            }
-            _ => self,
+    /// Reads the attributes of the ioctl form.
+    fn of_attributes(attributes: &Attributes) -> Result<Self> {
+        Ok(Self {
+            xrcd: attributes.optional_handle(1)?,
+            pd: attributes.optional_handle(2)?,
+            srq: attributes.optional_handle(3)?,
+            table: attributes.optional_handle(6)?,
+            send_cq: attributes.optional_handle(4)?,
+            recv_cq: attributes.optional_handle(5)?,
+            user_handle: attributes.number(7)?,
+            cap: user::lenient(&attributes.input(8)?),
+            kind: attributes.number(9)? as u32,
+            flags: attributes.number(10)? as u32,
+            events: attributes.descriptor(12)?,
+        })
+    }
+
+    /// Reads the structure of the extended form. The first legacy form has the beginning of it. Both
+    /// have a field for each handle, whether the type has the object or not, and name the XRC domain
+    /// where other types have their protection domain.
+    fn of_structure(given: &ExCreateQp) -> Result<Self> {
+        /// `IB_UVERBS_CREATE_QP_MASK_IND_TABLE`
+        const TABLE: u32 = 1;
+        if given.comp_mask & !TABLE != 0 || given.source_qpn != 0 {
+            return Err(Errno::EOPNOTSUPP);
         }
+        let asked = Self {
+            user_handle: given.user_handle,
+            pd: Some(given.pd_handle),
+            xrcd: None,
+            send_cq: Some(given.send_cq_handle),
+            recv_cq: Some(given.recv_cq_handle),
+            srq: (given.is_srq != 0).then_some(given.srq_handle),
+            cap: given.cap,
+            kind: u32::from(given.qp_type),
+            flags: given.create_flags | if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
+            events: None,
+            table: (given.comp_mask & TABLE != 0).then_some(given.rwq_ind_tbl_handle),
+        };
+        Ok(match asked.kind {
+            XRC_INITIATOR => Self { recv_cq: None, srq: None, ..asked },
+            XRC_TARGET => {
+                let xrcd = asked.pd;
+                Self { xrcd, pd: None, send_cq: None, recv_cq: None, srq: None, ..asked }
+            }
+            _ => asked,
+        })
     }
 }
 
@@ -170,19 +207,7 @@ pub(super) mod flag {
 
 /// `QP_CREATE`.
 pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let asked = Asked {
-        xrcd: attributes.optional_handle(1)?,
-        pd: attributes.optional_handle(2)?,
-        srq: attributes.optional_handle(3)?,
-        table: attributes.optional_handle(6)?,
-        send_cq: attributes.optional_handle(4)?,
-        recv_cq: attributes.optional_handle(5)?,
-        user_handle: attributes.number(7)?,
-        cap: user::lenient(&attributes.input(8)?),
-        kind: attributes.number(9)? as u32,
-        flags: attributes.number(10)? as u32,
-        events: attributes.descriptor(12)?,
-    };
+    let asked = Asked::of_attributes(attributes)?;
     let driver = attributes.input(DRIVER_IN)?;
     let mut state = file.state();
     let (handle, number, reply) = make(file, &mut state, &asked, &driver)?;
@@ -194,55 +219,29 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
 
 /// `CREATE_QP`, legacy.
 pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
-    let given: CreateQp = user::whole(&request.core)?;
-    let asked = Asked {
-        user_handle: given.user_handle,
-        pd: Some(given.pd_handle),
-        xrcd: None,
-        send_cq: Some(given.send_cq_handle),
-        recv_cq: Some(given.recv_cq_handle),
-        srq: (given.is_srq != 0).then_some(given.srq_handle),
-        cap: given.cap,
-        kind: u32::from(given.qp_type),
-        flags: if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
-        events: None,
-        table: None,
-    };
-    let asked = asked.into_legacy();
-    let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
-    let core = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
+    // An extended structure, in front of which is the address of the response.
+    let given = request.core.get(8..size_of::<CreateQp>()).ok_or(Errno::ENOSPC)?;
+    let (core, driver) = make_legacy(file, &user::lenient(given), &request.driver)?;
     request.reply(core.as_bytes())?;
-    request.reply_driver(reply.as_bytes())
+    request.reply_driver(driver.as_bytes())
 }
 
 /// `CREATE_QP`, extended.
 pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
-    let given: ExCreateQp = user::whole(&request.core)?;
-    /// `IB_UVERBS_CREATE_QP_MASK_IND_TABLE`
-    const TABLE: u32 = 1;
-    if given.comp_mask & !TABLE != 0 || given.source_qpn != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let table = (given.comp_mask & TABLE != 0).then_some(given.rwq_ind_tbl_handle);
-    let asked = Asked {
-        user_handle: given.user_handle,
-        pd: Some(given.pd_handle),
-        xrcd: None,
-        send_cq: Some(given.send_cq_handle),
-        recv_cq: Some(given.recv_cq_handle),
-        srq: (given.is_srq != 0).then_some(given.srq_handle),
-        cap: given.cap,
-        kind: u32::from(given.qp_type),
-        flags: given.create_flags | if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
-        events: None,
-        table,
-    };
-    let asked = asked.into_legacy();
-    let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
-    let base = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
+    let (base, driver) = make_legacy(file, &user::whole(&request.core)?, &request.driver)?;
     let response_length = request.room().min(size_of::<ExCreateQpReply>()) as u32;
     request.reply_short(ExCreateQpReply { base, comp_mask: 0, response_length }.as_bytes())?;
-    request.reply_driver(reply.as_bytes())
+    request.reply_driver(driver.as_bytes())
+}
+
+fn make_legacy(
+    file: &CommandFile,
+    given: &ExCreateQp,
+    driver: &[u8],
+) -> Result<(CreateQpReply, CreateQpDriverReply)> {
+    let asked = Asked::of_structure(given)?;
+    let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, driver)?;
+    Ok((CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 }, reply))
 }
 
 fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {

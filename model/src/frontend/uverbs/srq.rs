@@ -111,27 +111,20 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     attributes.put_handle(0, u64::from(reply.srq_handle))
 }
 
-/// `CREATE_SRQ`, legacy.
+/// `CREATE_SRQ`, legacy: a basic SRQ.
 pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
     let given: CreateSrq = user::whole(&request.core)?;
-    let asked = Asked {
-        user_handle: given.user_handle,
-        pd: given.pd_handle,
-        max_wr: given.max_wr,
-        max_sge: given.max_sge,
-        events: None,
-        xrc: None,
-        tags: None,
-    };
-    let reply = make(file, &mut file.state(), &asked, &request.driver)?;
-    // Only a program that made the SRQ for XRC is told its number.
-    request.reply(CreateSrqReply { srqn: 0, ..reply }.as_bytes())?;
-    request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())
+    let CreateSrq { user_handle, pd_handle, max_wr, max_sge, .. } = given;
+    let basic = CreateXsrq { user_handle, pd_handle, max_wr, max_sge, ..CreateXsrq::default() };
+    make_legacy(file, request, &basic)
 }
 
 /// `CREATE_XSRQ`, legacy.
 pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
-    let given: CreateXsrq = user::whole(&request.core)?;
+    make_legacy(file, request, &user::whole(&request.core)?)
+}
+
+fn make_legacy(file: &CommandFile, request: &Request, given: &CreateXsrq) -> Result<()> {
     let asked = Asked {
         user_handle: given.user_handle,
         pd: given.pd_handle,
@@ -146,6 +139,7 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
         tags: (u64::from(given.srq_type) == TAGS).then_some((given.cq_handle, given.max_num_tags)),
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
+    // Only a program that made the SRQ for XRC is told its number.
     let srqn = if asked.xrc.is_some() { reply.srqn } else { 0 };
     request.reply(CreateSrqReply { srqn, ..reply }.as_bytes())?;
     request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())

@@ -11,10 +11,10 @@ mod steering;
 #[cfg(test)]
 mod test;
 
-use super::{Held, Outcome};
+use super::receive::flushed;
+use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
-use crate::queue::{Fetch, Opcode, Origin, Syndrome};
 use crate::wire::ethernet::{HEADER, Headers, TAG};
 
 /// Bytes of the longest frame's payload: what Ethernet ports of the model are set to.
@@ -35,52 +35,38 @@ fn fits(frame: &[u8]) -> bool {
 /// The transport's state of an Ethernet queue.
 #[derive(Clone, Debug, Default)]
 pub struct Ethernet {
-    /// Whether it is in the port's queue of queue pairs with something to send, or parked.
-    queued: bool,
+    notes: Notes,
 }
 
-impl Ethernet {
-    /// Asks for a turn at the port.
-    pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
-        if !self.queued {
-            self.queued = true;
-            card.port.ready(qp);
+impl Transport for Ethernet {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    fn reset(&mut self, _: &mut Card, _: u32) {
+        *self = Self::default();
+    }
+
+    fn configure(&mut self, card: &mut Card, qp: u32) {
+        if card.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Rts) {
+            self.wake(card, qp);
         }
     }
 
-    /// Goes to Error and flushes.
-    pub(super) fn fail(&mut self, card: &mut Card, qp: u32) {
-        if let Some(object) = card.objects.qps.get_mut(&qp) {
-            object.state = State::Error;
-        }
-        card.watch(qp);
-        self.flush(card, qp);
+    /// Does nothing: no packet of the transport is for such a queue.
+    fn receive(&mut self, _: &mut Card, _: u32, _: &Packet<'_>) {}
+
+    fn pump(&mut self, card: &mut Card, qp: u32) {
+        self.notes.queued = false;
+        self.send(card, qp);
     }
 
-    /// Completes as flushed, in order, as many WQEs as the rings hold.
-    pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
-        let flushed = |origin, index| {
-            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
-        };
-        // A doorbell record may claim any number of WQEs, and change while it is read.
-        let (blocks, receives) =
-            card.objects.qps.get(&qp).map_or((0, 0), |qp| (qp.sq.blocks, qp.rq.wqes));
-        for _ in 0..blocks {
-            let (index, opcode) = match card.fetch_send(qp) {
-                Fetch::Empty => break,
-                Fetch::Wqe(wqe) => (wqe.index, wqe.opcode),
-                Fetch::Malformed { index, opcode, .. } => (index, opcode),
-            };
-            card.port.hold(flushed(Origin::Requester { opcode }, index));
-        }
-        // A WQE that packets share is reported once, however much of it was used.
-        if let Some(wqe) = receiver::give_up(card, qp) {
-            card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe));
-        }
-        for _ in 0..receives {
-            let Ok(Some(wqe)) = card.take_receive(qp) else { break };
-            card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe.index));
-        }
+    /// Does nothing: no request outlasts a turn.
+    fn flush_requests(&mut self, _: &mut Card, _: u32) {}
+
+    /// A WQE that packets share is reported once, however much of it was used.
+    fn flush_receive(&mut self, card: &mut Card, qp: u32) -> Option<Completion> {
+        receiver::take_current(card, qp).map(|(wqe, _)| flushed(qp, wqe.taken()))
     }
 }
 

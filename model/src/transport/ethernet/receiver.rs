@@ -1,11 +1,12 @@
 //! Writing frames into receive WQEs, whole ones and strides.
 
-use mlx5_sys::ifc::{Field, query_q_counter_out, rqc};
+use mlx5_sys::ifc::{query_q_counter_out, rqc};
 
-use super::super::{Held, Outcome, QueuePair};
+use super::super::Completion;
+use super::super::receive::{check_room, put};
 use crate::card::Card;
-use crate::object::{Half, Qp, State};
-use crate::queue::{Data, Opcode, Origin, Part, ReceiveWqe, Seen, Syndrome};
+use crate::object::{Qp, Role, State};
+use crate::queue::{Opcode, Part, ReceiveWqe, Seen, Syndrome, Taken};
 use crate::wire::ethernet::{HEADER, Headers, TAG, VLAN};
 
 /// A frame for a queue, with its headers, hash and tag.
@@ -26,8 +27,11 @@ pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
     let Some(object) = card.objects.qps.get(&queue).filter(|qp| qp.state == State::Rtr) else {
         return;
     };
-    let strips = get(object, rqc::VSD) == Some(0);
-    let strides = object.half.as_ref().and_then(Half::strides).map(|s| (s.size, s.count, s.shift));
+    let strips = match &object.role {
+        Role::EthernetReceive(context, _) => rqc::VSD.get(&context[..]) == 0,
+        _ => false,
+    };
+    let strides = object.strides().map(|s| (s.size, s.count, s.shift));
     let mut seen = Seen::of(arrived.frame, arrived.headers, arrived.hash, arrived.tag);
     let stripped;
     let mut frame = arrived.frame;
@@ -46,18 +50,7 @@ pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
         if let Some(index) = index {
             hold(card, queue, index, Err(syndrome), frame.len(), &seen);
         }
-        let state =
-            card.objects.qps.get(&queue).and_then(QueuePair::of).map(|kept| kept.ethernet.clone());
-        if let Some(mut state) = state {
-            state.fail(card, queue);
-        }
-    }
-}
-
-fn get(qp: &Qp, field: Field) -> Option<u32> {
-    match &qp.half {
-        Some(Half::Receive(context, _)) => Some(field.get(&context[..]) as u32),
-        _ => None,
+        card.fail(queue);
     }
 }
 
@@ -69,10 +62,11 @@ fn hold(
     length: usize,
     seen: &Seen,
 ) {
-    let mut held = Held::new(queue, Origin::Responder(Opcode::Send), index, result);
+    let mut held =
+        Completion::received(queue, Opcode::Send, Taken { index, xrc_srq: None }, result);
     held.length = length as u32;
     held.ethernet = Some(*seen);
-    card.port.hold(Outcome::Completion(held));
+    card.port.hold(held);
 }
 
 /// Nothing is posted for a frame.
@@ -87,21 +81,11 @@ fn into_receive(card: &mut Card, queue: u32, frame: &[u8], seen: &Seen) -> Resul
         lost(card, queue);
         return Ok(());
     };
-    let room: u64 = wqe.data.iter().map(Data::len).sum();
-    if frame.len() as u64 > room {
-        return Err((Some(wqe.index), Syndrome::LocalLength));
-    }
-    put(card, &wqe, 0, frame)?;
+    check_room(&wqe, frame.len() as u64)
+        .and_then(|()| put(card, &wqe, 0, frame))
+        .map_err(|syndrome| (Some(wqe.index), syndrome))?;
     hold(card, queue, wqe.index, Ok(()), frame.len(), seen);
     Ok(())
-}
-
-/// Writes a frame to the memory of a receive.
-fn put(card: &Card, wqe: &ReceiveWqe, offset: u64, frame: &[u8]) -> Result<(), Broken> {
-    card.scatter(wqe.domain, &wqe.data, offset, frame).map_err(|denied| {
-        tracing::debug!(?denied, "cannot scatter");
-        (Some(wqe.index), Syndrome::LocalProtection)
-    })
 }
 
 fn into_strides(
@@ -114,7 +98,7 @@ fn into_strides(
     let shift = if shift { 2 } else { 0 };
     let needed = (frame.len() as u32 + shift).div_ceil(size).max(1);
     loop {
-        let (wqe, used) = match give_back(card, queue) {
+        let (wqe, used) = match take_current(card, queue) {
             Some(current) => current,
             None => match card.take_receive(queue).map_err(|syndrome| (None, syndrome))? {
                 Some(wqe) => (wqe, 0),
@@ -135,13 +119,16 @@ fn into_strides(
         let part = Part { wqe: wqe.index, strides: strides as u16, filler };
         let length = if filler { 0 } else { frame.len() };
         if !filler {
-            put(card, &wqe, u64::from(used) * u64::from(size) + u64::from(shift), frame)?;
+            let offset = u64::from(used) * u64::from(size) + u64::from(shift);
+            put(card, &wqe, offset, frame).map_err(|syndrome| (Some(wqe.index), syndrome))?;
         }
         let mut seen = if filler { Seen::default() } else { *seen };
         seen.part = Some(part);
         hold(card, queue, used as u16, Ok(()), length, &seen);
         if used + strides < count {
-            keep(card, queue, Some((wqe, used + strides)));
+            if let Some(kept) = card.objects.qps.get_mut(&queue).and_then(Qp::strides_mut) {
+                kept.current = Some((wqe, used + strides));
+            }
         }
         if !filler {
             return Ok(());
@@ -149,23 +136,7 @@ fn into_strides(
     }
 }
 
-/// Takes the WQE out that packets share now, and how many of its strides are taken.
-fn give_back(card: &mut Card, queue: u32) -> Option<(ReceiveWqe, u32)> {
-    match &mut card.objects.qps.get_mut(&queue)?.half {
-        Some(Half::Receive(_, Some(strides))) => strides.current.take(),
-        _ => None,
-    }
-}
-
-fn keep(card: &mut Card, queue: u32, current: Option<(ReceiveWqe, u32)>) {
-    if let Some(Half::Receive(_, Some(strides))) =
-        card.objects.qps.get_mut(&queue).and_then(|qp| qp.half.as_mut())
-    {
-        strides.current = current;
-    }
-}
-
-/// Gives up the WQE that packets share: its counter.
-pub(super) fn give_up(card: &mut Card, queue: u32) -> Option<u16> {
-    give_back(card, queue).map(|(wqe, _)| wqe.index)
+/// Takes out the WQE that packets share now, and how many of its strides are taken.
+pub(super) fn take_current(card: &mut Card, queue: u32) -> Option<(ReceiveWqe, u32)> {
+    card.objects.qps.get_mut(&queue)?.strides_mut()?.current.take()
 }

@@ -2,14 +2,12 @@
 
 use mlx5_sys::ifc::{qpc, sqc};
 
-use super::super::{Held, Outcome};
+use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
 use super::{Ethernet, MTU, fits, segments};
 use crate::card::Card;
-use crate::object::{Half, SNIFFER_TX, State};
-use crate::queue::{
-    Access, Data, Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome,
-};
+use crate::object::{Role, SNIFFER_TX, State};
+use crate::queue::{Access, Data, Domain, EthernetSegment, Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
 /// WQEs that one queue sends before the next has its turn.
@@ -21,15 +19,14 @@ const TSO: u8 = 0x0e;
 const DUMP: u8 = 0x23;
 
 impl Ethernet {
-    /// Sends up to a quantum of requests. Says whether there may be more.
-    pub(in super::super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
-        self.queued = false;
+    /// Sends up to a quantum of requests.
+    pub(super) fn send(&mut self, card: &mut Card, qp: u32) {
         for _ in 0..QUANTUM {
             if card.objects.qps.get(&qp).is_none_or(|object| object.state != State::Rts) {
-                return false;
+                return;
             }
             let (index, opcode, signal, sent) = match card.fetch_send(qp) {
-                Fetch::Empty => return false,
+                Fetch::Empty => return,
                 Fetch::Wqe(wqe) => (wqe.index, wqe.opcode, wqe.signal, send(card, qp, &wqe)),
                 Fetch::Malformed { index, opcode, syndrome } => {
                     (index, opcode, Signal::OnError, Err(syndrome))
@@ -37,17 +34,15 @@ impl Ethernet {
             };
             let result = sent.map(|_| ());
             if signal == Signal::Always || result.is_err() {
-                let mut held = Held::new(qp, Origin::Requester { opcode }, index, result);
+                let mut held = Completion::sent(qp, opcode, index, result);
                 held.length = sent.unwrap_or(0);
-                card.port.hold(Outcome::Completion(held));
+                card.port.hold(held);
             }
             if result.is_err() {
-                self.fail(card, qp);
-                return false;
+                return self.fail(card, qp);
             }
         }
-        self.queued = true;
-        true
+        self.wake(card, qp);
     }
 }
 
@@ -98,8 +93,8 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
         return Ok(length as u32);
     }
     let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
-    let least = match &object.half {
-        Some(Half::Send(context)) => sqc::MIN_WQE_INLINE_MODE.get(&context[..]),
+    let least = match &object.role {
+        Role::EthernetSend(context) => sqc::MIN_WQE_INLINE_MODE.get(&context[..]),
         _ => return Err(Syndrome::LocalQpOperation),
     };
     let mut frame = segment.header.clone();

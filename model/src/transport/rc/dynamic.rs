@@ -12,11 +12,11 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Held, Outcome, Parameters, Psn, unreliable};
+use super::super::{Parameters, Psn, unreliable};
 use super::requester::{Kind, Request, Requester};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::{Address, Origin, SendWqe, Signal, Syndrome};
+use crate::queue::{Address, SendWqe, Signal};
 use crate::wire::{Acknowledge, Aeth, DcEth, Global, NakCode, Opcode, Route};
 
 /// Nanoseconds after which an initiator with nothing to send closes its connection.
@@ -102,7 +102,7 @@ impl Requester {
         let (wqe, kind) = *waiting;
         let Some(address) = wqe.address else { return false };
         if self.initiator.failed.contains(&address.stream) {
-            flushed(card, own.number, &wqe);
+            card.flushed_send(own.number, wqe.index, wqe.opcode);
             return true;
         }
         self.disconnect(card, own);
@@ -167,7 +167,7 @@ impl Requester {
         }
         self.quiet();
         while let Some(request) = self.take_failed() {
-            flushed(card, own.number, &request.wqe);
+            card.flushed_send(own.number, request.wqe.index, request.wqe.opcode);
         }
         self.disconnect(card, own);
         (self.unacknowledged, self.high) = (self.next, self.next);
@@ -182,13 +182,6 @@ pub(in super::super) fn refuse_connect(card: &mut Card, own: &Parameters, psn: u
     let syndrome = Acknowledge::Nak(NakCode::InvalidRequest);
     header.aeth = Some(Aeth { syndrome, msn: 0 });
     card.outbox.push_back(header.bare());
-}
-
-/// Completes a request as flushed.
-pub(super) fn flushed(card: &mut Card, qp: u32, wqe: &SendWqe) {
-    let origin = Origin::Requester { opcode: wqe.opcode };
-    let held = Held::new(qp, origin, wqe.index, Err(Syndrome::Flushed));
-    card.port.hold(Outcome::Completion(held));
 }
 
 /// Returns a route to no port.

@@ -17,10 +17,11 @@ mod responder;
 
 use mlx5_sys::ifc::{qpc, query_q_counter_out as counter};
 
-use super::{Held, Outcome, Parameters, Psn};
+use super::receive::flushed;
+use super::{Completion, Notes, Outcome, Packet, Parameters, Psn, Transport};
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::queue::{Fetch, HEADER, Opcode, Origin, QpEvent, Syndrome, TagEvent, Tagged};
+use crate::queue::{HEADER, Opcode, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
 pub(super) use dynamic::{IDLE, refuse_connect};
 pub use migration::Migration;
@@ -34,14 +35,11 @@ const QUANTUM: usize = 16;
 /// Transport state of a queue pair: PSNs, requests in flight, timers.
 #[derive(Debug, Default)]
 pub struct Rc {
+    pub(super) notes: Notes,
     /// Settings; none before RTR.
-    pub(super) parameters: Option<Parameters>,
-    /// Whether it is in the port's queue of queue pairs with something to send.
-    pub(super) queued: bool,
-    /// Whether software got the event that no further receive comes from the SRQ.
-    pub(super) last_told: bool,
+    parameters: Option<Parameters>,
     /// Its entry among the port's timers.
-    pub(super) timer: Option<u64>,
+    timer: Option<u64>,
     requester: Requester,
     responder: Responder,
     /// Whether software got the event that the peer's migration cannot be followed.
@@ -68,37 +66,10 @@ impl Rc {
         }
     }
 
-    /// Takes settings from the context; PSNs only when a side starts.
-    /// Says whether software has asked to move to the alternate path.
-    pub(super) fn configure(&mut self, parameters: Parameters, state: State) -> bool {
-        let before = self.parameters.replace(parameters);
-        if !self.responder.started {
-            self.responder.start(&parameters);
-        }
-        if state == State::Rts && !self.requester.started {
-            self.requester.start(&parameters);
-        }
-        before.is_some_and(|before| before.migration == Migration::Armed)
-            && parameters.migration == Migration::Migrated
-    }
-
     /// Whether nothing is in flight and no reply is due.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.requester.requests.is_empty() && self.responder.replies.is_empty()
-    }
-
-    /// Asks for a turn at the port.
-    pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
-        if !self.queued {
-            self.queued = true;
-            card.port.ready(qp);
-        }
-    }
-
-    /// When it wants to be woken.
-    pub(super) fn deadline(&self) -> Option<u64> {
-        self.requester.deadline()
     }
 
     /// Whether an answer is due by now.
@@ -108,8 +79,12 @@ impl Rc {
 
     /// Sends up to a quantum of packets: first the responder's replies, then requests. Returns
     /// whether there may be more.
-    pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
-        let Some(own) = self.parameters else { return false };
+    pub(super) fn turn(&mut self, card: &mut Card, qp: u32) -> bool {
+        let Some(own) = self.parameters else {
+            // It failed before RTR.
+            self.responder.outcomes().for_each(|outcome| card.port.hold(outcome));
+            return false;
+        };
         let mut budget = QUANTUM;
         if let Err(refused) = self.responder.reply(card, &own, &mut budget) {
             self.fail_responder(card, qp, refused);
@@ -121,86 +96,31 @@ impl Rc {
             }
             let fetch = state == Some(State::Rts);
             if let Err(syndrome) = self.requester.request(card, &own, fetch, &mut budget) {
-                // Other streams go on.
-                return self.fail_requester(card, qp, syndrome);
+                self.fail_requester(card, qp, syndrome);
+                return false;
             }
         }
         budget == 0
     }
 
-    /// A packet of the right partition for this queue pair.
-    pub(super) fn receive(&mut self, card: &mut Card, header: &Header, payload: &[u8]) {
-        let Some(own) = self.parameters else { return };
-        if super::partition_matches(own.p_key, header.p_key) {
-            self.follow(card, &own, header);
-        }
-        let own = self.requester.toward(&self.parameters.unwrap_or(own));
-        if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
-            return;
-        }
-        // Answers to a connection that was given up.
-        let number = |dynamic: Option<DcEth>| dynamic.map(|dynamic| dynamic.connection);
-        if number(header.dynamic) != number(own.dynamic) {
-            return;
-        }
-        if header.opcode.is_response() {
-            if self.requester.started {
-                let now = card.clock.now();
-                match self.requester.answer(card, &own, header, payload, now) {
-                    Ok(()) => self.wake(card, own.number),
-                    Err(syndrome) => {
-                        self.fail_requester(card, own.number, syndrome);
-                    }
-                }
-            }
-        } else if let Some(code) = self.refused {
-            self.responder.repeat_refusal(code);
-            self.wake(card, own.number);
-        } else if own.service == Service::Rc || own.is_target {
-            match self.responder.request(card, &own, header, payload) {
-                Ok(()) => self.wake(card, own.number),
-                Err(refused) => self.fail_responder(card, own.number, refused),
-            }
-        }
-    }
-
-    /// A timer is due.
-    pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) {
-        let Some(own) = self.parameters else { return };
-        match self.requester.expire(card, &own, now) {
-            Ok(true) => self.wake(card, qp),
-            Ok(false) => self.requester.rest(card, &own, now),
-            Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
-                self.migrate(card, qp);
-                self.requester.rewind();
-                self.wake(card, qp);
-            }
-            Err(syndrome) => {
-                self.fail_requester(card, qp, syndrome);
-            }
-        }
-    }
-
-    /// Fails the oldest request: it completes with the reason, and the queue pair goes to Error.
-    /// Returns `true` if only its stream fails.
-    fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) -> bool {
+    /// Fails the oldest request: it completes with the reason, and its stream fails, or else the
+    /// queue pair.
+    fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
         let failed = self.requester.take_failed();
         let stream = failed.as_ref().and_then(|request| request.wqe.address);
         if let Some(fetched) = failed.as_ref().and_then(|request| request.fetched) {
             fetched.canceled(card, qp);
         } else if let Some(request) = failed {
-            let origin = Origin::Requester { opcode: request.wqe.opcode };
-            let held = Held::new(qp, origin, request.wqe.index, Err(syndrome));
-            card.port.hold(Outcome::Completion(held));
+            let (opcode, index) = (request.wqe.opcode, request.wqe.index);
+            card.port.hold(Completion::sent(qp, opcode, index, Err(syndrome)));
         }
         if let (Some(own), Some(address)) = (self.parameters, stream) {
             if self.requester.fail_stream(card, &own, address.stream) {
-                self.wake(card, qp);
-                return true;
+                // The other streams go on.
+                return self.wake(card, qp);
             }
         }
         self.fail(card, qp);
-        false
     }
 
     /// Fails the responder after it refused a request of the peer. The peer gets the reason, the
@@ -229,27 +149,6 @@ impl Rc {
             _ => return,
         };
         card.count(qp, cause);
-    }
-
-    /// Takes settings from the context of a queue pair that may never have been in RTR.
-    pub(super) fn know(&mut self, parameters: Parameters) {
-        self.parameters.get_or_insert(parameters);
-    }
-
-    /// Goes to Error and flushes.
-    pub(super) fn fail(&mut self, card: &mut Card, qp: u32) {
-        if let Some(object) = card.objects.qps.get_mut(&qp) {
-            object.state = State::Error;
-        }
-        card.watch(qp);
-        self.flush(card, qp);
-        if self.parameters.is_some_and(|own| own.shared_receive) && !self.last_told {
-            self.last_told = true;
-            self.responder.owe(Outcome::Event(qp, QpEvent::LastWqeReached));
-        }
-        // It may be parked on a congested way, which no longer matters.
-        self.queued = true;
-        card.port.ready(qp);
     }
 
     /// The peer that packets go to.
@@ -290,8 +189,7 @@ impl Rc {
         }
         if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
             let aborted = Err(Syndrome::RemoteAborted);
-            let held = Held::received(own.number, Opcode::Send, wqe.taken(), aborted);
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(Completion::received(own.number, Opcode::Send, wqe.taken(), aborted));
         }
     }
 
@@ -299,18 +197,88 @@ impl Rc {
     pub(super) fn is_between(&self) -> bool {
         self.responder.replies.is_empty() && matches!(self.responder.incoming, Incoming::Idle)
     }
+}
 
-    /// Completes everything posted as flushed, in order.
-    pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
+impl Transport for Rc {
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    fn reset(&mut self, card: &mut Card, _: u32) {
+        self.leave(card);
+        *self = Self::default();
+    }
+
+    /// Takes PSNs only when a side starts. Moves to the alternate path if software asks for that.
+    fn configure(&mut self, card: &mut Card, qp: u32) {
+        let Some(parameters) = card.parameters(qp) else { return };
+        let sends = card.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Rts);
+        let before = self.parameters.replace(parameters);
+        if !self.responder.started {
+            self.responder.start(&parameters);
+        }
+        if sends && !self.requester.started {
+            self.requester.start(&parameters);
+        }
+        if before.is_some_and(|before| before.migration == Migration::Armed)
+            && parameters.migration == Migration::Migrated
+        {
+            self.migrate(card, qp);
+        }
+        self.wake(card, qp);
+    }
+
+    fn receive(&mut self, card: &mut Card, _: u32, packet: &Packet<'_>) {
+        let Packet { header, payload, .. } = *packet;
+        let Some(own) = self.parameters else { return };
+        if super::partition_matches(own.p_key, header.p_key) {
+            self.follow(card, &own, header);
+        }
+        let own = self.requester.toward(&self.parameters.unwrap_or(own));
+        if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
+            return;
+        }
+        // Answers to a connection that was given up.
+        let number = |dynamic: Option<DcEth>| dynamic.map(|dynamic| dynamic.connection);
+        if number(header.dynamic) != number(own.dynamic) {
+            return;
+        }
+        if header.opcode.is_response() {
+            if self.requester.started {
+                let now = card.clock.now();
+                match self.requester.answer(card, &own, header, payload, now) {
+                    Ok(()) => self.wake(card, own.number),
+                    Err(syndrome) => self.fail_requester(card, own.number, syndrome),
+                }
+            }
+        } else if let Some(code) = self.refused {
+            self.responder.repeat_refusal(code);
+            self.wake(card, own.number);
+        } else if own.service == Service::Rc || own.is_target {
+            match self.responder.request(card, &own, header, payload) {
+                Ok(()) => self.wake(card, own.number),
+                Err(refused) => self.fail_responder(card, own.number, refused),
+            }
+        }
+    }
+
+    fn pump(&mut self, card: &mut Card, qp: u32) {
+        let failed = card.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error);
+        if !failed && self.remote().is_some_and(|remote| card.port.is_congested(remote)) {
+            return card.port.park(qp);
+        }
+        self.notes.queued = false;
+        if self.turn(card, qp) {
+            self.wake(card, qp);
+        }
+    }
+
+    fn flush_requests(&mut self, card: &mut Card, qp: u32) {
         self.requester.quiet();
-        let flushed = |opcode, index| {
-            let origin = Origin::Requester { opcode };
-            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
-        };
         while let Some(request) = self.requester.take_failed() {
             match request.fetched {
                 Some(fetched) => fetched.canceled(card, qp),
-                None => dynamic::flushed(card, qp, &request.wqe),
+                None => card.flushed_send(qp, request.wqe.index, request.wqe.opcode),
             }
         }
         for rendezvous in self.responder.fetches.drain(..) {
@@ -318,40 +286,54 @@ impl Rc {
             message.canceled(card, qp);
         }
         if let Some(wqe) = self.requester.initiator.take() {
-            dynamic::flushed(card, qp, &wqe);
+            card.flushed_send(qp, wqe.index, wqe.opcode);
         }
         self.leave(card);
-        // No more than the rings hold: a doorbell record may claim anything. The rest is flushed
-        // when the queues are read again.
-        let (blocks, receives) =
-            card.objects.qps.get(&qp).map_or((0, 0), |qp| (qp.sq.blocks, qp.rq.wqes));
-        for _ in 0..blocks {
-            match card.fetch_send(qp) {
-                Fetch::Empty => break,
-                Fetch::Wqe(wqe) => card.port.hold(flushed(wqe.opcode, wqe.index)),
-                Fetch::Malformed { index, opcode, .. } => card.port.hold(flushed(opcode, index)),
-            }
-        }
-        let flushed = |taken| {
-            let flushed = Err(Syndrome::Flushed);
-            Outcome::Completion(Held::received(qp, Opcode::Send, taken, flushed))
-        };
+    }
+
+    fn flush_receive(&mut self, _: &mut Card, qp: u32) -> Option<Completion> {
         match std::mem::take(&mut self.responder.incoming) {
             Incoming::Send { tagged: Some(tagged), .. } if tagged.event.is_matched() => {
                 let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
-                self.responder.owe(Outcome::Completion(Held::tagged(qp, tagged)));
+                Some(Completion::tagged(qp, tagged))
             }
-            Incoming::Send { wqe, .. } => self.responder.owe(flushed(wqe.taken())),
-            _ => {}
+            Incoming::Send { wqe, .. } => Some(flushed(qp, wqe.taken())),
+            _ => None,
         }
-        let shared = self.parameters.is_some_and(|own| own.shared_receive);
-        if !shared {
-            for _ in 0..receives {
-                let Ok(Some(wqe)) = card.take_receive(qp) else { break };
-                self.responder.owe(flushed(wqe.taken()));
+    }
+
+    fn expire(&mut self, card: &mut Card, qp: u32) {
+        self.timer = None;
+        let sends =
+            card.objects.qps.get(&qp).is_some_and(|qp| matches!(qp.state, State::Rts | State::Sqd));
+        let (true, Some(own)) = (sends, self.parameters) else { return };
+        let now = card.clock.now();
+        match self.requester.expire(card, &own, now) {
+            Ok(true) => self.wake(card, qp),
+            Ok(false) => self.requester.rest(card, &own, now),
+            Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
+                self.migrate(card, qp);
+                self.requester.rewind();
+                self.wake(card, qp);
+            }
+            Err(syndrome) => self.fail_requester(card, qp, syndrome),
+        }
+    }
+
+    /// Sets the timer. One that fires too early finds no work: moving it with every packet would
+    /// cost more.
+    fn conclude(&mut self, card: &mut Card, qp: u32) {
+        if let Some(wanted) = self.requester.deadline() {
+            if self.timer.is_none_or(|set| wanted < set) {
+                card.port.set_timer(qp, wanted);
+                self.timer = Some(wanted);
             }
         }
-        // In Error only replies that were due before are sent.
+    }
+
+    /// Reports after the replies before it. In Error, only those are sent.
+    fn report(&mut self, card: &mut Card, qp: u32, outcome: Outcome) {
+        self.responder.owe(outcome);
         self.wake(card, qp);
     }
 }

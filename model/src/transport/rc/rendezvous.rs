@@ -4,7 +4,7 @@
 
 use mlx5_sys::ifc::query_q_counter_out;
 
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::{Completion, Parameters, Psn};
 use super::requester::{Kind, Request, Requester};
 use super::responder::{Refused, Responder};
 use crate::card::Card;
@@ -28,8 +28,8 @@ impl Fetched {
     pub(super) fn done(self, card: &mut Card, qp: u32, length: u32) {
         if let Self::Message(tagged, _) = self {
             let tagged = Tagged { event: TagEvent::Expected, start: [0; HEADER], ..tagged };
-            let held = Held { length, ..Held::tagged(qp, tagged) };
-            card.port.hold(Outcome::Completion(held));
+            let held = Completion { length, ..Completion::tagged(qp, tagged) };
+            card.port.hold(held);
         }
     }
 
@@ -37,7 +37,7 @@ impl Fetched {
     pub(super) fn canceled(self, card: &mut Card, qp: u32) {
         if let Self::Message(tagged, _) = self {
             let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
-            card.port.hold(Outcome::Completion(Held::tagged(qp, tagged)));
+            card.port.hold(Completion::tagged(qp, tagged));
         }
     }
 }
@@ -101,11 +101,11 @@ impl Responder {
                 }
                 self.accept(header, 1);
                 self.acknowledge(Psn::new(header.psn));
-                let held = Held {
+                let held = Completion {
                     length: rendezvous.from.2,
-                    ..Held::tagged(own.number, rendezvous.tagged)
+                    ..Completion::tagged(own.number, rendezvous.tagged)
                 };
-                self.owe(Outcome::Completion(held));
+                self.owe(held);
                 self.fetches.push_back(rendezvous);
                 Ok(None)
             }

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::super::local::Alone;
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::{Completion, Parameters, Psn};
 use super::credits::credits;
 use super::dynamic::Initiator;
 use super::rendezvous::Fetched;
 use crate::card::Card;
 use crate::object::Service;
-use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
+use crate::queue::{Fence, Fetch, SendWqe, Signal, Syndrome};
 
 /// Packets of SENDs and WRITEs that may be unacknowledged.
 pub const WINDOW: u32 = 128;
@@ -485,11 +485,11 @@ impl Requester {
         if let Some(fetched) = request.fetched {
             fetched.done(card, own.number, request.length as u32);
         } else if request.wqe.signal == Signal::Always {
-            let origin = Origin::Requester { opcode: request.wqe.opcode };
-            let mut held = Held::new(own.number, origin, request.wqe.index, Ok(()));
+            let (opcode, index) = (request.wqe.opcode, request.wqe.index);
+            let mut held = Completion::sent(own.number, opcode, index, Ok(()));
             held.length = request.length as u32;
             held.inline = request.inline;
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(held);
         }
     }
 

@@ -4,18 +4,17 @@ use std::collections::VecDeque;
 
 use mlx5_sys::ifc::{Field, query_q_counter_out as counter};
 
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::receive::{
+    LONGEST, Write, WriteError, check_room, establish, fits, operation, put, received, rides_in_cqe,
+};
+use super::super::{Completion, Outcome, Parameters, Psn};
 use super::reply::{Original, Reply};
 use crate::card::Card;
-use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous,
-    Syndrome, TagEvent, Tagged, Taken,
+    Access, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous, Syndrome,
+    TagEvent, Tagged, Taken,
 };
-use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
-
-/// Longest message of the transport.
-const LONGEST: u32 = 1 << 31;
+use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth};
 
 /// The message whose first packets have arrived.
 #[derive(Debug, Default)]
@@ -33,12 +32,7 @@ pub(super) enum Incoming {
         tagged: Option<Tagged>,
     },
     /// A WRITE.
-    Write {
-        /// Destination.
-        reth: Reth,
-        /// Bytes that have arrived.
-        received: u32,
-    },
+    Write(Write),
 }
 
 /// The reason for refusing a request permanently.
@@ -111,8 +105,7 @@ impl Responder {
         self.expected = refused.psn;
         self.nak(refused.psn, Acknowledge::Nak(refused.code));
         if let Some((taken, syndrome)) = refused.receive {
-            let held = Held::received(qp, Received::Send, taken, Err(syndrome));
-            self.owe(Outcome::Completion(held));
+            self.owe(Completion::received(qp, Received::Send, taken, Err(syndrome)));
         }
     }
 
@@ -125,20 +118,20 @@ impl Responder {
     }
 
     /// Queues a completion or event for software, after the replies before it.
-    pub(super) fn owe(&mut self, outcome: Outcome) {
-        self.replies.push_back(Reply::Outcome(outcome));
+    pub(super) fn owe(&mut self, outcome: impl Into<Outcome>) {
+        self.replies.push_back(Reply::Outcome(outcome.into()));
     }
 
     /// Queues a NAK to the peer, and the error for software.
     pub(super) fn refuse(&mut self, qp: u32, refused: Refused) {
         let syndrome = Acknowledge::Nak(refused.code);
         self.replies.push_back(Reply::Nak { psn: refused.psn, syndrome, messages: self.messages });
-        self.owe(match refused.receive {
+        match refused.receive {
             Some((taken, syndrome)) => {
-                Outcome::Completion(Held::received(qp, Received::Send, taken, Err(syndrome)))
+                self.owe(Completion::received(qp, Received::Send, taken, Err(syndrome)));
             }
-            None => Outcome::Event(qp, refused.event),
-        });
+            None => self.owe(Outcome::Event(qp, refused.event)),
+        }
     }
 
     /// Handles a request packet from the peer.
@@ -150,11 +143,8 @@ impl Responder {
         payload: &[u8],
     ) -> Result<(), Refused> {
         let psn = Psn::new(header.psn);
-        if !self.established {
-            self.established = true;
-            if card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr) {
-                self.owe(Outcome::Event(own.number, QpEvent::CommunicationEstablished));
-            }
+        if let Some(event) = establish(card, own.number, &mut self.established) {
+            self.owe(event);
         }
         match psn.since(self.expected) {
             1.. => {
@@ -217,15 +207,9 @@ impl Responder {
         let in_order = match self.incoming {
             Incoming::Idle => opcode.starts(),
             Incoming::Send { .. } => opcode.is_send() && !opcode.starts(),
-            Incoming::Write { .. } => opcode.is_write() && !opcode.starts(),
+            Incoming::Write(_) => opcode.is_write() && !opcode.starts(),
         };
-        let mtu = own.mtu as usize;
-        let fits = match (opcode.starts(), opcode.ends()) {
-            (_, false) => payload.len() == mtu,
-            (true, true) => payload.len() <= mtu,
-            (false, true) => (1..=mtu).contains(&payload.len()),
-        };
-        if !in_order || !fits {
+        if !in_order || !fits(own, header, payload) {
             return Err(self.invalid(header));
         }
         let Some(domain) = Self::domain(card, own, header) else {
@@ -276,7 +260,7 @@ impl Responder {
     /// Reports that a message which took an entry will not arrive completely.
     fn cancel(&mut self, qp: u32, tagged: Tagged) {
         let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
-        self.owe(Outcome::Completion(Held::tagged(qp, tagged)));
+        self.owe(Completion::tagged(qp, tagged));
     }
 
     pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
@@ -328,7 +312,7 @@ impl Responder {
         domain: Domain,
     ) -> Result<(), Refused> {
         let mut payload = payload;
-        let (wqe, received, mut tagged) = match std::mem::take(&mut self.incoming) {
+        let (wqe, done, mut tagged) = match std::mem::take(&mut self.incoming) {
             Incoming::Send { wqe, received, tagged } => (wqe, received, tagged),
             _ if card.matches_tags(own.number) => match self.meet(card, own, header, payload)? {
                 Some((wqe, tagged)) => {
@@ -354,27 +338,17 @@ impl Responder {
             }
             Some((wqe.taken(), syndrome))
         };
-        let total = received + payload.len() as u64;
-        let room: u64 = wqe.data.iter().map(Data::len).sum();
-        if total > room || total > LONGEST.into() {
-            return Err(Refused {
-                receive: failed(self, Syndrome::LocalLength),
-                ..self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest)
-            });
-        }
-        let whole = header.opcode.starts() && header.opcode.ends();
-        let inline = whole
-            && tagged.is_none()
-            && !payload.is_empty()
-            && payload.len() <= card.inline_room(own.number, false);
-        if !inline && !payload.is_empty() {
-            if let Err(denied) = card.scatter(wqe.domain, &wqe.data, received, payload) {
-                tracing::debug!(qp = own.number, ?denied, "cannot scatter");
-                return Err(Refused {
-                    receive: failed(self, Syndrome::LocalProtection),
-                    ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
-                });
-            }
+        let total = done + payload.len() as u64;
+        let inline = tagged.is_none() && rides_in_cqe(card, own.number, header, payload);
+        let stored = check_room(&wqe, total)
+            .and_then(|()| if inline { Ok(()) } else { put(card, &wqe, done, payload) });
+        if let Err(syndrome) = stored {
+            let (code, event) = match syndrome {
+                Syndrome::LocalLength => (NakCode::InvalidRequest, QpEvent::InvalidRequest),
+                _ => (NakCode::RemoteOperation, QpEvent::Catastrophic),
+            };
+            let receive = failed(self, syndrome);
+            return Err(Refused { receive, ..self.refused(header, code, event) });
         }
         if let (true, Some(key)) = (header.opcode.invalidates(), header.immediate) {
             if let Err(denied) = card.invalidate_key(domain, u32::from_be_bytes(key)) {
@@ -389,48 +363,23 @@ impl Responder {
             self.acknowledge(Psn::new(header.psn));
         }
         if header.opcode.ends() {
-            let kind = match header.immediate {
-                None => Received::Send,
-                Some(_) if header.opcode.invalidates() => Received::SendInvalidate,
-                Some(_) => Received::SendImmediate,
-            };
-            let mut held = self.received(own, header, kind, wqe.taken(), total as u32);
+            let mut held = received(own, header, operation(header), wqe.taken(), total as u32);
             if let Some(tagged) = tagged.as_mut().filter(|_| matched) {
                 (held.wqe, tagged.event) = (0, TagEvent::ConsumedMessage);
-                if !whole {
+                if !header.opcode.starts() {
                     (tagged.event, tagged.start) = (TagEvent::Expected, [0; HEADER]);
                 }
             }
             held.tagged = tagged;
             held.inline = inline.then(|| payload.to_vec());
-            self.owe(Outcome::Completion(held));
+            self.owe(held);
         } else {
             if let Some(tagged) = tagged.filter(|_| matched && header.opcode.starts()) {
-                self.owe(Outcome::Completion(Held::tagged(own.number, tagged)));
+                self.owe(Completion::tagged(own.number, tagged));
             }
             self.incoming = Incoming::Send { wqe, received: total, tagged };
         }
         Ok(())
-    }
-
-    fn received(
-        &self,
-        own: &Parameters,
-        header: &Header,
-        kind: Received,
-        taken: Taken,
-        length: u32,
-    ) -> Held {
-        let mut held = Held::received(own.number, kind, taken, Ok(()));
-        held.length = length;
-        held.immediate = header.immediate.unwrap_or_default();
-        held.solicited = header.solicited;
-        if let Route::InfiniBand { level, source, .. } = header.route {
-            held.source = (source, level);
-        }
-        // A DCT has no single peer that its context could name.
-        held.sender = header.dynamic.map(|dynamic| (dynamic.source, header.route.is_global()));
-        held
     }
 
     fn write(
@@ -441,26 +390,16 @@ impl Responder {
         payload: &[u8],
         domain: Domain,
     ) -> Result<(), Refused> {
-        let (reth, received) = match (header.reth, &self.incoming) {
-            (Some(reth), _) => {
-                if !own.remote_write || reth.length > LONGEST {
-                    return Err(self.invalid(header));
-                }
-                if reth.length > 0 {
-                    let length = reth.length.into();
-                    card.check(domain, reth.key, reth.address, length, Access::RemoteWrite)
-                        .map_err(|denied| self.denied(own, header, denied))?;
-                }
-                (reth, 0)
-            }
-            (None, Incoming::Write { reth, received }) => (*reth, *received),
-            _ => return Err(self.invalid(header)),
+        let begun = match (header.reth, &self.incoming) {
+            (Some(reth), _) => Write::start(card, own, domain, reth),
+            (None, Incoming::Write(write)) => Ok(*write),
+            _ => Err(WriteError::Invalid),
         };
-        let total = u64::from(received) + payload.len() as u64;
-        let complete = total == u64::from(reth.length);
-        if total > reth.length.into() || complete != header.opcode.ends() {
-            return Err(self.invalid(header));
-        }
+        let write =
+            begun.and_then(|write| write.with(header, payload)).map_err(|error| match error {
+                WriteError::Invalid => self.invalid(header),
+                WriteError::Denied(denied) => self.denied(own, header, denied),
+            })?;
         let receive = match header.immediate {
             Some(_) => match self.receive(card, own, header)? {
                 Some(wqe) => Some(wqe),
@@ -468,29 +407,22 @@ impl Responder {
             },
             None => None,
         };
-        if !payload.is_empty() {
-            let address = reth.address.wrapping_add(received.into());
-            if let Err(denied) =
-                card.write_key(domain, reth.key, address, Access::RemoteWrite, payload)
-            {
-                let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed));
-                return Err(Refused { receive, ..self.denied(own, header, denied) });
-            }
+        if let Err(denied) = write.put(card, domain, payload) {
+            let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed));
+            return Err(Refused { receive, ..self.denied(own, header, denied) });
         }
         self.accept(header, 1);
-        if header.ack_request || complete {
+        let complete = write.complete();
+        if header.ack_request || complete.is_some() {
             self.acknowledge(Psn::new(header.psn));
         }
         if let Some(wqe) = receive {
-            let held =
-                self.received(own, header, Received::WriteImmediate, wqe.taken(), reth.length);
-            self.owe(Outcome::Completion(held));
+            let kind = Received::WriteImmediate;
+            let length = complete.unwrap_or_default();
+            let held = received(own, header, kind, wqe.taken(), length);
+            self.owe(held);
         }
-        self.incoming = if complete {
-            Incoming::Idle
-        } else {
-            Incoming::Write { reth, received: total as u32 }
-        };
+        self.incoming = complete.map_or(Incoming::Write(write), |_| Incoming::Idle);
         Ok(())
     }
 

@@ -190,7 +190,7 @@ fn a_connection_lasts_until_a_request_goes_elsewhere() {
     );
     let open = |pair: &Pair, number| {
         let qp = &pair.sides[1].rig.card.objects.qps[&number];
-        QueuePair::of(qp).unwrap().connections.ids().count()
+        QueuePair::of(qp).unwrap().connections().ids().count()
     };
     assert_eq!((open(&pair, one), open(&pair, two)), (1, 0));
     pair.sides[0].reset();
@@ -432,7 +432,7 @@ fn a_drained_target_lets_nobody_in() {
     let drain = Command::new(opcode::DRAIN_DCT, 0x10).set(drain_dct_in::DCTN, number);
     pair.sides[1].rig.run(&drain).unwrap();
     assert_eq!(pair.sides[1].take_events(), [DRAINED]);
-    let state = pair.sides[1].rig.card.objects.qps[&number].target.as_ref().map(|t| t.drain);
+    let state = pair.sides[1].rig.card.objects.qps[&number].target().map(|t| t.drain);
     assert_eq!(state, Some(Drain::Drained));
     let index = {
         let post = request(&pair, WRITE, 8, number);

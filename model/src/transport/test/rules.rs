@@ -247,7 +247,7 @@ fn connect(pair: &mut Pair, target: u32) -> Header {
 
 fn connections(pair: &Pair, target: u32) -> Vec<u32> {
     let qp = &pair.sides[1].rig.card.objects.qps[&target];
-    QueuePair::of(qp).unwrap().connections.ids().collect()
+    QueuePair::of(qp).unwrap().connections().ids().collect()
 }
 
 #[test]

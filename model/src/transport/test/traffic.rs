@@ -327,9 +327,9 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
                     got_receives[side].push((cqe.opcode, cqe.length, cqe.immediate));
                 }
             }
-            pair.sides.iter().all(|side| {
-                QueuePair::of(&side.rig.card.objects.qps[&side.qp]).unwrap().rc.is_idle()
-            })
+            pair.sides
+                .iter()
+                .all(|side| QueuePair::of(&side.rig.card.objects.qps[&side.qp]).unwrap().is_idle())
         };
         assert!(pair.run(4000, done), "seed {seed}: round {round} does not end");
     }

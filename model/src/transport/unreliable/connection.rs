@@ -3,15 +3,14 @@
 
 use mlx5_sys::ifc::query_q_counter_out as counter;
 
-use super::super::{Outcome, Parameters, Psn};
-use super::{Failure, kind, received};
+use super::super::receive::{
+    Write, check_room, establish, fits, operation, put, received, rides_in_cqe,
+};
+use super::super::{Parameters, Psn};
+use super::Failure;
 use crate::card::Card;
-use crate::object::State;
-use crate::queue::{Access, Data, Opcode as Received, QpEvent, ReceiveWqe, Syndrome};
-use crate::wire::{Header, Reth};
-
-/// Longest message of the transport.
-const LONGEST: u32 = 1 << 31;
+use crate::queue::{Opcode as Received, ReceiveWqe, Taken};
+use crate::wire::Header;
 
 /// A message that has arrived in part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,8 +20,8 @@ enum Incoming {
     Idle,
     /// The bytes of a SEND that have arrived.
     Send(u64),
-    /// A WRITE of which so many bytes are there.
-    Write(Reth, u32),
+    /// A WRITE.
+    Write(Write),
 }
 
 /// Receiving side of a connection.
@@ -44,10 +43,10 @@ impl Receiver {
         *self = Self { started: true, expected: Psn::new(own.receive_psn), ..Self::default() };
     }
 
-    /// Gives up the receive in use: its counter.
-    pub(super) fn take(&mut self) -> Option<u16> {
+    /// Gives up the receive in use.
+    pub(super) fn take(&mut self) -> Option<Taken> {
         self.incoming = Incoming::Idle;
-        self.receive.take().map(|wqe| wqe.index)
+        self.receive.take().map(|wqe| wqe.taken())
     }
 
     /// A packet of the peer.
@@ -58,12 +57,8 @@ impl Receiver {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Failure> {
-        if !self.established {
-            self.established = true;
-            if card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr) {
-                let event = QpEvent::CommunicationEstablished;
-                card.port.hold(Outcome::Event(own.number, event));
-            }
+        if let Some(event) = establish(card, own.number, &mut self.established) {
+            card.port.hold(event);
         }
         let psn = Psn::new(header.psn);
         let opcode = header.opcode;
@@ -71,15 +66,9 @@ impl Receiver {
         let continues = match incoming {
             Incoming::Idle => false,
             Incoming::Send(_) => opcode.is_send() && psn == self.expected,
-            Incoming::Write(..) => opcode.is_write() && psn == self.expected,
+            Incoming::Write(_) => opcode.is_write() && psn == self.expected,
         };
-        let mtu = own.mtu as usize;
-        let fits = match (opcode.starts(), opcode.ends()) {
-            (_, false) => payload.len() == mtu,
-            (true, true) => payload.len() <= mtu,
-            (false, true) => (1..=mtu).contains(&payload.len()),
-        };
-        if !(opcode.starts() || continues) || !fits {
+        if !(opcode.starts() || continues) || !fits(own, header, payload) {
             tracing::debug!(qp = own.number, ?header, "a message is dropped");
             return Ok(());
         }
@@ -123,23 +112,14 @@ impl Receiver {
         }
         let Some(wqe) = self.receive.take() else { return Ok(()) };
         let total = done + payload.len() as u64;
-        let room: u64 = wqe.data.iter().map(Data::len).sum();
-        if total > room || total > LONGEST.into() {
-            return Err(Failure::Receive(wqe.index, Syndrome::LocalLength));
-        }
-        let whole = header.opcode.starts() && header.opcode.ends();
-        let inline =
-            whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
-        if !inline {
-            if let Err(denied) = card.scatter(wqe.domain, &wqe.data, done, payload) {
-                tracing::debug!(qp = own.number, ?denied, "cannot scatter");
-                return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));
-            }
-        }
+        let inline = rides_in_cqe(card, own.number, header, payload);
+        check_room(&wqe, total)
+            .and_then(|()| if inline { Ok(()) } else { put(card, &wqe, done, payload) })
+            .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
         if header.opcode.ends() {
-            let mut held = received(own, header, kind(header), wqe.index, total as u32);
+            let mut held = received(own, header, operation(header), wqe.taken(), total as u32);
             held.inline = inline.then(|| payload.to_vec());
-            card.port.hold(Outcome::Completion(held));
+            card.port.hold(held);
         } else {
             self.receive = Some(wqe);
             self.incoming = Incoming::Send(total);
@@ -155,43 +135,35 @@ impl Receiver {
         payload: &[u8],
         incoming: Incoming,
     ) -> Result<(), Failure> {
-        let (reth, done) = match (header.reth, incoming) {
-            (Some(reth), _) => {
-                let length = reth.length.into();
-                let checked =
-                    card.check(own.domain(), reth.key, reth.address, length, Access::RemoteWrite);
-                if !own.remote_write || reth.length > LONGEST || checked.is_err() {
-                    tracing::debug!(qp = own.number, ?reth, ?checked, "a WRITE is dropped");
-                    return Ok(());
-                }
-                (reth, 0)
-            }
-            (None, Incoming::Write(reth, done)) => (reth, done),
+        let begun = match (header.reth, incoming) {
+            (Some(reth), _) => Write::start(card, own, own.domain(), reth),
+            (None, Incoming::Write(write)) => Ok(write),
             _ => return Ok(()),
         };
-        let total = u64::from(done) + payload.len() as u64;
-        let complete = total == u64::from(reth.length);
-        if total > reth.length.into() || complete != header.opcode.ends() {
-            return Ok(());
-        }
+        let write = match begun.and_then(|write| write.with(header, payload)) {
+            Ok(write) => write,
+            Err(error) => {
+                tracing::debug!(qp = own.number, ?header, ?error, "a WRITE is dropped");
+                return Ok(());
+            }
+        };
         if header.immediate.is_some() && !self.provide(card, own)? {
             return Ok(());
         }
-        let address = reth.address.wrapping_add(done.into());
-        if let Err(denied) =
-            card.write_key(own.domain(), reth.key, address, Access::RemoteWrite, payload)
-        {
+        if let Err(denied) = write.put(card, own.domain(), payload) {
             tracing::debug!(qp = own.number, ?denied, "a WRITE is dropped");
             return Ok(());
         }
-        if !complete {
-            self.incoming = Incoming::Write(reth, total as u32);
-        } else if header.immediate.is_some() {
-            if let Some(wqe) = self.receive.take() {
-                let kind = Received::WriteImmediate;
-                let held = received(own, header, kind, wqe.index, reth.length);
-                card.port.hold(Outcome::Completion(held));
+        match write.complete() {
+            None => self.incoming = Incoming::Write(write),
+            Some(length) if header.immediate.is_some() => {
+                if let Some(wqe) = self.receive.take() {
+                    let kind = Received::WriteImmediate;
+                    let held = received(own, header, kind, wqe.taken(), length);
+                    card.port.hold(held);
+                }
             }
+            Some(_) => {}
         }
         Ok(())
     }

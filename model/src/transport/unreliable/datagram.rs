@@ -2,11 +2,12 @@
 
 use mlx5_sys::ifc::query_q_counter_out;
 
-use super::super::{Outcome, Parameters};
-use super::{Failure, kind, received};
+use super::super::receive::{check_room, operation, put, received};
+use super::super::{Packet, Parameters};
+use super::Failure;
 use crate::card::{Card, Identity, Link};
-use crate::queue::{Address, Data, Syndrome};
-use crate::wire::{Deth, Global, Header, Route, mac, route};
+use crate::queue::{Address, Syndrome};
+use crate::wire::{Deth, Global, Route, mac, route};
 
 /// Room at the head of each receive for the packet's global route header, used or not.
 const ROOM: u32 = route::GRH as u32;
@@ -56,10 +57,9 @@ pub(super) fn extension(own: &Parameters, address: &Address) -> Deth {
 pub(super) fn receive(
     card: &mut Card,
     own: &Parameters,
-    header: &Header,
-    payload: &[u8],
-    packet: &[u8],
+    packet: &Packet<'_>,
 ) -> Result<(), Failure> {
+    let Packet { header, payload, bytes } = *packet;
     let Some(datagram) = header.datagram else { return Ok(()) };
     if datagram.q_key != own.q_key || payload.len() > own.mtu as usize {
         tracing::debug!(qp = own.number, ?datagram, "a datagram dropped");
@@ -73,28 +73,19 @@ pub(super) fn receive(
         }
         Err(_) => return Err(Failure::Queue),
     };
-    let room: u64 = wqe.data.iter().map(Data::len).sum();
     let length = ROOM + payload.len() as u32;
-    if u64::from(length) > room {
-        return Err(Failure::Receive(wqe.index, Syndrome::LocalLength));
-    }
-    let shown = header.route.shown(packet);
-    let scattered = match &shown {
-        Some(shown) => card.scatter(wqe.domain, &wqe.data, 0, shown),
-        None => Ok(()),
-    }
-    .and_then(|()| card.scatter(wqe.domain, &wqe.data, ROOM.into(), payload));
-    if let Err(denied) = scattered {
-        tracing::debug!(qp = own.number, ?denied, "cannot scatter");
-        return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));
-    }
-    let mut held = received(own, header, kind(header), wqe.index, length);
+    let shown = header.route.shown(bytes);
+    check_room(&wqe, length.into())
+        .and_then(|()| shown.as_ref().map_or(Ok(()), |shown| put(card, &wqe, 0, shown)))
+        .and_then(|()| put(card, &wqe, ROOM.into(), payload))
+        .map_err(|syndrome| Failure::Receive(wqe.taken(), syndrome))?;
+    let mut held = received(own, header, operation(header), wqe.taken(), length);
     held.sender = Some((datagram.source, shown.is_some()));
     if let Route::Ethernet { global, .. } = &header.route {
         // In place of the service level, the kind of header: IPv6 or IPv4 (`device.h` of Linux,
         // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
         held.source = (0, if route::is_ipv4(global) { 2 } else { 1 });
     }
-    card.port.hold(Outcome::Completion(held));
+    card.port.hold(held);
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Turning WQEs into packets without answers: a request is done when its last packet has left.
 
 use super::super::local::Alone;
-use super::super::{Held, Outcome, Parameters, Psn};
+use super::super::{Completion, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
 use crate::object::Service;
-use crate::queue::{Fetch, Origin, SendWqe, Signal, Syndrome};
+use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
 
 /// Packets one queue pair sends before the next has its turn.
@@ -70,14 +70,9 @@ impl Sender {
     }
 
     /// Sends up to a quantum of packets. An error is of the request that [`Sender::take`] gives.
-    pub(super) fn pump(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        service: Service,
-    ) -> Result<Progress, Syndrome> {
+    pub(super) fn pump(&mut self, card: &mut Card, own: &Parameters) -> Result<Progress, Syndrome> {
         for _ in 0..QUANTUM {
-            if self.current.is_none() && !self.fetch(card, own, service)? {
+            if self.current.is_none() && !self.fetch(card, own)? {
                 return Ok(Progress::Idle);
             }
             let Some(request) = &mut self.current else { return Ok(Progress::Idle) };
@@ -111,10 +106,9 @@ impl Sender {
             }
             if let Some(Request { wqe, .. }) = self.current.take() {
                 if wqe.signal == Signal::Always {
-                    let origin = Origin::Requester { opcode: wqe.opcode };
-                    let mut held = Held::new(own.number, origin, wqe.index, Ok(()));
+                    let mut held = Completion::sent(own.number, wqe.opcode, wqe.index, Ok(()));
                     held.length = wqe.length() as u32;
-                    card.port.hold(Outcome::Completion(held));
+                    card.port.hold(held);
                 }
             }
         }
@@ -122,12 +116,8 @@ impl Sender {
     }
 
     /// Takes the next WQE; `false` if there is none.
-    fn fetch(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        service: Service,
-    ) -> Result<bool, Syndrome> {
+    fn fetch(&mut self, card: &mut Card, own: &Parameters) -> Result<bool, Syndrome> {
+        let service = own.service;
         let wqe = match card.fetch_send(own.number) {
             Fetch::Empty => return Ok(false),
             Fetch::Wqe(wqe) => wqe,

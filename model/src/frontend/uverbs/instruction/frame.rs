@@ -1,0 +1,234 @@
+//! Reading an instruction's operands out of a signal frame: which store or load it is, with what
+//! bytes.
+
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use libc::ucontext_t;
+
+use super::xsave::{Component, XsaveArea};
+use super::{Bytes, Effect, Load, MOST, PAGE, Trapped, register};
+
+/// Reads what an instruction works on out of a signal frame.
+pub(super) struct Frame<'a> {
+    pub context: &'a ucontext_t,
+}
+
+impl Frame<'_> {
+    /// The store that the instruction is, if it is one that is known.
+    ///
+    /// # Safety
+    /// - What the instruction reads is mapped.
+    /// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
+    pub unsafe fn store(&self, instruction: &Instruction) -> Option<Trapped> {
+        use Mnemonic::*;
+        let next = instruction.next_ip();
+        let plain = |address, bytes| Some(Trapped { address, bytes, effect: Effect::Next(next) });
+        match instruction.mnemonic() {
+            Movdir64b => {
+                let source = self.address(instruction)? as *const u8;
+                // SAFETY: the instruction reads these 64 bytes, which the caller guarantees to be
+                // mapped.
+                let bytes = unsafe { Bytes::copied(source, 64) };
+                plain(self.pointer(instruction.op0_register())?, bytes)
+            }
+            Movsb | Movsw | Movsd | Movsq if is_string(instruction) => {
+                // SAFETY: the caller guarantees that what the instruction reads is mapped.
+                unsafe { self.string(instruction, true) }
+            }
+            Stosb | Stosw | Stosd | Stosq => {
+                // SAFETY: the caller guarantees that what the instruction reads is mapped.
+                unsafe { self.string(instruction, false) }
+            }
+            Mov | Movnti | Movdiri | Movbe if instruction.op0_kind() == OpKind::Memory => {
+                let size = instruction.memory_size().size();
+                let value = match instruction.op1_kind() {
+                    OpKind::Register => self.general(instruction.op1_register())?,
+                    _ => instruction.immediate(1),
+                };
+                let mut bytes = Bytes::of(&value.to_le_bytes()[..size]);
+                if instruction.mnemonic() == Movbe {
+                    bytes.reverse();
+                }
+                plain(self.address(instruction)?, bytes)
+            }
+            Movaps | Movapd | Movups | Movupd | Movdqa | Movdqu | Movntps | Movntpd | Movntdq
+            | Vmovaps | Vmovapd | Vmovups | Vmovupd | Vmovdqa | Vmovdqu | Vmovdqa32 | Vmovdqa64
+            | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovntps | Vmovntpd | Vmovntdq
+            | Movq | Movd | Vmovq | Vmovd | Movsd | Movss | Vmovsd | Vmovss | Movlps | Movlpd
+            | Vmovlps | Vmovlpd
+                if instruction.op0_kind() == OpKind::Memory
+                    && instruction.op_mask() == Register::None =>
+            {
+                let size = instruction.memory_size().size();
+                let from = instruction.op1_register();
+                let bytes = if from.is_vector_register() {
+                    // SAFETY: the caller guarantees the frame's floating-point state.
+                    Bytes::of(&unsafe { self.vector(from) }?[..size])
+                } else {
+                    Bytes::of(&self.general(from)?.to_le_bytes()[..size])
+                };
+                plain(self.address(instruction)?, bytes)
+            }
+            Movhps | Movhpd | Vmovhps | Vmovhpd if instruction.op0_kind() == OpKind::Memory => {
+                // SAFETY: the caller guarantees the frame's floating-point state.
+                let whole = unsafe { self.vector(instruction.op1_register()) }?;
+                plain(self.address(instruction)?, Bytes::of(&whole[8..16]))
+            }
+            _ => None,
+        }
+    }
+
+    /// MOV, MOVZX and MOVBE from memory to a whole general register or its low bytes.
+    pub fn load(&self, instruction: &Instruction) -> Option<Load> {
+        use Mnemonic::*;
+        let name = instruction.op0_register();
+        let high = matches!(name, Register::AH | Register::BH | Register::CH | Register::DH);
+        let moves = matches!(instruction.mnemonic(), Mov | Movzx | Movbe);
+        if !moves || high || instruction.op1_kind() != OpKind::Memory {
+            return None;
+        }
+        Some(Load {
+            address: self.address(instruction)?,
+            length: instruction.memory_size().size(),
+            register: general_index(name)?,
+            swapped: instruction.mnemonic() == Movbe,
+            keeps: name.size() < 4,
+            next: instruction.next_ip(),
+        })
+    }
+
+    /// Decodes MOVS and STOS, repeated or not, up to the end of the page.
+    ///
+    /// # Safety
+    /// The memory that the instruction reads is mapped.
+    unsafe fn string(&self, instruction: &Instruction, source: bool) -> Option<Trapped> {
+        const DIRECTION: u64 = 1 << 10;
+        if register(self.context, libc::REG_EFL) & DIRECTION != 0 {
+            return None;
+        }
+        // With the address-size prefix the pointers are EDI and ESI. With an FS or GS prefix the
+        // source is not at the address in RSI.
+        let from_rsi = instruction.op1_kind() == OpKind::MemorySegRSI && is_flat(instruction);
+        if instruction.op0_kind() != OpKind::MemoryESRDI || source && !from_rsi {
+            return None;
+        }
+        let size = instruction.memory_size().size() as u64;
+        let address = register(self.context, libc::REG_RDI);
+        let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+        let room = (PAGE - address % PAGE).min(MOST as u64) / size;
+        let units = if repeated { register(self.context, libc::REG_RCX).min(room) } else { 1 };
+        if units == 0 {
+            // The first unit lies across the end of the page.
+            return None;
+        }
+        let length = (size * units) as usize;
+        let bytes = if source {
+            let from = register(self.context, libc::REG_RSI) as *const u8;
+            // SAFETY: the instruction reads `length` bytes from RSI on, or more, which the caller
+            // guarantees to be mapped.
+            unsafe { Bytes::copied(from, length) }
+        } else {
+            let unit = &register(self.context, libc::REG_RAX).to_le_bytes()[..size as usize];
+            let mut bytes = Bytes { array: [0; MOST], length };
+            bytes.chunks_mut(unit.len()).for_each(|place| place.copy_from_slice(unit));
+            bytes
+        };
+        let next = instruction.next_ip();
+        Some(Trapped {
+            address,
+            bytes,
+            effect: Effect::String { next, size, units, source, repeated },
+        })
+    }
+
+    /// Address of the memory operand.
+    fn address(&self, instruction: &Instruction) -> Option<u64> {
+        if !is_flat(instruction) {
+            return None;
+        }
+        let mut address = instruction.memory_displacement64();
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        // A RIP-relative displacement is absolute already.
+        if base != Register::None && base != Register::RIP {
+            address = address.wrapping_add(self.general(base)?);
+        }
+        if index != Register::None {
+            let index = self.general(index)?;
+            address = address
+                .wrapping_add(index.wrapping_mul(u64::from(instruction.memory_index_scale())));
+        }
+        let narrow = base.size() == 4 || index.size() == 4;
+        Some(if narrow { address & u64::from(u32::MAX) } else { address })
+    }
+
+    /// Value of a general register that is an address: with the address-size prefix, of 32 bits.
+    fn pointer(&self, name: Register) -> Option<u64> {
+        let whole = self.general(name)?;
+        Some(if name.size() == 4 { whole & u64::from(u32::MAX) } else { whole })
+    }
+
+    /// Value of a general register, of any width.
+    fn general(&self, name: Register) -> Option<u64> {
+        use Register::*;
+        let whole = register(self.context, general_index(name)?);
+        Some(match name {
+            AH | BH | CH | DH => whole >> 8,
+            _ => whole,
+        })
+    }
+
+    /// Value of a vector register, zero-extended to 64 bytes.
+    ///
+    /// # Safety
+    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
+    unsafe fn vector(&self, name: Register) -> Option<[u8; 64]> {
+        let number = name.number();
+        // SAFETY: the caller guarantees the frame's floating-point state.
+        let area = unsafe { XsaveArea::of(self.context) }?;
+        let mut value = [0; 64];
+        if number < 16 {
+            area.copy(Component::Sse, 16 * number, &mut value[..16]);
+            area.copy(Component::Ymm, 16 * number, &mut value[16..32]);
+            area.copy(Component::ZmmHigh, 32 * number, &mut value[32..]);
+        } else {
+            area.copy(Component::Zmm16To31, 64 * (number - 16), &mut value);
+        }
+        Some(value)
+    }
+}
+
+/// Returns the index of a general register, of any width, in a signal frame.
+fn general_index(name: Register) -> Option<libc::c_int> {
+    use Register::*;
+    Some(match name.full_register() {
+        RAX => libc::REG_RAX,
+        RBX => libc::REG_RBX,
+        RCX => libc::REG_RCX,
+        RDX => libc::REG_RDX,
+        RSI => libc::REG_RSI,
+        RDI => libc::REG_RDI,
+        RBP => libc::REG_RBP,
+        RSP => libc::REG_RSP,
+        R8 => libc::REG_R8,
+        R9 => libc::REG_R9,
+        R10 => libc::REG_R10,
+        R11 => libc::REG_R11,
+        R12 => libc::REG_R12,
+        R13 => libc::REG_R13,
+        R14 => libc::REG_R14,
+        R15 => libc::REG_R15,
+        _ => return Option::None,
+    })
+}
+
+/// Whether the address of the memory operand counts from 0: FS and GS have bases of their own.
+fn is_flat(instruction: &Instruction) -> bool {
+    matches!(instruction.segment_prefix(), Register::None | Register::DS | Register::ES)
+}
+
+/// MOVSD names both the string move and the scalar store.
+fn is_string(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64
+    )
+}
