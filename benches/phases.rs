@@ -21,7 +21,7 @@ use std::hint::black_box;
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Form, Prepared, SendConfig, SendQueue};
 use mlx5::timing::Clock;
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
@@ -187,14 +187,15 @@ fn main() {
         // SAFETY: the memory lives to the end, and the program does not access it.
         unsafe { batch.ring() };
     });
-    line.measure("armed WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    line.measure("prepared WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
+        let mut prepared =
+            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..BURST {
             let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
-            armed.arm(id, write).expect("armed");
+            prepared.prepare(id, write).expect("prepared");
         }
         for value in 0..BURST {
-            let next = armed.next().expect("one is armed");
+            let next = prepared.next().expect("one is prepared");
             // SAFETY: the memory lives to the end, and the program does not access it.
             unsafe { next.fire(black_box(value).to_ne_bytes()) };
         }

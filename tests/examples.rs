@@ -29,10 +29,10 @@ fn the_walkthrough_walks_through() {
 }
 
 #[test]
-fn what_is_armed_is_fired_and_what_is_disarmed_is_not() {
-    let text = Process::example("armed", &[]).end();
+fn what_is_prepared_is_fired_and_what_is_cancelled_is_not() {
+    let text = Process::example("prepared", &[]).end();
     assert!(text.contains("request 2, Nop"), "{text}");
-    assert!(text.contains("armed: 101 102 0 103"), "{text}");
+    assert!(text.contains("prepared: 101 102 0 103"), "{text}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, CqReader, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    CqReader, Form, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
     SharedReceives,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
@@ -168,15 +168,15 @@ fn what_was_written_ahead_is_recorded_when_it_is_fired() {
     let mut line = Line::new(RegisterUse::Own);
     let remote = line.remote();
     let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
-    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     for id in 0..3 {
-        armed.arm(id, write).unwrap();
+        prepared.prepare(id, write).unwrap();
     }
     for value in 0..2_u64 {
         // SAFETY: the payload is copied into the WQE.
-        unsafe { armed.next().unwrap().fire((100 + value).to_ne_bytes()) };
+        unsafe { prepared.next().unwrap().fire((100 + value).to_ne_bytes()) };
     }
-    drop(armed);
+    drop(prepared);
     let record = line.send.flight_record();
     assert_eq!(story(&record), "wdwd", "{record}");
     is_write(wqes(&record)[0], &record, 100);

@@ -11,7 +11,7 @@ use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, CqReader, Form, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
+    CqReader, Form, PostError, Prepared, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, RdmaWrite, Remote, Sge, Word};
@@ -235,41 +235,43 @@ fn what_overwrites_the_ring_before_it_is_rung_is_seen() {
 }
 
 #[test]
-fn an_armed_request_that_is_overwritten_is_not_fired_and_stays_armed() {
+fn an_prepared_request_that_is_overwritten_is_not_fired_and_stays_prepared() {
     for register in [RegisterUse::Own, RegisterUse::Shared] {
         let line = line();
         let mut completions = CqReader::new(&line.cq).unwrap();
         let config = SendConfig { register, ..SendConfig::default() };
         let mut send = SendQueue::new(&line.qp, &mut completions, config).unwrap();
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
+        let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
         for id in 0..3 {
-            armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled()).unwrap();
+            prepared
+                .prepare(id, RdmaWrite::new(InlineBytes([0; 8]), line.remote()).signaled())
+                .unwrap();
         }
         let record = line.record();
         let before = line.overwrite(0, 31, 1);
         // SAFETY: the payload is copied into the WQE.
-        let result = unsafe { armed.next().unwrap().try_fire([1; 8]) };
+        let result = unsafe { prepared.next().unwrap().try_fire([1; 8]) };
         assert_eq!(finding(result, "reserved-field").offset, 28);
-        assert_eq!((armed.len(), line.record()), (3, record));
+        assert_eq!((prepared.len(), line.record()), (3, record));
         // SAFETY: the payload is copied into the WQE.
-        unsafe { armed.next().unwrap().fire([2; 8]) }
-        assert_eq!((armed.len(), line.record()), (3, record));
+        unsafe { prepared.next().unwrap().fire([2; 8]) }
+        assert_eq!((prepared.len(), line.record()), (3, record));
         line.overwrite(0, 31, before);
         // SAFETY: the payload is copied into the WQE.
-        let kept = unsafe { armed.next().unwrap().try_fire([2; 8]) };
+        let kept = unsafe { prepared.next().unwrap().try_fire([2; 8]) };
         assert_eq!(finding(kept, "reserved-field").offset, 28);
         for value in 3..6 {
             // SAFETY: the payload is copied into the WQE.
-            unsafe { armed.next().unwrap().try_fire([value; 8]) }.unwrap();
+            unsafe { prepared.next().unwrap().try_fire([value; 8]) }.unwrap();
         }
         mlx5_model::run();
         for id in 0..3 {
-            match completions.poll(&mut armed).unwrap() {
+            match completions.poll(&mut prepared).unwrap() {
                 Some(Completion::Send(done)) => assert_eq!(done.id, id),
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(completions.poll(&mut armed).unwrap(), None);
+        assert_eq!(completions.poll(&mut prepared).unwrap(), None);
     }
 }
 

@@ -11,7 +11,7 @@ use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    Armed, CqReader, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    CqReader, Form, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
@@ -103,22 +103,22 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         unsafe { send.batch().ring() };
         check(&send, &completions, [1, 0, 0, 0, 0]);
 
-        // Armed requests count when they are fired, and then have nothing to reserve.
+        // Prepared requests count when they are fired, and then have nothing to reserve.
         send.clear_timing();
         completions.clear_timing();
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
+        let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
         for id in 0..3 {
-            armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+            prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         }
         for value in 0..3u64 {
             // SAFETY: the payload is copied into the WQE.
-            unsafe { armed.next().unwrap().fire(value.to_ne_bytes()) };
+            unsafe { prepared.next().unwrap().fire(value.to_ne_bytes()) };
         }
         mlx5_model::run();
         for _ in 0..3 {
-            assert!(completions.poll(&mut armed).unwrap().is_some());
+            assert!(completions.poll(&mut prepared).unwrap().is_some());
         }
-        drop(armed);
+        drop(prepared);
         let report = completions.timing();
         assert_eq!(report.phase(Phase::Decode).map(|it| it.count), Some(3), "{report}");
         let report = send.timing();

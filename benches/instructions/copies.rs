@@ -32,7 +32,7 @@ impl<S: Side> Side for Doorbells<S> {
         match row {
             Row::DoorbellInline => self.0.run(Row::Inline, calls),
             Row::DoorbellPointer => self.0.run(Row::Pointer, calls),
-            Row::DoorbellArmed => self.0.run(Row::Armed, calls),
+            Row::DoorbellPrepared => self.0.run(Row::Prepared, calls),
             // Not rows of its own: the column's other sides have these, and ask with no calls.
             Row::Poll | Row::Empty if calls != 0 => self.0.run(row, calls),
             _ => None,
@@ -40,8 +40,8 @@ impl<S: Side> Side for Doorbells<S> {
     }
 
     fn prepare(&mut self, row: Row, calls: usize) {
-        assert_eq!(row, Row::DoorbellArmed);
-        self.0.prepare(Row::Armed, calls);
+        assert_eq!(row, Row::DoorbellPrepared);
+        self.0.prepare(Row::Prepared, calls);
     }
 }
 

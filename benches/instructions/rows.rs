@@ -155,8 +155,8 @@ rows! {
     Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
-    Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
-    DoorbellArmed: "armed fire, 8-byte payload, signaled, doorbell", How::Fire, [];
+    Prepared: "prepared fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
+    DoorbellPrepared: "prepared fire, 8-byte payload, signaled, doorbell", How::Fire, [];
     ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
     UcPointer: "64-byte pointer SEND on UC", How::Post, [at_most(52.0)];
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];

@@ -15,8 +15,6 @@ use crate::MODE;
 use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
 
-#[path = "armed.rs"]
-mod armed;
 #[path = "atomics.rs"]
 mod atomics;
 #[path = "copies.rs"]
@@ -25,6 +23,8 @@ mod copies;
 mod datagram;
 #[path = "dynamic.rs"]
 mod dynamic;
+#[path = "fired.rs"]
+mod fired;
 #[path = "floor.rs"]
 mod floor;
 #[path = "keys.rs"]
@@ -122,9 +122,9 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(datagram::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(datagram::Connection::new()) },
     Maker { column: column::RAW, make: || Box::new(dynamic::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(fired::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
-    Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(armed::Raw::new)) },
+    Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(fired::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },

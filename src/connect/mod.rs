@@ -1,8 +1,8 @@
 //! Exchange of connection data over TCP, before RDMA: queue pair number, PSN, LID, GID, MTU, and
 //! the address and key of memory.
 //!
-//! The peer is not trusted. All that it sends, or does not send, ends in an [`ConnectionData`] or in a
-//! specific [`ConnectError`], within the caller's timeout.
+//! The peer is not trusted. All that it sends, or does not send, ends in an [`ConnectionData`] or
+//! in a specific [`ConnectError`], within the caller's timeout.
 
 mod local;
 mod message;

@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
     query_cq_in, query_cq_out,
 };
 
-use super::event_channel::{EventSource, sealed::Source};
+use super::event_channel::{DevxEventSource, sealed::Source};
 use super::umem::{Memory, Place};
 use super::{Command, Object, Uar, UarKind, Umem};
 use crate::error::{Error, Result};
@@ -518,7 +518,7 @@ unsafe impl Completes for DevxCq {
 
 impl CompletionSource for DevxCq {}
 
-impl EventSource for DevxCq {}
+impl DevxEventSource for DevxCq {}
 
 impl Source for DevxCq {
     fn object(&self) -> &Object {

@@ -70,7 +70,7 @@ impl Drop for Inner {
 /// A source of events: an object of any type that was made by command.
 ///
 /// Implemented by this crate only.
-pub trait EventSource: sealed::Source {}
+pub trait DevxEventSource: sealed::Source {}
 
 pub(crate) mod sealed {
     use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(crate) mod sealed {
     }
 }
 
-impl EventSource for Object {}
+impl DevxEventSource for Object {}
 
 impl sealed::Source for Object {
     fn object(&self) -> &Object {
@@ -99,7 +99,7 @@ impl sealed::Source for Object {
 
 macro_rules! sources {
     ($([$($generics:tt)*] $source:ty;)*) => {$(
-        impl<$($generics)*> EventSource for $source {}
+        impl<$($generics)*> DevxEventSource for $source {}
 
         impl<$($generics)*> sealed::Source for $source {
             fn object(&self) -> &Object {
@@ -153,7 +153,12 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`]: EINVAL for a kind that the HCA does not offer of objects.
     /// [`Error::Attribute`] for an object of another opened device.
-    pub fn subscribe(&self, source: &impl EventSource, kind: EventKind, cookie: u64) -> Result<()> {
+    pub fn subscribe(
+        &self,
+        source: &impl DevxEventSource,
+        kind: EventKind,
+        cookie: u64,
+    ) -> Result<()> {
         self.check(source.object())?;
         let taken = source.taken().filter(|_| kind == EventKind::Completion);
         self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
@@ -209,7 +214,7 @@ impl EventChannel {
     /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.
     pub fn signal(
         &self,
-        source: Option<&dyn EventSource>,
+        source: Option<&dyn DevxEventSource>,
         kind: EventKind,
         eventfd: BorrowedFd<'_>,
     ) -> Result<()> {

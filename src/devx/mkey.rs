@@ -32,8 +32,8 @@ const KEY: &str = "memory key";
 ///
 /// It gives access to one of these: memory of a [`Umem`] [itself](DevxMkeyBuilder::direct), a
 /// [list](DevxMkeyBuilder::list) of pieces of memory behind other keys, a list of [pieces of equal
-/// size](DevxMkeyBuilder::equal), or [nothing yet](DevxMkeyBuilder::free). Use it like any other key: in
-/// WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
+/// size](DevxMkeyBuilder::equal), or [nothing yet](DevxMkeyBuilder::free). Use it like any other
+/// key: in WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
 ///
 /// Dropping it frees it. Requests that use it fail from then on.
 pub struct DevxMkey {
@@ -104,8 +104,8 @@ impl DevxMkey {
         self.entries
     }
 
-    /// Returns a builder for the UMR WQE that changes what an [updatable](DevxMkeyBuilder::updatable)
-    /// key gives access to.
+    /// Returns a builder for the UMR WQE that changes what an
+    /// [updatable](DevxMkeyBuilder::updatable) key gives access to.
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.key)
     }

@@ -57,7 +57,7 @@ pub use cq::{DevxCq, DevxCqBuilder};
 pub use domain::{DevxPd, DevxXrcd, Domain, TransportDomain};
 pub use ethernet::{Rq, RqBuilder, Rqt, RssHash, Sq, SqBuilder, Tir, Tis};
 pub use event::{DevxEvent, PortChange};
-pub use event_channel::{EventChannel, EventSource};
+pub use event_channel::{DevxEventSource, EventChannel};
 pub use event_queue::{EventQueue, MsiVector, event_queue_number};
 pub use function::{Adapter, Traffic, VportCounters, VportState};
 pub use mkey::{DevxMkey, DevxMkeyBuilder, Klm};

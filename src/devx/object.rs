@@ -40,8 +40,9 @@ impl Command {
     /// Executes a command that creates an object. One call into the kernel.
     ///
     /// The kernel itself marks in the command that buffers and doorbell records lie in umems, and
-    /// sets the number of the user context. [`DevxMkey`](super::DevxMkey), [`DevxQp`](super::DevxQp)
-    /// and the other types of this module create their objects without `unsafe`.
+    /// sets the number of the user context. [`DevxMkey`](super::DevxMkey),
+    /// [`DevxQp`](super::DevxQp) and the other types of this module create their objects without
+    /// `unsafe`.
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.

@@ -22,9 +22,9 @@ const ADAPTER_PAGE: usize = 4096;
 /// memory behind memory keys lie in it.
 ///
 /// The memory is pinned as long as it is registered. Rings and doorbell records take parts of it,
-/// and [direct keys](super::DevxMkeyBuilder::direct) give access to parts of it. Keys may overlap each
-/// other. A ring or doorbell record overlaps neither another ring or record nor a key. Queues and
-/// keys check that when they are made.
+/// and [direct keys](super::DevxMkeyBuilder::direct) give access to parts of it. Keys may overlap
+/// each other. A ring or doorbell record overlaps neither another ring or record nor a key. Queues
+/// and keys check that when they are made.
 ///
 /// Clones are cheap and name the same memory. It is deregistered after the last clone and the last
 /// object in it are dropped.

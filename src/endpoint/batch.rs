@@ -11,8 +11,8 @@ use crate::ib::{Rc, Transport};
 use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
 
-/// Requests that are written to the ring of an [`Endpoint`](super::Endpoint), and not yet known to the
-/// HCA. One doorbell rings them all.
+/// Requests that are written to the ring of an [`Endpoint`](super::Endpoint), and not yet known to
+/// the HCA. One doorbell rings them all.
 ///
 /// ```no_run
 /// # use mlx5::endpoint::{Endpoint, MrSlice};
@@ -26,14 +26,15 @@ use crate::watch::lint::Refusal;
 /// ```
 ///
 /// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
-/// nothing, either; the memory is dropped with the endpoint, or by the endpoint's next post or batch.
+/// nothing, either; the memory is dropped with the endpoint, or by the endpoint's next post or
+/// batch.
 #[must_use = "a batch posts nothing until it is rung"]
-pub struct Batch<'c, T: Transport = Rc> {
+pub struct EndpointBatch<'c, T: Transport = Rc> {
     requests: ring::Batch<'c, T>,
     flight: &'c mut Flight,
 }
 
-impl<'c, T: Transport> Batch<'c, T> {
+impl<'c, T: Transport> EndpointBatch<'c, T> {
     #[inline]
     pub(super) fn new(queue: &'c mut SendQueue<T>, flight: &'c mut Flight) -> Self {
         flight.forget_unposted(&queue.ring);
@@ -116,8 +117,8 @@ impl<'c, T: Transport> Batch<'c, T> {
         // SAFETY: both fields are moved out once, and `this` is never dropped.
         let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
         // SAFETY: all memory that the requests name is in slices, which the flight owns until a
-        // poll has retired the request or the QP was reset: nothing else reaches it. If the endpoint
-        // is dropped before, the memory is freed only after it was deregistered.
+        // poll has retired the request or the QP was reset: nothing else reaches it. If the
+        // endpoint is dropped before, the memory is freed only after it was deregistered.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {
             flight.set_open(false);
@@ -126,14 +127,14 @@ impl<'c, T: Transport> Batch<'c, T> {
     }
 }
 
-impl<T: Transport> Drop for Batch<'_, T> {
+impl<T: Transport> Drop for EndpointBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.flight.forget_unposted(self.requests.send_ring());
     }
 }
 
-impl<T: Transport> fmt::Debug for Batch<'_, T> {
+impl<T: Transport> fmt::Debug for EndpointBatch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.requests.fmt(f)
     }

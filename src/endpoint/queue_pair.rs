@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use super::flight::{Event, Flight, Outcome, Refused, Returned};
 use super::operation::OwnedPayload;
 use super::receiver::Receiver;
-use super::{Batch, Buffers, MrSlice, OwnedOperation};
+use super::{Buffers, EndpointBatch, MrSlice, OwnedOperation};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::error::QueueError;
 use crate::ib::{Rc, Transport};
@@ -53,9 +53,9 @@ impl<T: Transport> Endpoint<T> {
     /// peer sends.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`] if
-    /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
-    /// then.
+    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`]
+    /// if the receiver is of another queue pair, or completes on another CQ. All arguments are
+    /// dropped then.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -68,9 +68,9 @@ impl<T: Transport> Endpoint<T> {
     /// Creates an endpoint whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`] if
-    /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
-    /// then.
+    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`]
+    /// if the receiver is of another queue pair, or completes on another CQ. All arguments are
+    /// dropped then.
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -159,8 +159,8 @@ impl<T: Transport> Endpoint<T> {
 
     /// Starts a batch: several requests with one doorbell.
     #[inline]
-    pub fn batch(&mut self) -> Batch<'_, T> {
-        Batch::new(&mut self.send, &mut self.sends)
+    pub fn batch(&mut self) -> EndpointBatch<'_, T> {
+        EndpointBatch::new(&mut self.send, &mut self.sends)
     }
 
     /// Posts a receive by [`Receiver::post`].

@@ -43,8 +43,8 @@ impl Receiver {
         Ok(Self { queue, held, domain })
     }
 
-    /// Posts a receive into `memory`, a [`MrSlice`](super::MrSlice) or a `Vec` of them. The memory is
-    /// returned with the completion, by [`Endpoint::poll`](super::Endpoint::poll).
+    /// Posts a receive into `memory`, a [`MrSlice`](super::MrSlice) or a `Vec` of them. The memory
+    /// is returned with the completion, by [`Endpoint::poll`](super::Endpoint::poll).
     ///
     /// # Errors
     /// [`Refused`], which gives the memory back: with

@@ -81,11 +81,12 @@ transports! {
     /// lost, the whole message is lost, without an error.
     Uc = IBV_QPT_UC, "UC", 2;
     /// Unreliable datagram: any number of peers, to which each SEND is
-    /// [addressed](crate::wqe::SendMessage::to), and multicast groups. A message is one packet at most.
+    /// [addressed](crate::wqe::SendMessage::to), and multicast groups. A message is one packet at
+    /// most.
     Ud = IBV_QPT_UD, "UD", 4;
     /// Extended reliable connection, the end that requests: one peer, in order, acknowledged; SEND,
-    /// WRITE, READ and atomics, each [addressed](crate::wqe::SendMessage::to) to a shared receive queue of
-    /// the peer's XRC domain. It takes no receives.
+    /// WRITE, READ and atomics, each [addressed](crate::wqe::SendMessage::to) to a shared receive
+    /// queue of the peer's XRC domain. It takes no receives.
     XrcSend = IBV_QPT_XRC_SEND, "XRC_SEND", 3;
     /// Extended reliable connection, the end that [answers](crate::verbs::QueuePair::target). It
     /// has no queues of its own.

@@ -16,9 +16,8 @@ pub(super) use sealed::Sealed;
 
 /// A send queue held by value or by mutable reference: `SendQueue<T>` or `&mut SendQueue<T>`.
 ///
-/// Sealed. [`Armed`](super::Armed) keeps pointers into the queue, so each access must give the
-/// same queue. `BorrowMut` and `DerefMut` of other types do not
-/// promise that.
+/// Sealed. [`Prepared`](super::Prepared) keeps pointers into the queue, so each access must give
+/// the same queue. `BorrowMut` and `DerefMut` of other types do not promise that.
 ///
 /// ```compile_fail,E0277
 /// # use core::borrow::{Borrow, BorrowMut};
@@ -33,8 +32,8 @@ pub(super) use sealed::Sealed;
 ///         &mut self.queues[self.calls % 2]
 ///     }
 /// }
-/// fn arm(queues: Alternating) {
-///     let armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queues);
+/// fn prepare(queues: Alternating) {
+///     let prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queues);
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

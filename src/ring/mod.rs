@@ -13,7 +13,6 @@
 //! which completion. [`endpoint`](crate::endpoint) is the layer on top that owns the memory and
 //! needs no `unsafe`.
 
-pub mod armed;
 mod batch;
 mod block;
 mod collapsed;
@@ -35,6 +34,7 @@ mod keys;
 mod known;
 mod pair;
 mod peek;
+pub mod prepared;
 mod probe;
 mod queues;
 #[cfg(test)]
@@ -62,7 +62,6 @@ pub mod variable;
 
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
 pub use crate::error::QueueError;
-pub use armed::{Armed, FireError, Form};
 pub use batch::Batch;
 pub use collapsed::CollapsedCqReader;
 pub use completion::CqReader;
@@ -74,6 +73,7 @@ pub use error::{PollError, PostError};
 pub use frames::{FrameDone, FrameEvent, FrameReceives};
 pub use has_queue::HasSendQueue;
 pub use peek::Peeked;
+pub use prepared::{FireError, Form, Prepared};
 pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
 pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};

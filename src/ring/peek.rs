@@ -18,7 +18,8 @@ pub struct Peeked<'a> {
 
 impl Peeked<'_> {
     /// The HCA's clock when it wrote the CQE, in counts of
-    /// [`DeviceClock`](crate::verbs::DeviceClock). In a compressed block: that of the block's first.
+    /// [`DeviceClock`](crate::verbs::DeviceClock). In a compressed block: that of the block's
+    /// first.
     pub fn timestamp(&self) -> u64 {
         self.cqe.timestamp()
     }

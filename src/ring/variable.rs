@@ -1,19 +1,22 @@
 //! Variable fields: the fields of a WQE that get their values when it is posted.
 //!
-//! [`Armed`](super::Armed) writes WQEs ahead. Types declare which fields may change afterwards: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
-//! for none. Posting takes exactly the values of the declared fields. Declaring a field that the
-//! operation does not have does not compile:
+//! [`Prepared`](super::Prepared) writes WQEs ahead. Types declare which fields may change
+//! afterwards: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()` for none. Posting
+//! takes exactly the values of the declared fields. Declaring a field that the operation does not
+//! have does not compile:
 //!
 //! ```compile_fail,E0277
 //! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<RdmaWrite<InlineBytes<8>>, Immediate>> {
-//!     Armed::new(queue)
+//! type Eight = RdmaWrite<InlineBytes<8>>;
+//! fn prepared(queue: SendQueue<Rc>) -> Prepared<SendQueue<Rc>, Form<Eight, Immediate>> {
+//!     Prepared::new(queue)
 //! }
 //! ```
 //! ```
 //! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
-//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<RdmaWriteImm<InlineBytes<8>>, Immediate>> {
-//!     Armed::new(queue)
+//! type Eight = RdmaWriteImm<InlineBytes<8>>;
+//! fn prepared(queue: SendQueue<Rc>) -> Prepared<SendQueue<Rc>, Form<Eight, Immediate>> {
+//!     Prepared::new(queue)
 //! }
 //! ```
 

@@ -74,8 +74,8 @@ pub trait Payload: Encode {}
 /// A payload of scatter/gather entries. A READ scatters to it.
 pub trait SgeList: Payload {}
 
-/// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`MrSlice`] that
-/// owns it. It has at least as many bytes as the atomic, of which the first are written.
+/// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`MrSlice`]
+/// that owns it. It has at least as many bytes as the atomic, of which the first are written.
 ///
 /// [`MrSlice`]: crate::endpoint::MrSlice
 pub trait OldValue: EncodeWord {}

@@ -144,15 +144,15 @@ impl TagHeader {
         Some(Self { kind, context, tag })
     }
 
-    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header with `payload` behind it. The
-    /// header is in the WQE, and the HCA gathers the payload. The queue needs `max_inline_data` of
-    /// 16.
+    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header with `payload`
+    /// behind it. The header is in the WQE, and the HCA gathers the payload. The queue needs
+    /// `max_inline_data` of 16.
     pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
         Tagged { header: self.to_bytes(), payload }
     }
 
-    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header alone. For a message of no bytes,
-    /// or a [`finished`](Self::finished) header.
+    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header alone. For a message
+    /// of no bytes, or a [`finished`](Self::finished) header.
     pub fn alone(self) -> InlineBytes<{ Self::SIZE }> {
         InlineBytes(self.to_bytes())
     }
@@ -171,8 +171,8 @@ impl Rendezvous {
     /// Size in bytes.
     pub const SIZE: usize = 16;
 
-    /// Returns a payload for a [`SendMessage`](super::SendMessage), with its header, that asks the receiver to
-    /// fetch the message. The peer may use the memory until a message of kind
+    /// Returns a payload for a [`SendMessage`](super::SendMessage), with its header, that asks the
+    /// receiver to fetch the message. The peer may use the memory until a message of kind
     /// [`Finished`](TagKind::Finished) with the same tag and context has arrived.
     pub fn offer(self, tag: u64, context: u32) -> InlineBytes<{ TagHeader::SIZE + Self::SIZE }> {
         let mut bytes = [0; TagHeader::SIZE + Self::SIZE];

@@ -22,7 +22,7 @@ const TESTS: &[&str] = &[
     "ring::srq::numbers",
     "ring::tags",
     "ring::tests::account",
-    "ring::tests::armed",
+    "ring::tests::prepared",
     "ring::tests::collapsed",
     "ring::tests::compressed",
     "ring::tests::give_back",
@@ -61,8 +61,8 @@ const EXPOSED: &[&str] = &[
 
 /// Tests that compare whole rings for dozens of payload lengths, which takes too long.
 const LONG: &[&str] = &[
-    "ring::tests::armed::an_armed_payload_of_any_length",
-    "ring::tests::armed::every_variable_field",
+    "ring::tests::prepared::a_prepared_payload_of_any_length",
+    "ring::tests::prepared::every_variable_field",
 ];
 
 /// Tests in which a thread reads ring and record while others write them, as a device does. To Rust,

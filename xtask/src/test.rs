@@ -86,7 +86,7 @@ pub fn check_lint(decision: &Decision) -> Result {
     build::run("cargo clippy", &mut clippy)?;
     let mut test = build::cargo_with("test", decision);
     test.args(feature).arg("--lib");
-    for name in ["lint", "twin", "twin_post", "rc_traffic", "rc_owned", "armed", "no_alloc"] {
+    for name in ["lint", "twin", "twin_post", "rc_traffic", "rc_owned", "prepared", "no_alloc"] {
         test.args(["--test", name]);
     }
     build::run("cargo test", &mut test)

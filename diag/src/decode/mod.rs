@@ -4,9 +4,9 @@
 //! given. Both return [`DecodedRecord`]s: fields, and codes with meanings, causes and cures. A
 //! completion is linked to the WQE that it names, if that is in the input too.
 //!
-//! Input is untrusted, and no input panics. Time is proportional to the length of the input, times the
-//! number of send queues dumped in it. Fields without a known meaning are shown as they are. Text
-//! without a known record yields none.
+//! Input is untrusted, and no input panics. Time is proportional to the length of the input, times
+//! the number of send queues dumped in it. Fields without a known meaning are shown as they are.
+//! Text without a known record yields none.
 //!
 //! | format | programs | source |
 //! |---|---|---|

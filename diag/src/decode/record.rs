@@ -63,8 +63,8 @@ impl RecordKind {
 pub struct DecodedRecord {
     /// Its kind.
     pub kind: RecordKind,
-    /// The name of the [`Format`](super::Format) that it was printed in; `hex` or `binary` for bytes
-    /// of a given kind.
+    /// The name of the [`Format`](super::Format) that it was printed in; `hex` or `binary` for
+    /// bytes of a given kind.
     pub format: &'static str,
     /// First and last line of its text, counted from 1; `None` for input given as bytes.
     pub lines: Option<(usize, usize)>,

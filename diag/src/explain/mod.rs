@@ -7,9 +7,9 @@
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
 //!
-//! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and names a
-//! public source. For codes that are not here, no public source was found. [`ExplainedCode`] is any of
-//! them in the same form.
+//! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and
+//! names a public source. For codes that are not here, no public source was found.
+//! [`ExplainedCode`] is any of them in the same form.
 //!
 //! ```
 //! use mlx5_diag::explain::{ExplainedCode, Knowledge, Status};

@@ -1,7 +1,7 @@
 //! Flight records: the last WQEs, doorbells and CQEs of a queue.
 //!
-//! The driver's feature `flight-recorder` makes them. [`Record`] has the events of one queue, and its
-//! `Display` writes the dump: a line per event, each beginning with `mlx5-flight/1`.
+//! The driver's feature `flight-recorder` makes them. [`Record`] has the events of one queue, and
+//! its `Display` writes the dump: a line per event, each beginning with `mlx5-flight/1`.
 //! [`Dump::parse`] finds records again in any text, with other lines between; no text makes it
 //! panic.
 //!

@@ -1,7 +1,7 @@
 //! An HCA's place in the machine, from sysfs.
 //!
-//! [`PciFunction`] is the PCI function: its link and the slot's, the near memory and processors, its
-//! interrupts. [`Interface`] is the network interface behind a GID. [`PortCounters`] are the
+//! [`PciFunction`] is the PCI function: its link and the slot's, the near memory and processors,
+//! its interrupts. [`Interface`] is the network interface behind a GID. [`PortCounters`] are the
 //! counters of a port. Reading opens files and takes microseconds. Values that a kernel does not
 //! report are `None` or empty.
 

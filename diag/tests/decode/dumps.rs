@@ -25,8 +25,8 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Removes, repeats, changes and inserts up to eight pieces of a dump. `below` returns a random number
-/// below its argument.
+/// Removes, repeats, changes and inserts up to eight pieces of a dump. `below` returns a random
+/// number below its argument.
 pub fn damaged(dump: &str, mut below: impl FnMut(u32) -> u32) -> Vec<u8> {
     let mut input = dump.as_bytes().to_vec();
     for _ in 0..=below(8) {

@@ -2,7 +2,6 @@
 //! out by itself, what is read is written by the test.
 
 mod account;
-mod armed;
 mod collapsed;
 mod compressed;
 #[cfg(feature = "flight-recorder")]
@@ -12,6 +11,7 @@ mod oldest;
 mod pair;
 mod poll;
 mod post;
+mod prepared;
 mod publish;
 mod receive;
 mod shared;

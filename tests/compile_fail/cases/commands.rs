@@ -190,7 +190,7 @@ mod events {
     #[cfg(misuse)]
     fn listen(channel: &EventChannel, cq: &verbs::CompletionQueue) {
         let _ = channel.subscribe(cq, EventKind::Completion, 1);
-        //~^ E0277 the trait bound CompletionQueue: EventSource is not satisfied
+        //~^ E0277 the trait bound CompletionQueue: DevxEventSource is not satisfied
     }
 
     mod listen_accepted {

@@ -37,8 +37,8 @@ fn perftest(line: &str, at: usize) -> Option<Reading> {
     Some(Reading::to(at, vec![record]))
 }
 
-/// "Got completion from peer 10.0.0.1<123> with status=12 opcode=0 len=0 vendor err 129 (Recv)", and before
-/// 2.19 "… with error 12, opcode 0, len 0, vendor err 129".
+/// "Got completion from peer 10.0.0.1<123> with status=12 opcode=0 len=0 vendor err 129 (Recv)",
+/// and before 2.19 "… with error 12, opcode 0, len 0, vendor err 129".
 fn nccl(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let text = lines.unwrapped(at);
     let rest = scan::after(&text, "Got completion ")?;

@@ -159,8 +159,9 @@ fn segment_text(segment: &str) -> String {
     }
 }
 
-/// UCX over verbs: "send completion with error: local protection error [qpn 0xf9db wrid 0x149vendor_err
-/// 0x51]", and before 1.5 "Send completion with error on qp 0x6214: remote access error syndrome 0x88".
+/// UCX over verbs: "send completion with error: local protection error [qpn 0xf9db wrid
+/// 0x149vendor_err 0x51]", and before 1.5 "Send completion with error on qp 0x6214: remote access
+/// error syndrome 0x88".
 fn verbs(line: &str, at: usize) -> Option<Reading> {
     let rest = scan::after(line, "end completion with error")?;
     let said = Said {

@@ -135,9 +135,9 @@ impl Asked {
         })
     }
 
-    /// Reads the structure of the extended form. The first legacy form has the beginning of it. Both
-    /// have a field for each handle, whether the type has the object or not, and name the XRC domain
-    /// where other types have their protection domain.
+    /// Reads the structure of the extended form. The first legacy form has the beginning of it.
+    /// Both have a field for each handle, whether the type has the object or not, and name the XRC
+    /// domain where other types have their protection domain.
     fn of_structure(given: &ExCreateQp) -> Result<Self> {
         /// `IB_UVERBS_CREATE_QP_MASK_IND_TABLE`
         const TABLE: u32 = 1;

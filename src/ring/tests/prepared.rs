@@ -1,5 +1,5 @@
-//! Requests that were armed and fired, beside the same ones posted on a twin queue: the same bytes
-//! in the ring, the same record, the same stores to the register.
+//! Requests that were prepared and fired, beside the same ones posted on a twin queue: the same
+//! bytes in the ring, the same record, the same stores to the register.
 
 use core::mem::forget;
 
@@ -7,11 +7,11 @@ use mlx5_diag::text;
 
 use super::*;
 use crate::cqe::{Completion, SendOperation, Status};
-use crate::ring::armed::Either;
 use crate::ring::cursor::Cursor;
+use crate::ring::prepared::Either;
 use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
-use crate::ring::{Armed, FireError, Form, PostError};
+use crate::ring::{FireError, Form, PostError, Prepared};
 use crate::wqe::{
     EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, RdmaRead, RdmaWrite,
     RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
@@ -84,8 +84,8 @@ pub(super) fn same(card: (&Memory, &Memory, &Memory), plain: &Sq, padding: usize
     assert!(left == right, "{what}: the register");
 }
 
-/// Arms and fires requests of one form on one twin, and posts the same with their values on the
-/// other. `make` gives what is armed, the values, and what is posted.
+/// Prepares and fires requests of one form on one twin, and posts the same with their values on the
+/// other. `make` gives what is prepared, the values, and what is posted.
 fn twins<O, V>(name: &str, make: impl Fn(&mut Random) -> (O, V::Values, O))
 where
     O: PostOn<Rc> + Operation,
@@ -105,14 +105,14 @@ where
         let what = format!("{name}, round {round}, seed {}", random.seed());
         let mut plain = Twin::new(blocks, cqes, start, half);
         let mut twin = Twin::new(blocks, cqes, start, half);
-        let mut armed = Armed::<_, Form<O, V>>::new(&mut twin.sq.queue);
+        let mut prepared = Prepared::<_, Form<O, V>>::new(&mut twin.sq.queue);
         let card = (&twin.sq.buffer, &twin.sq.record, &twin.sq.page);
         let mut waiting = std::collections::VecDeque::new();
         let mut id = 0;
         for _ in 0..rounds(25) {
             for _ in 0..1 + random.below(5) {
                 let (before, values, after) = make(&mut random);
-                match armed.arm(id, before) {
+                match prepared.prepare(id, before) {
                     Ok(()) => waiting.push_back((id, values, after)),
                     Err(error) => {
                         assert!(matches!(error, PostError::QueueFull | PostError::CqFull));
@@ -121,13 +121,13 @@ where
                 }
                 id += 1;
             }
-            assert_eq!(armed.len() as usize, waiting.len(), "{what}");
+            assert_eq!(prepared.len() as usize, waiting.len(), "{what}");
             for _ in 0..random.below(waiting.len() as u32 + 1) {
                 let (id, values, after) = waiting.pop_front().unwrap();
                 let head = plain.sq.queue.ring.cursor.head();
                 // SAFETY: no HCA is there.
                 unsafe {
-                    armed.next().unwrap().fire(values);
+                    prepared.next().unwrap().fire(values);
                     plain.sq.queue.post(id, after).unwrap();
                 }
                 same(card, &plain.sq, 0, &what);
@@ -138,7 +138,7 @@ where
                     }
                     let expected = plain.cq.reader.poll(&mut plain.sq.queue);
                     assert!(matches!(expected, Ok(Some(Completion::Send(_)))), "{expected:?}");
-                    assert_eq!(twin.cq.reader.poll(&mut armed), expected, "{what}");
+                    assert_eq!(twin.cq.reader.poll(&mut prepared), expected, "{what}");
                 }
             }
             if plain.sq.queue.free_blocks() < blocks / 2 {
@@ -151,12 +151,12 @@ where
                         cq.produce(cqe(0, O::OPCODE, named), &[]);
                     }
                     let expected = plain.cq.reader.poll(&mut plain.sq.queue);
-                    assert_eq!(twin.cq.reader.poll(&mut armed), expected, "{what}");
+                    assert_eq!(twin.cq.reader.poll(&mut prepared), expected, "{what}");
                     if plain.sq.queue.is_idle() {
                         break;
                     }
                 }
-                assert!(plain.sq.queue.is_idle() && armed.queue().is_idle(), "{what}");
+                assert!(plain.sq.queue.is_idle() && prepared.queue().is_idle(), "{what}");
             }
         }
     }
@@ -174,7 +174,7 @@ pub(super) fn sge(random: &mut Random) -> Sge {
     Sge::new(random.next(), 1 + random.below(1 << 20), random.next() as u32)
 }
 
-/// An array of bytes as payload, of which something else was armed.
+/// An array of bytes as payload, of which something else was prepared.
 fn writes<const N: usize>(
     random: &mut Random,
 ) -> (RdmaWrite<InlineBytes<N>>, [u8; N], RdmaWrite<InlineBytes<N>>) {
@@ -185,7 +185,7 @@ fn writes<const N: usize>(
 }
 
 #[test]
-fn an_armed_payload_of_any_length_is_as_if_it_had_been_posted() {
+fn a_prepared_payload_of_any_length_is_as_if_it_had_been_posted() {
     macro_rules! lengths {
         ($($length:literal)*) => { $(
             twins::<_, Bytes>(concat!("WRITE of ", $length), writes::<$length>);
@@ -272,25 +272,25 @@ const NOP: u8 = 0x00;
 const WRITE: u8 = 0x08;
 
 #[test]
-fn what_does_not_fit_is_refused_when_it_is_armed() {
+fn what_does_not_fit_is_refused_when_it_is_prepared() {
     let mut twin = Twin::new(8, 4, 0, HALF);
-    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    let mut prepared = Prepared::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
     for id in 0..4 {
-        armed.arm(id, eight(0)).unwrap();
+        prepared.prepare(id, eight(0)).unwrap();
     }
-    assert_eq!(armed.arm(4, eight(0)), Err(PostError::CqFull));
-    let queue = armed.into_queue();
-    let mut armed = Armed::<_, Form<SendMessage<Inline<'_>>>>::new(queue);
+    assert_eq!(prepared.prepare(4, eight(0)), Err(PostError::CqFull));
+    let queue = prepared.into_queue();
+    let mut prepared = Prepared::<_, Form<SendMessage<Inline<'_>>>>::new(queue);
     assert_eq!(
-        armed.arm(0, SendMessage::new(Inline(&[0; 201]))),
+        prepared.prepare(0, SendMessage::new(Inline(&[0; 201]))),
         Err(PostError::Encode(EncodeError::InlineTooLong))
     );
     // Two blocks each.
     for id in 0..4 {
-        armed.arm(id, SendMessage::new(Inline(&[1; 90]))).unwrap();
+        prepared.prepare(id, SendMessage::new(Inline(&[1; 90]))).unwrap();
     }
-    assert_eq!(armed.arm(4, SendMessage::new(Inline(b"short"))), Err(PostError::QueueFull));
-    assert_eq!(armed.len(), 4);
+    assert_eq!(prepared.prepare(4, SendMessage::new(Inline(b"short"))), Err(PostError::QueueFull));
+    assert_eq!(prepared.len(), 4);
     assert_eq!(twin.sq.record.be32(4), 0, "nothing is posted");
 }
 
@@ -298,23 +298,23 @@ fn what_does_not_fit_is_refused_when_it_is_armed() {
 #[test]
 fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let mut twin = Twin::new(16, 4, 0, HALF);
-    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    let mut prepared = Prepared::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
     let unsignaled = RdmaWrite::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
     for round in 0..rounds(40) {
         for id in 0..15 {
-            armed.arm(id, unsignaled).unwrap();
+            prepared.prepare(id, unsignaled).unwrap();
         }
-        armed.arm(99, eight(0)).unwrap();
-        assert_eq!(armed.arm(100, unsignaled), Err(PostError::QueueFull));
+        prepared.prepare(99, eight(0)).unwrap();
+        assert_eq!(prepared.prepare(100, unsignaled), Err(PostError::QueueFull));
         for byte in 0..16 {
             // SAFETY: no HCA is there.
-            unsafe { armed.next().unwrap().fire([byte; 8]) };
+            unsafe { prepared.next().unwrap().fire([byte; 8]) };
         }
-        assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
+        assert_eq!(prepared.next().unwrap_err(), FireError::NothingPrepared);
         assert_eq!(twin.sq.record.be32(4), (round + 1) * 16);
-        assert_eq!(armed.queue().free_blocks(), 0);
+        assert_eq!(prepared.queue().free_blocks(), 0);
         twin.cq.produce(cqe(0, WRITE, 16 * round + 15), &[]);
-        let found = twin.cq.reader.poll(&mut armed);
+        let found = twin.cq.reader.poll(&mut prepared);
         assert!(matches!(found, Ok(Some(Completion::Send(done))) if done.id == 99), "{found:?}");
     }
     // As much room as at first.
@@ -327,46 +327,46 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
 }
 
 #[test]
-fn disarmed_requests_are_nops_where_they_lie() {
+fn cancelled_requests_are_nops_where_they_lie() {
     for half in [0, HALF] {
-        for disarmed in [&[0][..], &[2], &[5], &[0, 1], &[1, 4, 5], &[0, 1, 2, 3, 4, 5]] {
+        for cancelled in [&[0][..], &[2], &[5], &[0, 1], &[1, 4, 5], &[0, 1, 2, 3, 4, 5]] {
             let mut twin = Twin::new(8, 16, 0xfffd, half);
-            let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+            let mut prepared = Prepared::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
             for id in 0..6 {
-                armed.arm(id, eight(0)).unwrap();
+                prepared.prepare(id, eight(0)).unwrap();
             }
             // From the last on, so that positions stay what they are.
-            for &position in disarmed.iter().rev() {
-                assert_eq!(armed.disarm(position), Some(u64::from(position)));
+            for &position in cancelled.iter().rev() {
+                assert_eq!(prepared.cancel(position), Some(u64::from(position)));
             }
-            let left = 6 - disarmed.len() as u32;
-            assert_eq!((armed.len(), armed.disarm(left)), (left, None));
+            let left = 6 - cancelled.len() as u32;
+            assert_eq!((prepared.len(), prepared.cancel(left)), (left, None));
             for byte in 0..left as u8 {
                 // SAFETY: no HCA is there.
-                unsafe { armed.next().unwrap().fire([byte; 8]) };
+                unsafe { prepared.next().unwrap().fire([byte; 8]) };
             }
-            assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
+            assert_eq!(prepared.next().unwrap_err(), FireError::NothingPrepared);
             // Those at the end go out when they are told to.
-            let behind = (0..6).rev().take_while(|at| disarmed.contains(at)).count() as u32;
+            let behind = (0..6).rev().take_while(|at| cancelled.contains(at)).count() as u32;
             let posted = u32::from(0xfffd_u16.wrapping_add((6 - behind) as u16));
-            assert_eq!(twin.sq.record.be32(4), posted, "{disarmed:?}");
-            assert_eq!(armed.ring_disarmed(), behind);
-            assert_eq!(armed.ring_disarmed(), 0);
+            assert_eq!(twin.sq.record.be32(4), posted, "{cancelled:?}");
+            assert_eq!(prepared.ring_cancelled(), behind);
+            assert_eq!(prepared.ring_cancelled(), 0);
             assert_eq!(twin.sq.record.be32(4), 3);
             // All of them are signaled, and come back in order.
             for at in 0..6 {
-                let is_nop = disarmed.contains(&at);
+                let is_nop = cancelled.contains(&at);
                 let opcode = if is_nop { NOP } else { WRITE };
                 let slot = (0xfffd_usize + at as usize) % 8;
-                assert_eq!(opcodes(&twin.sq.buffer, 8)[slot], opcode, "{disarmed:?}");
+                assert_eq!(opcodes(&twin.sq.buffer, 8)[slot], opcode, "{cancelled:?}");
                 twin.cq.produce(cqe(0, opcode, 0xfffd + at), &[]);
-                let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut armed) else {
-                    panic!("{disarmed:?}, {at}")
+                let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut prepared) else {
+                    panic!("{cancelled:?}, {at}")
                 };
                 let operation = if is_nop { SendOperation::Nop } else { SendOperation::Write };
                 assert_eq!((done.id, done.operation), (at.into(), operation));
             }
-            assert!(armed.queue().is_idle());
+            assert!(prepared.queue().is_idle());
         }
     }
 }
@@ -374,14 +374,15 @@ fn disarmed_requests_are_nops_where_they_lie() {
 #[test]
 fn a_long_request_becomes_as_many_nops_and_one_completion() {
     let mut twin = Twin::new(8, 16, 6, HALF);
-    let mut armed = Armed::<_, Either<Form<RdmaWrite<InlineBytes<150>>, Bytes>, Form<Nop>>>::new(
-        &mut twin.sq.queue,
-    );
+    let mut prepared =
+        Prepared::<_, Either<Form<RdmaWrite<InlineBytes<150>>, Bytes>, Form<Nop>>>::new(
+            &mut twin.sq.queue,
+        );
     let long = RdmaWrite::new(InlineBytes([9; 150]), Remote::new(0, 0)).signaled();
-    armed.arm(1, Either::First(long)).unwrap();
-    armed.arm(2, Either::Second(Nop::new().signaled())).unwrap();
-    assert_eq!(armed.disarm(0), Some(1));
-    let Either::Second(next) = armed.next().unwrap() else { panic!() };
+    prepared.prepare(1, Either::First(long)).unwrap();
+    prepared.prepare(2, Either::Second(Nop::new().signaled())).unwrap();
+    assert_eq!(prepared.cancel(0), Some(1));
+    let Either::Second(next) = prepared.next().unwrap() else { panic!() };
     // SAFETY: no HCA is there.
     unsafe { next.fire(()) };
     assert_eq!(twin.sq.record.be32(4), 6 + 4);
@@ -393,34 +394,34 @@ fn a_long_request_becomes_as_many_nops_and_one_completion() {
     }
     for (named, id) in [(8, 1), (9, 2)] {
         twin.cq.produce(cqe(0, NOP, named), &[]);
-        let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut armed) else { panic!() };
+        let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut prepared) else { panic!() };
         assert_eq!((done.id, done.operation), (id, SendOperation::Nop));
     }
-    assert!(armed.queue().is_idle());
+    assert!(prepared.queue().is_idle());
 }
 
 #[test]
-fn what_is_still_armed_is_not_posted() {
+fn what_is_still_prepared_is_not_posted() {
     for leak in [false, true] {
         for fired in [0, 2] {
             let mut twin = Twin::new(8, 8, 5, HALF);
-            let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+            let mut prepared = Prepared::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
             for id in 0..6 {
-                armed.arm(id, eight(0)).unwrap();
+                prepared.prepare(id, eight(0)).unwrap();
             }
             for byte in 0..fired {
                 // SAFETY: no HCA is there.
-                unsafe { armed.next().unwrap().fire([byte; 8]) };
+                unsafe { prepared.next().unwrap().fire([byte; 8]) };
             }
             if leak {
-                forget(armed)
+                forget(prepared)
             } else {
-                drop(armed)
+                drop(prepared)
             }
             let fired = u32::from(fired);
             assert_eq!(twin.sq.record.be32(4), 5 + fired);
             assert_eq!(twin.sq.queue.free_blocks(), 8 - fired);
-            // A CQE of what is armed, and not fired, completes nothing.
+            // A CQE of what is prepared, and not fired, completes nothing.
             twin.cq.produce(cqe(0, WRITE, 5 + fired), &[]);
             let found = twin.cq.reader.poll(&mut twin.sq.queue);
             assert!(matches!(found, Ok(Some(Completion::UnexpectedCqe(_)))), "{found:?}");
@@ -451,39 +452,41 @@ fn what_is_still_armed_is_not_posted() {
 #[test]
 fn nothing_is_fired_after_an_error_was_seen() {
     let mut twin = Twin::new(8, 16, 0, HALF);
-    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    let mut prepared = Prepared::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
     for id in 0..6 {
-        armed.arm(id, eight(0)).unwrap();
+        prepared.prepare(id, eight(0)).unwrap();
     }
     for byte in 0..3 {
         // SAFETY: no HCA is there.
-        unsafe { armed.next().unwrap().fire([byte; 8]) };
+        unsafe { prepared.next().unwrap().fire([byte; 8]) };
     }
     let mut error = cqe(13, WRITE, 1);
     error.timestamp = u64::from_be_bytes([0, 0, 0, 0, 0, 0, 0, 0x13]).into();
     twin.cq.produce(error, &[]);
-    let Ok(Some(Completion::Failed(failure))) = twin.cq.reader.poll(&mut armed) else { panic!() };
+    let Ok(Some(Completion::Failed(failure))) = twin.cq.reader.poll(&mut prepared) else {
+        panic!()
+    };
     assert_eq!((failure.id, failure.wqe_index), (1, 1));
     assert_eq!(failure.status, Status::RemoteAccess);
-    assert_eq!(armed.next().unwrap_err(), FireError::WrongState);
-    assert_eq!(armed.arm(9, eight(0)), Err(PostError::WrongState));
-    assert_eq!(armed.disarm(0), Some(3));
-    assert_eq!((armed.ring_disarmed(), armed.len()), (0, 2));
+    assert_eq!(prepared.next().unwrap_err(), FireError::WrongState);
+    assert_eq!(prepared.prepare(9, eight(0)), Err(PostError::WrongState));
+    assert_eq!(prepared.cancel(0), Some(3));
+    assert_eq!((prepared.ring_cancelled(), prepared.len()), (0, 2));
     assert_eq!(twin.sq.record.be32(4), 3, "nothing more is posted");
-    drop(armed);
+    drop(prepared);
     // SAFETY: no HCA is there.
     assert_eq!(unsafe { twin.sq.queue.post(9, Nop::new()) }, Err(PostError::WrongState));
 }
 
 #[test]
-fn two_forms_are_fired_in_the_order_of_arming() {
+fn two_forms_are_fired_in_the_order_of_preparing() {
     type Forms =
         Either<Form<Eight, Bytes>, Either<Form<SendMessage<Sge>>, Form<SendImm<Sge>, Immediate>>>;
     let mut random = Random::from_clock();
     let mut plain = Twin::new(64, 64, 0xfff0, HALF);
     let mut twin = Twin::new(64, 64, 0xfff0, HALF);
     let card = (&twin.sq.buffer, &twin.sq.record, &twin.sq.page);
-    let mut armed = Armed::<_, Forms>::new(&mut twin.sq.queue);
+    let mut prepared = Prepared::<_, Forms>::new(&mut twin.sq.queue);
     let sge = Sge::new(0x1234, 5, 6);
     let order: Vec<_> = (0..rounds(160).min(40)).map(|_| random.below(3)).collect();
     for (id, kind) in (0..).zip(&order) {
@@ -492,12 +495,12 @@ fn two_forms_are_fired_in_the_order_of_arming() {
             1 => Either::Second(Either::First(SendMessage::new(sge).signaled())),
             _ => Either::Second(Either::Second(SendImm::new(sge, 0))),
         };
-        armed.arm(id, operation).unwrap();
+        prepared.prepare(id, operation).unwrap();
     }
     for (id, &kind) in (0..).zip(&order) {
         // SAFETY: no HCA is there.
         unsafe {
-            match armed.next().unwrap() {
+            match prepared.next().unwrap() {
                 Either::First(next) => {
                     next.fire([id as u8; 8]);
                     plain.sq.queue.post(id, eight(id as u8)).unwrap();

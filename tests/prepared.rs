@@ -6,10 +6,10 @@ mod rig;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Rc;
-use mlx5::ring::armed::Either;
+use mlx5::ring::prepared::Either;
 use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
-    Armed, BlueFlameCopy, CqReader, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
+    BlueFlameCopy, CqReader, FireError, Form, Prepared, Queues, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
@@ -83,30 +83,30 @@ fn what_is_fired_arrives_in_order_and_nothing_else_does() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let remote = line.remote(0);
-    let mut armed =
-        Armed::<_, Form<RdmaWrite<InlineBytes<8>>, (Bytes, Offset)>>::new(&mut line.send);
-    let blocks = u64::from(armed.queue().blocks());
+    let mut prepared =
+        Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, (Bytes, Offset)>>::new(&mut line.send);
+    let blocks = u64::from(prepared.queue().blocks());
     // Many laps of the ring, and past the wrap of the record's low byte and of what it counts.
     for id in 0..700 {
         let write = RdmaWrite::new(InlineBytes([0xee; 8]), remote);
-        armed.arm(id, write.signaled_if(id % 3 == 0)).unwrap();
+        prepared.prepare(id, write.signaled_if(id % 3 == 0)).unwrap();
         if id % 5 != 4 {
             continue;
         }
         for fired in id - 4..=id {
             let offset = fired * 8 % 4096;
             // SAFETY: an inline payload names no memory of this side.
-            unsafe { armed.next().unwrap().fire((fired.to_le_bytes(), offset)) };
+            unsafe { prepared.next().unwrap().fire((fired.to_le_bytes(), offset)) };
             assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), fired);
             if fired % 3 == 0 {
-                let done = sent(&mut line.completions, &mut armed);
+                let done = sent(&mut line.completions, &mut prepared);
                 assert_eq!(done, (fired, SendOperation::Write));
             }
         }
     }
     assert!(blocks < 350, "more than one lap");
-    assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
-    assert_eq!(line.completions.poll(&mut armed), Ok(None));
+    assert_eq!(prepared.next().unwrap_err(), FireError::NothingPrepared);
+    assert_eq!(line.completions.poll(&mut prepared), Ok(None));
 }
 
 #[test]
@@ -126,13 +126,13 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
         mine.map(|store| (store.offset - register, store.bytes)).collect()
     };
     let _recording = stores::record();
-    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     let mut halves = Vec::new();
     for id in 0..40_u64 {
-        armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+        prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         drop(stores::take());
         // SAFETY: an inline payload names no memory of this side.
-        unsafe { armed.next().unwrap().fire([id as u8; 8]) };
+        unsafe { prepared.next().unwrap().fire([id as u8; 8]) };
         let made = of_this(stores::take());
         let half = made[0].0;
         let places: Vec<_> = made.iter().map(|(at, bytes)| (at - half, bytes.len())).collect();
@@ -143,46 +143,48 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
         assert_eq!(wqe[36..44], [id as u8; 8]);
         assert_eq!(memory.record()[4..], (id as u32 + 1).to_be_bytes());
         halves.push(half);
-        assert_eq!(sent(&mut line.completions, &mut armed), (id, SendOperation::Write));
+        assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
     }
     assert!(halves.windows(2).all(|pair| pair[0] ^ pair[1] == memory.dv.bf.size as usize));
 
     // A NOP before it: one doorbell of eight bytes for both.
-    armed.arm(100, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    armed.arm(101, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    assert_eq!(armed.disarm(0), Some(100));
+    prepared.prepare(100, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    prepared.prepare(101, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    assert_eq!(prepared.cancel(0), Some(100));
     drop(stores::take());
     // SAFETY: an inline payload names no memory of this side.
-    unsafe { armed.next().unwrap().fire([0x77; 8]) };
+    unsafe { prepared.next().unwrap().fire([0x77; 8]) };
     let made = of_this(stores::take());
     assert_eq!(made.len(), 1);
     assert_eq!(made[0].1.len(), 8);
-    assert_eq!(sent(&mut line.completions, &mut armed), (100, SendOperation::Nop));
-    assert_eq!(sent(&mut line.completions, &mut armed), (101, SendOperation::Write));
+    assert_eq!(sent(&mut line.completions, &mut prepared), (100, SendOperation::Nop));
+    assert_eq!(sent(&mut line.completions, &mut prepared), (101, SendOperation::Write));
     assert_eq!(read(&line.memory, 0), [0x77; 8]);
 }
 
 #[test]
-fn a_write_and_the_word_of_it_are_armed_together() {
+fn a_write_and_the_word_of_it_are_prepared_together() {
     type Forms = Either<Form<RdmaWrite<InlineBytes<64>>, Bytes>, Form<SendImm<Sge>, Immediate>>;
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let (remote, word) = (line.remote(0), line.sge(8192, 4));
     line.memory.write(8192, b"word");
     let into = line.sge(12288, 64);
-    let mut armed = Armed::<_, Forms>::new(&mut line.send);
+    let mut prepared = Prepared::<_, Forms>::new(&mut line.send);
     for round in 0..50_u64 {
         // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { line.peer_receive.post(round, into).unwrap() };
-        armed.arm(2 * round, Either::First(RdmaWrite::new(InlineBytes([0; 64]), remote))).unwrap();
+        prepared
+            .prepare(2 * round, Either::First(RdmaWrite::new(InlineBytes([0; 64]), remote)))
+            .unwrap();
         let send = SendImm::new(word, 0).signaled();
-        armed.arm(2 * round + 1, Either::Second(send)).unwrap();
+        prepared.prepare(2 * round + 1, Either::Second(send)).unwrap();
         let queues = &mut line.peer_receive;
         assert_eq!(line.peer_completions.poll(queues), Ok(None), "nothing is fired");
         for _ in 0..2 {
             // SAFETY: no code writes the memory that the SEND reads.
             unsafe {
-                match armed.next().unwrap() {
+                match prepared.next().unwrap() {
                     Either::First(write) => write.fire([round as u8; 64]),
                     Either::Second(send) => send.fire(round as u32),
                 }
@@ -193,7 +195,7 @@ fn a_write_and_the_word_of_it_are_armed_together() {
         let imm = round as u32;
         assert_eq!((done.id, done.byte_len, done.kind), (round, 4, ReceiveKind::SendImm(imm)));
         assert_eq!(read(&line.memory, 0), [round as u8; 64]);
-        let done = sent(&mut line.completions, &mut armed);
+        let done = sent(&mut line.completions, &mut prepared);
         assert_eq!(done, (2 * round + 1, SendOperation::SendImm));
     }
 }
@@ -203,51 +205,54 @@ fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let (good, bad) = (line.remote(0), Remote::new(0, 0xdead_be00));
-    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
     for (id, remote) in [(1, good), (2, bad), (3, good), (4, good)] {
-        armed.arm(id, RdmaWrite::new(InlineBytes([0; 8]), remote)).unwrap();
+        prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote)).unwrap();
     }
     for byte in 1..=3 {
         // SAFETY: an inline payload names no memory of this side.
-        unsafe { armed.next().unwrap().fire([byte; 8]) };
+        unsafe { prepared.next().unwrap().fire([byte; 8]) };
     }
     for (id, status) in [(2, Status::RemoteAccess), (3, Status::Flushed)] {
-        let completion = wait(&mut line.completions, &mut armed);
+        let completion = wait(&mut line.completions, &mut prepared);
         let Completion::Failed(failure) = completion else { panic!("{completion:?}") };
         assert_eq!((failure.id, failure.status), (id, status));
-        assert_eq!(armed.next().unwrap_err(), FireError::WrongState);
+        assert_eq!(prepared.next().unwrap_err(), FireError::WrongState);
     }
-    drop(armed);
+    drop(prepared);
     assert_eq!(read(&line.memory, 0), [1; 8]);
     // The way on: RESET, and everything anew.
     let Line { send, completions, memory, qp, .. } = line;
     drop((send, completions, qp));
     let mut line = Line::new(&rig);
     let remote = Remote::new(memory.remote_address(), memory.rkey());
-    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
-    armed.arm(9, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    prepared.prepare(9, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
     // SAFETY: an inline payload names no memory of this side.
-    unsafe { armed.next().unwrap().fire([9; 8]) };
-    assert_eq!(sent(&mut line.completions, &mut armed), (9, SendOperation::Write));
+    unsafe { prepared.next().unwrap().fire([9; 8]) };
+    assert_eq!(sent(&mut line.completions, &mut prepared), (9, SendOperation::Write));
     assert_eq!(read(&memory, 0), [9; 8]);
 }
 
 #[test]
-fn what_is_dropped_or_leaked_armed_never_arrives() {
+fn what_is_dropped_or_leaked_prepared_never_arrives() {
     let rig = Rig::new(Mode::Trapped);
     for leak in [false, true] {
         let mut line = Line::new(&rig);
         let (remote, other) = (line.remote(0), line.remote(64));
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut prepared =
+            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..8 {
-            armed.arm(id, RdmaWrite::new(InlineBytes([0xaa; 8]), remote).signaled()).unwrap();
+            prepared
+                .prepare(id, RdmaWrite::new(InlineBytes([0xaa; 8]), remote).signaled())
+                .unwrap();
         }
         // SAFETY: an inline payload names no memory of this side.
-        unsafe { armed.next().unwrap().fire([1; 8]) };
+        unsafe { prepared.next().unwrap().fire([1; 8]) };
         if leak {
-            std::mem::forget(armed)
+            std::mem::forget(prepared)
         } else {
-            drop(armed)
+            drop(prepared)
         }
         for id in 100..200 {
             // SAFETY: an inline payload names no memory of this side.
@@ -278,31 +283,34 @@ fn every_kind_of_register_is_told() {
         let mut line = Line::with(&rig, config);
         let remote = line.remote(0);
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut prepared =
+            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..300_u64 {
-            armed.arm(id, write.signaled_if(id % 2 == 0)).unwrap();
+            prepared.prepare(id, write.signaled_if(id % 2 == 0)).unwrap();
             // SAFETY: an inline payload names no memory of this side.
-            unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };
+            unsafe { prepared.next().unwrap().fire(id.to_le_bytes()) };
             assert_eq!(u64::from_le_bytes(read(&line.memory, 0)), id, "{config:?}");
             if id % 2 == 0 {
-                assert_eq!(sent(&mut line.completions, &mut armed), (id, SendOperation::Write));
+                assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
             }
         }
     }
 }
 
-/// Unsignaled prepared requests reserve CQ slots, but bring no CQE: a drain posts the marker that does.
+/// Unsignaled prepared requests reserve CQ slots, but bring no CQE: a drain posts the marker that
+/// does.
 #[test]
 fn unsignaled_prepared_requests_are_drained() {
     let rig = Rig::new(Mode::Trapped);
     let mut line = Line::new(&rig);
     let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote(0));
     for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
-        let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut prepared =
+            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
         for id in 0..6_u64 {
-            armed.arm(id, write).unwrap();
+            prepared.prepare(id, write).unwrap();
             // SAFETY: an inline payload names no memory of this side.
-            unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };
+            unsafe { prepared.next().unwrap().fire(id.to_le_bytes()) };
         }
         // A request of two blocks is the last of some.
         if let Some(signaled) = last {

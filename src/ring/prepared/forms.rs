@@ -1,4 +1,4 @@
-//! Types that declare which requests may be armed.
+//! Types that declare which requests may be prepared.
 
 use core::marker::PhantomData;
 
@@ -16,8 +16,8 @@ use crate::wqe::PostOn;
 #[derive(Debug)]
 pub struct Form<O, V = ()>(PhantomData<fn(O, V)>);
 
-/// One of two: two forms that may be armed in any order, and their values. For a third form, nest
-/// it in one of the two.
+/// One of two: two forms that may be prepared in any order, and their values. For a third form,
+/// nest it in one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// The first form, or a value of it.
@@ -26,7 +26,7 @@ pub enum Either<A, B> {
     Second(B),
 }
 
-/// The ring, and the bookkeeping of its armed requests.
+/// The ring, and the bookkeeping of its prepared requests.
 pub struct Parts<'a> {
     pub(super) ring: &'a mut SendRing,
     pub(super) line: &'a mut Line,
@@ -50,11 +50,12 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// The requests that may be armed: a [`Form`], or [`Either`] of two. Sealed.
+/// The requests that may be prepared: a [`Form`], or [`Either`] of two. Sealed.
 pub trait Forms<T: Transport>: Sealed {
-    /// The argument of [`Armed::arm`](super::Armed::arm): the operation, or [`Either`] of two.
+    /// The argument of [`Prepared::prepare`](super::Prepared::prepare): the operation, or
+    /// [`Either`] of two.
     type Operation;
-    /// The result of [`Armed::next`](super::Armed::next): [`Next`], or [`Either`] of two.
+    /// The result of [`Prepared::next`](super::Prepared::next): [`Next`], or [`Either`] of two.
     type Next<'a>;
     /// Maximum number of choices that lead to a form.
     #[doc(hidden)]
@@ -62,7 +63,7 @@ pub trait Forms<T: Transport>: Sealed {
 
     /// Writes a request.
     #[doc(hidden)]
-    fn arm(
+    fn prepare(
         parts: Parts<'_>,
         kind: Kind,
         id: u64,
@@ -81,7 +82,7 @@ impl<T: Transport, O: PostOn<T>, V: Variable<O>> Forms<T> for Form<O, V> {
     type Next<'a> = Next<'a, O, V>;
     const CHOICES: u8 = 0;
 
-    fn arm(parts: Parts<'_>, kind: Kind, id: u64, operation: &O) -> Result<(), PostError> {
+    fn prepare(parts: Parts<'_>, kind: Kind, id: u64, operation: &O) -> Result<(), PostError> {
         let Parts { ring, line } = parts;
         let at = line.until();
         ring.write_ahead();
@@ -98,7 +99,7 @@ impl<T: Transport, O: PostOn<T>, V: Variable<O>> Forms<T> for Form<O, V> {
         unsafe { V::blank(&ring.place(at)) };
         let fast = usual && counts;
         let (kind, blocks) = (kind.bits, end.since(at));
-        let slot = Slot { id, last, blocks, slack, after, kind, signaled, fast, armed: true };
+        let slot = Slot { id, last, blocks, slack, after, kind, signaled, fast, prepared: true };
         line.push(ring, end, slot);
         Ok(())
     }
@@ -120,15 +121,15 @@ impl<T: Transport, A: Forms<T>, B: Forms<T>> Forms<T> for Either<A, B> {
         deeper + 1
     };
 
-    fn arm(
+    fn prepare(
         parts: Parts<'_>,
         kind: Kind,
         id: u64,
         operation: &Self::Operation,
     ) -> Result<(), PostError> {
         match operation {
-            Either::First(operation) => A::arm(parts, kind.and(false), id, operation),
-            Either::Second(operation) => B::arm(parts, kind.and(true), id, operation),
+            Either::First(operation) => A::prepare(parts, kind.and(false), id, operation),
+            Either::Second(operation) => B::prepare(parts, kind.and(true), id, operation),
         }
     }
 

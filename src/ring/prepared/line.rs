@@ -25,11 +25,11 @@ pub(super) struct Slot {
     pub(super) signaled: bool,
     /// Whether it may be in a line of WQEs that are ready.
     pub(super) fast: bool,
-    /// Whether it is still armed, not a NOP.
-    pub(super) armed: bool,
+    /// Whether it is still prepared, not a NOP.
+    pub(super) prepared: bool,
 }
 
-/// The bookkeeping of the armed requests.
+/// The bookkeeping of the prepared requests.
 pub(super) struct Line {
     /// Indexed by the slot of a request's first block.
     slots: Box<[Slot]>,
@@ -37,7 +37,7 @@ pub(super) struct Line {
     /// The head after the last request, and the queue's slack.
     until: Counter,
     slack: u32,
-    /// Number of requests that are not `fast`, or disarmed.
+    /// Number of requests that are not `fast`, or cancelled.
     odd: u32,
 }
 
@@ -89,16 +89,16 @@ impl Line {
         })
     }
 
-    /// Returns the next armed request.
-    fn next_armed(&self, ring: &SendRing) -> Option<Counter> {
-        self.requests(ring).find(|&at| self.slot(at).armed)
+    /// Returns the next prepared request.
+    fn next_prepared(&self, ring: &SendRing) -> Option<Counter> {
+        self.requests(ring).find(|&at| self.slot(at).prepared)
     }
 
     pub(super) fn len(&self, ring: &SendRing) -> u32 {
         if self.odd == 0 {
             return self.until.since(ring.cursor.head());
         }
-        self.requests(ring).filter(|&at| self.slot(at).armed).count() as u32
+        self.requests(ring).filter(|&at| self.slot(at).prepared).count() as u32
     }
 
     /// Starts the line of ready WQEs, as far as the requests from the head on are ready.
@@ -107,7 +107,7 @@ impl Line {
         let end = if self.odd == 0 {
             self.until
         } else {
-            let is_odd = |at: &Counter| !self.slot(*at).fast || !self.slot(*at).armed;
+            let is_odd = |at: &Counter| !self.slot(*at).fast || !self.slot(*at).prepared;
             self.requests(ring).find(is_odd).unwrap_or(self.until)
         };
         ring.draw_line(end.since(head));
@@ -130,8 +130,8 @@ impl Line {
             ring.close();
         }
         let ready = !ring.ready.is_empty();
-        if !ready && ring.ready.plain() == 0 && self.next_armed(ring).is_none() {
-            return Err(FireError::NothingArmed);
+        if !ready && ring.ready.plain() == 0 && self.next_prepared(ring).is_none() {
+            return Err(FireError::NothingPrepared);
         }
         Ok(ready)
     }
@@ -144,7 +144,7 @@ impl Line {
             // SAFETY: a slot is less than the number of entries, which is the length.
             return unsafe { self.slots.get_unchecked(self.shape.slot(head)) }.kind;
         }
-        self.next_armed(ring).map_or(0, |at| self.slot(at).kind)
+        self.next_prepared(ring).map_or(0, |at| self.slot(at).kind)
     }
 
     /// Returns the first eight bytes of the ctrl segment of the request at the head.
@@ -153,7 +153,7 @@ impl Line {
         self.slot(ring.cursor.head()).last.doorbell
     }
 
-    /// Posts the next armed request, of any form, and the NOPs before it. `patch` fills in its
+    /// Posts the next prepared request, of any form, and the NOPs before it. `patch` fills in its
     /// fields.
     ///
     /// # Safety
@@ -168,7 +168,7 @@ impl Line {
     ) -> Result<(), Refusal> {
         // `aim` has found one, and since then only the holder of [`Next`](super::Next) could use
         // the queue.
-        let Some(at) = self.next_armed(ring) else { return Ok(()) };
+        let Some(at) = self.next_prepared(ring) else { return Ok(()) };
         patch(&ring.place(at));
         ring.doorbell.timing.stamp(Phase::Encode);
         // SAFETY: the caller upholds this function's contract, which is the callee's.
@@ -184,20 +184,21 @@ impl Line {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));
         let passed = self.requests(ring).take_while(|&other| other.since(head) <= at.since(head));
-        let odd = passed.filter(|&other| !self.slot(other).fast || !self.slot(other).armed).count();
-        let Slot { last, after, armed, .. } = *self.slot(at);
-        let single = at == head && armed;
-        // SAFETY: `arm` and `disarm` wrote the WQEs before `end`, and `last` is the last. At most
-        // one is not a NOP. The caller guarantees its memory by this function's contract.
+        let odd =
+            passed.filter(|&other| !self.slot(other).fast || !self.slot(other).prepared).count();
+        let Slot { last, after, prepared, .. } = *self.slot(at);
+        let single = at == head && prepared;
+        // SAFETY: `prepare` and `cancel` wrote the WQEs before `end`, and `last` is the last. At
+        // most one is not a NOP. The caller guarantees its memory by this function's contract.
         unsafe { ring.commit(end, after, &last, single)? };
         self.odd -= odd as u32;
         self.draw(ring);
         Ok(())
     }
 
-    pub(super) fn disarm(&mut self, ring: &mut SendRing, position: u32) -> Option<u64> {
-        let armed = self.requests(ring).filter(|&at| self.slot(at).armed);
-        let at = { armed }.nth(position as usize)?;
+    pub(super) fn cancel(&mut self, ring: &mut SendRing, position: u32) -> Option<u64> {
+        let prepared = self.requests(ring).filter(|&at| self.slot(at).prepared);
+        let at = { prepared }.nth(position as usize)?;
         let blocks = self.blocks(at);
         let mut slot = *self.slot(at);
         let mut slack = slot.slack;
@@ -211,14 +212,14 @@ impl Line {
             (slack, slot.last) = (after, last);
         }
         self.odd += u32::from(slot.fast);
-        slot.armed = false;
+        slot.prepared = false;
         self.slots[self.shape.slot(at)] = slot;
         self.draw(ring);
         Some(slot.id)
     }
 
-    pub(super) fn ring_disarmed(&mut self, ring: &mut SendRing) -> u32 {
-        let nops = self.requests(ring).take_while(|&at| !self.slot(at).armed);
+    pub(super) fn ring_cancelled(&mut self, ring: &mut SendRing) -> u32 {
+        let nops = self.requests(ring).take_while(|&at| !self.slot(at).prepared);
         let (count, last) = nops.fold((0, None), |(count, _), at| (count + 1, Some(at)));
         if let Some(at) = last.filter(|_| !ring.stopped) {
             // SAFETY: NOPs name no memory.

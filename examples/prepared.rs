@@ -1,7 +1,7 @@
 //! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
 //! and rings the doorbell.
 //!
-//! Both sides in this process: `cargo run --example armed`
+//! Both sides in this process: `cargo run --example prepared`
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, CqReader, Form, Queues, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Form, Prepared, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
@@ -36,35 +36,35 @@ fn main() -> Result<()> {
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let remote = Remote::new(board.remote_address(), board.rkey());
 
-    // 2. The direct path takes the send queue over, and `Armed` the send queue. What is armed is
-    //    said by types: WRITEs of eight bytes that travel in the WQE, and the eight bytes vary.
+    // 2. The direct path takes the send queue over, and `Prepared` the send queue. What is prepared
+    //    is said by types: WRITEs of eight bytes that travel in the WQE, and the eight bytes vary.
     let mut completions = CqReader::new(&cq)?;
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-    let mut armed = Armed::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queue);
+    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queue);
 
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
     //    here. The card does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
-        armed.arm(slot, write)?;
+        prepared.prepare(slot, write)?;
     }
-    println!("{} requests are armed", armed.len());
+    println!("{} requests are prepared", prepared.len());
 
     // 4. One is not wanted any more. It becomes a NOP where it lies.
-    armed.disarm(2);
+    prepared.cancel(2);
 
     // 5. Now: the payload, the doorbell record, the register. `next` is the oldest; firing uses it
     //    up, so it cannot be fired twice, and no other can be fired before it.
     for price in [101_u64, 102, 103] {
-        let next = armed.next()?;
+        let next = prepared.next()?;
         // SAFETY: an inline payload names no memory of this side, which would have to stay alive.
         unsafe { next.fire(price.to_le_bytes()) };
     }
-    println!("then: {}", armed.next().expect_err("all are fired"));
+    println!("then: {}", prepared.next().expect_err("all are fired"));
 
     // 6. Completions come as always, in order. The NOP has one, too: it was signaled.
     for _ in 0..4 {
-        println!("complete: {}", wait(&mut completions, &mut armed)?);
+        println!("complete: {}", wait(&mut completions, &mut prepared)?);
     }
 
     // 7. What the other side has.
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
         board.read(offset, &mut bytes);
         u64::from_le_bytes(bytes)
     };
-    println!("armed: {} {} {} {}", word(0), word(8), word(16), word(24));
+    println!("prepared: {} {} {} {}", word(0), word(8), word(16), word(24));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
-use mlx5::ring::{Armed, CqReader, Form, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Form, Prepared, SendConfig, SendQueue};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
 use crate::side::{Line, Row, Side, forget};
@@ -13,7 +13,7 @@ type Eight = RdmaWrite<InlineBytes<8>>;
 
 pub struct Raw {
     completions: CqReader,
-    armed: Armed<SendQueue<Rc>, Form<Eight, Bytes>>,
+    prepared: Prepared<SendQueue<Rc>, Form<Eight, Bytes>>,
     remote: Remote,
     _line: Line,
 }
@@ -23,42 +23,42 @@ impl Raw {
         let line = Line::new();
         let mut completions = CqReader::new(&line.cq).expect("a CQ of its own");
         let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
-        let armed = Armed::new(send.expect("a QP of its own"));
-        Self { completions, armed, remote: line.remote(), _line: line }
+        let prepared = Prepared::new(send.expect("a QP of its own"));
+        Self { completions, prepared, remote: line.remote(), _line: line }
     }
 
-    /// Fires all that is armed.
+    /// Fires all that is prepared.
     #[inline(never)]
     fn fire(&mut self) -> usize {
         let mut fired = 0_usize;
-        while let Ok(next) = self.armed.next() {
+        while let Ok(next) = self.prepared.next() {
             // SAFETY: an inline payload names no memory of this side.
             unsafe { next.fire(fired.to_ne_bytes()) };
             fired += 1;
-            forget(&mut self.armed);
+            forget(&mut self.prepared);
         }
         fired
     }
 
     fn poll(&mut self, calls: usize) -> usize {
         let sent = |found| matches!(found, Ok(Some(Completion::Send(_))));
-        (0..calls).filter(|_| sent(self.completions.poll(&mut self.armed))).count()
+        (0..calls).filter(|_| sent(self.completions.poll(&mut self.prepared))).count()
     }
 }
 
 impl Side for Raw {
     fn prepare(&mut self, row: Row, calls: usize) {
-        assert_eq!(row, Row::Armed);
+        assert_eq!(row, Row::Prepared);
         for id in 0..calls as u64 {
             let write = RdmaWrite::new(InlineBytes([0; 8]), self.remote).signaled();
-            self.armed.arm(id, write).expect("armed");
+            self.prepared.prepare(id, write).expect("prepared");
         }
     }
 
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         match row {
             // As many as were prepared.
-            Row::Armed => Some(self.fire()),
+            Row::Prepared => Some(self.fire()),
             // Not rows of this side: what follows one.
             Row::Poll | Row::Empty if calls != 0 => Some(self.poll(calls)),
             _ => None,

@@ -14,7 +14,7 @@ use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Operation, Unit};
 
-/// The oldest armed request, which may be fired.
+/// The oldest prepared request, which may be fired.
 #[must_use = "nothing is posted until it is fired"]
 pub struct Next<'a, O, V> {
     ring: &'a mut SendRing,
@@ -30,10 +30,10 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         Self { ring, line, ready, form: PhantomData }
     }
 
-    /// Fills in the variable fields and posts the request: `docs/ordering.md`, "Armed". It cannot
-    /// fail. A WQE of one block goes by BlueFlame if the register allows it: in four stores of 16
-    /// bytes, with two fences, and about twenty instructions in all. A WQE with NOPs before it or
-    /// with more than one block, and any WQE on another register, takes a slower path.
+    /// Fills in the variable fields and posts the request: `docs/ordering.md`, "Prepared". It
+    /// cannot fail. A WQE of one block goes by BlueFlame if the register allows it: in four stores
+    /// of 16 bytes, with two fences, and about twenty instructions in all. A WQE with NOPs before
+    /// it or with more than one block, and any WQE on another register, takes a slower path.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
@@ -48,8 +48,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     ///
     /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not
-    /// posted and stays armed: the defect is printed on standard error, and the queue's next call
-    /// that can fail returns it. [`try_fire`](Self::try_fire) returns it at once.
+    /// posted and stays prepared: the defect is printed on standard error, and the queue's next
+    /// call that can fail returns it. [`try_fire`](Self::try_fire) returns it at once.
     #[inline(always)]
     pub unsafe fn fire(mut self, values: V::Values) {
         // SAFETY: passed on.
@@ -62,7 +62,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     ///
     /// # Errors
     /// `PostError::Refused`, with the feature `lint`. Nothing is posted then, and the request stays
-    /// armed, with these values. Without the feature, no error.
+    /// prepared, with these values. Without the feature, no error.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
@@ -135,7 +135,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         values: V::Values,
     ) -> Result<(), Refusal> {
         if O::USUAL_DS == 0 || ring.ready.plain() == 0 {
-            // SAFETY: the WQE is an `O`, armed and so blank, and not posted.
+            // SAFETY: the WQE is an `O`, prepared and so blank, and not posted.
             let patch = |wqe: &_| unsafe { V::patch(&values, wqe) };
             // SAFETY: passed on.
             return unsafe { line.fire_any(ring, patch) };
