@@ -43,7 +43,7 @@ enum Command {
     Trace(trace::Arguments),
     Replay(replay::Arguments),
     Dump(dump::Arguments),
-    CqReader(generate::CqReader),
+    Completions(generate::Completions),
     Man(generate::Man),
 }
 
@@ -110,7 +110,7 @@ impl Cli {
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),
-            Command::CqReader(arguments) => arguments.run(&mut Cli::command()),
+            Command::Completions(arguments) => arguments.run(&mut Cli::command()),
             Command::Man(arguments) => arguments.run(Cli::command()),
         };
         match ended {

@@ -14,12 +14,12 @@ use crate::output::{Form, stdout};
 ///
 /// For bash: mlx5 completions bash > ~/.local/share/bash-completion/completions/mlx5
 #[derive(Args, Clone, Debug)]
-pub struct CqReader {
+pub struct Completions {
     /// The shell
     shell: Shell,
 }
 
-impl CqReader {
+impl Completions {
     /// Prints the completions of a command line.
     pub(crate) fn run(&self, command: &mut clap::Command) -> Result {
         let mut script = Vec::new();

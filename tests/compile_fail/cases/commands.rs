@@ -63,7 +63,7 @@ mod raw {
     mod change_refused {
         use mlx5::devx::*;
 
-        fn change(key: &Mkey, command: &Command) {
+        fn change(key: &DevxMkey, command: &Command) {
             let _ = key.object().modify(command);
             //~^ E0133 call to unsafe function modify
         }
@@ -82,7 +82,7 @@ mod raw {
     mod ask_accepted {
         use mlx5::{devx::*, endpoint::Endpoint, verbs::Context};
 
-        fn ask(context: &Context, key: &Mkey, channel: &Endpoint, command: &Command) {
+        fn ask(context: &Context, key: &DevxMkey, channel: &Endpoint, command: &Command) {
             let _ = command.query(context);
             let _ = key.object().query(command);
             let _ = channel.queue_pair().query_by(command);
@@ -136,10 +136,10 @@ mod foreign_cq {
 
         fn mixed(
             pd: &ProtectionDomain,
-            cq: &CompletionQueue,
+            cq: &DevxCq,
         ) -> mlx5::Result<QueuePair<Rc, Reset>> {
             QueuePair::builder(pd, cq).build()
-            //~^ E0308 mismatched types expected CompletionQueue, found CompletionQueue
+            //~^ E0308 mismatched types expected &CompletionQueue, found &DevxCq
         }
     }
 
@@ -153,8 +153,8 @@ mod foreign_cq {
         fn mixed(
             pd: &ProtectionDomain,
             cq: &CompletionQueue,
-        ) -> mlx5::Result<QueuePair<Rc, Reset>> {
-            QueuePair::builder(pd, cq).build()
+        ) -> mlx5::Result<DevxQp<Rc, Reset>> {
+            DevxQp::builder(pd, cq).build()
         }
     }
 }
@@ -196,7 +196,7 @@ mod events {
     mod listen_accepted {
         use super::*;
 
-        fn listen(channel: &EventChannel, cq: &CompletionQueue) {
+        fn listen(channel: &EventChannel, cq: &DevxCq) {
             let _ = channel.subscribe(cq, EventKind::Completion, 1);
         }
     }

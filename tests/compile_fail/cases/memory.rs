@@ -65,7 +65,7 @@ mod exclusive {
 
         fn copy(slice: &MrSlice) -> MrSlice {
             MrSlice::clone(slice)
-            //~^ E0277 the trait bound Slice: Clone is not satisfied
+            //~^ E0277 the trait bound MrSlice: Clone is not satisfied
         }
     }
 
@@ -222,17 +222,17 @@ mod indirect_key {
     use mlx5::{devx::*, wqe::*};
 
     #[cfg(misuse)]
-    fn over(pd: &ProtectionDomain, piece: Sge) {
-        let _ = Mkey::builder(pd).list(&[piece]);
+    fn over(pd: &DevxPd, piece: Sge) {
+        let _ = DevxMkey::builder(pd).list(&[piece]);
         //~^ E0133 call to unsafe function list
     }
 
     mod over_accepted {
         use super::*;
 
-        unsafe fn over(pd: &ProtectionDomain, piece: Sge) {
+        unsafe fn over(pd: &DevxPd, piece: Sge) {
             // SAFETY: compiled, and never run.
-            let _ = unsafe { Mkey::builder(pd).list(&[piece]) };
+            let _ = unsafe { DevxMkey::builder(pd).list(&[piece]) };
         }
     }
 }

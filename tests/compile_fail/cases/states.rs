@@ -79,11 +79,11 @@ mod by_command {
         };
 
         fn early(
-            qp: &QueuePair<Rc, Rtr>,
+            qp: &DevxQp<Rc, Rtr>,
             completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
-            //~^ E0277 no send queue can be made of QueuePair<Rc, Rtr>
+            //~^ E0277 no send queue can be made of DevxQp<Rc, Rtr>
         }
     }
 
@@ -96,7 +96,7 @@ mod by_command {
         };
 
         fn ready(
-            qp: &QueuePair<Rc, Rts>,
+            qp: &DevxQp<Rc, Rts>,
             completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
@@ -111,7 +111,7 @@ mod by_command {
             verbs::{Init, RtsAttributes},
         };
 
-        fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
+        fn skip(qp: DevxQp<Rc, Init>, to: &RtsAttributes) {
             let _ = qp.rts(to);
             //~^ E0599 no method named rts found
         }
@@ -125,7 +125,7 @@ mod by_command {
             verbs::{Init, RtrAttributes},
         };
 
-        fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
+        fn twice(qp: DevxQp<Rc, Init>, to: &RtrAttributes) {
             let connected = qp.rtr(to);
             let again = qp.rtr(to);
             //~^ E0382 use of moved value: qp
@@ -140,7 +140,7 @@ mod by_command {
         };
 
         fn once(
-            qp: QueuePair<Rc, Init>,
+            qp: DevxQp<Rc, Init>,
             to: &RtrAttributes,
             then: &RtsAttributes,
         ) -> mlx5::Result<()> {
@@ -159,7 +159,7 @@ mod reset {
     };
 
     #[cfg(misuse)]
-    fn reset(qp: QueuePair<Rc, Rts>) {
+    fn reset(qp: DevxQp<Rc, Rts>) {
         let _ = qp.reset_under_queues();
         //~^ E0133 call to unsafe function reset_under_queues
     }
@@ -167,7 +167,7 @@ mod reset {
     mod reset_accepted {
         use super::*;
 
-        fn reset(qp: QueuePair<Rc, Rts>) {
+        fn reset(qp: DevxQp<Rc, Rts>) {
             let _ = qp.reset();
         }
     }
