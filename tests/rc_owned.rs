@@ -8,7 +8,7 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::Access;
-use mlx5::ring::{CqReader, PollError, PostError, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
@@ -120,38 +120,6 @@ fn received(returned: Returned, id: u64) -> (ReceiveKind, u32, Buffers) {
     let Outcome::Received(done) = returned.outcome else { panic!("{returned:?}") };
     assert_eq!((returned.id, done.id), (id, id));
     (done.kind, done.byte_len, returned.buffers)
-}
-
-/// A poll that is not given the queue of a CQE leaves the CQE where it is, so that no later message is
-/// taken for the one before it.
-#[test]
-fn polls_without_the_queue_leave_completions_in_the_cq() {
-    let rig = Rig::new();
-    let (mut a, mut b) = rig.channels(vec![rig.private(64), rig.private(64)], None);
-    let refused = |completions: &mut CqReader| {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match completions.poll(&mut ()) {
-                Ok(found) => assert_eq!((found, Instant::now() < deadline), (None, true)),
-                Err(error) => break error,
-            }
-            std::thread::yield_now();
-        }
-    };
-    let (qpn, queue) = (a.queue_pair().number(), QueueKind::Send);
-    a.post(1, SendMessage::new(Inline(&[1; 40])).signaled()).unwrap();
-    assert_eq!(refused(a.completions()), PollError::QueueNotGiven { qpn, queue });
-    let (qpn, queue) = (b.queue_pair().number(), QueueKind::Receive);
-    let error = refused(b.receive_completions().unwrap());
-    assert_eq!(error, PollError::QueueNotGiven { qpn, queue });
-    assert!(error.to_string().contains(&format!("receive queue of QP {qpn:#x}")), "{error}");
-    a.post(2, SendMessage::new(Inline(&[2; 50])).signaled()).unwrap();
-    for (id, length) in [(1_u8, 40), (2, 50)] {
-        assert_eq!(sent(wait(&mut a), id.into(), SendOperation::Send), Buffers::None);
-        let (kind, byte_len, buffers) = received(wait(&mut b), 99 + u64::from(id));
-        assert_eq!((kind, byte_len), (ReceiveKind::Send, length));
-        assert_eq!(buffers.one().unwrap().to_vec()[..length as usize], vec![id; length as usize]);
-    }
 }
 
 #[test]
@@ -310,7 +278,7 @@ fn events_come_for_what_was_asked() {
         // Asked for solicited events only, a plain SEND makes none.
         let solicited = id % 2 == 1;
         a.post_receive(id, rig.private(8)).unwrap();
-        a.completions().arm(id >= 2);
+        a.arm(id >= 2);
         b.post(id, {
             let send = SendMessage::new(Inline(b"event")).signaled();
             if solicited { send.solicited() } else { send }

@@ -498,6 +498,33 @@ fn polls_report_an_overrun_whose_event_the_program_has_read() {
     polls_until_failure(&mut a.completions, &mut (&mut a.send, &mut a.receive));
 }
 
+/// A poll that is not given the queue of a CQE leaves the CQE where it is, so that no later message
+/// is taken for the one before it.
+#[test]
+fn polls_without_the_queue_leave_completions_in_the_cq() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, mut b] = pair(&rig, [By::Verbs; 2], &SHAPE);
+    // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+    unsafe {
+        b.receive.post(1, b.sge(0, 64)).unwrap();
+        a.send.post(2, SendMessage::new(Inline(&[7; 40])).signaled()).unwrap();
+    }
+    for (side, queue) in [(&mut a, QueueKind::Send), (&mut b, QueueKind::Receive)] {
+        let error = loop {
+            match side.completions.poll(&mut ()) {
+                Ok(found) => assert_eq!(found, None),
+                Err(error) => break error,
+            }
+            std::thread::yield_now();
+        };
+        let qpn = side.send.qpn();
+        assert_eq!(error, PollError::QueueNotGiven { qpn, queue });
+        assert!(error.to_string().contains(&format!("queue of QP {qpn:#x}")), "{error}");
+    }
+    assert_eq!(sent(a.wait()), (2, SendOperation::Send, 0));
+    assert_eq!(received(b.wait()), (1, ReceiveKind::Send, 40));
+}
+
 /// A reader of a CQ that the program made, which waits for events and polls now and then only: its
 /// arms count.
 #[test]

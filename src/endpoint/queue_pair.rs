@@ -309,14 +309,39 @@ impl<T: Transport> Endpoint<T> {
         Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 
-    /// Returns the reader of the CQ of sends, or of both, to arm it, or to count a taken event.
-    pub fn completions(&mut self) -> &mut CqReader {
-        &mut self.completions
+    /// Requests an event on the completion channel of each of its CQs at the next completion. With
+    /// `solicited_only`, at the next solicited completion or error. Poll once more afterwards: a
+    /// completion that came before may have raised no event. Costs, for each CQ, one store to the
+    /// record, one to a register, and two store fences.
+    pub fn arm(&mut self, solicited_only: bool) {
+        self.readers().for_each(|reader| reader.arm(solicited_only));
     }
 
-    /// Returns the reader of the CQ of receives, if it is separate.
-    pub fn receive_completions(&mut self) -> Option<&mut CqReader> {
-        self.receive_completions.as_mut()
+    /// Counts an event taken from the channel of a CQ that was taken over by
+    /// [`CqReader::from_raw`]; see [`CqReader::event_taken`]. Does nothing if neither CQ has this
+    /// number.
+    pub fn event_taken(&mut self, cqn: u32) {
+        self.readers().filter(|reader| reader.cqn() == cqn).for_each(CqReader::event_taken);
+    }
+
+    /// Reports that the HCA failed the CQ of this number; see [`CqReader::overrun`]. Does nothing
+    /// if neither CQ has this number.
+    pub fn overrun(&mut self, cqn: u32) {
+        self.readers().filter(|reader| reader.cqn() == cqn).for_each(CqReader::overrun);
+    }
+
+    fn readers(&mut self) -> impl Iterator<Item = &mut CqReader> {
+        core::iter::once(&mut self.completions).chain(&mut self.receive_completions)
+    }
+
+    /// Returns the reader of the CQ of sends, or of both, for its queries.
+    pub fn completions(&self) -> &CqReader {
+        &self.completions
+    }
+
+    /// Returns the reader of the CQ of receives, if it is separate, for its queries.
+    pub fn receive_completions(&self) -> Option<&CqReader> {
+        self.receive_completions.as_ref()
     }
 
     /// Returns the queue pair.
