@@ -235,7 +235,7 @@ fn what_overwrites_the_ring_before_it_is_rung_is_seen() {
 }
 
 #[test]
-fn an_prepared_request_that_is_overwritten_is_not_fired_and_stays_prepared() {
+fn a_prepared_request_that_is_overwritten_is_not_fired_and_stays_prepared() {
     for register in [RegisterUse::Own, RegisterUse::Shared] {
         let line = line();
         let mut completions = CqReader::new(&line.cq).unwrap();

@@ -63,7 +63,7 @@ impl Pair {
     fn poll(&mut self) -> Option<Returned> {
         match self.channel.poll().unwrap()? {
             Event::Returned(returned) => Some(returned),
-            Event::UnexpectedCqe(unclaimed) => panic!("{unclaimed:?}"),
+            Event::UnexpectedCqe(unexpected) => panic!("{unexpected:?}"),
         }
     }
 }

@@ -103,7 +103,7 @@ fn wait(channel: &mut Endpoint) -> Returned {
     loop {
         match channel.poll().unwrap() {
             Some(Event::Returned(returned)) => return returned,
-            Some(Event::UnexpectedCqe(unclaimed)) => panic!("{unclaimed:?}"),
+            Some(Event::UnexpectedCqe(unexpected)) => panic!("{unexpected:?}"),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();

@@ -134,7 +134,7 @@ fn from_ours(completion: &Completion, own: u32) -> Common {
             let (status, vendor) = (failure.status.wc_status(), failure.vendor_error.into());
             common(failure.id, failure.qpn, status, vendor)
         }
-        Completion::UnexpectedCqe(unclaimed) => panic!("{unclaimed:?}"),
+        Completion::UnexpectedCqe(unexpected) => panic!("{unexpected:?}"),
     }
 }
 

@@ -285,7 +285,7 @@ impl<T: Transport> Endpoint<T> {
                 Event::Returned(Returned { id: failure.id, buffers, outcome })
             }
             // It retired nothing.
-            Completion::UnexpectedCqe(unclaimed) => Event::UnexpectedCqe(unclaimed),
+            Completion::UnexpectedCqe(unexpected) => Event::UnexpectedCqe(unexpected),
         };
         into.write(event);
         Ok(true)

@@ -112,8 +112,8 @@ impl StridingReceiver {
                     self.used_up();
                     return Ok(Some(FrameArrival::Failed(failure)));
                 }
-                StridingEvent::UnexpectedCqe(unclaimed) => {
-                    return Ok(Some(FrameArrival::UnexpectedCqe(unclaimed)));
+                StridingEvent::UnexpectedCqe(unexpected) => {
+                    return Ok(Some(FrameArrival::UnexpectedCqe(unexpected)));
                 }
             }
         }

@@ -95,15 +95,15 @@ impl FrameReceives {
         let queue = &mut self.queue;
         self.completions.take_cqe(|cqe, reader| {
             let bytes = cqe.bytes();
-            let unclaimed = |reason| FrameEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
+            let unexpected = |reason| FrameEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
             let failed = match cqe.opcode() {
                 cqe_opcode::RESP_ERR => true,
                 cqe_opcode::RESP_SEND => false,
-                _ => return unclaimed(UnexpectedCqeReason::UnknownQueue),
+                _ => return unexpected(UnexpectedCqeReason::UnknownQueue),
             };
             let (at, slot) = match queue.retire_named(reader, cqe) {
                 Ok(retired) => retired,
-                Err(reason) => return unclaimed(reason),
+                Err(reason) => return unexpected(reason),
             };
             let id = queue.shadow[slot].id;
             queue.note(slot, at, cqe);
@@ -124,7 +124,7 @@ impl FrameReceives {
                     byte_len: cqe.byte_cnt.get(),
                     info: FrameInfo::decode(&cqe),
                 }),
-                Err(_) => unclaimed(UnexpectedCqeReason::UnknownOpcode),
+                Err(_) => unexpected(UnexpectedCqeReason::UnknownOpcode),
             }
         })
     }

@@ -515,7 +515,7 @@ impl<'a> ReceiveSide<'a> {
     }
 
     /// Returns the completion for a responder's CQE of the CQ `cq`. Nothing is retired if it is
-    /// unclaimed.
+    /// unexpected.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let kind = ReceiveKind::decode(cqe);
         if kind.is_none() && cqe.opcode() != cqe_opcode::RESP_ERR {

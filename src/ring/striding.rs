@@ -230,7 +230,7 @@ impl StridingRq {
     pub fn poll(&mut self) -> Result<Option<StridingEvent>, PollError> {
         let Self { cursor, ids, used, strides, completions, .. } = self;
         completions.take_cqe(|cqe, _| {
-            let unclaimed = |reason| StridingEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
+            let unexpected = |reason| StridingEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
             let bytes = cqe.bytes();
             let tail = cursor.tail();
             let id = ids[cursor.shape().slot(tail)];
@@ -251,31 +251,31 @@ impl StridingRq {
                 }),
                 cqe_opcode::RESP_SEND => {
                     let Ok(cqe) = Cqe64::read_from_bytes(&bytes) else {
-                        return unclaimed(UnexpectedCqeReason::UnknownOpcode);
+                        return unexpected(UnexpectedCqeReason::UnknownOpcode);
                     };
                     let (oldest, named) = (tail.low16(), cqe.wqe_id.get());
                     if empty {
-                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
+                        return unexpected(UnexpectedCqeReason::NotOutstanding);
                     }
                     if named != oldest {
-                        return unclaimed(UnexpectedCqeReason::NotOldest { oldest, named });
+                        return unexpected(UnexpectedCqeReason::NotOldest { oldest, named });
                     }
                     let part = part_of(&cqe, id, *used, strides);
                     let Some((part, taken)) = part else {
-                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
+                        return unexpected(UnexpectedCqeReason::NotOutstanding);
                     };
                     *used += taken;
                     let last = *used == strides.count;
                     if last && !retire(used) {
-                        return unclaimed(UnexpectedCqeReason::NotOutstanding);
+                        return unexpected(UnexpectedCqeReason::NotOutstanding);
                     }
                     match part {
                         Part::Packet(packet) => StridingEvent::Packet(Packet { last, ..packet }),
                         Part::Filler => StridingEvent::UsedUp { id },
                     }
                 }
-                cqe_opcode::RESP_ERR => unclaimed(UnexpectedCqeReason::NotOutstanding),
-                _ => unclaimed(UnexpectedCqeReason::UnknownQueue),
+                cqe_opcode::RESP_ERR => unexpected(UnexpectedCqeReason::NotOutstanding),
+                _ => unexpected(UnexpectedCqeReason::UnknownQueue),
             }
         })
     }

@@ -25,7 +25,7 @@ fn wait<T: Transport>(channel: &mut Endpoint<T>) -> Returned {
     loop {
         match channel.poll().unwrap() {
             Some(Event::Returned(returned)) => return returned,
-            Some(Event::UnexpectedCqe(unclaimed)) => panic!("{unclaimed:?}"),
+            Some(Event::UnexpectedCqe(unexpected)) => panic!("{unexpected:?}"),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();

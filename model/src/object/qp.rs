@@ -108,7 +108,7 @@ pub struct Qp {
     /// State of the transport. The transport takes it out while it works with the rest of the
     /// device.
     pub transport: Option<Box<dyn TransportState>>,
-    /// What it is.
+    /// The kind of object, and what only this kind has.
     pub role: Role,
 }
 

@@ -66,7 +66,7 @@ pub struct Connections {
     open: HashMap<Peer, Connection>,
     /// Connections with packets to send.
     ready: VecDeque<Peer>,
-    /// What to report to software after the completions of connections.
+    /// Results that software gets after the completions of connections.
     last: Vec<Outcome>,
     /// Time of the last search for connections whose initiators are gone.
     swept: u64,

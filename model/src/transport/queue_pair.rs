@@ -134,7 +134,7 @@ pub(super) struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What is noted of every queue pair.
+/// Notes that every transport keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     /// Whether it is in the port's queue of queue pairs with something to send, or parked.
@@ -143,10 +143,10 @@ pub(super) struct Notes {
     pub last_told: bool,
 }
 
-/// What a transport does for a queue pair. Each method gets the rest of the device and the number
+/// The work of a transport for a queue pair. Each method gets the rest of the device and the number
 /// of the queue pair, which has no transport state meanwhile.
 pub(super) trait Transport {
-    /// Returns what is noted of every queue pair.
+    /// Returns the notes that every transport keeps.
     fn notes(&mut self) -> &mut Notes;
 
     /// Forgets everything: the queue pair goes to Reset.

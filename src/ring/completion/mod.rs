@@ -526,7 +526,7 @@ impl CqReader {
             return self.take_other(queues, into);
         }
         self.timing.stamp_at(Phase::Sight, cqe.seen());
-        let unclaimed = |reason| Completion::UnexpectedCqe(UnexpectedCqe::new(reason, &cqe));
+        let unexpected = |reason| Completion::UnexpectedCqe(UnexpectedCqe::new(reason, &cqe));
         let mut sender = None;
         let completion = match cqe.queue() {
             Some(QueueKind::Send) => {
@@ -539,9 +539,10 @@ impl CqReader {
                     queues.indexed_side(cqe.user_index()).map(|side| side.complete(self.id, &cqe))
                 }
             },
-            None => Some(unclaimed(UnexpectedCqeReason::UnknownOpcode)),
+            None => Some(unexpected(UnexpectedCqeReason::UnknownOpcode)),
         };
-        let completion = completion.unwrap_or_else(|| unclaimed(UnexpectedCqeReason::UnknownQueue));
+        let completion =
+            completion.unwrap_or_else(|| unexpected(UnexpectedCqeReason::UnknownQueue));
         if let Completion::UnexpectedCqe(UnexpectedCqe {
             reason: UnexpectedCqeReason::UnknownQueue | UnexpectedCqeReason::TagMatching,
             qpn,

@@ -65,8 +65,8 @@ impl TmSrq {
     #[inline]
     fn take(&mut self, cqe: &CqeRef<'_>) -> Option<TagCompletion> {
         let index = cqe.tag_index();
-        let unclaimed = |reason| TagCompletion::UnexpectedCqe(UnexpectedCqe::tagged(reason, cqe));
-        let stray = || Some(unclaimed(UnexpectedCqeReason::NotOutstanding));
+        let unexpected = |reason| TagCompletion::UnexpectedCqe(UnexpectedCqe::tagged(reason, cqe));
+        let stray = || Some(unexpected(UnexpectedCqeReason::NotOutstanding));
         match cqe.tag_event() {
             event::CONSUMED_MESSAGE => match self.list.end(index) {
                 Some(told) => Some(arrived(&told, cqe, true)),
@@ -99,7 +99,7 @@ impl TmSrq {
             }
             code @ (event::UNEXPECTED | event::NO_TAG) => {
                 if ReceiveKind::decode(cqe).is_none() {
-                    return Some(unclaimed(UnexpectedCqeReason::UnknownOpcode));
+                    return Some(unexpected(UnexpectedCqeReason::UnknownOpcode));
                 }
                 if code == event::UNEXPECTED {
                     // The HCA has counted it in any case.
@@ -111,7 +111,9 @@ impl TmSrq {
                     }
                     Completion::Receive(done) => TagCompletion::Untagged(done),
                     Completion::Failed(failure) => TagCompletion::Failed(failure),
-                    Completion::UnexpectedCqe(unclaimed) => TagCompletion::UnexpectedCqe(unclaimed),
+                    Completion::UnexpectedCqe(unexpected) => {
+                        TagCompletion::UnexpectedCqe(unexpected)
+                    }
                     other @ Completion::Send(_) => TagCompletion::Other(other),
                 })
             }
@@ -141,7 +143,7 @@ impl TmSrq {
                     }
                 }
             }
-            _ => Some(unclaimed(UnexpectedCqeReason::UnknownOpcode)),
+            _ => Some(unexpected(UnexpectedCqeReason::UnknownOpcode)),
         }
     }
 

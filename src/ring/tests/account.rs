@@ -35,10 +35,10 @@ fn no_completion_names_a_block_inside_a_wqe() {
     unsafe { sq.queue.post(42, SendMessage::new(Inline(&long)).signaled()).unwrap() };
     for inside in [5, 6] {
         cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, inside), &[]);
-        let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut sq.queue) else {
+        let Ok(Some(Completion::UnexpectedCqe(unexpected))) = cq.reader.poll(&mut sq.queue) else {
             panic!("block {inside} was taken for a WQE");
         };
-        assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
+        assert_eq!(unexpected.reason, UnexpectedCqeReason::NotOutstanding);
     }
     cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, 4), &[]);
     assert!(

@@ -259,10 +259,10 @@ fn folded_as_whole(enhanced: bool) {
                 }
                 let [mut expected, mut found] = sides.each_mut().map(|side| side.poll(how));
                 for completion in expected.iter_mut().chain(&mut found) {
-                    if let Completion::UnexpectedCqe(unclaimed) = completion {
+                    if let Completion::UnexpectedCqe(unexpected) = completion {
                         // The owner bit is the lap's, of which what is written out knows nothing.
-                        unclaimed.bytes[63] &= !1;
-                        unclaimed.bytes[62] = 0;
+                        unexpected.bytes[63] &= !1;
+                        unexpected.bytes[62] = 0;
                     }
                 }
                 assert_eq!(found, expected, "{format:?}, {cqes} of {cqe_size}");

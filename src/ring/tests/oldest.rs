@@ -22,8 +22,8 @@ fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
 
 fn not_outstanding(cq: &mut Cq, queues: &mut impl Queues) {
     match cq.reader.poll(queues).unwrap() {
-        Some(Completion::UnexpectedCqe(unclaimed)) => {
-            assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
+        Some(Completion::UnexpectedCqe(unexpected)) => {
+            assert_eq!(unexpected.reason, UnexpectedCqeReason::NotOutstanding);
         }
         other => panic!("{other:?}"),
     }

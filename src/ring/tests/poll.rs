@@ -289,33 +289,33 @@ fn what_belongs_to_nobody_is_not_lost() {
         sq.queue.post(1, SendMessage::new(Inline(&[1; 100])).signaled()).unwrap();
         foreign.queue.post(1, Nop::new().signaled()).unwrap();
     }
-    let unclaimed = |cq: &mut Cq, entry: Cqe64, queues: &mut dyn FnMut(&mut Cq) -> Completion| {
+    let unexpected = |cq: &mut Cq, entry: Cqe64, queues: &mut dyn FnMut(&mut Cq) -> Completion| {
         cq.produce(entry, &[]);
-        let Completion::UnexpectedCqe(unclaimed) = queues(cq) else { panic!("claimed") };
+        let Completion::UnexpectedCqe(unexpected) = queues(cq) else { panic!("claimed") };
         assert_eq!(cq.record.be32(0), cq.produced, "consumed");
-        assert_eq!(&unclaimed.bytes[..63], &entry.as_bytes()[..63]);
-        unclaimed.reason
+        assert_eq!(&unexpected.bytes[..63], &entry.as_bytes()[..63]);
+        unexpected.reason
     };
     let stranger = Cqe64 { sop_drop_qpn: 0x55.into(), ..cqe(cqe_opcode::REQ, 0, 0) };
     let mut poll = |cq: &mut Cq| cq.reader.poll(&mut sq.queue).unwrap().unwrap();
-    assert_eq!(unclaimed(&mut cq, stranger, &mut poll), UnexpectedCqeReason::UnknownQueue);
+    assert_eq!(unexpected(&mut cq, stranger, &mut poll), UnexpectedCqeReason::UnknownQueue);
     // An index inside a WQE, one behind the head, a receive without a queue, strange opcodes.
     for (counter, reason) in
         [(1, UnexpectedCqeReason::NotOutstanding), (2, UnexpectedCqeReason::NotOutstanding)]
     {
         let entry = cqe(cqe_opcode::REQ, opcode::SEND, counter);
-        assert_eq!(unclaimed(&mut cq, entry, &mut poll), reason);
+        assert_eq!(unexpected(&mut cq, entry, &mut poll), reason);
     }
     let entry = cqe(cqe_opcode::RESP_SEND, 0, 0);
-    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
+    assert_eq!(unexpected(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
     for kind in [cqe_opcode::RESIZE_CQ, cqe_opcode::NO_PACKET, cqe_opcode::SIG_ERR, 7, 11] {
         let entry = cqe(kind, 0, 0);
-        assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownOpcode);
+        assert_eq!(unexpected(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownOpcode);
     }
     // The same number, but a queue that completes on another CQ.
     let mut poll = |cq: &mut Cq| cq.reader.poll(&mut foreign.queue).unwrap().unwrap();
     let entry = cqe(cqe_opcode::REQ, opcode::NOP, 0);
-    assert_eq!(unclaimed(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
+    assert_eq!(unexpected(&mut cq, entry, &mut poll), UnexpectedCqeReason::UnknownQueue);
     // All of that retired nothing.
     assert!(!sq.queue.is_idle() && !foreign.queue.is_idle());
 }
@@ -385,10 +385,10 @@ fn discarding_keeps_the_others_in_order() {
         assert_eq!(dropped as usize, count as usize - kept.len());
         let mut left = Vec::new();
         for completion in cq.reader.drain(&mut ()) {
-            let Completion::UnexpectedCqe(unclaimed) = completion.unwrap() else {
+            let Completion::UnexpectedCqe(unexpected) = completion.unwrap() else {
                 panic!("claimed")
             };
-            left.push(u32::from(unclaimed.bytes[61]));
+            left.push(u32::from(unexpected.bytes[61]));
         }
         assert_eq!(left, kept);
         assert_eq!(cq.record.be32(0), (start + count) & 0xff_ffff);

@@ -164,13 +164,13 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
         for (index, entry) in wrong.iter().flat_map(|(index, all)| all.map(|entry| (*index, entry)))
         {
             cq.produce(entry, &[]);
-            let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut rq.queue)
+            let Ok(Some(Completion::UnexpectedCqe(unexpected))) = cq.reader.poll(&mut rq.queue)
             else {
                 panic!("claimed")
             };
             let (oldest, named) = (start as u16, (start + index) as u16);
-            assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOldest { oldest, named });
-            let shown = format!("{unclaimed:?}");
+            assert_eq!(unexpected.reason, UnexpectedCqeReason::NotOldest { oldest, named });
+            let shown = format!("{unexpected:?}");
             assert!(shown.contains(&format!("oldest: {oldest}, named: {named}")), "{shown}");
             assert_eq!(rq.queue.outstanding(), 5);
         }
@@ -184,10 +184,10 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
             );
         }
         cq.produce(plain(5), &[]);
-        let Ok(Some(Completion::UnexpectedCqe(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
+        let Ok(Some(Completion::UnexpectedCqe(unexpected))) = cq.reader.poll(&mut rq.queue) else {
             panic!("claimed")
         };
-        assert_eq!(unclaimed.reason, UnexpectedCqeReason::NotOutstanding);
+        assert_eq!(unexpected.reason, UnexpectedCqeReason::NotOutstanding);
     }
 }
 

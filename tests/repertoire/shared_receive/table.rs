@@ -90,8 +90,8 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     let deadline = Instant::now() + PATIENCE;
     while (lost, done) != (1, 1) {
         match completions.poll(&mut table) {
-            Ok(Some(Completion::UnexpectedCqe(unclaimed))) => {
-                assert_eq!(unclaimed.qpn, far.number());
+            Ok(Some(Completion::UnexpectedCqe(unexpected))) => {
+                assert_eq!(unexpected.qpn, far.number());
                 lost += 1;
             }
             Ok(None) => assert!(Instant::now() < deadline),

@@ -226,17 +226,30 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     Ok(())
 }
 
-/// Looks up a send queue (or else a receive queue) that a command may touch.
+/// The kind of an Ethernet queue.
+#[derive(Clone, Copy)]
+pub(super) enum QueueKind {
+    /// A send queue.
+    Send,
+    /// A receive queue.
+    Receive,
+}
+
+/// Looks up a queue of this kind that a command may touch. Returns its state.
 pub(super) fn find_queue(
     card: &Card,
     number: u32,
-    sends: bool,
+    kind: QueueKind,
     input: &[u8],
 ) -> Result<State, Refusal> {
-    let none = if sends { Refusal::NoSq } else { Refusal::NoRq };
+    let none = match kind {
+        QueueKind::Send => Refusal::NoSq,
+        QueueKind::Receive => Refusal::NoRq,
+    };
     let qp = card.objects.qps.get(&number).ok_or(none)?;
-    match (&qp.role, sends) {
-        (Role::EthernetSend(_), true) | (Role::EthernetReceive(..), false) => {}
+    match (&qp.role, kind) {
+        (Role::EthernetSend(_), QueueKind::Send)
+        | (Role::EthernetReceive(..), QueueKind::Receive) => {}
         _ => return Err(none),
     }
     owned(qp.uid, uid(input))?;
@@ -253,8 +266,16 @@ fn code(state: State) -> u32 {
 }
 
 /// Moves a queue from the state it is said to be in to another.
-fn modify(card: &mut Card, number: u32, sends: bool, states: (u32, u32)) -> Result<(), Refusal> {
-    let ready = if sends { State::Rts } else { State::Rtr };
+fn modify(
+    card: &mut Card,
+    number: u32,
+    kind: QueueKind,
+    states: (u32, u32),
+) -> Result<(), Refusal> {
+    let ready = match kind {
+        QueueKind::Send => State::Rts,
+        QueueKind::Receive => State::Rtr,
+    };
     let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoSq)?;
     let (from, to) = states;
     if code(qp.state) != from {
@@ -277,13 +298,13 @@ fn modify(card: &mut Card, number: u32, sends: bool, states: (u32, u32)) -> Resu
 
 pub fn modify_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, modify_sq_in::SQN);
-    find_queue(card, number, true, input)?;
+    find_queue(card, number, QueueKind::Send, input)?;
     // Of the rest only rates can be changed, which no queue has.
     if modify_sq_in::MODIFY_BITMASK.get(input) != 0 {
         return Err(Refusal::WorkQueueFeature);
     }
     let to = get(input, sqc::STATE.within(modify_sq_in::CTX));
-    modify(card, number, true, (get(input, modify_sq_in::SQ_STATE), to))
+    modify(card, number, QueueKind::Send, (get(input, modify_sq_in::SQ_STATE), to))
 }
 
 pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -292,7 +313,7 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
     /// `…_COUNTER_SET_ID`: where its packets are counted.
     const COUNTER_SET: u64 = 1 << 3;
     let number = get(input, modify_rq_in::RQN);
-    find_queue(card, number, false, input)?;
+    find_queue(card, number, QueueKind::Receive, input)?;
     let mask = modify_rq_in::MODIFY_BITMASK.get(input);
     if mask & !(VSD | COUNTER_SET) != 0 {
         return Err(Refusal::WorkQueueFeature);
@@ -302,7 +323,7 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         counter::may_name(card, counters as u32, uid(input))?;
     }
     let to = get(input, rqc::STATE.within(modify_rq_in::CTX));
-    modify(card, number, false, (get(input, modify_rq_in::RQ_STATE), to))?;
+    modify(card, number, QueueKind::Receive, (get(input, modify_rq_in::RQ_STATE), to))?;
     let vsd = rqc::VSD.within(modify_rq_in::CTX).get(input);
     let Some(qp) = card.objects.qps.get_mut(&number) else { return Ok(()) };
     if let Role::EthernetReceive(context, _) = &mut qp.role {
@@ -319,7 +340,7 @@ pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
 
 pub fn query_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_sq_in::SQN);
-    let state = find_queue(card, number, true, input)?;
+    let state = find_queue(card, number, QueueKind::Send, input)?;
     if let Some(Role::EthernetSend(context)) = card.objects.qps.get(&number).map(|qp| &qp.role) {
         output[query_sq_out::SQ_CONTEXT.bytes()].copy_from_slice(&context[..]);
     }
@@ -329,7 +350,7 @@ pub fn query_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), 
 
 pub fn query_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_rq_in::RQN);
-    let state = find_queue(card, number, false, input)?;
+    let state = find_queue(card, number, QueueKind::Receive, input)?;
     if let Some(Role::EthernetReceive(context, _)) =
         card.objects.qps.get(&number).map(|qp| &qp.role)
     {
@@ -349,14 +370,14 @@ fn destroy(card: &mut Card, number: u32) {
 
 pub fn destroy_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_sq_in::SQN);
-    find_queue(card, number, true, input)?;
+    find_queue(card, number, QueueKind::Send, input)?;
     destroy(card, number);
     Ok(())
 }
 
 pub fn destroy_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_rq_in::RQN);
-    find_queue(card, number, false, input)?;
+    find_queue(card, number, QueueKind::Receive, input)?;
     let direct =
         |tir: &Tir| tir.get(tirc::DISP_TYPE) == DIRECT && tir.get(tirc::INLINE_RQN) == number;
     if card.objects.tirs.iter().any(|(_, tir)| direct(tir))

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 
 use super::super::capability::LOG_MAX_RQT;
 use super::super::{Refusal, get, owned, uid};
-use super::queue::find_queue;
+use super::queue::{QueueKind, find_queue};
 use crate::card::Card;
 use crate::object::{INDIRECT, Rqt, Tir};
 
@@ -23,7 +23,7 @@ fn list(card: &Card, input: &[u8], at: Field, room: u32) -> Result<Vec<u32>, Ref
     let queues: Vec<u32> =
         list.chunks_exact(rq_num::SIZE).map(|entry| get(entry, rq_num::RQ_NUM)).collect();
     for queue in &queues {
-        find_queue(card, *queue, false, input)?;
+        find_queue(card, *queue, QueueKind::Receive, input)?;
     }
     Ok(queues)
 }

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 
 use super::super::{Refusal, context, get, owned, uid};
 use super::modify;
-use super::queue::find_queue;
+use super::queue::{QueueKind, find_queue};
 use crate::card::Card;
 use crate::object::{DIRECT, INDIRECT, Tir};
 
@@ -24,7 +24,7 @@ fn leads(card: &Card, input: &[u8], tirc: &[u8]) -> Result<(), Refusal> {
     }
     match (field(tirc::DISP_TYPE), field(tirc::RX_HASH_FN)) {
         (DIRECT, NO_HASH | TOEPLITZ) => {
-            find_queue(card, field(tirc::INLINE_RQN), false, input)?;
+            find_queue(card, field(tirc::INLINE_RQN), QueueKind::Receive, input)?;
         }
         (INDIRECT, TOEPLITZ) => {
             let rqt = card.objects.rqts.get(field(tirc::INDIRECT_TABLE)).ok_or(Refusal::NoRqt)?;

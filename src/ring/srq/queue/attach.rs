@@ -18,7 +18,7 @@ use crate::ring::source::{CqId, Member as Joining, member};
 impl SharedReceives {
     /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
     /// Polls then find this queue by its number. Call it before its peer sends: completions that a
-    /// poll meets earlier are [unclaimed](crate::cqe::Completion::UnexpectedCqe). The queue pair
+    /// poll meets earlier are [unexpected](crate::cqe::Completion::UnexpectedCqe). The queue pair
     /// cannot be reset until it is [detached](Self::detach).
     ///
     /// `completions` is the reader of its receive CQ. Queue pairs may complete on different CQs. On

@@ -133,7 +133,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
                 Ok(Some(Event::Received { queue, slot, length, immediate }))
             }
             Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
-            Some(Completion::UnexpectedCqe(unclaimed)) => Err(Stop::UnexpectedCqe(unclaimed)),
+            Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
         }
     }
 

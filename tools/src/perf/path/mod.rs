@@ -139,8 +139,8 @@ impl fmt::Display for Stop {
             Stop::Post(error) => write!(f, "a request could not be posted: {error}"),
             Stop::Poll(error) => error.fmt(f),
             Stop::Failed(failure) => failure.fmt(f),
-            Stop::UnexpectedCqe(unclaimed) => {
-                write!(f, "a completion that belongs to no queue: {unclaimed:?}")
+            Stop::UnexpectedCqe(unexpected) => {
+                write!(f, "a completion that belongs to no queue: {unexpected:?}")
             }
             Stop::Silent(what, time) => write!(
                 f,

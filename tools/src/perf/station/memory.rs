@@ -119,15 +119,6 @@ impl Memory {
         }
     }
 
-    /// Returns the first `N` of these bytes, where a message has that many.
-    #[inline(always)]
-    #[must_use]
-    pub fn out_array<const N: usize>(&self, queue: usize, sequence: u64) -> [u8; N] {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.out_bytes(queue, sequence)[..N]);
-        bytes
-    }
-
     /// Returns a receive: the slot, with space for a datagram's header before the message.
     #[inline(always)]
     #[must_use]
