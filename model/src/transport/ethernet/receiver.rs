@@ -2,11 +2,11 @@
 
 use mlx5_sys::ifc::{query_q_counter_out, rqc};
 
-use super::super::Completion;
 use super::super::receive::{check_room, put};
+use super::super::{Completion, Outcome};
 use crate::card::Card;
 use crate::object::{Qp, Role, State};
-use crate::queue::{Opcode, Part, ReceiveWqe, Seen, Syndrome, Taken};
+use crate::queue::{Opcode, Part, QpEvent, ReceiveWqe, Seen, Syndrome, Taken};
 use crate::wire::ethernet::{HEADER, Headers, TAG, VLAN};
 
 /// A frame for a queue, with its headers, hash and tag.
@@ -19,8 +19,13 @@ pub(super) struct Arrived<'a> {
     pub tag: u32,
 }
 
-/// Why a queue cannot go on: the WQE, and what is wrong with it.
-type Broken = (Option<u16>, Syndrome);
+/// Why a queue cannot go on.
+enum Broken {
+    /// The WQE with this index cannot take the frame.
+    Wqe(u16, Syndrome),
+    /// The ring or its doorbell record cannot be read: no WQE names the error.
+    Queue,
+}
 
 /// Gives a frame to a receive queue. Where nothing is posted it is lost.
 pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
@@ -46,12 +51,14 @@ pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
         Some(strides) => into_strides(card, queue, frame, &seen, strides),
         None => into_receive(card, queue, frame, &seen),
     };
-    if let Err((index, syndrome)) = taken {
-        if let Some(index) = index {
+    match taken {
+        Ok(()) => return,
+        Err(Broken::Wqe(index, syndrome)) => {
             hold(card, queue, index, Err(syndrome), frame.len(), &seen);
         }
-        card.fail(queue);
+        Err(Broken::Queue) => card.port.hold(Outcome::Event(queue, QpEvent::Catastrophic)),
     }
+    card.fail(queue);
 }
 
 fn hold(
@@ -76,14 +83,14 @@ fn lost(card: &mut Card, queue: u32) {
 }
 
 fn into_receive(card: &mut Card, queue: u32, frame: &[u8], seen: &Seen) -> Result<(), Broken> {
-    let wqe = card.take_receive(queue).map_err(|syndrome| (None, syndrome))?;
+    let wqe = card.take_receive(queue).map_err(|_| Broken::Queue)?;
     let Some(wqe) = wqe else {
         lost(card, queue);
         return Ok(());
     };
     check_room(&wqe, frame.len() as u64)
         .and_then(|()| put(card, &wqe, 0, frame))
-        .map_err(|syndrome| (Some(wqe.index), syndrome))?;
+        .map_err(|syndrome| Broken::Wqe(wqe.index, syndrome))?;
     hold(card, queue, wqe.index, Ok(()), frame.len(), seen);
     Ok(())
 }
@@ -100,7 +107,7 @@ fn into_strides(
     loop {
         let (wqe, used) = match take_current(card, queue) {
             Some(current) => current,
-            None => match card.take_receive(queue).map_err(|syndrome| (None, syndrome))? {
+            None => match card.take_receive(queue).map_err(|_| Broken::Queue)? {
                 Some(wqe) => (wqe, 0),
                 None => {
                     lost(card, queue);
@@ -109,7 +116,7 @@ fn into_strides(
             },
         };
         if needed > count {
-            return Err((Some(wqe.index), Syndrome::LocalLength));
+            return Err(Broken::Wqe(wqe.index, Syndrome::LocalLength));
         }
         let left = count - used;
         // Strides that are too few for the frame are reported as a filler, so that the WQE is used
@@ -120,7 +127,7 @@ fn into_strides(
         let length = if filler { 0 } else { frame.len() };
         if !filler {
             let offset = u64::from(used) * u64::from(size) + u64::from(shift);
-            put(card, &wqe, offset, frame).map_err(|syndrome| (Some(wqe.index), syndrome))?;
+            put(card, &wqe, offset, frame).map_err(|syndrome| Broken::Wqe(wqe.index, syndrome))?;
         }
         let mut seen = if filler { Seen::default() } else { *seen };
         seen.part = Some(part);

@@ -1,5 +1,7 @@
 //! Tests of received frames: strides, removed VLAN tags, RSS.
 
+use mlx5_sys::ifc::{create_eq_in, create_eq_out, qpc};
+
 use super::*;
 
 #[test]
@@ -82,6 +84,24 @@ fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
         assert_eq!(side.sent(0)[63] >> 4, 0);
         assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Error);
     }
+}
+
+#[test]
+fn a_receive_queue_that_cannot_be_read_fails_with_an_event() {
+    const CATASTROPHIC: u8 = 0x05;
+    const RECEIVE_QUEUE: u8 = 1;
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    let create = side.rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << CATASTROPHIC);
+    side.rig.number(&create, create_eq_out::EQ_NUMBER);
+    let queue = side.rig.card.objects.qps.get_mut(&side.rq).unwrap();
+    qpc::DBR_ADDR.set(&mut queue.context[..], 0xdead_0000);
+    side.send(0, &tcp(0x0101, 30));
+    let eqe: [u8; 64] = side.rig.read(ring(&create));
+    let number = side.rq.to_be_bytes();
+    assert_eq!((eqe[1], eqe[0x34], &eqe[0x39..0x3c]), (CATASTROPHIC, RECEIVE_QUEUE, &number[1..]));
+    assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Error);
 }
 
 #[test]
