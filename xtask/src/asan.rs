@@ -20,7 +20,7 @@ pub fn command() -> Result {
 ///
 /// # Errors
 /// Fails if a tool is missing or a test fails. The sanitizer's report is printed before.
-fn check(decision: &Decision) -> Result {
+pub fn check(decision: &Decision) -> Result {
     nightly::ready(&["rust-std"])?;
     let mut command = nightly::cargo(&["test"], decision, "asan")?;
     command.args(["--package", "mlx5", "--target", nightly::TARGET, "--lib"]);

@@ -1,19 +1,67 @@
 //! `cargo xtask ci`: the order of modules, the tests, then checks that keep the tree tidy.
 
+use std::env;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
 use crate::Result;
 use crate::api;
+use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
+use crate::executables;
 use crate::layers;
+use crate::libclang::Decision;
 use crate::miri;
 use crate::msrv;
+use crate::nightly;
 use crate::setup::{self, For};
-use crate::steps::Steps;
+use crate::steps::{Done, Steps};
 use crate::test;
 use crate::torture::{self, Lint};
 
-/// `cargo xtask ci`.
-pub fn command() -> Result {
+/// A check that is run beside others: its name, and what it does.
+type Check = (&'static str, fn(&Decision) -> Result);
+
+/// The checks after the tests, in the order in which they are started. Neighbors build into
+/// different folders, so that neither waits for the other's lock.
+const CHECKS: &[Check] = &[
+    ("cargo clippy", clippy),
+    ("cargo xtask miri", miri::check),
+    ("cargo doc", doc),
+    ("the feature `lint`", test::check_lint),
+    ("cargo xtask bench --quick", |decision| bench::run(decision, Choice::Quick)),
+    ("the feature `timing`", bench::check_timing),
+    ("the feature `phases`", bench::check_phases),
+    ("the feature `flight-recorder`", bench::check_flight),
+    ("cargo xtask msrv", msrv::check),
+    ("cargo xtask torture", |decision| torture::check(decision, Lint::Off)),
+    ("cargo xtask torture --lint", |decision| torture::check(decision, Lint::On)),
+    ("cargo xtask asan", asan::check),
+    ("cargo xtask api", |_| api::check()),
+    ("mlx5 perf --compare", bench::check_compare),
+];
+
+/// The argument before the name of one check.
+const CHECK: &str = "--check";
+
+/// `cargo xtask ci [--check NAME]`.
+pub fn command(arguments: &[String]) -> Result {
+    match arguments {
+        [] => whole(),
+        [flag, name] if flag == CHECK => {
+            let (_, check) = CHECKS.iter().find(|(known, _)| known == name).ok_or_else(|| {
+                let names: Vec<_> = CHECKS.iter().map(|(name, _)| format!("`{name}`")).collect();
+                format!("there is no check `{name}`; there are {}", names.join(", "))
+            })?;
+            check(&setup::ready(For::Testing)?)
+        }
+        _ => Err("usage: cargo xtask ci [--check NAME]".to_owned()),
+    }
+}
+
+fn whole() -> Result {
     let mut steps = Steps::default();
     let mut decision = None;
     steps.step("set-up", || {
@@ -23,30 +71,64 @@ pub fn command() -> Result {
     let Some(decision) = decision else { return steps.finish("cargo xtask ci") };
 
     steps.step("cargo xtask layers", layers::check);
-    test::add_steps(&mut steps, &decision, &[]);
     steps.step("cargo fmt --check", || {
         build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))
     });
-    steps.step("cargo clippy", || {
-        let mut command = build::cargo_with("clippy", &decision);
-        command.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
-        build::run("cargo clippy", &mut command)
-    });
-    steps.step("cargo doc", || {
-        let mut command = build::cargo_with("doc", &decision);
-        command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-        build::run("cargo doc", &mut command)
-    });
-    steps.step("the feature `lint`", || test::check_lint(&decision));
-    steps.step("the feature `timing`", || bench::check_timing(&decision));
-    steps.step("the feature `phases`", || bench::check_phases(&decision));
-    steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
-    steps.step("mlx5 perf --compare", || bench::check_compare(&decision));
-    steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
-    steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
-    steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
-    steps.step("cargo xtask miri", || miri::check(&decision));
-    steps.step("cargo xtask msrv", || msrv::check(&decision));
-    steps.step("cargo xtask api", api::check);
+    test::add_steps(&mut steps, &decision, &[]);
+    steps.step("toolchains", toolchains);
+    println!("\n== {} checks, side by side; each prints when it is done", CHECKS.len());
+    executables::side_by_side(CHECKS, executables::processors(), alone, |done| steps.add(done))?;
     steps.finish("cargo xtask ci")
+}
+
+/// Runs a check in a process of its own, which writes all its output to a file.
+fn alone(&(name, _): &Check) -> Result<Done> {
+    let started = Instant::now();
+    let xtask = env::current_exe().map_err(|error| format!("cannot find xtask: {error}"))?;
+    let folder = build::target_directory()?.join("ci");
+    let file = folder.join(name.replace(|c: char| !c.is_ascii_alphanumeric(), "-") + ".log");
+    let in_file = |error| format!("cannot use {}: {error}", file.display());
+    fs::create_dir_all(&folder).map_err(in_file)?;
+    let output = File::create(&file).map_err(in_file)?;
+    let status = Command::new(xtask)
+        .args(["ci", CHECK, name])
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().map_err(in_file)?)
+        .stderr(output)
+        .status()
+        .map_err(|error| format!("cannot run xtask: {error}"))?;
+    let output = fs::read(&file).map_err(in_file)?;
+    let outcome = if status.success() { Ok(()) } else { Err(status.to_string()) };
+    let output = String::from_utf8_lossy(&output).into_owned();
+    Ok(Done { name: name.to_owned(), elapsed: started.elapsed(), outcome, output })
+}
+
+/// Installs the toolchains that the checks use: two of them at once would get in each other's way.
+fn toolchains() -> Result {
+    nightly::ready(&["miri", "rust-src"])?;
+    msrv::install()
+}
+
+fn clippy(decision: &Decision) -> Result {
+    let mut command = build::cargo_with("clippy", decision);
+    command.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut command)
+}
+
+fn doc(decision: &Decision) -> Result {
+    let mut command = build::cargo_with("doc", decision);
+    command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    build::run("cargo doc", &mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_check_is_an_error_that_lists_the_known_ones() {
+        let error = command(&[CHECK.to_owned(), "none".to_owned()]).unwrap_err();
+        assert!(error.contains("`none`") && error.contains("`cargo xtask miri`"), "{error}");
+        assert!(command(&["miri".to_owned()]).unwrap_err().starts_with("usage"));
+    }
 }

@@ -88,24 +88,31 @@ impl Executable {
     }
 }
 
-/// Runs executables side by side, as many at a time as `jobs`, and hands each outcome to `each`, which
-/// is called by one thread at a time.
-///
-/// # Errors
-/// An executable that could not be started.
+/// Runs executables, at most `jobs` at a time, and calls `each` with each outcome.
 pub fn run_all(
     executables: &[Executable],
     jobs: usize,
     each: impl FnMut(Outcome) + Send,
 ) -> Result {
-    let waiting: Mutex<VecDeque<_>> = Mutex::new(executables.iter().collect());
+    side_by_side(executables, jobs, Executable::run, each)
+}
+
+/// Starts `run` for the items in their order, at most `jobs` at a time, and calls `each` with each
+/// result, in the order in which they come.
+pub fn side_by_side<T: Sync, R>(
+    items: &[T],
+    jobs: usize,
+    run: impl Fn(&T) -> Result<R> + Sync,
+    each: impl FnMut(R) + Send,
+) -> Result {
+    let waiting: Mutex<VecDeque<_>> = Mutex::new(items.iter().collect());
     let each = Mutex::new(each);
     let work = || -> Result {
         loop {
             let next = waiting.lock().map_err(|_| "a runner panicked")?.pop_front();
-            let Some(executable) = next else { return Ok(()) };
-            let outcome = executable.run()?;
-            (*each.lock().map_err(|_| "a runner panicked")?)(outcome);
+            let Some(item) = next else { return Ok(()) };
+            let result = run(item)?;
+            (*each.lock().map_err(|_| "a runner panicked")?)(result);
         }
     };
     thread::scope(|scope| {

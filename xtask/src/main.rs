@@ -60,9 +60,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     layers, test, then formatting, clippy, rustdoc, the features `lint`, `timing`,
-                         `phases` and `flight-recorder`, `mlx5 perf --compare`, `bench --quick`,
-                         a short `torture`, `miri`, `msrv` and `api`
+  ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
+                         `lint`, `timing`, `phases` and `flight-recorder`, `mlx5 perf --compare`,
+                         `bench --quick`, a short `torture`, `miri`, `asan`, `msrv` and `api`; with
+                         NAME only one of those, by its name in the summary
 
 `miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
 
@@ -109,7 +110,7 @@ fn main() -> ExitCode {
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),
         "bench" => bench::command(rest),
-        "ci" => no_arguments(command, rest).and_then(|()| ci::command()),
+        "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -23,11 +23,7 @@ pub fn command() -> Result {
 /// - There is no rustup, or it cannot install that version.
 /// - Something does not compile; the messages are printed before.
 pub fn check(decision: &Decision) -> Result {
-    let mut install = Command::new("rustup");
-    install.args(["toolchain", "install", VERSION, "--profile", "minimal", "--no-self-update"]);
-    if !installed()? {
-        build::run(&format!("installing Rust {VERSION} by rustup"), &mut install)?;
-    }
+    install()?;
     let target = build::target_directory()?.join("msrv");
     let mut check = Command::new("rustup");
     check.args(["run", VERSION, "cargo", "check", "--workspace"]);
@@ -39,6 +35,19 @@ pub fn check(decision: &Decision) -> Result {
     }
     build::decide(&mut check, decision);
     build::run(&format!("cargo check with Rust {VERSION}"), &mut check)
+}
+
+/// Installs that version where rustup does not have it.
+///
+/// # Errors
+/// There is no rustup, or it cannot install that version.
+pub fn install() -> Result {
+    if installed()? {
+        return Ok(());
+    }
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", VERSION, "--profile", "minimal", "--no-self-update"]);
+    build::run(&format!("installing Rust {VERSION} by rustup"), &mut install)
 }
 
 /// Whether rustup has that version; it is not updated then.

@@ -7,7 +7,16 @@ use crate::Result;
 /// The steps that have run so far.
 #[derive(Default)]
 pub struct Steps {
-    done: Vec<(String, Duration, Result)>,
+    done: Vec<Done>,
+}
+
+/// A step that was done.
+pub struct Done {
+    pub name: String,
+    pub elapsed: Duration,
+    pub outcome: Result,
+    /// What it printed, if that was kept back.
+    pub output: String,
 }
 
 impl Steps {
@@ -16,22 +25,33 @@ impl Steps {
         println!("\n== {name}");
         let started = Instant::now();
         let outcome = work();
-        let elapsed = started.elapsed();
-        match &outcome {
+        let (name, elapsed) = (name.to_owned(), started.elapsed());
+        self.close(Done { name, elapsed, outcome, output: String::new() });
+    }
+
+    /// Adds a step that was run elsewhere, and prints what it printed.
+    pub fn add(&mut self, done: Done) {
+        println!("\n== {}\n{}", done.name, done.output.trim_end());
+        self.close(done);
+    }
+
+    fn close(&mut self, done: Done) {
+        let Done { name, elapsed, outcome, .. } = &done;
+        match outcome {
             Ok(()) => println!("== {name}: ok, {elapsed:.1?}"),
             Err(sentence) => println!("== {name}: FAILED after {elapsed:.1?}: {sentence}"),
         }
-        self.done.push((name.to_owned(), elapsed, outcome));
+        self.done.push(done);
     }
 
     /// Prints the summary; an error if any step failed.
     pub fn finish(self, task: &str) -> Result {
         println!("\n{task}:");
-        for (name, elapsed, outcome) in &self.done {
+        for Done { name, elapsed, outcome, .. } in &self.done {
             let word = if outcome.is_ok() { "ok" } else { "FAILED" };
             println!("  {word:<6} {:>7.1} s  {name}", elapsed.as_secs_f64());
         }
-        match self.done.iter().filter(|(_, _, outcome)| outcome.is_err()).count() {
+        match self.done.iter().filter(|done| done.outcome.is_err()).count() {
             0 => Ok(()),
             failed => Err(format!("{failed} of {} steps failed", self.done.len())),
         }
@@ -52,7 +72,10 @@ mod tests {
             Ok(())
         });
         assert_eq!(ran, 1);
-        assert_eq!(steps.finish("task").unwrap_err(), "1 of 2 steps failed");
+        let (name, output) = ("third".to_owned(), "broken too".to_owned());
+        let outcome = Err("exit status: 1".to_owned());
+        steps.add(Done { name, elapsed: Duration::ZERO, outcome, output });
+        assert_eq!(steps.finish("task").unwrap_err(), "2 of 3 steps failed");
         assert!(Steps::default().finish("nothing").is_ok());
     }
 }
