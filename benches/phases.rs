@@ -20,8 +20,7 @@ use std::hint::black_box;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::variable::Bytes;
-use mlx5::ring::{CqReader, Form, Prepared, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Prepared, SendConfig, SendQueue};
 use mlx5::timing::Clock;
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote, Sge};
@@ -32,7 +31,8 @@ const BURST: u64 = 32;
 
 /// A queue pair, taken over, connected to one that does nothing.
 struct Line {
-    send: SendQueue<Rc>,
+    /// Absent while requests are prepared.
+    send: Option<SendQueue>,
     completions: CqReader,
     memory: MemoryRegion,
     _ends: (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>),
@@ -50,7 +50,7 @@ impl Line {
         let mut completions = CqReader::new(&cq).expect("a CQ of its own");
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default());
         Self {
-            send: send.expect("a QP of its own"),
+            send: Some(send.expect("a QP of its own")),
             completions,
             memory: rig.memory(4096),
             _ends: (qp, peer),
@@ -66,11 +66,15 @@ impl Line {
         Remote::new(self.memory.remote_address() + 1024, self.memory.rkey())
     }
 
+    fn send(&mut self) -> &mut SendQueue {
+        self.send.as_mut().expect("no request is prepared")
+    }
+
     /// `rounds` bursts of posts by `post`, each executed and polled; the first ones only warm up.
     fn measure(&mut self, title: &str, rounds: u64, mut post: impl FnMut(&mut Self)) {
         for round in 0..rounds + rounds / 10 {
             if round == rounds / 10 {
-                self.send.clear_timing();
+                self.send().clear_timing();
                 self.completions.clear_timing();
             }
             post(self);
@@ -82,7 +86,7 @@ impl Line {
             }
             assert_eq!(self.completions.poll(&mut self.send), Ok(None));
         }
-        println!("\n{title}\n{}", self.send.timing());
+        println!("\n{title}\n{}", self.send().timing());
         println!("their polls\n{}", self.completions.timing());
     }
 }
@@ -168,18 +172,18 @@ fn main() {
         for id in 0..BURST {
             let write = RdmaWrite::new(InlineBytes(black_box(id).to_ne_bytes()), remote).signaled();
             // SAFETY: the memory lives to the end, and the program does not access it.
-            unsafe { line.send.post(id, write) }.expect("posted");
+            unsafe { line.send().post(id, write) }.expect("posted");
         }
     });
     line.measure("WRITE, 64 bytes by pointer, signaled, BlueFlame", rounds, |line| {
         for id in 0..BURST {
             let write = RdmaWrite::new(black_box(sge), remote).signaled();
             // SAFETY: the memory lives to the end, and the program does not access it.
-            unsafe { line.send.post(id, write) }.expect("posted");
+            unsafe { line.send().post(id, write) }.expect("posted");
         }
     });
     line.measure("list of 32 such, one doorbell", rounds, |line| {
-        let mut batch = line.send.batch();
+        let mut batch = line.send().batch();
         for id in 0..BURST {
             let write = RdmaWrite::new(black_box(sge), remote).signaled();
             batch.append(id, write).expect("appended");
@@ -188,17 +192,15 @@ fn main() {
         unsafe { batch.ring() };
     });
     line.measure("prepared WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
-        let mut prepared =
-            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut prepared = Prepared::new(line.send.take().expect("a queue"));
         for id in 0..BURST {
             let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
             prepared.prepare(id, write).expect("prepared");
         }
         for value in 0..BURST {
-            let next = prepared.next().expect("one is prepared");
-            // SAFETY: the memory lives to the end, and the program does not access it.
-            unsafe { next.fire(black_box(value).to_ne_bytes()) };
+            prepared.fire(black_box(value).to_ne_bytes()).expect("fired");
         }
+        line.send = Some(prepared.into_queue());
     });
     control(rounds);
 }

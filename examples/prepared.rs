@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::variable::Bytes;
-use mlx5::ring::{CqReader, Form, Prepared, Queues, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Prepared, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
@@ -36,11 +35,11 @@ fn main() -> Result<()> {
     let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let remote = Remote::new(board.remote_address(), board.rkey());
 
-    // 2. The direct path takes the send queue over, and `Prepared` the send queue. What is prepared
-    //    is said by types: WRITEs of eight bytes that travel in the WQE, and the eight bytes vary.
+    // 2. The direct path takes the send queue over, and `Prepared` takes it from there. The type of
+    //    the requests is fixed: WRITEs of eight bytes that travel in the WQE.
     let mut completions = CqReader::new(&cq)?;
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(queue);
+    let mut prepared = Prepared::new(queue);
 
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
     //    here. The card does not look at them, since the doorbell record does not cover them.
@@ -50,22 +49,20 @@ fn main() -> Result<()> {
     }
     println!("{} requests are prepared", prepared.len());
 
-    // 4. One is not wanted any more. It becomes a NOP where it lies.
-    prepared.cancel(2);
-
-    // 5. Now: the payload, the doorbell record, the register. `next` is the oldest; firing uses it
-    //    up, so it cannot be fired twice, and no other can be fired before it.
+    // 4. Now: the payload, the doorbell record, the register. Each call fires the oldest request.
     for price in [101_u64, 102, 103] {
-        let next = prepared.next()?;
-        // SAFETY: an inline payload names no memory of this side, which would have to stay alive.
-        unsafe { next.fire(price.to_le_bytes()) };
+        prepared.fire(price.to_le_bytes())?;
     }
-    println!("then: {}", prepared.next().expect_err("all are fired"));
 
-    // 6. Completions come as always, in order. The NOP has one, too: it was signaled.
-    for _ in 0..4 {
+    // 5. Completions come as always, in order.
+    for _ in 0..3 {
         println!("complete: {}", wait(&mut completions, &mut prepared)?);
     }
+
+    // 6. The queue comes back. The request that was not fired is not posted.
+    println!("{} request is left", prepared.len());
+    let queue = prepared.into_queue();
+    println!("idle: {}", queue.is_idle());
 
     // 7. What the other side has.
     let word = |offset: usize| {

@@ -29,10 +29,10 @@ fn the_walkthrough_walks_through() {
 }
 
 #[test]
-fn what_is_prepared_is_fired_and_what_is_cancelled_is_not() {
+fn what_is_fired_is_posted_and_what_is_only_prepared_is_not() {
     let text = Process::example("prepared", &[]).end();
-    assert!(text.contains("request 2, Nop"), "{text}");
-    assert!(text.contains("prepared: 101 102 0 103"), "{text}");
+    assert!(text.contains("1 request is left"), "{text}");
+    assert!(text.contains("prepared: 101 102 103 0"), "{text}");
 }
 
 #[test]

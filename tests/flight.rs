@@ -10,9 +10,8 @@ use mlx5::diag::flight::{DoorbellKind, Dump, Queue, Reason, Record, What, Wqe};
 use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
-use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    CqReader, Form, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    CqReader, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
     SharedReceives,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
@@ -168,15 +167,14 @@ fn what_was_written_ahead_is_recorded_when_it_is_fired() {
     let mut line = Line::new(RegisterUse::Own);
     let remote = line.remote();
     let write = RdmaWrite::new(InlineBytes([0; 8]), remote).signaled();
-    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::new(line.send);
     for id in 0..3 {
         prepared.prepare(id, write).unwrap();
     }
     for value in 0..2_u64 {
-        // SAFETY: the payload is copied into the WQE.
-        unsafe { prepared.next().unwrap().fire((100 + value).to_ne_bytes()) };
+        prepared.fire((100 + value).to_ne_bytes()).unwrap();
     }
-    drop(prepared);
+    line.send = prepared.into_queue();
     let record = line.send.flight_record();
     assert_eq!(story(&record), "wdwd", "{record}");
     is_write(wqes(&record)[0], &record, 100);

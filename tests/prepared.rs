@@ -6,14 +6,12 @@ mod rig;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Rc;
-use mlx5::ring::prepared::Either;
-use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, FireError, Form, Prepared, Queues, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, UarMapping,
+    BlueFlameCopy, CqReader, PostError, Prepared, Queues, ReceiveConfig, ReceiveQueue, RegisterUse,
+    SendConfig, SendQueue, UarMapping,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
-use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, Remote, SendImm, Sge};
+use mlx5::wqe::{Inline, InlineBytes, RdmaWrite, RdmaWriteImm, Remote, Sge};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
@@ -21,9 +19,10 @@ use rig::{PATIENCE, Rig, wait};
 
 const MEMORY: usize = 1 << 14;
 
+type Eight = RdmaWrite<InlineBytes<8>>;
+
 /// A requester, and the memory that it reaches.
 struct Line {
-    send: SendQueue<Rc>,
     completions: CqReader,
     peer_completions: CqReader,
     peer_receive: ReceiveQueue,
@@ -33,11 +32,11 @@ struct Line {
 }
 
 impl Line {
-    fn new(rig: &Rig) -> Self {
+    fn new(rig: &Rig) -> (Self, SendQueue) {
         Self::with(rig, SendConfig::default())
     }
 
-    fn with(rig: &Rig, config: SendConfig) -> Self {
+    fn with(rig: &Rig, config: SendConfig) -> (Self, SendQueue) {
         let (cq, peer_cq) = (rig.cq(256), rig.cq(256));
         let builder = |cq| {
             let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(64);
@@ -53,11 +52,17 @@ impl Line {
         let peer_receive =
             ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(MEMORY);
-        Self { send, completions, peer_completions, peer_receive, memory, qp, _peer: peer }
+        let line = Self { completions, peer_completions, peer_receive, memory, qp, _peer: peer };
+        (line, send)
     }
 
     fn remote(&self, offset: usize) -> Remote {
         Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
+    }
+
+    /// A signaled WRITE whose payload comes later.
+    fn eight(&self, offset: usize) -> Eight {
+        RdmaWrite::new(InlineBytes([0xee; 8]), self.remote(offset)).signaled()
     }
 
     fn sge(&self, offset: usize, length: u32) -> Sge {
@@ -81,43 +86,38 @@ fn sent<Q: Queues>(completions: &mut CqReader, queues: &mut Q) -> (u64, SendOper
 #[test]
 fn what_is_fired_arrives_in_order_and_nothing_else_does() {
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
-    let remote = line.remote(0);
-    let mut prepared =
-        Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, (Bytes, Offset)>>::new(&mut line.send);
-    let blocks = u64::from(prepared.queue().blocks());
+    let (mut line, send) = Line::new(&rig);
+    let blocks = send.blocks();
+    let mut prepared = Prepared::new(send);
     // Many laps of the ring, and past the wrap of the record's low byte and of what it counts.
-    for id in 0..700 {
-        let write = RdmaWrite::new(InlineBytes([0xee; 8]), remote);
-        prepared.prepare(id, write.signaled_if(id % 3 == 0)).unwrap();
+    for id in 0..700_usize {
+        let write = RdmaWrite::new(InlineBytes([0xee; 8]), line.remote(id * 8 % 4096));
+        prepared.prepare(id as u64, write.signaled_if(id % 3 == 0)).unwrap();
         if id % 5 != 4 {
             continue;
         }
         for fired in id - 4..=id {
-            let offset = fired * 8 % 4096;
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { prepared.next().unwrap().fire((fired.to_le_bytes(), offset)) };
-            assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), fired);
+            prepared.fire(fired.to_le_bytes()).unwrap();
+            assert_eq!(usize::from_le_bytes(read(&line.memory, fired * 8 % 4096)), fired);
             if fired % 3 == 0 {
                 let done = sent(&mut line.completions, &mut prepared);
-                assert_eq!(done, (fired, SendOperation::Write));
+                assert_eq!(done, (fired as u64, SendOperation::Write));
             }
         }
     }
     assert!(blocks < 350, "more than one lap");
-    assert_eq!(prepared.next().unwrap_err(), FireError::NothingPrepared);
+    assert_eq!(prepared.fire([0; 8]), Err(PostError::NothingPrepared));
     assert_eq!(line.completions.poll(&mut prepared), Ok(None));
 }
 
 #[test]
 fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
+    let (mut line, send) = Line::new(&rig);
     // SAFETY: the queue pair lives as long as `self`.
     let memory = unsafe { QpMemory::new(line.qp.as_raw()) };
     assert_ne!(memory.dv.bf.size, 0, "a BlueFlame register");
     let qpn = line.qp.number().to_be_bytes();
-    let remote = line.remote(0);
     let of_this = |stores: Vec<Store>| -> Vec<_> {
         let page = stores.iter().find(|store| store.bytes.get(4..7) == Some(&qpn[1..]));
         let page = page.expect("a doorbell").uar;
@@ -126,13 +126,12 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
         mine.map(|store| (store.offset - register, store.bytes)).collect()
     };
     let _recording = stores::record();
-    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::new(send);
     let mut halves = Vec::new();
     for id in 0..40_u64 {
-        prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+        prepared.prepare(id, line.eight(0)).unwrap();
         drop(stores::take());
-        // SAFETY: an inline payload names no memory of this side.
-        unsafe { prepared.next().unwrap().fire([id as u8; 8]) };
+        prepared.fire([id as u8; 8]).unwrap();
         let made = of_this(stores::take());
         let half = made[0].0;
         let places: Vec<_> = made.iter().map(|(at, bytes)| (at - half, bytes.len())).collect();
@@ -146,127 +145,90 @@ fn the_register_gets_a_whole_wqe_in_stores_of_16_bytes() {
         assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
     }
     assert!(halves.windows(2).all(|pair| pair[0] ^ pair[1] == memory.dv.bf.size as usize));
-
-    // A NOP before it: one doorbell of eight bytes for both.
-    prepared.prepare(100, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    prepared.prepare(101, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    assert_eq!(prepared.cancel(0), Some(100));
-    drop(stores::take());
-    // SAFETY: an inline payload names no memory of this side.
-    unsafe { prepared.next().unwrap().fire([0x77; 8]) };
-    let made = of_this(stores::take());
-    assert_eq!(made.len(), 1);
-    assert_eq!(made[0].1.len(), 8);
-    assert_eq!(sent(&mut line.completions, &mut prepared), (100, SendOperation::Nop));
-    assert_eq!(sent(&mut line.completions, &mut prepared), (101, SendOperation::Write));
-    assert_eq!(read(&line.memory, 0), [0x77; 8]);
 }
 
 #[test]
-fn a_write_and_the_word_of_it_are_prepared_together() {
-    type Forms = Either<Form<RdmaWrite<InlineBytes<64>>, Bytes>, Form<SendImm<Sge>, Immediate>>;
+fn a_prepared_write_with_immediate_reaches_the_peers_receive() {
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
-    let (remote, word) = (line.remote(0), line.sge(8192, 4));
-    line.memory.write(8192, b"word");
-    let into = line.sge(12288, 64);
-    let mut prepared = Prepared::<_, Forms>::new(&mut line.send);
-    for round in 0..50_u64 {
+    let (mut line, send) = Line::new(&rig);
+    let (remote, into) = (line.remote(0), line.sge(12288, 64));
+    let mut prepared = Prepared::new(send);
+    for round in 0..50_u8 {
+        let (id, imm) = (u64::from(round), 1000 + u32::from(round));
         // SAFETY: the memory lives to the end, and is read after the receive completes.
-        unsafe { line.peer_receive.post(round, into).unwrap() };
-        prepared
-            .prepare(2 * round, Either::First(RdmaWrite::new(InlineBytes([0; 64]), remote)))
-            .unwrap();
-        let send = SendImm::new(word, 0).signaled();
-        prepared.prepare(2 * round + 1, Either::Second(send)).unwrap();
+        unsafe { line.peer_receive.post(id, into).unwrap() };
+        let write = RdmaWriteImm::new(InlineBytes([0; 28]), remote, imm);
+        prepared.prepare(id, write.signaled()).unwrap();
         let queues = &mut line.peer_receive;
         assert_eq!(line.peer_completions.poll(queues), Ok(None), "nothing is fired");
-        for _ in 0..2 {
-            // SAFETY: no code writes the memory that the SEND reads.
-            unsafe {
-                match prepared.next().unwrap() {
-                    Either::First(write) => write.fire([round as u8; 64]),
-                    Either::Second(send) => send.fire(round as u32),
-                }
-            }
-        }
+        prepared.fire([round; 28]).unwrap();
         let received = wait(&mut line.peer_completions, &mut line.peer_receive);
         let Completion::Receive(done) = received else { panic!("{received:?}") };
-        let imm = round as u32;
-        assert_eq!((done.id, done.byte_len, done.kind), (round, 4, ReceiveKind::SendImm(imm)));
-        assert_eq!(read(&line.memory, 0), [round as u8; 64]);
+        assert_eq!((done.id, done.byte_len, done.kind), (id, 28, ReceiveKind::WriteImm(imm)));
+        assert_eq!(read(&line.memory, 0), [round; 28]);
         let done = sent(&mut line.completions, &mut prepared);
-        assert_eq!(done, (2 * round + 1, SendOperation::SendImm));
+        assert_eq!(done, (id, SendOperation::WriteImm));
     }
 }
 
 #[test]
 fn what_is_fired_after_a_failure_is_flushed_until_that_is_seen() {
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
+    let (mut line, send) = Line::new(&rig);
     let (good, bad) = (line.remote(0), Remote::new(0, 0xdead_be00));
-    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::new(send);
     for (id, remote) in [(1, good), (2, bad), (3, good), (4, good)] {
         prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote)).unwrap();
     }
     for byte in 1..=3 {
-        // SAFETY: an inline payload names no memory of this side.
-        unsafe { prepared.next().unwrap().fire([byte; 8]) };
+        prepared.fire([byte; 8]).unwrap();
     }
     for (id, status) in [(2, Status::RemoteAccess), (3, Status::Flushed)] {
         let completion = wait(&mut line.completions, &mut prepared);
         let Completion::Failed(failure) = completion else { panic!("{completion:?}") };
         assert_eq!((failure.id, failure.status), (id, status));
-        assert_eq!(prepared.next().unwrap_err(), FireError::WrongState);
+        assert_eq!(prepared.fire([4; 8]), Err(PostError::WrongState));
     }
-    drop(prepared);
     assert_eq!(read(&line.memory, 0), [1; 8]);
     // The way on: RESET, and everything anew.
-    let Line { send, completions, memory, qp, .. } = line;
-    drop((send, completions, qp));
-    let mut line = Line::new(&rig);
+    let Line { completions, memory, qp, .. } = line;
+    drop((prepared, completions, qp));
+    let (mut line, send) = Line::new(&rig);
     let remote = Remote::new(memory.remote_address(), memory.rkey());
-    let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    let mut prepared = Prepared::new(send);
     prepared.prepare(9, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
-    // SAFETY: an inline payload names no memory of this side.
-    unsafe { prepared.next().unwrap().fire([9; 8]) };
+    prepared.fire([9; 8]).unwrap();
     assert_eq!(sent(&mut line.completions, &mut prepared), (9, SendOperation::Write));
     assert_eq!(read(&memory, 0), [9; 8]);
 }
 
+/// The queue is taken back, or taken over anew, and overwrites what was prepared.
 #[test]
-fn what_is_dropped_or_leaked_prepared_never_arrives() {
+fn what_is_not_fired_never_arrives() {
     let rig = Rig::new(Mode::Trapped);
-    for leak in [false, true] {
-        let mut line = Line::new(&rig);
-        let (remote, other) = (line.remote(0), line.remote(64));
-        let mut prepared =
-            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+    for dropped in [false, true] {
+        let (mut line, send) = Line::new(&rig);
+        let (other, operation) = (line.remote(64), SendOperation::Write);
+        let mut prepared = Prepared::new(send);
         for id in 0..8 {
-            prepared
-                .prepare(id, RdmaWrite::new(InlineBytes([0xaa; 8]), remote).signaled())
-                .unwrap();
+            prepared.prepare(id, line.eight(0)).unwrap();
         }
-        // SAFETY: an inline payload names no memory of this side.
-        unsafe { prepared.next().unwrap().fire([1; 8]) };
-        if leak {
-            std::mem::forget(prepared)
+        prepared.fire([1; 8]).unwrap();
+        assert_eq!(sent(&mut line.completions, &mut prepared), (0, operation));
+        let mut send = if dropped {
+            drop(prepared);
+            SendQueue::new(&line.qp, &mut line.completions, SendConfig::default()).unwrap()
         } else {
-            drop(prepared)
-        }
+            prepared.into_queue()
+        };
         for id in 100..200 {
+            let write = RdmaWrite::new(InlineBytes([2; 8]), other).signaled();
             // SAFETY: an inline payload names no memory of this side.
-            unsafe {
-                line.send.post(id, RdmaWrite::new(InlineBytes([2; 8]), other).signaled()).unwrap();
-            }
-            if id == 100 {
-                let first = sent(&mut line.completions, &mut line.send);
-                assert_eq!(first, (0, SendOperation::Write));
-            }
-            let done = sent(&mut line.completions, &mut line.send);
-            assert_eq!(done, (id, SendOperation::Write), "leaked: {leak}");
+            unsafe { send.post(id, write).unwrap() };
+            let done = sent(&mut line.completions, &mut send);
+            assert_eq!(done, (id, operation), "dropped: {dropped}");
         }
-        assert_eq!(line.completions.poll(&mut line.send), Ok(None));
+        assert_eq!(line.completions.poll(&mut send), Ok(None));
         assert_eq!((read(&line.memory, 0), read(&line.memory, 64)), ([1; 8], [2; 8]));
     }
 }
@@ -280,15 +242,12 @@ fn every_kind_of_register_is_told() {
     configs.push(SendConfig { memory, ..own });
     configs.extend(BlueFlameCopy::available().map(|copy| SendConfig { copy, ..own }));
     for config in configs {
-        let mut line = Line::with(&rig, config);
-        let remote = line.remote(0);
-        let write = RdmaWrite::new(InlineBytes([0; 8]), remote);
-        let mut prepared =
-            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let (mut line, send) = Line::with(&rig, config);
+        let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote(0));
+        let mut prepared = Prepared::new(send);
         for id in 0..300_u64 {
             prepared.prepare(id, write.signaled_if(id % 2 == 0)).unwrap();
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { prepared.next().unwrap().fire(id.to_le_bytes()) };
+            prepared.fire(id.to_le_bytes()).unwrap();
             assert_eq!(u64::from_le_bytes(read(&line.memory, 0)), id, "{config:?}");
             if id % 2 == 0 {
                 assert_eq!(sent(&mut line.completions, &mut prepared), (id, SendOperation::Write));
@@ -302,39 +261,32 @@ fn every_kind_of_register_is_told() {
 #[test]
 fn unsignaled_prepared_requests_are_drained() {
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig);
+    let (mut line, mut send) = Line::new(&rig);
     let write = RdmaWrite::new(InlineBytes([0; 8]), line.remote(0));
     for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
-        let mut prepared =
-            Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        let mut prepared = Prepared::new(send);
         for id in 0..6_u64 {
             prepared.prepare(id, write).unwrap();
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { prepared.next().unwrap().fire(id.to_le_bytes()) };
+            prepared.fire(id.to_le_bytes()).unwrap();
         }
+        send = prepared.into_queue();
         // A request of two blocks is the last of some.
         if let Some(signaled) = last {
             let long = RdmaWrite::new(Inline(&[7; 100]), line.remote(64)).signaled_if(signaled);
             // SAFETY: an inline payload names no memory of this side.
-            unsafe { line.send.post(6, long) }.unwrap();
+            unsafe { send.post(6, long) }.unwrap();
         }
         let silent = last != Some(true);
-        assert_eq!((line.send.is_silent(), line.send.is_idle()), (silent, false), "round {round}");
+        assert_eq!((send.is_silent(), send.is_idle()), (silent, false), "round {round}");
         let mut found = Vec::new();
         let drained =
-            line.completions.drain_sends(
-                &mut line.send,
-                &mut (),
-                77,
-                PATIENCE,
-                |done| match done {
-                    Completion::Send(done) => found.push(done.id),
-                    other => panic!("{other:?}"),
-                },
-            );
+            line.completions.drain_sends(&mut send, &mut (), 77, PATIENCE, |done| match done {
+                Completion::Send(done) => found.push(done.id),
+                other => panic!("{other:?}"),
+            });
         assert_eq!(drained, Ok(()), "round {round}");
         assert_eq!(found, if silent { vec![] } else { vec![6] }, "round {round}");
-        assert!(line.send.is_idle() && !line.send.is_silent());
+        assert!(send.is_idle() && !send.is_silent());
         assert_eq!(u64::from_le_bytes(read(&line.memory, 0)), 5);
     }
 }

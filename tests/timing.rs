@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
-use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
-    CqReader, Form, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    CqReader, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
@@ -106,19 +105,18 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         // Prepared requests count when they are fired, and then have nothing to reserve.
         send.clear_timing();
         completions.clear_timing();
-        let mut prepared = Prepared::<_, Form<RdmaWrite<InlineBytes<8>>, Bytes>>::new(&mut send);
+        let mut prepared = Prepared::new(send);
         for id in 0..3 {
             prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
         }
         for value in 0..3u64 {
-            // SAFETY: the payload is copied into the WQE.
-            unsafe { prepared.next().unwrap().fire(value.to_ne_bytes()) };
+            prepared.fire(value.to_ne_bytes()).unwrap();
         }
         mlx5_model::run();
         for _ in 0..3 {
             assert!(completions.poll(&mut prepared).unwrap().is_some());
         }
-        drop(prepared);
+        let mut send = prepared.into_queue();
         let report = completions.timing();
         assert_eq!(report.phase(Phase::Decode).map(|it| it.count), Some(3), "{report}");
         let report = send.timing();

@@ -1,9 +1,7 @@
 //! Requests that were written ahead.
 
 use mlx5::cqe::Completion;
-use mlx5::ib::Rc;
-use mlx5::ring::variable::Bytes;
-use mlx5::ring::{CqReader, Form, Prepared, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, Prepared, SendConfig, SendQueue};
 use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
 
 use crate::side::{Line, Row, Side, forget};
@@ -13,7 +11,7 @@ type Eight = RdmaWrite<InlineBytes<8>>;
 
 pub struct Raw {
     completions: CqReader,
-    prepared: Prepared<SendQueue<Rc>, Form<Eight, Bytes>>,
+    prepared: Prepared<Eight>,
     remote: Remote,
     _line: Line,
 }
@@ -31,9 +29,7 @@ impl Raw {
     #[inline(never)]
     fn fire(&mut self) -> usize {
         let mut fired = 0_usize;
-        while let Ok(next) = self.prepared.next() {
-            // SAFETY: an inline payload names no memory of this side.
-            unsafe { next.fire(fired.to_ne_bytes()) };
+        while self.prepared.fire(fired.to_ne_bytes()).is_ok() {
             fired += 1;
             forget(&mut self.prepared);
         }

@@ -32,6 +32,9 @@ pub enum PostError {
         "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
     )]
     WrongState,
+    /// No request is [prepared](crate::ring::Prepared).
+    #[error("no request is prepared")]
+    NothingPrepared,
     /// A WQE has a defect: with the feature `lint`, nothing is rung then.
     #[cfg(feature = "lint")]
     #[error("nothing was rung: {0}")]

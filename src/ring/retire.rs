@@ -244,7 +244,7 @@ impl SendRing {
         self.stopped = true;
         self.set_clear(self.cursor.head());
         self.run = Run::none(self.cursor.head());
-        self.ready.clear();
+        self.ready.left = 0;
         Completion::Failed(Failure {
             id: entry.id,
             qpn: self.qpn(),

@@ -17,7 +17,7 @@ use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
 use super::known::Name;
-use super::ready::Ready;
+use super::prepared::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
 use super::shadow::Shadow;
@@ -288,7 +288,7 @@ impl<T: Transport> SendQueue<T> {
             credit: parts.credit,
             cq: parts.cq,
             expects: parts.cq,
-            ready: Ready::new(),
+            ready: Ready::NONE,
             owner: parts.owner,
             guard: Guard::new(|| None),
             _member: None,

@@ -14,7 +14,7 @@ use super::credit::Credit;
 use super::cursor::Cursor;
 use super::keys::Run;
 use super::known::Membership;
-use super::ready::Ready;
+use super::prepared::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
 use super::source::{CqId, QueueOwner};
@@ -57,7 +57,7 @@ pub(crate) struct SendRing {
     /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `cq`, or none while
     /// entries from the head on may look posted and are not.
     pub(super) expects: CqId,
-    /// WQEs that were written ahead and may be posted without further checks.
+    /// Prepared WQEs that may be fired without further checks.
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) guard: Guard,

@@ -1,8 +1,8 @@
 //! Payloads of operations: scatter/gather entries, or bytes in the WQE itself.
 
-use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, InlineHeader, SEGMENT_SIZE};
+use mlx5_sys::wqe::{DataSeg, INLINE_SEG, INVALID_LKEY, InlineHeader, SEGMENT_SIZE};
 
-use super::{Limits, Segment, Segments, Sge, Word};
+use super::{Limits, Segment, Segments, Sge, Unit, Word};
 
 /// Length of the longest entry. A data segment encodes it as 0.
 pub(super) const MAX_SGE_LENGTH: u32 = 1 << 31;
@@ -257,3 +257,63 @@ inline!(
     |this| this.0.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len())),
     this.0.iter().copied()
 );
+
+impl<const N: usize> InlineBytes<N> {
+    /// Returns 16-byte unit `at` of an inline payload: header, bytes, and zeros up to the unit's
+    /// end.
+    #[inline(always)]
+    pub(crate) fn unit(bytes: &[u8; N], at: usize) -> Unit {
+        let header = if at == 0 { u64::from((INLINE_SEG | N as u32).to_be()) } else { 0 };
+        if at == 0 && N <= 8 {
+            return Unit::from_word_at_4(word(bytes, 0)).or(Unit::from_words(header, 0));
+        }
+        let from = (at * SEGMENT_SIZE) as isize - InlineHeader::SIZE as isize;
+        Unit::from_words(word(bytes, from) | header, word(bytes, from + 8))
+    }
+}
+
+/// Returns eight of the bytes in memory order, from `from` on. Bytes outside are zero.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
+    let mut word = [0; 8];
+    let (start, end) = (from.max(0), (from + 8).min(N as isize));
+    if start < end {
+        let (at, length) = ((start - from) as usize, (end - start) as usize);
+        word[at..at + length].copy_from_slice(&bytes[start as usize..end as usize]);
+    }
+    u64::from_ne_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+    use crate::wqe::Linear;
+
+    #[repr(align(16))]
+    struct Memory([u8; 64]);
+
+    /// Checks the units against the segments of the same payload.
+    fn check<const N: usize>() {
+        let payload = InlineBytes::<N>(core::array::from_fn(|at| at as u8 + 1));
+        let (mut written, mut units) = (Memory([0; 64]), Memory([0; 64]));
+        // SAFETY: the memory has space for as many segments, and the length is not checked.
+        unsafe { payload.put(&mut Linear::new(written.0.as_mut_ptr())) };
+        for at in 0..payload.ds() as usize {
+            let place = NonNull::from(&mut units.0[at * SEGMENT_SIZE..][..SEGMENT_SIZE]);
+            // SAFETY: an aligned unit of the memory.
+            unsafe { InlineBytes::unit(&payload.0, at).store(place.cast()) };
+        }
+        assert_eq!(written.0, units.0, "{N} bytes");
+    }
+
+    #[test]
+    fn units_of_inline_bytes_are_those_of_their_segments() {
+        macro_rules! each {
+            ($($length:literal)*) => { $(check::<$length>();)* };
+        }
+        each!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+        each!(33 34 35 36 37 38 39 40 41 42 43 44);
+    }
+}

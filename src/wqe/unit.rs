@@ -16,9 +16,8 @@ pub struct Unit(core::arch::x86_64::__m128i);
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use core::arch::x86_64::{
-        __m128i, _mm_castpd_si128, _mm_castsi128_pd, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-        _mm_load_si128, _mm_move_sd, _mm_or_si128, _mm_slli_si128, _mm_srli_si128,
-        _mm_unpacklo_epi64,
+        __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_load_si128, _mm_or_si128,
+        _mm_slli_si128, _mm_srli_si128, _mm_unpacklo_epi64,
     };
 
     use super::{NonNull, Unit};
@@ -52,16 +51,6 @@ mod x86_64 {
         pub(crate) fn high(self) -> u64 {
             // SAFETY: SSE2 is part of x86-64.
             unsafe { _mm_cvtsi128_si64(_mm_srli_si128::<8>(self.0)) as u64 }
-        }
-
-        /// With other first eight bytes.
-        #[inline(always)]
-        pub(crate) fn with_low(self, low: u64) -> Self {
-            // SAFETY: SSE2 is part of x86-64.
-            unsafe {
-                let low = _mm_castsi128_pd(_mm_cvtsi64_si128(low as i64));
-                Self(_mm_castpd_si128(_mm_move_sd(_mm_castsi128_pd(self.0), low)))
-            }
         }
 
         #[inline(always)]
@@ -121,12 +110,6 @@ impl Unit {
         self.0[1]
     }
 
-    /// With other first eight bytes.
-    #[inline(always)]
-    pub(crate) fn with_low(self, low: u64) -> Self {
-        Self([low, self.0[1]])
-    }
-
     #[inline(always)]
     pub(crate) fn or(self, other: Self) -> Self {
         Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
@@ -178,8 +161,6 @@ mod tests {
         let word = |at: usize| u64::from_ne_bytes(memory.0[at..at + 8].try_into().unwrap());
         assert_eq!(bytes(Unit::from_words(word(0), word(8))), memory.0);
         assert_eq!((unit.low(), unit.high()), (word(0), word(8)));
-        assert_eq!(bytes(unit.with_low(word(8)))[..8], memory.0[8..]);
-        assert_eq!(bytes(unit.with_low(word(8)))[8..], memory.0[8..]);
         let moved = bytes(Unit::from_word_at_4(word(0)));
         assert_eq!(
             (&moved[..4], &moved[4..12], &moved[12..]),

@@ -60,10 +60,7 @@ const EXPOSED: &[&str] = &[
 ];
 
 /// Tests that compare whole rings for dozens of payload lengths, which takes too long.
-const LONG: &[&str] = &[
-    "ring::tests::prepared::a_prepared_payload_of_any_length",
-    "ring::tests::prepared::every_variable_field",
-];
+const LONG: &[&str] = &["ring::tests::prepared::a_prepared_payload_of_any_length"];
 
 /// Tests in which a thread reads ring and record while others write them, as a device does. To Rust,
 /// volatile accesses of two threads are a data race.
