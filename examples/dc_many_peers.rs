@@ -12,7 +12,7 @@ use std::error::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveDone};
 use mlx5::ib::{Access, Dci, Dct};
-use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     Mtu, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
@@ -29,7 +29,7 @@ const ROOM: usize = 64;
 /// One that anybody may send to.
 struct Peer {
     qp: QueuePair<Dct, Rtr>,
-    receives: SharedReceives,
+    receives: Srq,
     completions: CqReader,
     memory: MemoryRegion,
 }
@@ -44,7 +44,7 @@ impl Peer {
         let own = port.address(&port.connection_data(&qp));
         let qp = qp.rtr(&DctRtrAttributes::new(own))?;
         let mut completions = CqReader::new(&cq)?;
-        let mut receives = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default())?;
+        let mut receives = Srq::new(&srq, &mut completions, ReceiveConfig::default())?;
         receives.attach(&qp, &mut completions)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
         let memory = pd.allocate(8 + ROOM, access)?;

@@ -12,9 +12,7 @@ use std::time::Duration;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::Access;
-use mlx5::ring::{
-    CqReader, QueueTable, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
-};
+use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
 };
@@ -41,8 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cq = CompletionQueue::new(&context, 1023)?;
     let srq = SharedReceiveQueue::builder(&pd).max_wr(RECEIVES as u32).build()?;
     let mut completions = CqReader::new(&cq)?;
-    let receives =
-        SharedReceives::new(&srq, &mut completions, ReceiveConfig { receives: RECEIVES as u32 })?;
+    let receives = Srq::new(&srq, &mut completions, ReceiveConfig { receives: RECEIVES as u32 })?;
 
     // 2. A table that polls find queues by number in. Looking one up takes as long for hundreds of
     //    connections as for one.

@@ -11,8 +11,7 @@ use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    CqReader, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
-    SharedReceives,
+    CqReader, Prepared, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
 use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, SendMessage, Sge};
@@ -355,7 +354,7 @@ fn shared_receives_are_named_by_their_place() {
         rig.init(QueuePair::builder(&rig.pd, &peer_cq).max_inline_data(64)),
     );
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&qp, &mut completions).unwrap();
     let mut peer_completions = CqReader::new(&peer_cq).unwrap();
     let mut send = SendQueue::new(&peer, &mut peer_completions, SendConfig::default()).unwrap();

@@ -6,7 +6,7 @@ mod rig;
 use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::{Rc, XrcSend};
-use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     Connected, Init, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
     SharedReceiveQueue, XrcDomain,
@@ -79,7 +79,7 @@ fn several_processes_send_to_one_queue() {
     let extended = SharedReceiveQueue::builder(&rig.pd).xrc(&domain, &cq).build().unwrap();
     let mut table = QueueTable::<Rc>::new();
     let keys = [&ordinary, &extended].map(|srq| {
-        let queue = SharedReceives::new(srq, &mut completions, ReceiveConfig::default());
+        let queue = Srq::new(srq, &mut completions, ReceiveConfig::default());
         table.insert_shared(queue.unwrap()).unwrap()
     });
     let memory = rig.memory(2 * RECEIVES * LONGEST);

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DctRtrAttributes,
     MemoryRegion, Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
@@ -28,7 +28,7 @@ struct Target {
     way: AddressVector,
     memory: MemoryRegion,
     rig: Rig,
-    shared: SharedReceives,
+    shared: Srq,
     completions: CqReader,
 }
 
@@ -42,7 +42,7 @@ impl Target {
         let way = rig.local.address(&rig.local.connection_data(&qp));
         let qp = qp.rtr(&DctRtrAttributes::new(way)).expect("RTR");
         let mut completions = CqReader::new(&cq).expect("a CQ of its own");
-        let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default());
+        let shared = Srq::new(&srq, &mut completions, ReceiveConfig::default());
         let mut shared = shared.expect("an SRQ of its own");
         shared.attach(&qp, &mut completions).expect("attached");
         let mut target = Self { qp, way, memory, rig, shared, completions };

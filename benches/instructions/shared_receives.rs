@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, QueueTable, Queues, ReceiveConfig, SharedKey, SharedReceives};
+use mlx5::ring::{CqReader, QueueTable, Queues, ReceiveConfig, SharedKey, Srq};
 use mlx5::verbs::{
     CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
 };
@@ -192,7 +192,7 @@ impl Side for Extended {
 
 /// This crate, raw layer.
 pub struct Raw {
-    queue: SharedReceives,
+    queue: Srq,
     completions: CqReader,
     sge: Sge,
     sum: u64,
@@ -223,7 +223,7 @@ impl Raw {
     pub fn new() -> Self {
         let ends = Ends::new(1);
         let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
-        let queue = SharedReceives::new(&ends.srq, &mut completions, ReceiveConfig::default());
+        let queue = Srq::new(&ends.srq, &mut completions, ReceiveConfig::default());
         let mut queue = queue.expect("an SRQ of its own");
         queue.attach(&ends.taker, &mut completions).expect("one that takes from it");
         Self { queue, completions, sge: ends.sge(), sum: 0, ends }
@@ -290,7 +290,7 @@ impl Table {
     pub fn new() -> Self {
         let ends = Ends::new(MANY);
         let mut completions = CqReader::new(&ends.cq).expect("a CQ of its own");
-        let queue = SharedReceives::new(&ends.srq, &mut completions, ReceiveConfig::default());
+        let queue = Srq::new(&ends.srq, &mut completions, ReceiveConfig::default());
         let mut table = QueueTable::new();
         let key = table.insert_shared(queue.expect("an SRQ of its own")).expect("room");
         for other in &ends.others {

@@ -7,8 +7,8 @@
 mod completion;
 mod datagram;
 mod entry;
-mod frame;
 mod headers;
+mod packet;
 
 pub use completion::{
     Completion, Failure, ReceiveDone, ReceiveKind, SendDone, SendOperation, UnexpectedCqe,
@@ -16,7 +16,7 @@ pub use completion::{
 };
 pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;
-pub use frame::{FrameInfo, TransportHeader};
 pub use headers::{Headers, Layer3};
 pub use mlx5_diag::explain::Status;
 pub use mlx5_diag::text::QueueKind;
+pub use packet::{PacketInfo, TransportHeader};

@@ -6,6 +6,8 @@ use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
 use super::{Buffers, MrSlice};
 use crate::error::QueueError;
+use crate::ring::receive::InOrder;
+use crate::ring::receive::core::Layout;
 use crate::ring::source::DomainId;
 use crate::ring::{CqReader, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::wqe::SgeList;
@@ -39,7 +41,7 @@ impl Receiver {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let queue = ReceiveQueue::new(qp, completions, config)?;
-        let held = (0..queue.cursor.shape().entries()).map(|_| Buffers::None).collect();
+        let held = (0..queue.capacity()).map(|_| Buffers::None).collect();
         Ok(Self { queue, held, domain })
     }
 
@@ -59,14 +61,11 @@ impl Receiver {
         if MrSlice::any_foreign(memory.slices(), self.domain) {
             return Err(Refused::foreign(memory));
         }
-        let queue = &mut self.queue;
-        let head = queue.cursor.head();
-        // SAFETY: `ahead` is of `head`, the queue's own: each commit moves both.
-        let Some(next) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) }) else {
-            return self.post_any(id, memory);
-        };
-        queue.ahead.next = next;
-        let slot = queue.cursor.shape().slot(head);
+        let ring = &mut self.queue.ring;
+        // SAFETY: the queue's own head.
+        let end = unsafe { ring.put_usual(ring.layout.head(), ring.layout.ahead(), id, &memory) };
+        let Some(end) = end else { return self.post_any(id, memory) };
+        let slot = ring.layout.cursor.shape().slot(ring.layout.head());
         // SAFETY: a slot is less than the number of entries, which is the length of `held`. The
         // slot was free, so its place holds nothing. All memory that the receive names is in
         // slices, which the place owns from here on: nothing reads, writes or borrows it. A poll
@@ -76,7 +75,7 @@ impl Receiver {
         // queue is leaked, so are the slices.
         unsafe {
             put(self.held.get_unchecked_mut(slot), memory.into_buffers());
-            queue.commit(head.plus(1));
+            ring.commit_one(end);
         }
         Ok(())
     }
@@ -88,20 +87,21 @@ impl Receiver {
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
-        let queue = &mut self.queue;
-        let head = queue.cursor.head();
-        match queue.put_any(head, id, &memory) {
+        let ring = &mut self.queue.ring;
+        let head = ring.layout.head();
+        // SAFETY: the queue's own head.
+        let ahead = match unsafe { ring.put_any(head, id, &memory) } {
             Err(error) => return Err(Refused { error, operation: memory }),
-            Ok(ahead) => queue.ahead = ahead,
-        }
-        let place = &mut self.held[queue.cursor.shape().slot(head)];
+            Ok(ahead) => ahead,
+        };
+        let place = &mut self.held[ring.layout.cursor.shape().slot(head)];
         // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot
         // was free. All memory that it names is in slices, which the place owns from here on, until
         // a poll returns the completion or the QP was reset. If the queue is dropped before, so are
         // the slices: their memory is freed only after it was deregistered.
         unsafe {
             put(place, memory.into_buffers());
-            queue.commit(head.plus(1));
+            ring.commit(InOrder::after(head), ahead);
         }
         Ok(())
     }
@@ -120,8 +120,8 @@ impl Receiver {
     /// Returns the memory of the receive that was retired last.
     #[inline(always)]
     pub(super) fn take_retired(&mut self) -> Buffers {
-        let queue = &mut self.queue;
-        let slot = queue.cursor.shape().slot(queue.cursor.tail().before());
+        let cursor = &self.queue.ring.layout.cursor;
+        let slot = cursor.shape().slot(cursor.tail().before());
         // SAFETY: a slot is less than the number of entries, which is the length of `held`.
         replace(unsafe { self.held.get_unchecked_mut(slot) }, Buffers::None)
     }
@@ -129,11 +129,11 @@ impl Receiver {
     /// Returns ids and memory of the outstanding receives, oldest first.
     pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
         let Self { queue, held, .. } = self;
-        let tail = queue.cursor.tail();
+        let (layout, cursor) = (&queue.ring.layout, &queue.ring.layout.cursor);
         let take = |(ahead, id)| {
-            let slot = queue.cursor.shape().slot(tail.plus(ahead));
+            let slot = cursor.shape().slot(cursor.tail().plus(ahead));
             (id, replace(&mut held[slot], Buffers::None))
         };
-        (0..).zip(queue.outstanding_ids()).map(take).collect()
+        (0..).zip(layout.outstanding_ids()).map(take).collect()
     }
 }

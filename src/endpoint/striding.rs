@@ -6,10 +6,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::MrSlice;
-use crate::cqe::{Failure, FrameInfo, UnexpectedCqe};
+use crate::cqe::{Failure, PacketInfo, UnexpectedCqe};
 use crate::ring::source::DomainId;
-use crate::ring::striding::{StridingEvent, StridingRq};
-use crate::ring::{PollError, PostError};
+use crate::ring::{PacketEvent, PollError, PostError, StridingRq};
 use crate::verbs::{CompletionQueue, StridingQueue};
 
 /// A [`StridingRq`] that owns the memory of its WQEs, and returns it packet by packet.
@@ -45,7 +44,7 @@ pub struct Frame {
     offset: usize,
     length: usize,
     /// The HCA's results for its headers.
-    pub info: FrameInfo,
+    pub info: PacketInfo,
 }
 
 impl StridingReceiver {
@@ -95,7 +94,7 @@ impl StridingReceiver {
         loop {
             let Some(event) = self.raw.poll()? else { return Ok(None) };
             match event {
-                StridingEvent::Packet(packet) => {
+                PacketEvent::Packet(packet) => {
                     let Some(memory) = self.posted.front().cloned() else { continue };
                     if packet.last {
                         self.used_up();
@@ -107,12 +106,12 @@ impl StridingReceiver {
                         info: packet.info,
                     })));
                 }
-                StridingEvent::UsedUp { .. } => self.used_up(),
-                StridingEvent::Failed(failure) => {
+                PacketEvent::UsedUp { .. } => self.used_up(),
+                PacketEvent::Failed(failure) => {
                     self.used_up();
                     return Ok(Some(FrameArrival::Failed(failure)));
                 }
-                StridingEvent::UnexpectedCqe(unexpected) => {
+                PacketEvent::UnexpectedCqe(unexpected) => {
                     return Ok(Some(FrameArrival::UnexpectedCqe(unexpected)));
                 }
             }

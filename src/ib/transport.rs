@@ -106,7 +106,7 @@ transports! {
     Dci = IBV_QPT_DRIVER, "DCI", 5;
     /// Target of dynamic connections: what any number of initiators send to, if they know its
     /// number and its access key. Its receives come from a [shared receive
-    /// queue](crate::ring::SharedReceives). It posts nothing.
+    /// queue](crate::ring::Srq). It posts nothing.
     Dct = IBV_QPT_DRIVER, "DCT", 1;
 }
 

@@ -75,18 +75,6 @@ impl Cursor {
         debug_assert!(self.head.since(tail) <= self.shape.entries());
         self.tail = tail;
     }
-
-    /// Moves the tail: everything before `tail` is retired. `false`, and nothing changes, if `tail`
-    /// is not within the posted entries.
-    #[inline(always)]
-    #[must_use]
-    pub const fn retire(&mut self, tail: Counter) -> bool {
-        if tail.since(self.tail) > self.used() {
-            return false;
-        }
-        self.tail = tail;
-        true
-    }
 }
 
 #[cfg(test)]
@@ -138,7 +126,7 @@ mod tests {
                     assert_eq!(found, Some(Counter::new(named as u32)), "{}", random.seed());
                     assert_eq!(shape.slot(found.unwrap()) as u64, named % u64::from(entries));
                     assert_eq!(shape.lap(found.unwrap()), named / u64::from(entries) % 2 == 1);
-                    assert!(cursor.retire(found.unwrap().plus(1)));
+                    cursor.retire_known(found.unwrap().plus(1));
                     oracle.drain(..=at);
                 }
                 assert_eq!(cursor.used() as usize, oracle.len());
@@ -148,17 +136,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn refuses_to_retire_what_was_not_posted() {
-        let mut cursor = Cursor::new(Shape::new(8).unwrap(), Counter::new(u32::MAX));
-        assert!(!cursor.retire(cursor.head().plus(1)));
-        cursor.publish(cursor.head().plus(3));
-        let before = cursor;
-        assert!(!cursor.retire(cursor.head().plus(1)));
-        assert_eq!(cursor, before);
-        assert!(cursor.retire(cursor.head()));
-        assert_eq!(cursor.used(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The rings that software and HCA share: send queue, receive queue, completion queue.
 //!
 //! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring. [`CqReader`] reads CQEs and tells
-//! each queue what is retired. [`SharedReceives`] is a receive queue of many queue pairs, and
+//! each queue what is retired. [`Srq`] is a receive queue of many queue pairs, and
 //! [`TmSrq`] one that matches tags. Each is taken over from an object of verbs, made by
 //! this crate or by others, or from one made by firmware command. From then on it belongs to one
 //! owner: methods take `&mut self`, and there are no locks, allocations or system calls. `cursor`
@@ -25,12 +25,12 @@ mod drain;
 mod dynamic;
 mod enhanced;
 mod error;
-mod frames;
 pub(crate) mod give_back;
 mod health;
 mod keep;
 mod keys;
 mod known;
+mod observed;
 mod pair;
 mod peek;
 mod prepared;
@@ -38,8 +38,7 @@ mod probe;
 mod queues;
 #[cfg(test)]
 pub(crate) mod random;
-mod receive;
-mod receive_batch;
+pub(crate) mod receive;
 mod release;
 mod retire;
 mod scatter;
@@ -50,7 +49,6 @@ mod shared;
 mod slots;
 pub(crate) mod source;
 mod srq;
-pub(crate) mod striding;
 mod sweep;
 mod tags;
 #[cfg(test)]
@@ -67,20 +65,20 @@ pub use dedicated::{DedicatedRegister, Turn};
 pub use drain::Drain;
 pub(crate) use enhanced::Titles;
 pub use error::{PollError, PostError};
-pub use frames::{FrameDone, FrameEvent, FrameReceives};
 pub use peek::Peeked;
 pub use prepared::Prepared;
 pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
-pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
-pub use receive_batch::ReceiveBatch;
-pub use retire::SendSide;
+pub(crate) use receive::ReceiveSide;
+pub use receive::{
+    Packet, PacketEvent, PacketRq, ReceiveBatch, ReceiveConfig, ReceiveQueue, StridingRq,
+};
+pub(crate) use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
 pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
-pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
+pub use srq::{QueueTable, SharedKey, Srq};
 pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
-pub use striding::{Packet, StridingEvent, StridingRq};
 pub use tags::{
     IncompleteReason, TagArrival, TagCompletion, TagConfig, TagError, TagHandle, TagIncomplete,
     TagMatch, TagReceive, TmSrq,

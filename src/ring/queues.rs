@@ -5,7 +5,7 @@ use crate::ib::Transport;
 
 /// The queues whose completions a poll may meet.
 ///
-/// Implemented by send and receive queues, also [shared](super::SharedReceives) ones, references,
+/// Implemented by send and receive queues, also [shared](super::Srq) ones, references,
 /// pairs, slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues.
 ///
 /// A CQE of a live queue that is not found stays in the CQ, and the poll fails with
@@ -19,7 +19,7 @@ pub trait Queues {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
 
     /// The shared receive queue of an XRC domain that CQEs call `index`
-    /// ([`SharedReceives::user_index`](super::SharedReceives::user_index)). Asked where no
+    /// ([`Srq::user_index`](super::Srq::user_index)). Asked where no
     /// [`receive_side`](Self::receive_side) is found. Default: none.
     #[inline(always)]
     fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {

@@ -17,6 +17,7 @@ use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
 use super::known::Name;
+use super::observed::observed;
 use super::prepared::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
@@ -536,43 +537,14 @@ impl<T: Transport> SendQueue<T> {
         Ok(())
     }
 
-    /// Returns how long the phases of this queue's posts and the flights of its WQEs took so far.
-    #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::watch::timing::Report {
-        self.ring.doorbell.timing.report()
-    }
-
-    /// Clears the times recorded so far.
-    #[cfg(feature = "timing")]
-    pub fn clear_timing(&mut self) {
-        self.ring.doorbell.timing.clear();
-    }
-
-    /// Returns the last events of this queue, up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
-    #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
-        self.ring.doorbell.flight.record()
-    }
-
-    /// Clears the recorded events, and the failure.
-    #[cfg(feature = "flight-recorder")]
-    pub fn clear_flight(&mut self) {
-        self.ring.doorbell.flight.clear();
-    }
-
-    /// Clears the recorded events, and applies `config` from now on. Allocates.
-    #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
-        self.ring.doorbell.flight.configure(config);
-    }
-
-    /// Returns this queue's side for [`Queues`](super::Queues), with which a poll retires its WQEs.
+    /// Returns this queue's side, by which a poll retires its WQEs.
     #[inline(always)]
-    pub fn side(&mut self) -> SendSide<'_> {
+    pub(super) fn side(&mut self) -> SendSide<'_> {
         SendSide { ring: &mut self.ring, shared: None }
     }
 }
+
+observed!([T: Transport] SendQueue<T>, ring, doorbell);
 
 impl<T: Transport> Drop for SendQueue<T> {
     fn drop(&mut self) {

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::error::QueueError;
 use crate::ib::Transport;
+use crate::ring::receive::striding::{Strides, StridingView};
 use crate::ring::source::handover::{Completes, Receives, Sends, Shares};
 use crate::ring::source::{
     CompletionView, CqCheck, CqObject, CqOwner, DomainId, Member, ObjectId, QpView, QueueOwner,
     ReceiveView, SendView, SharedView, SrqOwner, UserIndex, WorkQueue, check_cq, member, query,
     resume, view_cq,
 };
-use crate::ring::striding::{Strides, StridingView};
 use crate::ring::{
     CompletionSource, CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq,
     shared_receive_view,

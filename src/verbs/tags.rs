@@ -178,7 +178,7 @@ impl TmSrq {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// queue matches no tags, completes on another CQ, was left with work outstanding, or shares
     /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of
-    /// [`SharedReceives::new`](crate::ring::SharedReceives::new) and
+    /// [`Srq::new`](crate::ring::Srq::new) and
     /// [`SendQueue::new`](crate::ring::SendQueue::new).
     pub fn new(
         srq: &SharedReceiveQueue,

@@ -5,9 +5,7 @@ use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq, xrc_srqc};
 use mlx5::devx::{DcTarget, DevxSrq, DevxXrcd, Umem};
 use mlx5::ib::Dci;
-use mlx5::ring::{
-    CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
-};
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     Mtu, Pages, ProtectionDomain, QueuePairBuilder, Rtr, RtsAttributes,
@@ -56,7 +54,7 @@ impl Line {
         Sge::new(self.memory.address() + id % 64 * 64, 64, self.memory.lkey())
     }
 
-    fn post(&self, shared: &mut SharedReceives, id: u64) -> Result<(), PostError> {
+    fn post(&self, shared: &mut Srq, id: u64) -> Result<(), PostError> {
         // SAFETY: the memory lives to the end, and is read after the receive completes.
         unsafe { shared.post(id, self.sge(id)) }
     }
@@ -70,7 +68,7 @@ impl Line {
     }
 
     /// A message for the receive `id`.
-    fn pass(&mut self, shared: &mut SharedReceives, completions: &mut CqReader, id: u64) {
+    fn pass(&mut self, shared: &mut Srq, completions: &mut CqReader, id: u64) {
         self.send(&id.to_ne_bytes());
         let Completion::Receive(done) = wait(completions, shared) else { panic!() };
         assert_eq!((done.id, done.byte_len), (id, 8));
@@ -88,9 +86,9 @@ fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
         let config = ReceiveConfig::default();
         let mut next = 0;
         for round in 0..5 {
-            let mut shared = SharedReceives::new(&line.srq, &mut completions, config).unwrap();
+            let mut shared = Srq::new(&line.srq, &mut completions, config).unwrap();
             assert_eq!(shared.is_cyclic(), cyclic);
-            let again = SharedReceives::new(&line.srq, &mut completions, config);
+            let again = Srq::new(&line.srq, &mut completions, config);
             assert!(matches!(again, Err(Error::QueueInUse { .. })), "{again:?}");
             shared.attach(&line.target, &mut completions).unwrap();
             for id in next..next + 7 {
@@ -111,7 +109,7 @@ fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
             next += 10;
             assert_eq!(shared.outstanding(), left as u32);
         }
-        let last = SharedReceives::new(&line.srq, &mut completions, config);
+        let last = Srq::new(&line.srq, &mut completions, config);
         assert!(matches!(last, Err(Error::Queue(QueueError::NotIdle))), "{last:?}");
     }
 }
@@ -122,7 +120,7 @@ fn a_limit_is_armed_by_command_and_seen_by_query() {
         let mut line = Line::new(cyclic);
         let mut completions = CqReader::new(&line.cq).unwrap();
         let config = ReceiveConfig::default();
-        let mut shared = SharedReceives::new(&line.srq, &mut completions, config).unwrap();
+        let mut shared = Srq::new(&line.srq, &mut completions, config).unwrap();
         shared.attach(&line.target, &mut completions).unwrap();
         for id in 0..5 {
             line.post(&mut shared, id).unwrap();
@@ -169,7 +167,7 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
     let cq = rig.cq(64);
     let srq = builder().ring(&umem, 4096).record(&umem, 64).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(4096);
     for id in 0..3 {
         // SAFETY: the memory lives to the end.
@@ -220,7 +218,7 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     assert_eq!(chosen.query().unwrap().limit, 0);
     let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig { receives: 15 };
-    let mut shared = SharedReceives::new(&one, &mut completions, config).unwrap();
+    let mut shared = Srq::new(&one, &mut completions, config).unwrap();
     assert!(shared.is_xrc());
     let memory = rig.memory(4096);
     for id in 0..5 {
@@ -234,7 +232,7 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     // Another CQ is not where they complete.
     let elsewhere = rig.cq(16);
     let mut elsewhere = CqReader::new(&elsewhere).unwrap();
-    let wrong = SharedReceives::new(&other, &mut elsewhere, config);
+    let wrong = Srq::new(&other, &mut elsewhere, config);
     assert!(matches!(wrong, Err(Error::Queue(QueueError::CqMismatch))), "{wrong:?}");
     let ring = builder().cyclic(true).build().unwrap_err();
     assert!(ring.to_string().contains("lists"), "{ring}");

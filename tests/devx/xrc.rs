@@ -4,7 +4,7 @@
 use mlx5::connect::ConnectionData;
 use mlx5::cqe::Completion;
 use mlx5::ib::XrcSend;
-use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{self};
 use mlx5::wqe::{Inline, SendMessage, Sge, XrcAddress};
 use mlx5_model::Mode;
@@ -21,7 +21,7 @@ fn a_requester_of_verbs_reaches_queues_of_commands() {
     let (domain, cq) = (XrcDomain::new(&rig.context).unwrap(), rig.cq(64));
     let srq = SharedReceiveQueue::builder(&rig.pd).xrc(&domain, &cq).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let target = rig.to_init(made::xrc_target(&rig, &domain));
 
     let plain: &crate::rig::Rig = &rig;

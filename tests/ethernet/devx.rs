@@ -6,9 +6,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::devx::ifc::{rqc, sqc, status, tirc};
 use mlx5::devx::{DevxPd, QueueCounters, Rq, Rqt, RssHash, Sq, Tir, Tis, TransportDomain, Umem};
 use mlx5::ib::RawPacket;
-use mlx5::ring::{
-    CqReader, FrameDone, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue,
-};
+use mlx5::ring::{CqReader, Packet, PacketEvent, PacketRq, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
 use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 
@@ -54,7 +52,7 @@ impl Sender {
 /// A receive queue made by command, with memory.
 struct Receiver {
     memory: MemoryRegion,
-    frames: FrameReceives,
+    frames: PacketRq,
     rq: Rq,
     posted: u64,
     taken: u64,
@@ -72,7 +70,7 @@ impl Receiver {
             builder = builder.counters(counters);
         }
         let rq = builder.build().unwrap();
-        let frames = FrameReceives::new(&rq, &cq, ReceiveConfig::default()).unwrap();
+        let frames = PacketRq::new(&rq, &cq, ReceiveConfig::default()).unwrap();
         Self { memory: rig.memory(MEMORY), frames, rq, posted: 0, taken: 0 }
     }
 
@@ -91,9 +89,9 @@ impl Receiver {
         self.posted += 1;
     }
 
-    fn next(&mut self) -> Option<FrameDone> {
+    fn next(&mut self) -> Option<Packet> {
         match self.frames.poll().unwrap() {
-            Some(FrameEvent::Frame(done)) => {
+            Some(PacketEvent::Packet(done)) => {
                 self.taken += 1;
                 Some(done)
             }
@@ -102,7 +100,7 @@ impl Receiver {
         }
     }
 
-    fn bytes(&self, done: &FrameDone) -> Vec<u8> {
+    fn bytes(&self, done: &Packet) -> Vec<u8> {
         let mut bytes = vec![0; done.byte_len as usize];
         self.memory.read(done.id as usize % 16 * 2048, &mut bytes);
         bytes
@@ -374,13 +372,13 @@ fn a_queue_that_failed_starts_anew() {
     b.post();
     a.frame(3, &frame);
     match b.frames.poll().unwrap() {
-        Some(FrameEvent::Failed(failure)) => {
+        Some(PacketEvent::Failed(failure)) => {
             assert_eq!((failure.id, failure.status), (5, Status::LocalLength));
         }
         other => panic!("{other:?}"),
     }
     match b.frames.poll().unwrap() {
-        Some(FrameEvent::Failed(failure)) => assert_eq!(failure.status, Status::Flushed),
+        Some(PacketEvent::Failed(failure)) => assert_eq!(failure.status, Status::Flushed),
         other => panic!("{other:?}"),
     }
     assert_eq!(rqc::STATE.get(&b.rq.query().unwrap()), 3);
@@ -486,7 +484,7 @@ fn what_something_leads_to_stays() {
     // SAFETY: the memory lives longer.
     unsafe { frames.post(1, Sge::new(memory.address(), 2048, memory.lkey())).unwrap() };
     a.frame(2, &frame);
-    assert!(matches!(frames.poll(), Ok(Some(FrameEvent::Frame(done))) if done.id == 1));
+    assert!(matches!(frames.poll(), Ok(Some(PacketEvent::Packet(done))) if done.id == 1));
     // The card holds the same: each is refused while something leads to it.
     let domain = TransportDomain::new(&rig.context).unwrap();
     let other = Receiver::new(&rig);

@@ -14,7 +14,7 @@ mod twin;
 use std::sync::LazyLock;
 
 use mlx5::ib::RawPacket;
-use mlx5::ring::{FrameReceives, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{PacketRq, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{Flow, MemoryRegion, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::Sge;
 use rig::Rig;
@@ -47,7 +47,7 @@ struct Side {
     memory: MemoryRegion,
     send: SendQueue<RawPacket>,
     sent: mlx5::ring::CqReader,
-    frames: FrameReceives,
+    frames: PacketRq,
     qp: QueuePair<RawPacket, Rts>,
 }
 
@@ -68,7 +68,7 @@ impl Side {
             .max_inline_data(100)
             .max_tso_header(66);
         let qp = change(builder).build().unwrap().init(1).unwrap();
-        let frames = FrameReceives::new(&qp, &receive_cq, ReceiveConfig::default()).unwrap();
+        let frames = PacketRq::new(&qp, &receive_cq, ReceiveConfig::default()).unwrap();
         let qp = qp.rtr().unwrap().rts().unwrap();
         let mut sent = mlx5::ring::CqReader::new(&send_cq).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mlx5::ring::FrameEvent;
+use mlx5::ring::PacketEvent;
 use mlx5::wqe::{EthSend, EthTso, Inline};
 
 use crate::rig::PATIENCE;
@@ -24,7 +24,7 @@ impl Side {
         let start = Instant::now();
         loop {
             match self.frames.poll().unwrap() {
-                Some(FrameEvent::Frame(done)) => {
+                Some(PacketEvent::Packet(done)) => {
                     assert!(done.info.checksums_ok());
                     return (done.id, done.byte_len as usize);
                 }

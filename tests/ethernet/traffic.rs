@@ -1,7 +1,7 @@
 //! Delivery of packets, and the form of each error.
 
-use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
-use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
+use mlx5::cqe::{Completion, Layer3, PacketInfo, SendOperation, Status, TransportHeader};
+use mlx5::ring::{Packet, PacketEvent, PollError, PostError};
 use mlx5::verbs::{Flow, RssQueues, StridingQueue};
 use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Inline, Nop};
 
@@ -9,9 +9,9 @@ use crate::{Side, address, rig, tcp_header, udp};
 
 impl Side {
     /// The next frame. The model has delivered it when the post returned.
-    pub(crate) fn received(&mut self) -> FrameDone {
+    pub(crate) fn received(&mut self) -> Packet {
         match self.frames.poll() {
-            Ok(Some(FrameEvent::Frame(done))) => done,
+            Ok(Some(PacketEvent::Packet(done))) => done,
             other => panic!("{other:?}"),
         }
     }
@@ -50,7 +50,7 @@ fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
         a.sent_well(2);
         let done = b.received();
         assert_eq!((done.id, done.byte_len), (1, n as u32));
-        let FrameInfo { network, transport, flow_tag, stripped_vlan, .. } = done.info;
+        let PacketInfo { network, transport, flow_tag, stripped_vlan, .. } = done.info;
         assert_eq!((network, transport), (Layer3::Ipv4, TransportHeader::Udp));
         assert!(done.info.checksums_ok() && done.info.timestamp != 0);
         assert_eq!((flow_tag, stripped_vlan, done.info.hash), (0x77, None, 0));
@@ -274,7 +274,7 @@ fn a_receive_that_is_too_short_fails_the_queue() {
     }
     for (id, status) in [(1, Status::LocalLength), (2, Status::Flushed)] {
         match b.frames.poll() {
-            Ok(Some(FrameEvent::Failed(failure))) => {
+            Ok(Some(PacketEvent::Failed(failure))) => {
                 assert_eq!((failure.id, failure.status), (id, status));
             }
             other => panic!("{other:?}"),
@@ -314,7 +314,7 @@ fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
     }
     // Frames of other tests may be among the rest.
     let mut found = false;
-    while let Some(FrameEvent::Frame(done)) = sides[2].frames.poll()? {
+    while let Some(PacketEvent::Packet(done)) = sides[2].frames.poll()? {
         found |= sides[2].bytes(done.id as usize * 2000, 6) == address(8);
     }
     assert!(found);
@@ -331,7 +331,7 @@ fn a_sniffer_sees_what_is_sent_and_what_is_received() {
     let mut seen = |sniffer: &mut Side, id: u64| {
         // Frames of other tests come, too, and take receives until there are none.
         let mut own = 0;
-        while let Ok(Some(FrameEvent::Frame(done))) = sniffer.frames.poll() {
+        while let Ok(Some(PacketEvent::Packet(done))) = sniffer.frames.poll() {
             let place = done.id as usize % 8 * 2000;
             own += usize::from(sniffer.bytes(place, frame.len()) == frame);
             // SAFETY: memory lives to the end, and is accessed only after the requests on it
@@ -354,7 +354,7 @@ fn a_sniffer_sees_what_is_sent_and_what_is_received() {
     // Once on its way out, and once on its way in; where others' frames left no receive, again.
     assert!((0..500).any(|round| seen(&mut sniffer, round) == 2));
     drop(sniffing);
-    while let Ok(Some(FrameEvent::Frame(_))) = sniffer.frames.poll() {}
+    while let Ok(Some(PacketEvent::Packet(_))) = sniffer.frames.poll() {}
     seen(&mut sniffer, 99);
     sniffer.is_quiet();
 }

@@ -6,8 +6,7 @@ mod windows;
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ib::Dci;
 use mlx5::ring::{
-    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
-    SharedReceives,
+    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{
     AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DciStreams, DctRtrAttributes,
@@ -99,7 +98,7 @@ impl Initiator {
 /// One that receives.
 pub struct Target {
     pub memory: MemoryRegion,
-    pub shared: SharedReceives,
+    pub shared: Srq,
     pub completions: CqReader,
     pub qp: DcTarget,
 }
@@ -135,7 +134,7 @@ impl Target {
         let qp = rtr(rig, &cq, &srq, init);
         let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
-        let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+        let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         shared.attach(&qp, &mut completions).unwrap();
         Self { memory: rig.memory(MEMORY), shared, completions, qp }
     }

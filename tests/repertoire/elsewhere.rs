@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use mlx5::cqe::Completion;
 use mlx5::devx;
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{ReceiveConfig, SendConfig, SharedReceives};
+use mlx5::ring::{ReceiveConfig, SendConfig, Srq};
 use mlx5::verbs::{
     Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
     SharedReceiveQueue,
@@ -209,8 +209,7 @@ fn receives_of_a_shared_queue_go_to_memory_elsewhere() {
     let cq = rig.cq(255);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let mut completions = mlx5::ring::CqReader::new(&cq).unwrap();
-    let mut shared =
-        SharedReceives::new(&srq, &mut completions, ReceiveConfig { receives: 8 }).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig { receives: 8 }).unwrap();
     let qp = QueuePair::<Rc, _>::builder(&rig.pd, &cq).shared_receive_queue(&srq);
     let qp = rig.init(qp);
     shared.attach(&qp, &mut completions).unwrap();

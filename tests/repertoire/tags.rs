@@ -8,8 +8,8 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveKind, Status};
 use mlx5::ib::Rc;
 use mlx5::ring::{
     CqReader, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig, TagError,
-    TagHandle, TagReceive, TmSrq,
+    RegisterUse, SendConfig, SendQueue, Srq, TagCompletion, TagConfig, TagError, TagHandle,
+    TagReceive, TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe, SharedReceiveQueue,
@@ -719,7 +719,7 @@ fn what_belongs_elsewhere_is_refused() {
     let build =
         |cq| SharedReceiveQueue::builder(&rig.pd).max_wr(4).tags(cq, CAPACITY).build().unwrap();
     let other = build(&cq);
-    let error = SharedReceives::new(&other, &mut completions, ReceiveConfig::default());
+    let error = Srq::new(&other, &mut completions, ReceiveConfig::default());
     refused(error.unwrap_err(), QueueError::Tagged);
     let error = TmSrq::new(&other, &mut matcher.completions, config).unwrap_err();
     refused(error, QueueError::CqMismatch);

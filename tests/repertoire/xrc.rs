@@ -9,7 +9,7 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, 
 use mlx5::ib::{Rc, XrcRecv, XrcSend};
 use mlx5::ring::{
     CqReader, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
-    SharedReceives,
+    Srq,
 };
 use mlx5::verbs::{Devx, MemoryRegion, Rts};
 use mlx5::wqe::{
@@ -36,7 +36,7 @@ pub struct Requester {
 
 /// A shared receive queue of the answering side, with a CQ of its own.
 pub struct Receiver {
-    pub shared: SharedReceives,
+    pub shared: Srq,
     pub completions: CqReader,
     pub number: u32,
     _srq: SharedReceiveQueue,
@@ -57,7 +57,7 @@ pub fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
     let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
     let srq = srq.build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     Receiver { shared, completions, number: srq.number().unwrap(), _srq: srq, cq }
 }
 
@@ -323,7 +323,7 @@ fn a_table_finds_queues_by_their_user_index() {
     let keys: Vec<_> = srqs
         .iter()
         .map(|srq| {
-            let queue = SharedReceives::new(srq, &mut completions, ReceiveConfig::default());
+            let queue = Srq::new(srq, &mut completions, ReceiveConfig::default());
             let queue = queue.unwrap();
             assert!(queue.user_index().is_some() && queue.is_xrc());
             table.insert_shared(queue).unwrap()
@@ -365,13 +365,13 @@ fn a_queue_of_a_domain_completes_on_its_own_cq() {
         .xrc(&lines.domain, &lines.receivers[0].cq)
         .build()
         .unwrap();
-    match SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()) {
+    match Srq::new(&srq, &mut completions, ReceiveConfig::default()) {
         Err(mlx5::Error::Queue(QueueError::CqMismatch)) => {}
         other => panic!("{other:?}"),
     }
     // It is as it was: its own is right.
     let reader = &mut lines.receivers[0].completions;
-    SharedReceives::new(&srq, reader, ReceiveConfig::default()).unwrap();
+    Srq::new(&srq, reader, ReceiveConfig::default()).unwrap();
 }
 
 #[test]

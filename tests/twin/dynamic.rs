@@ -9,9 +9,7 @@
 
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{
-    Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
-};
+use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
 };
@@ -345,7 +343,7 @@ fn append(
 }
 
 struct Target {
-    shared: SharedReceives,
+    shared: Srq,
     completions: CqReader,
     qp: QueuePair<Dct, Rtr>,
     address: DcAddress,
@@ -361,7 +359,7 @@ fn target(rig: &Rig) -> (Target, AddressHandle) {
     let qp = qp.rtr(&DctRtrAttributes::new(way)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
-    let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
     shared.attach(&qp, &mut completions).unwrap();
     if let Some(route) = &mut way.global {
         // Without one, each handle has a UDP source port by chance.

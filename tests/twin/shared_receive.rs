@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
 use mlx5::ib::Rc;
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveSource, SharedReceiveSource, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, ReceiveSource, SharedReceiveSource, Srq};
 use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue,
 };
@@ -174,8 +174,7 @@ fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
     posts: u64,
 ) {
     let mut completions = CqReader::new(&ours.cq).unwrap();
-    let mut queue =
-        SharedReceives::new(&ours.srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut queue = Srq::new(&ours.srq, &mut completions, ReceiveConfig::default()).unwrap();
     for taker in &ours.takers {
         queue.attach(taker, &mut completions).unwrap();
     }

@@ -1,7 +1,7 @@
 //! The data path of the crate `mlx5`.
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::ring::{CqReader, PostError, ReceiveQueue, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, PostError, ReceiveQueue, SendQueue, Srq};
 use mlx5::wqe::Sge;
 
 use crate::form::Form;
@@ -12,7 +12,7 @@ pub struct DriverWire<T: Form> {
     pub completions: CqReader,
     pub sends: Vec<SendQueue<T>>,
     pub receives: Vec<ReceiveQueue>,
-    pub shared: Option<SharedReceives>,
+    pub shared: Option<Srq>,
     pub addresses: Vec<T::Address>,
 }
 

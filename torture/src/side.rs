@@ -5,7 +5,7 @@ use std::time::Duration;
 use mlx5::connect::{Connection, ConnectionData, Listener, LocalPort, RemoteRegion};
 use mlx5::ib::{Dci, Dct, HasQueues, Rc, Uc, Ud, XrcRecv, XrcSend};
 use mlx5::ring::{
-    CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
+    CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain,
@@ -238,7 +238,7 @@ impl Process {
                 let mut shared = None;
                 if let Some(srq) = &srq {
                     let config = ReceiveConfig::default();
-                    let queue = SharedReceives::new(srq, &mut completions, config);
+                    let queue = Srq::new(srq, &mut completions, config);
                     let mut queue = queue.map_err(text("taking over the SRQ"))?;
                     if let Some(target) = &target {
                         queue.attach(target, &mut completions).map_err(text("attaching"))?;
@@ -330,7 +330,7 @@ fn run(
 /// Attaching a queue pair's receives to a shared queue, where the transport has it.
 pub trait Takes {
     /// Does so.
-    fn attach(&self, queue: &mut SharedReceives, completions: &mut CqReader, plan: &Plan)
+    fn attach(&self, queue: &mut Srq, completions: &mut CqReader, plan: &Plan)
     -> Result;
 }
 
@@ -361,7 +361,7 @@ macro_rules! takes {
         impl Takes for QueuePair<$name, Init> {
             fn attach(
                 &self,
-                queue: &mut SharedReceives,
+                queue: &mut Srq,
                 completions: &mut CqReader,
                 _: &Plan,
             ) -> Result {
@@ -374,7 +374,7 @@ macro_rules! takes {
 macro_rules! takes_none {
     ($($name:ident)*) => { $(
         impl Takes for QueuePair<$name, Init> {
-            fn attach(&self, _: &mut SharedReceives, _: &mut CqReader, _: &Plan) -> Result {
+            fn attach(&self, _: &mut Srq, _: &mut CqReader, _: &Plan) -> Result {
                 Ok(())
             }
         }

@@ -31,7 +31,7 @@ const RDY: u64 = 1;
 /// An Ethernet receive queue made by command (`CREATE_RQ`), ready to receive. A [`Tir`](super::Tir)
 /// steers packets to it.
 ///
-/// [`FrameReceives`](crate::ring::FrameReceives) posts to it, and polls its CQ, as for a raw packet
+/// [`PacketRq`](crate::ring::PacketRq) posts to it, and polls its CQ, as for a raw packet
 /// queue pair.
 ///
 /// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
@@ -119,10 +119,10 @@ impl Rq {
     }
 
     /// Takes a failed queue through RESET to ready, and discards what was posted. Drop the
-    /// [`FrameReceives`](crate::ring::FrameReceives) that uses it before.
+    /// [`PacketRq`](crate::ring::PacketRq) that uses it before.
     ///
     /// # Errors
-    /// - [`Error::QueueInUse`] while a `FrameReceives` uses it.
+    /// - [`Error::QueueInUse`] while a `PacketRq` uses it.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn restart(&self) -> Result<()> {
         self.queue.restart()

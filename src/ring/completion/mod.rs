@@ -18,6 +18,7 @@ use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
 use super::known::Known;
+use super::observed::observed;
 use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use super::{PollError, Queues};
@@ -220,37 +221,6 @@ impl CqReader {
     /// Number of the CQ.
     pub fn cqn(&self) -> u32 {
         self.cqn
-    }
-
-    /// Returns how long the phases of this reader's polls took so far.
-    #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::watch::timing::Report {
-        self.timing.report()
-    }
-
-    /// Clears the times recorded so far.
-    #[cfg(feature = "timing")]
-    pub fn clear_timing(&mut self) {
-        self.timing.clear();
-    }
-
-    /// Returns the last events of this reader, up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
-    #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
-        self.flight.record()
-    }
-
-    /// Clears the recorded events, and the failure.
-    #[cfg(feature = "flight-recorder")]
-    pub fn clear_flight(&mut self) {
-        self.flight.clear();
-    }
-
-    /// Clears the recorded events, and applies `config` from now on. Allocates.
-    #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
-        self.flight.configure(config);
     }
 
     /// Returns the number of CQEs that the ring holds.
@@ -593,15 +563,15 @@ impl CqReader {
     }
 
     /// Takes the next CQE, of any queue, and publishes the consumer index. For queues that are
-    /// alone on the CQ. `work` also gets the reader's id.
+    /// alone on the CQ.
     pub(in crate::ring) fn take_cqe<R>(
         &mut self,
-        work: impl FnOnce(&CqeRef<'_>, CqId) -> R,
+        work: impl FnOnce(&CqeRef<'_>) -> R,
     ) -> Result<Option<R>, PollError> {
         self.timing.begin();
         let Some(cqe) = self.look_ahead()? else { return Ok(None) };
         self.timing.stamp_at(Phase::Sight, cqe.seen());
-        let result = work(&cqe, self.id);
+        let result = work(&cqe);
         self.timing.stamp(Phase::Decode);
         self.flight.cqe(&cqe);
         self.pass();
@@ -692,6 +662,8 @@ impl CqReader {
         self.consumer.watch(watched || self.overrun);
     }
 }
+
+observed!([] CqReader);
 
 /// The result of looking for the next CQE.
 pub(crate) enum Found {

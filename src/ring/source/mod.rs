@@ -46,7 +46,7 @@ pub trait ReceiveSource: handover::Receives {
 #[diagnostic::on_unimplemented(message = "no reader of completions can be made of `{Self}`")]
 pub trait CompletionSource: handover::Completes {}
 
-/// A source of [`SharedReceives`](super::SharedReceives): a shared receive queue.
+/// A source of [`Srq`](super::Srq): a shared receive queue.
 #[diagnostic::on_unimplemented(message = "no shared receives can be made of `{Self}`")]
 pub trait SharedReceiveSource: handover::Shares {}
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::SharedReceives;
+use super::Srq;
 use super::numbers::Numbers;
 use crate::ib::{Rc, Transport};
 use crate::ring::{
@@ -16,7 +16,7 @@ use crate::ring::{
 pub struct QueueTable<T: Transport = Rc> {
     sends: Slab<SendQueue<T>>,
     receives: Slab<ReceiveQueue>,
-    shared: Slab<SharedReceives>,
+    shared: Slab<Srq>,
     /// From the number of a queue pair to its send queue.
     senders: Numbers,
     /// From the number of a queue pair to its receive queue: see [`Row`].
@@ -125,11 +125,8 @@ impl<T: Transport> QueueTable<T> {
     ///
     /// # Errors
     /// A table finds one queue of an XRC domain whose user index is [not
-    /// known](SharedReceives::user_index). A second one is returned.
-    pub fn insert_shared(
-        &mut self,
-        queue: SharedReceives,
-    ) -> Result<SharedKey, Box<SharedReceives>> {
+    /// known](Srq::user_index). A second one is returned.
+    pub fn insert_shared(&mut self, queue: Srq) -> Result<SharedKey, Box<Srq>> {
         let unknown = queue.is_xrc() && queue.user_index().is_none();
         if unknown && self.nameless.is_some() {
             return Err(Box::new(queue));
@@ -148,10 +145,10 @@ impl<T: Transport> QueueTable<T> {
         Ok(SharedKey(at))
     }
 
-    /// [Attaches](SharedReceives::attach) a queue pair to a shared receive queue of the table.
+    /// [Attaches](Srq::attach) a queue pair to a shared receive queue of the table.
     ///
     /// # Errors
-    /// The errors of [`SharedReceives::attach`].
+    /// The errors of [`Srq::attach`].
     ///
     /// # Panics
     /// If the table has no queue with that key.
@@ -166,7 +163,7 @@ impl<T: Transport> QueueTable<T> {
         Ok(())
     }
 
-    /// [Detaches](SharedReceives::detach) a queue pair from a shared receive queue of the table.
+    /// [Detaches](Srq::detach) a queue pair from a shared receive queue of the table.
     /// Returns whether it was attached.
     pub fn detach(&mut self, key: SharedKey, qpn: u32, completions: &mut CqReader) -> bool {
         let Some(queue) = self.shared.get(key.0) else { return false };
@@ -194,7 +191,7 @@ impl<T: Transport> QueueTable<T> {
 
     /// A shared receive queue.
     #[inline]
-    pub fn shared(&mut self, key: SharedKey) -> Option<&mut SharedReceives> {
+    pub fn shared(&mut self, key: SharedKey) -> Option<&mut Srq> {
         self.shared.get(key.0)
     }
 
@@ -212,7 +209,7 @@ impl<T: Transport> QueueTable<T> {
     }
 
     /// Takes a shared receive queue out of the table, with the queue pairs that are attached to it.
-    pub fn remove_shared(&mut self, key: SharedKey) -> Option<SharedReceives> {
+    pub fn remove_shared(&mut self, key: SharedKey) -> Option<Srq> {
         let queue = self.shared.remove(key.0)?;
         for qpn in queue.attached() {
             self.receivers.remove(qpn);

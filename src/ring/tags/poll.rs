@@ -11,12 +11,12 @@ use crate::cqe::{
 };
 use crate::ib::Rc;
 use crate::ring::completion::CqReader;
-use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, SharedReceives};
+use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, Srq};
 
 /// The queues of a tag-matching queue, for CQEs that are not about tags: failures.
 struct Own<'a> {
     commands: &'a mut SendQueue<Rc>,
-    shared: &'a mut SharedReceives,
+    shared: &'a mut Srq,
 }
 
 impl Queues for Own<'_> {

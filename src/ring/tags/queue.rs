@@ -14,8 +14,7 @@ use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
 use crate::ring::{
-    PostError, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, SharedReceiveBatch,
-    SharedReceives,
+    PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq,
 };
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
@@ -117,7 +116,7 @@ impl TagReceive {
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
 pub struct TmSrq {
-    pub(super) shared: SharedReceives,
+    pub(super) shared: Srq,
     pub(super) commands: SendQueue<Rc>,
     pub(super) list: List,
     pub(super) changes: Changes,
@@ -151,7 +150,7 @@ impl TmSrq {
         completions: &mut CqReader,
         config: TagConfig,
     ) -> crate::error::Result<Self> {
-        let shared = SharedReceives::of_tagged(srq, completions, config.receives)?;
+        let shared = Srq::of_tagged(srq, completions, config.receives)?;
         let Some(state) = owner.take_list() else { return Err(QueueError::NotIdle.into()) };
         let made = (|| {
             if !completions.meets_xrc(UserIndex::Tagged(name)) {
@@ -220,7 +219,7 @@ impl TmSrq {
         self.shared.detach_tagged(qpn)
     }
 
-    /// Posts a receive for a message that no entry matches, see [`SharedReceives::post`]. Its
+    /// Posts a receive for a message that no entry matches, see [`Srq::post`]. Its
     /// memory will begin with the message's header.
     ///
     /// # Errors
@@ -244,7 +243,7 @@ impl TmSrq {
     }
 
     /// Starts a batch of receives. Dropping it posts nothing.
-    pub fn batch(&mut self) -> SharedReceiveBatch<'_> {
+    pub fn batch(&mut self) -> ReceiveBatch<'_, Srq> {
         self.shared.batch()
     }
 
@@ -348,7 +347,7 @@ impl TmSrq {
     }
 
     /// Returns the receives.
-    pub fn receives(&self) -> &SharedReceives {
+    pub fn receives(&self) -> &Srq {
         &self.shared
     }
 

@@ -10,23 +10,24 @@ use crate::cqe::Completion;
 use crate::doorbell::Record;
 use crate::ib::Rc;
 use crate::ring::random::{Random, rounds};
+use crate::ring::receive::Taking;
 use crate::ring::source::{CqObject, Member, ObjectId};
 use crate::ring::srq::{SrqParts, UserIndex};
-use crate::ring::{CqReader, PostError, QueueTable, Queues, SharedReceives};
+use crate::ring::{CqReader, PostError, QueueTable, Queues, Srq};
 use crate::wqe::{Nop, Sge};
 
 /// A shared receive queue over plain memory.
-struct Srq {
+struct Plain {
     buffer: Memory,
     record: Memory,
-    queue: SharedReceives,
+    queue: Srq,
     id: ObjectId,
 }
 
 /// WQEs of the memory that are not in the list, as libmlx5 has some.
 const SPARE: usize = 2;
 
-impl Srq {
+impl Plain {
     fn new(cq: &mut Cq, wqes: usize, stride: usize, start: u16, index: Option<UserIndex>) -> Self {
         let buffer = Memory::new(SPARE * wqes * stride, 0xee);
         let record = Memory::new(8, 0);
@@ -34,7 +35,7 @@ impl Srq {
         let id = ObjectId::at(&raw const buffer);
         // SAFETY: the memory lives as long as the queue, in the same structure.
         let queue = unsafe {
-            SharedReceives::from_parts(SrqParts {
+            Srq::from_parts(SrqParts {
                 buffer: buffer.at(0),
                 wqes: (SPARE * wqes) as u32,
                 stride: stride as u32,
@@ -42,7 +43,7 @@ impl Srq {
                 order: (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect(),
                 record: Record::new(record.at(0).cast(), 0),
                 index,
-                cyclic: false,
+                taking: Taking::Linked,
                 cq: cq.reader.id(),
                 credit: cq.reader.reserve_shared(wqes as u32 - 1).unwrap(),
                 id,
@@ -81,7 +82,7 @@ fn case(random: &mut Random) {
     let mut cq = Cq::new(cqes, [64, 128][random.below(2) as usize], random.next() as u32);
     let index = [None, Some(UserIndex::Known(0x123)), Some(UserIndex::Alone)];
     let index = index[random.below(3) as usize];
-    let mut srq = Srq::new(&mut cq, wqes, stride, start, index);
+    let mut srq = Plain::new(&mut cq, wqes, stride, start, index);
     let most = (wqes - 1).min(cqes as usize);
 
     let mut free: VecDeque<u16> = (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect();
@@ -177,19 +178,19 @@ fn wqes_are_linked_as_they_become_free() {
 }
 
 /// A ring of 8 WQEs, one position before the HCA's count wraps.
-fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
+fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> Srq {
     const START: u16 = 0xfffc;
     record.write(0, &u32::from(START).to_be_bytes());
     // SAFETY: the memory lives as long as the queue, in the test.
     let queue = unsafe {
-        SharedReceives::from_parts(SrqParts {
+        Srq::from_parts(SrqParts {
             buffer: buffer.at(0),
             wqes: 8,
             stride: 32,
             order: (0..8).map(|at| START.wrapping_add(at) & 7).collect(),
             record: Record::new(record.at(0).cast(), 0),
             index: None,
-            cyclic: true,
+            taking: Taking::Cyclic,
             cq: cq.reader.id(),
             credit: cq.reader.reserve_shared(7).unwrap(),
             id: ObjectId::at(&raw const *buffer),
@@ -208,7 +209,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
     let mut cq = Cq::new(16, 64, 0);
     let mut queue = ring(&mut cq, &buffer, &record);
     let mut posted = 0u64;
-    let mut post = |queue: &mut SharedReceives| {
+    let mut post = |queue: &mut Srq| {
         // SAFETY: no HCA is there.
         let result = unsafe { queue.post(posted, Sge::new(posted, 9, 7)) };
         posted += u64::from(result.is_ok());
@@ -222,7 +223,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
     let bytes = buffer.read();
     assert_eq!(bytes[4 * 32 + 24..][..8], 0u64.to_be_bytes());
     assert_eq!(bytes[24..][..8], 4u64.to_be_bytes());
-    let mut done = |queue: &mut SharedReceives, counter: u16, qpn: u32| {
+    let mut done = |queue: &mut Srq, counter: u16, qpn: u32| {
         let mut entry = cqe(opcode::RESP_SEND, 0, counter.into());
         entry.sop_drop_qpn = qpn.into();
         cq.produce(entry, &[]);
@@ -267,11 +268,11 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     let indices = [UserIndex::Alone, UserIndex::Known(5), UserIndex::Alone];
     let mut srqs = vec![];
     for (cq, index) in cqs.iter_mut().zip(indices) {
-        srqs.push(Srq::new(cq, 4, 32, 0, Some(index)));
+        srqs.push(Plain::new(cq, 4, 32, 0, Some(index)));
     }
     // The memory of their lists and records lives to the end.
     let (mut memory, mut queues) = (vec![], vec![]);
-    for Srq { buffer, record, queue, .. } in srqs {
+    for Plain { buffer, record, queue, .. } in srqs {
         memory.push((buffer, record));
         queues.push(queue);
     }
@@ -294,9 +295,9 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
 fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     let address = CqObject::of(core::ptr::without_provenance_mut(0x1000));
     let mut first = Cq::at(address, 16, 64);
-    let mut srq = Srq::new(&mut first, 8, 64, 0, None);
+    let mut srq = Plain::new(&mut first, 8, 64, 0, None);
     let id = srq.id;
-    let join = |srq: &mut Srq, reader: &mut CqReader, number| {
+    let join = |srq: &mut Plain, reader: &mut CqReader, number| {
         let member = Member { number, cq: address, srq: Some(id) };
         srq.queue.join(member, reader, None).unwrap()
     };

@@ -3,7 +3,7 @@
 //! With the feature `flight-recorder`, every queue keeps its last WQEs as they were posted, its
 //! last doorbells, and the last CQEs about it, each with a stamp of the CPU's constant-rate
 //! counter. `SendQueue::flight_record`, `ReceiveQueue::flight_record`,
-//! `SharedReceives::flight_record` and `CqReader::flight_record` return them as a [`Record`].
+//! `Srq::flight_record` and `CqReader::flight_record` return them as a [`Record`].
 //! Without the feature the recorder in each queue is a type without size whose methods are empty,
 //! and leaves no instruction. Always available is the [`Record`] itself: its text, which `Display`
 //! writes, and [`Dump::parse`], which finds it again in a log.

@@ -91,7 +91,7 @@ mod shared_receive {
     use mlx5::ring::*;
 
     #[cfg(misuse)]
-    fn polled(queue: &mut SharedReceives, completions: &mut CqReader) {
+    fn polled(queue: &mut Srq, completions: &mut CqReader) {
         let batch = queue.batch();
         let _ = completions.poll(queue);
         //~^ E0499 cannot borrow *queue as mutable more than once at a time
@@ -99,7 +99,7 @@ mod shared_receive {
         unsafe { batch.ring() };
     }
 
-    fn in_turn(queue: &mut SharedReceives, completions: &mut CqReader) {
+    fn in_turn(queue: &mut Srq, completions: &mut CqReader) {
         let batch = queue.batch();
         // SAFETY: compiled, and never run.
         unsafe { batch.ring() };

@@ -178,7 +178,7 @@ mod dc_target {
     use mlx5::{devx::DcTarget, ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
-    fn share(srq: &mut SharedReceives, target: &DcTarget<Init>, cq: &mut CqReader) {
+    fn share(srq: &mut Srq, target: &DcTarget<Init>, cq: &mut CqReader) {
         let _ = srq.attach(target, cq);
         //~^ E0277 no receive queue can be made of DcTarget<Init>
     }
@@ -186,7 +186,7 @@ mod dc_target {
     mod share_accepted {
         use super::*;
 
-        fn share(srq: &mut SharedReceives, target: &DcTarget<Rtr>, cq: &mut CqReader) {
+        fn share(srq: &mut Srq, target: &DcTarget<Rtr>, cq: &mut CqReader) {
             let _ = srq.attach(target, cq);
         }
     }

@@ -131,7 +131,7 @@ mod dynamic {
         }
         fn receives(
             qp: &QueuePair<Dct, Rtr>,
-            shared: &mut SharedReceives,
+            shared: &mut Srq,
             completions: &mut CqReader,
         ) -> mlx5::Result<()> {
             shared.attach(qp, completions)
@@ -342,7 +342,7 @@ mod xrc_receives {
     mod share_refused {
         use mlx5::{ring::*, ib::*, verbs::*};
 
-        fn share(srq: &mut SharedReceives, qp: &QueuePair<XrcRecv, Init>, cq: &mut CqReader) {
+        fn share(srq: &mut Srq, qp: &QueuePair<XrcRecv, Init>, cq: &mut CqReader) {
             let _ = srq.attach(qp, cq);
             //~^ E0277 queue pairs of transport XrcRecv take no receives
         }
@@ -361,7 +361,7 @@ mod xrc_receives {
     mod share_accepted {
         use mlx5::{ring::*, ib::*, verbs::*};
 
-        fn share(srq: &mut SharedReceives, qp: &QueuePair<Rc, Init>, cq: &mut CqReader) {
+        fn share(srq: &mut Srq, qp: &QueuePair<Rc, Init>, cq: &mut CqReader) {
             let _ = srq.attach(qp, cq);
         }
         fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {

@@ -7,9 +7,7 @@ use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::devx::ifc::{dctc, query_dct_out, status};
 use mlx5::devx::{self, DcTarget};
 use mlx5::ib::{Access, Dci};
-use mlx5::ring::{
-    CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, SharedReceives,
-};
+use mlx5::ring::{CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, DciInitAttributes, DctRtrAttributes, InitAttributes,
     Mtu, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue, XrcDomain,
@@ -82,7 +80,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
     let target = target.init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
     // SAFETY: the memory lives to the end, and is read after the receive completes.
@@ -105,7 +103,7 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     let target = made.build().unwrap().init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     let memory = rig.memory(4096);
     // SAFETY: the memory lives to the end, and is read after the receive completes.
@@ -167,7 +165,7 @@ fn a_target_goes_when_the_last_that_uses_it_goes() {
     let target = target(&rig, &cq, &srq);
     let number = target.number();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     shared.attach(&target, &mut completions).unwrap();
     drop(target);
     let memory = rig.memory(4096);

@@ -22,10 +22,9 @@ fn an_owner_that_left_nothing_outstanding_may_be_followed() {
         }
         // The new owner is made when the old one is gone.
         let other = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
-        let other =
-            SharedReceives::new(&other, completions, ReceiveConfig { receives: 1 }).unwrap();
+        let other = Srq::new(&other, completions, ReceiveConfig { receives: 1 }).unwrap();
         drop(std::mem::replace(shared, other));
-        *shared = SharedReceives::new(srq, completions, config).unwrap();
+        *shared = Srq::new(srq, completions, config).unwrap();
         for qp in qps {
             shared.attach(qp, completions).unwrap();
         }
@@ -35,7 +34,7 @@ fn an_owner_that_left_nothing_outstanding_may_be_followed() {
     let Server { shared, completions, srq, .. } = server;
     let mut completions = completions;
     drop(shared);
-    match SharedReceives::new(&srq, &mut completions, config) {
+    match Srq::new(&srq, &mut completions, config) {
         Err(mlx5::Error::Queue(QueueError::NotIdle)) => {}
         other => panic!("{other:?}"),
     }
@@ -133,7 +132,7 @@ fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
     for _ in 0..20 {
         let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(15).build().unwrap();
         let config = ReceiveConfig::default();
-        let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+        let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         assert_eq!(shared.free(), 15);
         let qp = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
         shared.attach(&rig.init(qp), &mut completions).unwrap();
@@ -143,7 +142,7 @@ fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
         let srq = (shared, srq).1;
         // Held, its entries are owed.
         let other = SharedReceiveQueue::builder(&rig.pd).max_wr(31).build().unwrap();
-        let other = SharedReceives::new(&other, &mut completions, config).unwrap();
+        let other = Srq::new(&other, &mut completions, config).unwrap();
         assert_eq!(other.free(), 32 - 15);
         drop((other, srq));
     }
@@ -162,7 +161,7 @@ fn number_in_use_again() -> (Server, SharedReceiveQueue) {
     }
     let srq = SharedReceiveQueue::builder(&server.rig.pd).max_wr(31).build().unwrap();
     let config = ReceiveConfig::default();
-    let shared = SharedReceives::new(&srq, &mut server.completions, config).unwrap();
+    let shared = Srq::new(&srq, &mut server.completions, config).unwrap();
     let first = std::mem::replace(&mut server.srq, srq);
     drop(std::mem::replace(&mut server.shared, shared));
     for id in 20..25 {

@@ -10,7 +10,7 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     CqReader, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, SharedReceives,
+    RegisterUse, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
@@ -35,7 +35,7 @@ struct Client {
 
 /// The server: connections that take from one queue and complete on one CQ.
 struct Server {
-    shared: SharedReceives,
+    shared: Srq,
     completions: CqReader,
     qps: Vec<QueuePair<Rc, Rts>>,
     clients: Vec<Client>,
@@ -66,7 +66,7 @@ impl Server {
         let srq = srq.max_sge(shape.max_sge).build().unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
-        let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+        let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         let (mut qps, mut clients) = (vec![], vec![]);
         for _ in 0..shape.clients {
             let own = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
@@ -251,7 +251,7 @@ fn a_full_queue_and_long_lists_are_refused() {
     let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
-    let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
     assert_eq!(shared.free(), 16);
     for id in 0..16 {
         // SAFETY: the memory lives as long as the queue, and no code reads it.
@@ -392,6 +392,6 @@ fn what_belongs_elsewhere_is_refused() {
     let error = ReceiveQueue::new(&qp, &mut server.completions, config).unwrap_err();
     refused(error, QueueError::NoQueue);
     // Two owners.
-    let error = SharedReceives::new(&server.srq, &mut server.completions, config).unwrap_err();
+    let error = Srq::new(&server.srq, &mut server.completions, config).unwrap_err();
     assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
 }

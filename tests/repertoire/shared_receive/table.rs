@@ -17,7 +17,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     let keys: Vec<_> = srqs
         .iter()
         .map(|srq| {
-            let queue = SharedReceives::new(srq, &mut completions, ReceiveConfig::default());
+            let queue = Srq::new(srq, &mut completions, ReceiveConfig::default());
             table.insert_shared(queue.unwrap()).unwrap()
         })
         .collect();
@@ -154,7 +154,7 @@ fn every_transport_takes_from_one_queue() {
     let cq = rig.cq(127);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(ROOM * 64);
     let part = |id: u64| Sge::new(memory.address() + id * ROOM as u64, ROOM as u32, memory.lkey());
     let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };

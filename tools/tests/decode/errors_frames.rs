@@ -1,7 +1,7 @@
 //! Errors of Ethernet frames.
 
 use mlx5::ib::RawPacket;
-use mlx5::ring::{CqReader, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{CqReader, PacketEvent, PacketRq, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::Rts;
 use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder};
 use mlx5::wqe::{EthSend, EthTso, Sge};
@@ -15,7 +15,7 @@ struct Side {
     memory: MemoryRegion,
     send: SendQueue<RawPacket>,
     sent: CqReader,
-    frames: FrameReceives,
+    frames: PacketRq,
     qp: QueuePair<RawPacket, Rts>,
     cqs: [CompletionQueue; 2],
 }
@@ -25,7 +25,7 @@ impl Side {
         let cqs = [rig.cq(255), rig.cq(255)];
         let builder = QueuePairBuilder::<RawPacket>::new(&rig.pd, &cqs[0]).receive_cq(&cqs[1]);
         let qp = builder.max_tso_header(66).build().unwrap().init(1).unwrap();
-        let frames = FrameReceives::new(&qp, &cqs[1], ReceiveConfig::default()).unwrap();
+        let frames = PacketRq::new(&qp, &cqs[1], ReceiveConfig::default()).unwrap();
         let qp = qp.rtr().unwrap().rts().unwrap();
         let mut sent = CqReader::new(&cqs[0]).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
@@ -113,7 +113,7 @@ pub fn frames(seen: &mut Seen) {
     let deadline = std::time::Instant::now() + crate::card::PATIENCE;
     while failed.len() < 2 {
         match b.frames.poll().unwrap() {
-            Some(FrameEvent::Failed(failure)) => failed.push(failure),
+            Some(PacketEvent::Failed(failure)) => failed.push(failure),
             Some(other) => panic!("{other:?}"),
             None => assert!(std::time::Instant::now() < deadline, "no completion"),
         }

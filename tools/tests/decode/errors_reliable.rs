@@ -1,7 +1,7 @@
 //! Errors of reliable connections: plain, extended and dynamic ones.
 
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
-use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, DciInitAttributes, DctRtrAttributes, MemoryRegion,
     MemoryWindow, Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue,
@@ -246,7 +246,7 @@ fn impatient() -> RtsAttributes {
 
 /// A shared receive queue with a CQ.
 struct Shared {
-    receives: SharedReceives,
+    receives: Srq,
     completions: CqReader,
     number: u32,
     cq: CompletionQueue,
@@ -258,7 +258,7 @@ impl Shared {
         let cq = rig.cq(255);
         let srq = SharedReceiveQueue::builder(&rig.pd).xrc(domain, &cq).build().unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
-        let receives = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default());
+        let receives = Srq::new(&srq, &mut completions, ReceiveConfig::default());
         let number = srq.number().unwrap();
         Self { receives: receives.unwrap(), completions, number, cq, _srq: srq }
     }
@@ -383,7 +383,7 @@ pub fn dynamic(seen: &mut Seen) {
         let target = target.rtr(&DctRtrAttributes::new(way(0))).unwrap();
         let mut received = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
-        let mut shared = SharedReceives::new(&srq, &mut received, config).unwrap();
+        let mut shared = Srq::new(&srq, &mut received, config).unwrap();
         shared.attach(&target, &mut received).unwrap();
         let to = |number, key| {
             let handle = AddressHandle::new(&rig.pd, &way(number)).unwrap();

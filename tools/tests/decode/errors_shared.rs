@@ -5,7 +5,7 @@ use std::time::Instant;
 use mlx5::cqe::Failure;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    CqReader, ReceiveConfig, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig,
+    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig,
     TagReceive, TmSrq,
 };
 use mlx5::verbs::{
@@ -109,7 +109,7 @@ pub fn shared(seen: &mut Seen) {
         let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
         let mut received = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
-        let mut receives = SharedReceives::new(&srq, &mut received, config).unwrap();
+        let mut receives = Srq::new(&srq, &mut received, config).unwrap();
         let shape = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
         let (mut a, _taker) = Sender::to(&rig, shape, |taker| {
             receives.attach(taker, &mut received).unwrap();

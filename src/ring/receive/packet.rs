@@ -3,14 +3,12 @@
 use core::fmt;
 
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
-use zerocopy::FromBytes;
 
-use super::completion::CqReader;
-use super::receive::{ReceiveConfig, ReceiveQueue};
-use super::receive_batch::ReceiveBatch;
-use super::{CompletionSource, PollError, PostError, ReceiveSource};
-use crate::cqe::{Failure, FrameInfo, QueueKind, Status, UnexpectedCqe, UnexpectedCqeReason};
+use super::core::failure;
+use super::{ReceiveBatch, ReceiveConfig, ReceiveQueue};
+use crate::cqe::{CqeRef, Failure, PacketInfo, UnexpectedCqe, UnexpectedCqeReason};
 use crate::ib::RawPacket;
+use crate::ring::{CompletionSource, CqReader, PollError, PostError, ReceiveSource};
 use crate::wqe::SgeList;
 
 /// The receive queue of a queue pair for Ethernet packets, with the CQ of its own on which it
@@ -18,35 +16,58 @@ use crate::wqe::SgeList;
 ///
 /// Posting is that of [`ReceiveQueue`]. A poll costs about as much as one of a queue that is looked
 /// up.
-pub struct FrameReceives {
+pub struct PacketRq {
     queue: ReceiveQueue,
     completions: CqReader,
 }
 
-/// The result of a poll of [`FrameReceives`].
+/// The result of a poll of [`PacketRq`] or [`StridingRq`](super::StridingRq).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a completion says which receive is done, or that one failed"]
-pub enum FrameEvent {
+#[must_use = "an event says where a packet is, or that a WQE is used up or failed"]
+pub enum PacketEvent {
     /// A packet has arrived.
-    Frame(FrameDone),
-    /// A receive failed, or was flushed because an earlier one had failed.
+    Packet(Packet),
+    /// The remaining strides of this WQE were skipped. The WQE is used up. Only of a
+    /// [`StridingRq`](super::StridingRq).
+    UsedUp {
+        /// The id that the WQE was posted with.
+        id: u64,
+    },
+    /// A WQE failed, or was flushed because an earlier one had failed.
     Failed(Failure),
     /// A CQE that is not of this queue, or contradicts its state.
     UnexpectedCqe(UnexpectedCqe),
 }
 
-/// A packet that has arrived in the memory of a receive.
+/// A packet that has arrived in a WQE's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameDone {
-    /// The id that the receive was posted with.
+pub struct Packet {
+    /// The id that the WQE was posted with.
     pub id: u64,
+    /// Offset of the packet in the WQE's memory, in bytes. 0 unless the queue is a
+    /// [`StridingRq`](super::StridingRq).
+    pub offset: u32,
     /// Length of the packet in bytes, without its checksum.
     pub byte_len: u32,
+    /// Whether the WQE is used up: no other packet comes to its memory. True unless the queue is a
+    /// [`StridingRq`](super::StridingRq).
+    pub last: bool,
     /// The HCA's results for its headers.
-    pub info: FrameInfo,
+    pub info: PacketInfo,
 }
 
-impl FrameReceives {
+/// Takes the next CQE of a CQ on which one queue for packets completes. `take` handles the CQE.
+pub(super) fn next_event(
+    completions: &mut CqReader,
+    take: impl FnOnce(&CqeRef<'_>) -> Result<PacketEvent, UnexpectedCqeReason>,
+) -> Result<Option<PacketEvent>, PollError> {
+    completions.take_cqe(|cqe| match take(cqe) {
+        Ok(event) => event,
+        Err(reason) => PacketEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe)),
+    })
+}
+
+impl PacketRq {
     /// Takes over the receive queue of a queue pair, and the CQ that it completes on.
     ///
     /// # Errors
@@ -83,7 +104,8 @@ impl FrameReceives {
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes.
         unsafe { self.queue.post(id, list) }
     }
 
@@ -91,41 +113,20 @@ impl FrameReceives {
     ///
     /// # Errors
     /// [`PollError`].
-    pub fn poll(&mut self) -> Result<Option<FrameEvent>, PollError> {
+    pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let queue = &mut self.queue;
-        self.completions.take_cqe(|cqe, reader| {
-            let bytes = cqe.bytes();
-            let unexpected = |reason| FrameEvent::UnexpectedCqe(UnexpectedCqe::new(reason, cqe));
-            let failed = match cqe.opcode() {
-                cqe_opcode::RESP_ERR => true,
-                cqe_opcode::RESP_SEND => false,
-                _ => return unexpected(UnexpectedCqeReason::UnknownQueue),
-            };
-            let (at, slot) = match queue.retire_named(reader, cqe) {
-                Ok(retired) => retired,
-                Err(reason) => return unexpected(reason),
-            };
-            let id = queue.shadow[slot].id;
-            queue.note(slot, at, cqe);
-            if failed {
-                return FrameEvent::Failed(Failure {
-                    id,
-                    qpn: queue.qpn(),
-                    queue: QueueKind::Receive,
-                    status: Status::from_syndrome(cqe.syndrome()),
-                    vendor_error: cqe.vendor_syndrome(),
-                    wqe_index: cqe.wqe_counter(),
-                    opcode: 0,
-                });
+        next_event(&mut self.completions, |cqe| {
+            let opcode = cqe.opcode();
+            if !matches!(opcode, cqe_opcode::RESP_SEND | cqe_opcode::RESP_ERR) {
+                return Err(UnexpectedCqeReason::UnknownQueue);
             }
-            match Cqe64::read_from_bytes(&bytes) {
-                Ok(cqe) => FrameEvent::Frame(FrameDone {
-                    id,
-                    byte_len: cqe.byte_cnt.get(),
-                    info: FrameInfo::decode(&cqe),
-                }),
-                Err(_) => unexpected(UnexpectedCqeReason::UnknownOpcode),
+            let id = queue.ring.retire_any(cqe)?.id;
+            if opcode == cqe_opcode::RESP_ERR {
+                return Ok(PacketEvent::Failed(failure(id, queue.qpn(), cqe)));
             }
+            let cqe: Cqe64 = zerocopy::transmute!(cqe.bytes());
+            let (byte_len, info) = (cqe.byte_cnt.get(), PacketInfo::decode(&cqe));
+            Ok(PacketEvent::Packet(Packet { id, offset: 0, byte_len, last: true, info }))
         })
     }
 
@@ -135,8 +136,8 @@ impl FrameReceives {
     }
 }
 
-impl fmt::Debug for FrameReceives {
+impl fmt::Debug for PacketRq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameReceives").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("PacketRq").field("queue", &self.queue).finish_non_exhaustive()
     }
 }

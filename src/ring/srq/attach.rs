@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_sys::verbs::ibv_qp;
 
-use super::{AllDetached, Attached, Detached, SharedReceives};
+use super::Srq;
+use super::queue::{AllDetached, Attached, Detached};
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
 use crate::ring::ReceiveSource;
 use crate::ring::completion::CqReader;
 use crate::ring::keep::QueueKeep;
 use crate::ring::known::{Membership, Name};
+use crate::ring::receive::core::Layout;
 use crate::ring::source::{CqId, Member as Joining, member};
 
-impl SharedReceives {
+impl Srq {
     /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
     /// Polls then find this queue by its number. Call it before its peer sends: completions that a
     /// poll meets earlier are [unexpected](crate::cqe::Completion::UnexpectedCqe). The queue pair
@@ -114,12 +116,12 @@ impl SharedReceives {
         }
         let cq = completions.id();
         completions.collect();
-        if !self.promises.iter().any(|promise| promise.0 == cq) {
-            let credit = completions.reserve_shared(self.list.most())?;
-            if !self.list.limit_to(credit.entries()) {
+        if !self.has_slots_on(cq) {
+            let credit = completions.reserve_shared(self.ring.layout.most())?;
+            if !self.ring.layout.limit_to(credit.entries()) {
                 return Err(QueueError::CqFull { cqes: completions.capacity() });
             }
-            self.promises.push((cq, credit));
+            self.slots.push((cq, credit));
         }
         let member = completions.admit(Name::Queue(qp.number, QueueKind::Receive));
         self.enter(qp.number, cq, keep, member);
@@ -153,7 +155,7 @@ impl SharedReceives {
         self.sweep(qpn, completions);
         self.members.remove(qpn);
         let Attached { cq, keep, .. } = self.attached.swap_remove(at);
-        if self.list.used() != 0 {
+        if self.outstanding() != 0 {
             let AllDetached { of, queue_pairs } = &mut *self.detached;
             completions.ledger.stray(qpn, *of);
             queue_pairs.retain(|qp| !qp.life.load(Ordering::Acquire));
@@ -166,16 +168,12 @@ impl SharedReceives {
 
     /// Drops the CQEs of a queue pair's receives, and retires these receives.
     fn sweep(&mut self, qpn: u32, completions: &mut CqReader) {
-        let cyclic = self.is_cyclic();
-        let Self { list, reclaimed, .. } = self;
+        let Self { ring, reclaimed, .. } = self;
         completions.sweep(|cqe| {
             let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
             if its {
-                let counter = cqe.wqe_counter();
-                reclaimed.extend(match cyclic {
-                    true => list.retire_in_ring(counter),
-                    false => list.retire(counter),
-                });
+                let retired = ring.layout.retire_any(cqe.wqe_counter());
+                reclaimed.extend(retired.map(|receive| receive.id));
             }
             its
         });

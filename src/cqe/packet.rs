@@ -18,7 +18,7 @@ pub enum TransportHeader {
 
 /// The HCA's results for a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameInfo {
+pub struct PacketInfo {
     /// The protocol above Ethernet.
     pub network: Layer3,
     /// Whether its header is right, including its checksum if it has one.
@@ -40,7 +40,7 @@ pub struct FrameInfo {
     pub timestamp: u64,
 }
 
-impl FrameInfo {
+impl PacketInfo {
     /// Returns whether the packet is one of IPv4 and all its checksums are right: what verbs call
     /// `IBV_WC_IP_CSUM_OK`.
     pub fn checksums_ok(&self) -> bool {
@@ -92,15 +92,15 @@ mod tests {
             timestamp: 99.into(),
             ..Cqe64::default()
         };
-        let info = FrameInfo::decode(&cqe);
+        let info = PacketInfo::decode(&cqe);
         assert!(info.checksums_ok());
         assert_eq!((info.transport, info.stripped_vlan), (TransportHeader::Tcp, Some(0x6005)));
         assert_eq!((info.flow_tag, info.hash), (0x77, 0x1234_5678));
         assert_eq!((info.checksum, info.timestamp), (0xabcd, 99));
         cqe.hds_ip_ext = L3_OK;
-        assert!(!FrameInfo::decode(&cqe).checksums_ok());
+        assert!(!PacketInfo::decode(&cqe).checksums_ok());
         cqe.l4_hdr_type_etc = 2 << 4 | L3_HDR_TYPE_IPV6 << L3_HDR_TYPE_SHIFT;
-        let info = FrameInfo::decode(&cqe);
+        let info = PacketInfo::decode(&cqe);
         assert_eq!((info.network, info.transport), (Layer3::Ipv6, TransportHeader::Udp));
         assert_eq!((info.stripped_vlan, info.transport_ok), (None, false));
     }

@@ -1,21 +1,14 @@
 //! The shared receive queue.
 
-mod attach;
-
 use core::fmt;
-use core::hint::black_box;
 use core::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::ibv_srq;
-use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::list::List;
+use super::index;
 use super::numbers::Numbers;
-use super::side::{Member, SharedSide};
-use super::{SharedReceiveBatch, index};
 use crate::cqe::{Completion, CqeRef};
 use crate::doorbell::Record;
 use crate::error::QueueError;
@@ -24,17 +17,21 @@ use crate::ring::completion::CqReader;
 use crate::ring::credit::{Credit, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
+use crate::ring::observed::observed;
+use crate::ring::receive::core::{Layout, ReceiveRing, Wqes};
+use crate::ring::receive::{AnyOrder, Member, Taking};
 use crate::ring::source::{CqId, ObjectId, SharedView};
-use crate::ring::{PostError, Queues, ReceiveConfig, ReceiveSide, SendSide, SharedReceiveSource};
-use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
-use crate::watch::timing::{Phase, Recorder};
+use crate::ring::{
+    PostError, Queues, ReceiveBatch, ReceiveConfig, ReceiveSide, SendSide, SharedReceiveSource,
+};
+use crate::watch::flight::{self, Facts, Queue};
 use crate::wqe::SgeList;
 
 /// A shared receive queue. It writes WQEs directly, without libibverbs.
 ///
 /// Created by [`new`](Self::new) or [`from_raw`](Self::from_raw). Queue pairs that take receives
 /// from it are [attached](Self::attach), so that polls find the queue by their numbers. To post,
-/// fill a [`SharedReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
+/// fill a [`ReceiveBatch`] and ring it, or call [`post`](Self::post), which does both
 /// for one receive. A post stores the WQE, with the index of its successor, and one word to the
 /// doorbell record. It rings no register. A poll of a completion does not touch the queue's memory.
 ///
@@ -43,37 +40,30 @@ use crate::wqe::SgeList;
 /// 0x93. Its queue pair continues, and the message comes again. libmlx5 posts such a receive again
 /// by itself. With this queue the program does so, after it has faulted the pages in.
 #[repr(align(64))]
-pub struct SharedReceives {
-    pub(in crate::ring::srq) list: List,
-    buffer: NonNull<u8>,
-    /// Binary logarithm of a WQE's size.
-    shift: u32,
-    pub(in crate::ring::srq) max_sge: u32,
-    record: Record,
+pub struct Srq {
+    pub(in crate::ring) ring: ReceiveRing<AnyOrder>,
     /// The CQ that the queue was taken over with. [`CqId::NONE`] for a cyclic queue.
     cq: CqId,
     /// Numbers of the queue pairs that take from it.
-    members: Numbers,
+    pub(super) members: Numbers,
     /// How CQEs name it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
     /// Every CQ that it completes on, with the slots reserved there.
-    promises: Vec<(CqId, Credit)>,
+    pub(super) slots: Vec<(CqId, Credit)>,
     /// The attached queue pairs.
-    attached: Vec<Attached>,
-    detached: Box<AllDetached>,
+    pub(super) attached: Vec<Attached>,
+    pub(super) detached: Box<AllDetached>,
     /// Ids of receives whose completions were dropped together with their queue pair.
-    reclaimed: Vec<u64>,
-    id: ObjectId,
+    pub(super) reclaimed: Vec<u64>,
+    pub(super) id: ObjectId,
     /// Registers the queue with the reader of its CQ by its index, if it is one of an XRC domain.
     _member: Option<Membership>,
     keep: Option<Box<SrqKeep>>,
-    pub(in crate::ring::srq) timing: Recorder,
-    pub(in crate::ring) flight: flight::Recorder,
 }
 
 /// A table finds one of its queues by a shift, as the size is a power of two.
 #[cfg(all(target_pointer_width = "64", not(any(feature = "timing", feature = "flight-recorder"))))]
-const _: () = assert!(size_of::<Option<SharedReceives>>() == 256);
+const _: () = assert!(size_of::<Option<Srq>>() == 256);
 
 /// How CQEs name a shared receive queue of an XRC domain, or one that matches tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,28 +78,28 @@ pub enum UserIndex {
 }
 
 /// A queue pair that takes from the queue.
-struct Attached {
-    qpn: u32,
-    cq: CqId,
-    keep: Option<QueueKeep>,
+pub(super) struct Attached {
+    pub(super) qpn: u32,
+    pub(super) cq: CqId,
+    pub(super) keep: Option<QueueKeep>,
     /// Registers the queue pair with the reader of that CQ.
-    _member: Option<Membership>,
+    pub(super) _member: Option<Membership>,
 }
 
 /// Queue pairs that were detached while receives were outstanding.
-struct AllDetached {
+pub(super) struct AllDetached {
     /// The id by which CQs know the queue that the pairs belonged to.
-    of: SharedId,
-    queue_pairs: Vec<Detached>,
+    pub(super) of: SharedId,
+    pub(super) queue_pairs: Vec<Detached>,
 }
 
 /// A detached queue pair. All CQEs of its receives that have come since belong to this queue, as
 /// long as the queue pair exists. Later, another queue pair may have its number.
-struct Detached {
-    qpn: u32,
-    cq: CqId,
+pub(super) struct Detached {
+    pub(super) qpn: u32,
+    pub(super) cq: CqId,
     /// Set when the queue pair is destroyed. Each queue pair has its own flag, which identifies it.
-    life: Arc<AtomicBool>,
+    pub(super) life: Arc<AtomicBool>,
 }
 
 /// Parts of a shared receive queue.
@@ -121,8 +111,7 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) order: Box<[u16]>,
     pub(in crate::ring) record: Record,
     pub(in crate::ring) index: Option<UserIndex>,
-    /// Whether the HCA takes the WQEs in cyclic order, not by their list.
-    pub(in crate::ring) cyclic: bool,
+    pub(in crate::ring) taking: Taking,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
     pub(in crate::ring) id: ObjectId,
@@ -133,9 +122,9 @@ pub(in crate::ring) struct SrqParts {
 
 // SAFETY: only the queue reaches the list's memory (`from_raw`'s contract), and the HCA accepts
 // stores from any thread.
-unsafe impl Send for SharedReceives {}
+unsafe impl Send for Srq {}
 
-impl SharedReceives {
+impl Srq {
     /// Takes over a shared receive queue whose receives complete on `completions`, and keeps it
     /// alive.
     ///
@@ -208,7 +197,7 @@ impl SharedReceives {
     /// - `xrc` says whether it is one of an XRC domain. If so, it completes on `completions`.
     /// - None of its receives is outstanding. No former direct owner has posted to it.
     /// - Until the result is dropped, nothing else posts to it (`ibv_post_srq_recv`, another
-    ///   `SharedReceives`).
+    ///   `Srq`).
     /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on
     ///   the same CQ.
     pub unsafe fn from_raw(
@@ -255,7 +244,7 @@ impl SharedReceives {
             order: view.order,
             record,
             index: view.index,
-            cyclic: view.cyclic,
+            taking: if view.cyclic { Taking::Cyclic } else { Taking::Linked },
             cq: completions.id(),
             credit: completions.reserve_shared(receives)?,
             id: view.id,
@@ -274,8 +263,7 @@ impl SharedReceives {
     /// - The record belongs to the result. Buffer and record live as long as the result.
     /// - No WQE is outstanding, and the HCA takes the WQEs in the order `order`.
     pub(in crate::ring) unsafe fn from_parts(parts: SrqParts) -> Result<Self, QueueError> {
-        let stride = parts.stride as usize;
-        if !stride.is_power_of_two() || !(2 * SEGMENT_SIZE..=1 << 16).contains(&stride) {
+        if !parts.stride.is_power_of_two() || parts.stride > 1 << 16 {
             return Err(QueueError::Geometry(
                 "the shared receive queue's stride is none of a list",
             ));
@@ -283,11 +271,13 @@ impl SharedReceives {
         if !parts.wqes.is_power_of_two() || parts.wqes > 1 << 16 {
             return Err(QueueError::Geometry("the shared receive queue's size is no power of two"));
         }
+        let wqes = Wqes::new(parts.buffer, parts.stride, AnyOrder::FIRST)?;
         let start = parts.record.read() as u16;
-        let Some(mut list) = List::new(parts.order, parts.wqes as usize, start) else {
+        let layout = AnyOrder::new(parts.order, parts.wqes as usize, start, parts.taking);
+        let Some(mut layout) = layout else {
             return Err(QueueError::Geometry("the shared receive queue's list leads out of it"));
         };
-        list.limit_to(parts.credit.entries());
+        layout.limit_to(parts.credit.entries());
         let facts = Facts {
             queue: Queue::SharedReceive,
             number: parts.number,
@@ -296,32 +286,32 @@ impl SharedReceives {
             entries: parts.wqes,
             stride: parts.stride,
         };
+        let flight = flight::Recorder::new(facts, Counter::default());
         Ok(Self {
-            list,
-            buffer: parts.buffer,
-            shift: stride.trailing_zeros(),
-            max_sge: (stride / SEGMENT_SIZE - 1) as u32,
-            record: parts.record,
+            // SAFETY: by this function's contract, the memory has the WQEs of the layout, only the
+            // result writes memory and record, and both live as long as it.
+            ring: unsafe { ReceiveRing::new(layout, wqes, parts.record, flight) },
             // Makes the fast path of a poll leave cyclic queues to the slow path.
-            cq: if parts.cyclic { CqId::NONE } else { parts.cq },
+            cq: match parts.taking {
+                Taking::Linked => parts.cq,
+                Taking::Cyclic => CqId::NONE,
+            },
             members: Numbers::new(),
             index: parts.index,
-            promises: vec![(parts.cq, parts.credit)],
+            slots: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
             detached: Box::new(AllDetached { of: SharedId::next(), queue_pairs: Vec::new() }),
             reclaimed: Vec::new(),
             id: parts.id,
             _member: None,
             keep: None,
-            timing: Recorder::new(),
-            flight: flight::Recorder::new(facts, Counter::default()),
         })
     }
 
     /// Returns the completion for a CQE of a receive of this queue, of any queue pair.
     pub(in crate::ring) fn complete(&mut self, cqe: &CqeRef<'_>) -> Completion {
         let (cq, member) = (self.cq, Member::Qpn(cqe.qpn()));
-        ReceiveSide::shared(SharedSide { queue: self, member }).complete(cq, cqe)
+        ReceiveSide::Shared(self, member).complete(cq, cqe)
     }
 
     /// Returns the ids of receives whose completions were dropped when their queue pair was
@@ -333,22 +323,22 @@ impl SharedReceives {
 
     /// Returns the maximum number of entries of a receive.
     pub fn max_sge(&self) -> u32 {
-        self.max_sge
+        self.ring.max_sge()
     }
 
     /// Returns the number of receives that the queue holds.
     pub fn capacity(&self) -> u32 {
-        self.list.capacity()
+        self.ring.layout.capacity()
     }
 
     /// Returns the number of receives that can still be posted.
     pub fn free(&self) -> u32 {
-        self.list.free()
+        self.ring.free()
     }
 
     /// Returns the number of outstanding receives.
     pub fn outstanding(&self) -> u32 {
-        self.list.used()
+        self.ring.layout.used()
     }
 
     /// Returns the numbers of the attached queue pairs.
@@ -374,8 +364,8 @@ impl SharedReceives {
 
     /// Starts a batch. Dropping it posts nothing.
     #[inline]
-    pub fn batch(&mut self) -> SharedReceiveBatch<'_> {
-        SharedReceiveBatch::new(self)
+    pub fn batch(&mut self) -> ReceiveBatch<'_, Self> {
+        ReceiveBatch::new(&mut self.ring)
     }
 
     /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
@@ -396,145 +386,54 @@ impl SharedReceives {
     ///   entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        let head = self.list.head();
-        // SAFETY: the list's own head.
-        if !unsafe { self.put_usual(head, id, &list) } {
-            // `black_box` makes it another list for the compiler, so that only this path needs it
-            // in memory.
-            let rest = black_box(list);
-            // SAFETY: the caller keeps the memory of `list` registered and untouched until the
-            // receive completes, and `rest` names the same memory.
-            return unsafe { self.post_any(id, &rest) };
-        }
-        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and
-        // untouched until it completes.
-        unsafe { self.commit(head + 1) };
-        Ok(())
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes, or the queue is destroyed.
+        unsafe { self.ring.post(id, list) }
     }
 
-    /// Publishes the producer index `head` to the HCA.
-    ///
-    /// # Safety
-    /// - The receives before `head` were written.
-    /// - The memory that they name stays allocated, registered for local write and untouched until
-    ///   each completes, or the queue is destroyed.
-    #[inline(always)]
-    pub(in crate::ring::srq) unsafe fn commit(&mut self, head: u64) {
-        let before = self.list.head();
-        self.list.post(head);
-        self.record.publish(u32::from(head as u16));
-        self.timing.stamp(Phase::Record);
-        if flight::Recorder::ON {
-            self.record_flight(before, head);
-        }
-    }
-
-    /// Records the receives from `before` to `head`, and the store to the doorbell record.
-    #[cold]
-    #[inline(never)]
-    fn record_flight(&mut self, before: u64, head: u64) {
-        for at in before..head {
-            let (slot, _) = self.list.at(at);
-            // The index that a CQE will have.
-            let index = if self.is_cyclic() { at as u16 } else { slot };
-            // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
-            unsafe { self.flight.receive(self.wqe(slot), 1 << self.shift, index) }
-        }
-        self.flight.rang(DoorbellKind::RecordOnly, u32::from(head as u16), None);
-    }
-
-    /// Records what a CQE says of the receive in `slot`, and the receive's WQE, if it failed.
-    pub(in crate::ring::srq) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
-        if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
-            let wqe = self.wqe(slot);
-            // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
-            unsafe { self.flight.found_receive(wqe, 1 << self.shift, cqe.wqe_counter()) }
-        }
-        self.flight.cqe(cqe);
-    }
-
-    /// Returns how long the phases of this queue's posts took so far.
-    #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::watch::timing::Report {
-        self.timing.report()
-    }
-
-    /// Clears the times recorded so far.
-    #[cfg(feature = "timing")]
-    pub fn clear_timing(&mut self) {
-        self.timing.clear();
-    }
-
-    /// Returns the last events of this queue, up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
-    #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
-        self.flight.record()
-    }
-
-    /// Clears the recorded events, and the failure.
-    #[cfg(feature = "flight-recorder")]
-    pub fn clear_flight(&mut self) {
-        self.flight.clear();
-    }
-
-    /// Clears the recorded events, and applies `config` from now on. Allocates.
-    #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
-        self.flight.configure(config);
-    }
-
-    /// For [`Queues`]: lets a poll retire receives that the queue pair `qpn` took, if it is
+    /// Returns this queue's side for CQEs of the queue pair `qpn`, if it is
     /// [attached](Self::attach).
     #[inline(always)]
-    pub fn side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+    pub(super) fn side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.members.get(qpn)?;
-        Some(ReceiveSide::shared(SharedSide { queue: self, member: Member::Qpn(qpn) }))
+        Some(ReceiveSide::Shared(self, Member::Qpn(qpn)))
     }
 
-    /// For [`Queues`]: lets a poll retire receives of a queue of an XRC domain that CQEs name by
-    /// `index`, if it is this one.
+    /// Returns this queue's side for CQEs that name it by `index`, if it is of an XRC domain and
+    /// may have this index.
     #[inline(always)]
-    pub fn side_of_index(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+    pub(super) fn side_of_index(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         match self.index? {
             UserIndex::Known(known) if known != index => None,
-            _ => {
-                Some(ReceiveSide::shared(SharedSide { queue: self, member: Member::Index(index) }))
-            }
+            _ => Some(ReceiveSide::Shared(self, Member::Index(index))),
         }
     }
 
     /// Returns whether receives complete on that CQ. False for a cyclic queue.
     #[inline(always)]
-    pub(in crate::ring::srq) fn completes_on(&self, cq: CqId) -> bool {
+    pub(in crate::ring) fn completes_on(&self, cq: CqId) -> bool {
         self.cq == cq || self.also_completes_on(cq)
     }
 
     #[cold]
     fn also_completes_on(&self, cq: CqId) -> bool {
-        !self.is_cyclic() && self.has_promise_of(cq)
+        !self.is_cyclic() && self.has_slots_on(cq)
     }
 
     /// Returns whether receives complete on that CQ, also for a cyclic queue.
-    pub(in crate::ring::srq) fn has_promise_of(&self, cq: CqId) -> bool {
-        self.promises.iter().any(|promise| promise.0 == cq)
+    pub(in crate::ring) fn has_slots_on(&self, cq: CqId) -> bool {
+        self.slots.iter().any(|slots| slots.0 == cq)
     }
 
     /// Returns whether the HCA takes the WQEs in cyclic order, not by their list.
     pub fn is_cyclic(&self) -> bool {
         self.cq == CqId::NONE
     }
-
-    /// A WQE of the queue's memory.
-    #[inline(always)]
-    pub(in crate::ring::srq) fn wqe(&self, slot: u16) -> *mut u8 {
-        debug_assert!(usize::from(slot) < self.list.wqes());
-        // SAFETY: `slot` is less than the number of WQEs, so the result is in the memory.
-        unsafe { self.buffer.as_ptr().add(usize::from(slot) << self.shift) }
-    }
 }
 
-impl Queues for SharedReceives {
+observed!([] Srq, ring);
+
+impl Queues for Srq {
     #[inline(always)]
     fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
         None
@@ -551,11 +450,11 @@ impl Queues for SharedReceives {
     }
 }
 
-impl Drop for SharedReceives {
+impl Drop for Srq {
     fn drop(&mut self) {
-        let order = self.list.order();
+        let order = self.ring.layout.order();
         let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
-        for (cq, credit) in &mut self.promises {
+        for (cq, credit) in &mut self.slots {
             if order.is_some() {
                 // All receives are retired, so no CQE of them is in a CQ or comes.
                 credit.take_strays(self.detached.of);
@@ -572,12 +471,12 @@ impl Drop for SharedReceives {
     }
 }
 
-impl fmt::Debug for SharedReceives {
+impl fmt::Debug for Srq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceives")
+        f.debug_struct("Srq")
             .field("capacity", &self.capacity())
             .field("outstanding", &self.outstanding())
-            .field("max_sge", &self.max_sge)
+            .field("max_sge", &self.max_sge())
             .field("index", &self.index)
             .field("attached", &self.attached.len())
             .finish_non_exhaustive()

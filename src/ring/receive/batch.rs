@@ -1,0 +1,104 @@
+//! Several receives, posted with one store to the doorbell record.
+
+use core::fmt;
+use core::hint::black_box;
+
+use super::core::{Layout, ReceiveRing};
+use super::queue::ReceiveQueue;
+use super::{AnyOrder, InOrder};
+use crate::ring::{PostError, Srq};
+use crate::wqe::SgeList;
+
+/// A queue whose receives are posted in batches. Sealed.
+pub trait PostReceives {
+    /// How its WQEs lie in memory.
+    type Layout: Layout;
+}
+
+impl PostReceives for ReceiveQueue {
+    type Layout = InOrder;
+}
+
+impl PostReceives for Srq {
+    type Layout = AnyOrder;
+}
+
+/// Receives that are written to a queue and not yet known to the HCA. Dropping the batch posts
+/// nothing.
+///
+/// Made by [`ReceiveQueue::batch`], [`PacketRq::batch`](crate::ring::PacketRq::batch),
+/// [`Srq::batch`] and [`TmSrq::batch`](crate::ring::TmSrq::batch). `Q` is [`ReceiveQueue`] or
+/// [`Srq`].
+#[must_use = "a batch posts nothing until it is rung"]
+pub struct ReceiveBatch<'q, Q: PostReceives = ReceiveQueue> {
+    ring: &'q mut ReceiveRing<Q::Layout>,
+    head: <Q::Layout as Layout>::Head,
+    ahead: <Q::Layout as Layout>::Ahead,
+}
+
+impl<'q, Q: PostReceives> ReceiveBatch<'q, Q> {
+    #[inline]
+    pub(in crate::ring) fn new(ring: &'q mut ReceiveRing<Q::Layout>) -> Self {
+        let (head, ahead) = (ring.layout.head(), ring.layout.ahead());
+        Self { ring, head, ahead }
+    }
+
+    /// Writes a receive after those already in the batch, see [`ReceiveQueue::post`].
+    ///
+    /// # Errors
+    /// [`PostError`]; the batch stays as it was, and can still be rung.
+    #[inline]
+    pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: this batch's head.
+        if let Some(end) = unsafe { self.ring.put_usual(self.head, self.ahead, id, &list) } {
+            Q::Layout::pass(&mut self.ahead, end);
+        } else {
+            // `black_box` makes it another list for the compiler, so that only this path needs it
+            // in memory.
+            let rest = black_box(list);
+            // SAFETY: this batch's head.
+            self.ahead = unsafe { self.ring.put_any(self.head, id, &rest)? };
+        }
+        self.head = Q::Layout::after(self.head);
+        Ok(())
+    }
+
+    /// Returns the number of receives in the batch.
+    pub fn len(&self) -> u32 {
+        self.ring.layout.len_to(self.head)
+    }
+
+    /// Returns whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts the batch: one store to the doorbell record.
+    ///
+    /// # Safety
+    /// The HCA may put a message into each receive from now on. For each, until a poll returns its
+    /// completion, or the QP has been moved to RESET or destroyed, or the shared receive queue has
+    /// been destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nothing reads, writes or holds a reference to that memory.
+    /// - If a QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
+    #[inline]
+    pub unsafe fn ring(self) {
+        if !self.is_empty() {
+            self.ring.timing.begin();
+            // SAFETY: `append` wrote the receives before `head`. The caller keeps their memory
+            // registered and untouched until they complete.
+            unsafe { self.ring.commit(self.head, self.ahead) }
+        }
+    }
+}
+
+impl<Q: PostReceives> fmt::Debug for ReceiveBatch<'_, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveBatch").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! Rings whose WQEs complete in the order of posting: a queue pair's own, and striding ones.
+//!
+//! A post first looks at a range of addresses: the WQEs that it may write without a look at
+//! anything else. Where the range ends, apart from the hot path, the next range is found. It ends
+//! with the ring at the latest, so nothing wraps within it.
+
+use core::ptr::null_mut;
+
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::core::{Layout, Retired, Wqes};
+use crate::cqe::UnexpectedCqeReason;
+use crate::error::QueueError;
+use crate::ib::{Counter, Shape};
+use crate::ring::cursor::Cursor;
+use crate::wqe::{Linear, Segments, TERMINATOR};
+
+/// The layout of a ring whose WQEs complete in order.
+pub struct InOrder {
+    pub(crate) cursor: Cursor,
+    most: u32,
+    /// What is ahead of the queue's head.
+    ahead: Ahead,
+    /// Software's record of posted receives, by slot.
+    shadow: Box<[Place]>,
+    /// Distance from the ring's address to the shadow's. If a WQE has the size of a [`Place`], it
+    /// is also the distance from each WQE to its place.
+    to_shadow: usize,
+}
+
+/// Software's record of a posted receive. It has the size of a WQE of one entry, so that one
+/// addition converts between their addresses.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    id: u64,
+    _unused: u64,
+}
+
+/// WQEs from a head on that can be written without a look at anything else: they are free, there
+/// are CQ slots for them, and the ring does not end before them. Often fewer than there are:
+/// retiring does not add to them, the next post that has used them up does.
+///
+/// At most one of the two ends is not null. The head's WQE is at `next` if that is below it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    next: *mut u8,
+    /// Their end, if a WQE is one segment.
+    narrow: *mut u8,
+    /// Their end, if a WQE is longer.
+    wide: *mut u8,
+}
+
+impl Ahead {
+    /// None are known.
+    const NOTHING: Self = Self { next: null_mut(), narrow: null_mut(), wide: null_mut() };
+}
+
+impl InOrder {
+    /// Creates the layout of a ring of `entries` WQEs, of which up to `most` may be outstanding.
+    /// `start` is the producer index in the record.
+    pub(in crate::ring) fn new(
+        entries: u32,
+        most: u32,
+        start: u32,
+        wqes: &Wqes,
+    ) -> Result<Self, QueueError> {
+        let Some(shape) = Shape::new(entries).filter(|shape| shape.entries() <= 1 << 15) else {
+            return Err(QueueError::Geometry("the receive queue's size is not a power of two"));
+        };
+        let mut shadow: Box<[Place]> = vec![Place::default(); entries as usize].into();
+        let to_shadow = shadow.as_mut_ptr().addr().wrapping_sub(wqes.buffer.addr().get());
+        Ok(Self {
+            cursor: Cursor::new(shape, Counter::new(start & 0xffff)),
+            most: most.min(entries),
+            ahead: Ahead::NOTHING,
+            shadow,
+            to_shadow,
+        })
+    }
+
+    /// Forgets the outstanding receives, and continues at index 0.
+    pub(in crate::ring) fn restart(&mut self) {
+        self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        self.ahead = Ahead::NOTHING;
+    }
+
+    /// Returns the ids of the outstanding receives, oldest first.
+    pub(crate) fn outstanding_ids(&self) -> impl Iterator<Item = u64> {
+        let slot = |ahead| self.cursor.shape().slot(self.cursor.tail().plus(ahead));
+        (0..self.cursor.used()).map(move |ahead| self.shadow[slot(ahead)].id)
+    }
+
+    /// Returns the oldest outstanding receive.
+    #[inline(always)]
+    pub(super) fn oldest(&self) -> Option<Retired> {
+        if self.cursor.used() == 0 {
+            return None;
+        }
+        let slot = self.cursor.shape().slot(self.cursor.tail());
+        Some(Retired { id: self.shadow[slot].id, slot })
+    }
+
+    /// Returns the outstanding receive that a CQE with this index names: the oldest.
+    ///
+    /// # Errors
+    /// There is none, or the index is not the oldest's.
+    pub(super) fn named(&self, index: u16) -> Result<Retired, UnexpectedCqeReason> {
+        let oldest = self.oldest().ok_or(UnexpectedCqeReason::NotOutstanding)?;
+        let tail = self.cursor.tail().low16();
+        if tail != index {
+            return Err(UnexpectedCqeReason::NotOldest { oldest: tail, named: index });
+        }
+        Ok(oldest)
+    }
+
+    /// Retires the oldest receive, which there is.
+    #[inline(always)]
+    pub(super) fn retire_oldest(&mut self) {
+        self.cursor.retire_known(self.cursor.tail().plus(1));
+    }
+}
+
+impl Layout for InOrder {
+    type Head = Counter;
+    type Ahead = Ahead;
+
+    const FIRST: usize = 0;
+
+    #[inline(always)]
+    fn head(&self) -> Counter {
+        self.cursor.head()
+    }
+
+    #[inline(always)]
+    fn ahead(&self) -> Ahead {
+        self.ahead
+    }
+
+    #[inline(always)]
+    fn after(head: Counter) -> Counter {
+        head.plus(1)
+    }
+
+    #[inline(always)]
+    fn pass(ahead: &mut Ahead, end: *mut u8) {
+        ahead.next = end;
+    }
+
+    #[inline(always)]
+    fn index(&self) -> u16 {
+        self.cursor.head().low16()
+    }
+
+    #[inline(always)]
+    fn len_to(&self, head: Counter) -> u32 {
+        head.since(self.cursor.head())
+    }
+
+    fn capacity(&self) -> u32 {
+        self.cursor.shape().entries()
+    }
+
+    fn most(&self) -> u32 {
+        self.most
+    }
+
+    fn used(&self) -> u32 {
+        self.cursor.used()
+    }
+
+    fn is_full_at(&self, head: Counter) -> bool {
+        head.since(self.cursor.tail()) >= self.most
+    }
+
+    #[inline(always)]
+    unsafe fn open_usual(
+        &mut self,
+        _: &Wqes,
+        head: Counter,
+        ahead: Ahead,
+        id: u64,
+    ) -> Option<*mut u8> {
+        const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
+        let shadow = self.shadow.as_mut_ptr();
+        if ahead.next < ahead.narrow {
+            // The same slot: both rings have entries of one segment.
+            let place = shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow));
+            // In each of the ways, so that this one's address is part of the store.
+            // SAFETY: the shadow has a place for each slot.
+            unsafe { (*place).id = id };
+        } else if ahead.next < ahead.wide {
+            // SAFETY: the WQE is free, since `ahead` covers it, and has a second segment. A slot is
+            // less than the number of entries, which is the shadow's length.
+            unsafe {
+                Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
+                let place = shadow.add(self.cursor.shape().slot(head));
+                (*place).id = id;
+            }
+        } else {
+            return None;
+        }
+        Some(ahead.next)
+    }
+
+    unsafe fn open(&mut self, wqes: &Wqes, head: Counter, id: u64) -> (usize, Ahead) {
+        let slot = self.cursor.shape().slot(head);
+        self.shadow[slot].id = id;
+        let left = self.most - head.since(self.cursor.tail());
+        let count = left.min(self.capacity() - slot as u32) as usize;
+        let (wqe, stride) = (wqes.at(slot), wqes.stride);
+        // SAFETY: this WQE and those up to the ring's end.
+        let (next, end) = unsafe { (wqe.add(stride), wqe.add(count * stride)) };
+        let (narrow, wide) =
+            if stride == SEGMENT_SIZE { (end, null_mut()) } else { (null_mut(), end) };
+        (slot, Ahead { next, narrow, wide })
+    }
+
+    #[inline(always)]
+    fn post_one(&mut self, end: *mut u8) {
+        self.ahead.next = end;
+        self.cursor.publish(self.cursor.head().plus(1));
+    }
+
+    #[inline(always)]
+    fn post(&mut self, head: Counter, ahead: Ahead) {
+        self.ahead = ahead;
+        self.cursor.publish(head);
+    }
+
+    fn each_since(&self, before: Counter, mut each: impl FnMut(usize, u16)) {
+        for ahead in 0..self.cursor.head().since(before) {
+            let at = before.plus(ahead);
+            each(self.cursor.shape().slot(at), at.low16());
+        }
+    }
+
+    #[inline(always)]
+    fn outstanding(&self, index: u16) -> Option<usize> {
+        let tail = self.cursor.tail();
+        let is = self.cursor.used() != 0 && tail.low16() == index;
+        is.then(|| self.cursor.shape().slot(tail))
+    }
+
+    #[inline(always)]
+    unsafe fn retire(&mut self, _: usize) -> u64 {
+        // The slot is computed anew, which takes one instruction less than to remember it.
+        let tail = self.cursor.tail();
+        self.cursor.retire_known(tail.plus(1));
+        let slot = self.cursor.shape().slot(tail);
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        unsafe { self.shadow.get_unchecked(slot) }.id
+    }
+
+    fn retire_any(&mut self, index: u16) -> Result<Retired, UnexpectedCqeReason> {
+        let retired = self.named(index)?;
+        self.retire_oldest();
+        Ok(retired)
+    }
+}

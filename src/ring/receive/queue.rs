@@ -1,0 +1,326 @@
+//! The receive queue of a queue pair.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::doorbell::RECEIVE_WORD;
+use mlx5_sys::verbs::ibv_qp;
+
+use super::core::{Layout, ReceiveRing, Wqes};
+use super::{InOrder, ReceiveBatch, ReceiveSide};
+use crate::cqe::QueueKind;
+use crate::doorbell::Record;
+use crate::error::QueueError;
+use crate::ring::PostError;
+use crate::ring::completion::CqReader;
+use crate::ring::credit::Credit;
+use crate::ring::keep::QueueKeep;
+use crate::ring::known::{Membership, Name};
+use crate::ring::observed::observed;
+use crate::ring::source::{
+    CqId, Foreign, ObjectId, POSTABLE, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
+};
+use crate::watch::flight::{self, Facts, Queue};
+use crate::wqe::SgeList;
+
+/// Configuration of a [`ReceiveQueue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveConfig {
+    /// CQ slots to reserve for this queue: the number of receives that may be outstanding. Default
+    /// and maximum: the size of the queue. If the CQ has fewer slots left, fewer are reserved.
+    pub receives: u32,
+}
+
+impl Default for ReceiveConfig {
+    fn default() -> Self {
+        Self { receives: u32::MAX }
+    }
+}
+
+/// A receive queue. It writes WQEs to the ring directly, without libibverbs.
+///
+/// Created by [`new`](Self::new) or [`from_raw`](Self::from_raw) from a QP in INIT or later. To
+/// post, fill a [`ReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
+/// for one receive. A post stores the WQE and one word to the doorbell record. It rings no
+/// register: the HCA reads the record when a message needs a receive.
+pub struct ReceiveQueue {
+    // Holds the queue pair, as `owner` does. The safe layer keeps the memory of receives in a field
+    // behind this queue, so that it is dropped after the queue pair was released.
+    keep: Option<QueueKeep>,
+    pub(in crate::ring) owner: Arc<dyn QueueOwner>,
+    pub(crate) ring: ReceiveRing<InOrder>,
+    qpn: u32,
+    credit: Credit,
+    cq: CqId,
+    /// Registers the queue with the reader of that CQ.
+    _member: Option<Membership>,
+}
+
+/// Parts of a receive queue.
+pub(in crate::ring) struct ReceiveParts {
+    pub(in crate::ring) buffer: NonNull<u8>,
+    pub(in crate::ring) entries: u32,
+    pub(in crate::ring) stride: u32,
+    pub(in crate::ring) record: Record,
+    pub(in crate::ring) qpn: u32,
+    pub(in crate::ring) credit: Credit,
+    pub(in crate::ring) cq: CqId,
+    pub(in crate::ring) owner: Arc<dyn QueueOwner>,
+}
+
+// SAFETY: only the queue reaches ring and record (`from_raw`'s contract), through `&mut self`. The
+// HCA accepts stores from any thread.
+unsafe impl Send for ReceiveQueue {}
+
+impl ReceiveQueue {
+    /// Takes over the receive queue of a queue pair that completes on `completions`.
+    ///
+    /// The result keeps the pair alive. The pair cannot be reset until the result is dropped.
+    /// Dropping the result with receives outstanding leaves the receive queue unusable until the
+    /// pair is reset. Its CQ slots then stay reserved until the receive queue is taken over again
+    /// or the pair is destroyed.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
+    /// to reserve. Nothing is changed then.
+    pub fn new<Q: ReceiveSource>(
+        qp: &Q,
+        completions: &mut CqReader,
+        config: ReceiveConfig,
+    ) -> crate::error::Result<Self> {
+        // Before the claim: a QP without a receive queue of its own has none to claim.
+        let view = qp.receives()?;
+        let keep = QueueKeep::receive(qp.owner())?;
+        let owner = Arc::clone(keep.owner());
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the
+        // receive queue, which keeps other writers away and forbids RESET.
+        let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
+        queue.keep = Some(keep);
+        Ok(queue)
+    }
+
+    /// Takes over the receive queue of a QP in INIT or later that completes on `completions`.
+    ///
+    /// Its next WQE goes to the index in the doorbell record. So a QP that has received before can
+    /// be taken over once no receive is outstanding. CQEs of the QP's receives that are still in
+    /// the CQ are dropped: they are from before a RESET. Dropping the result with receives
+    /// outstanding leaves its CQ slots reserved until the QP is taken over again.
+    ///
+    /// # Errors
+    /// [`QueueError`]: the QP is not of libmlx5, is in RESET, has no receive queue of its own, or
+    /// completes on another CQ, or the CQ has no free slot to reserve. Nothing is changed then.
+    ///
+    /// # Safety
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not
+    ///   a target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
+    ///   complete in order.
+    /// - Until the result is dropped, nothing else posts to the QP's receive queue
+    ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP is not moved to RESET, except for
+    ///   [`restart`](Self::restart).
+    pub unsafe fn from_raw(
+        qp: NonNull<ibv_qp>,
+        completions: &mut CqReader,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
+        let (view, owner) = unsafe { (QpView::new(qp)?.receives()?, Foreign::owner(qp)) };
+        // SAFETY: the view is of the caller's QP. By this function's contract, the QP has no
+        // receive outstanding and nothing else posts to it.
+        unsafe { Self::take_over(view, owner, completions, config) }
+    }
+
+    /// # Safety
+    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding,
+    ///   whose receives complete in order.
+    /// - Until the result is dropped, nothing else posts to the receive queue, and the QP is not
+    ///   moved to RESET, except for [`restart`](Self::restart).
+    unsafe fn take_over(
+        view: ReceiveView,
+        owner: Arc<dyn QueueOwner>,
+        completions: &mut CqReader,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        if !completions.reads(view.cq) {
+            return Err(QueueError::CqMismatch);
+        }
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive
+        // word.
+        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
+        let wanted = config.receives.min(view.entries);
+        let parts = ReceiveParts {
+            buffer: view.buffer,
+            entries: view.entries,
+            stride: view.stride,
+            record,
+            qpn: view.number,
+            credit: completions.reserve(view.number, QueueKind::Receive, wanted)?,
+            cq: completions.id(),
+            owner,
+        };
+        // SAFETY: ring and record are the live QP's, and nothing else posts to it.
+        let mut queue = unsafe { Self::from_parts(parts)? };
+        queue.ring.flight.completes_on(completions.cqn());
+        queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
+        completions.discard(queue.qpn, QueueKind::Receive);
+        Ok(queue)
+    }
+
+    /// # Safety
+    /// - `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes.
+    /// - The record belongs to the result.
+    /// - Ring and record live as long as the result.
+    pub(in crate::ring) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
+        let wqes = Wqes::new(parts.buffer, parts.stride, InOrder::FIRST)?;
+        let most = parts.credit.entries();
+        let layout = InOrder::new(parts.entries, most, parts.record.read(), &wqes)?;
+        let facts = Facts {
+            queue: Queue::Receive,
+            number: parts.qpn,
+            transport: "",
+            cqn: 0,
+            entries: parts.entries,
+            stride: parts.stride,
+        };
+        let flight = flight::Recorder::new(facts, layout.cursor.head());
+        // SAFETY: by this function's contract, the ring has the WQEs of the layout, only the result
+        // writes ring and record, and both live as long as it. The layout has no receive
+        // outstanding.
+        let ring = unsafe { ReceiveRing::new(layout, wqes, parts.record, flight) };
+        Ok(Self {
+            keep: None,
+            owner: parts.owner,
+            ring,
+            qpn: parts.qpn,
+            credit: parts.credit,
+            cq: parts.cq,
+            _member: None,
+        })
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Returns whether it is the receive queue of the queue pair `qp`.
+    pub(crate) fn is_of(&self, qp: ObjectId) -> bool {
+        self.owner.id() == qp
+    }
+
+    /// Returns whether its CQEs arrive at the CQ of `completions`.
+    pub(crate) fn completes_on(&self, completions: &CqReader) -> bool {
+        self.cq == completions.id()
+    }
+
+    /// Returns the maximum number of entries of a receive.
+    pub fn max_sge(&self) -> u32 {
+        self.ring.max_sge()
+    }
+
+    /// Returns the number of receives that the ring holds.
+    pub fn capacity(&self) -> u32 {
+        self.ring.layout.capacity()
+    }
+
+    /// Returns the number of receives that can still be posted.
+    pub fn free(&self) -> u32 {
+        self.ring.free()
+    }
+
+    /// Returns the number of outstanding receives.
+    pub fn outstanding(&self) -> u32 {
+        self.ring.layout.used()
+    }
+
+    /// Returns whether CQEs of the CQ `cq` with the number `qpn` complete its receives.
+    #[inline(always)]
+    pub(super) fn completes(&self, cq: CqId, qpn: u32) -> bool {
+        self.cq == cq && self.qpn == qpn
+    }
+
+    /// Starts a batch. Dropping it posts nothing.
+    #[inline]
+    pub fn batch(&mut self) -> ReceiveBatch<'_> {
+        ReceiveBatch::new(&mut self.ring)
+    }
+
+    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
+    /// of them); a message fills one entry after another. `id` comes back with the completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nothing reads, writes or holds a reference to that memory.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
+    #[inline]
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes.
+        unsafe { self.ring.post(id, list) }
+    }
+
+    /// Restarts the queue after the QP went through RESET to INIT or later. Indices start at zero.
+    /// Outstanding receives are forgotten, and their CQEs that are still in the CQ are dropped.
+    /// Call it before the peer sends again: otherwise CQEs of its first messages are dropped, too.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`] if the QP is in RESET, [`QueueError::NotReset`] if it was not
+    /// reset since the last post, [`QueueError::CqMismatch`]; nothing is changed then.
+    ///
+    /// # Safety
+    /// - All receives of the QP were posted by this queue: nothing else posts to its receive queue.
+    /// - No receive was posted since the QP was reset.
+    pub unsafe fn restart(&mut self, completions: &mut CqReader) -> Result<(), QueueError> {
+        require(self.owner.state()?, &POSTABLE, "INIT or later")?;
+        if completions.id() != self.cq {
+            return Err(QueueError::CqMismatch);
+        }
+        // libmlx5 clears the record on the way through RESET.
+        if self.ring.recorded() != 0 {
+            return Err(QueueError::NotReset);
+        }
+        self.ring.layout.restart();
+        self.ring.flight.restart(self.ring.layout.cursor.head());
+        completions.discard(self.qpn, QueueKind::Receive);
+        Ok(())
+    }
+
+    /// Returns this queue's side, by which a poll retires its receives.
+    #[inline(always)]
+    pub(in crate::ring) fn side(&mut self) -> ReceiveSide<'_> {
+        ReceiveSide::Own(self)
+    }
+}
+
+observed!([] ReceiveQueue, ring);
+
+impl Drop for ReceiveQueue {
+    fn drop(&mut self) {
+        let idle = self.outstanding() == 0;
+        if let Some(keep) = &mut self.keep {
+            keep.idle = idle;
+        }
+        if !idle {
+            let destroyed = QueueKeep::destroyed_of(self.keep.as_ref());
+            self.credit.owe(self.qpn, QueueKind::Receive, destroyed);
+        }
+    }
+}
+
+impl fmt::Debug for ReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveQueue")
+            .field("qpn", &self.qpn)
+            .field("ring", &self.ring)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,230 @@
+//! Striding receive queues: each WQE takes many packets.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{
+    Cqe64, MPRQ_BYTES_MASK, MPRQ_FILLER, MPRQ_STRIDES_SHIFT, opcode as cqe_opcode,
+};
+use mlx5_sys::doorbell::RECEIVE_WORD;
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::core::{Layout, ReceiveRing, Wqes, failure};
+use super::packet::next_event;
+use super::{InOrder, Packet, PacketEvent};
+use crate::cqe::{PacketInfo, UnexpectedCqeReason};
+use crate::doorbell::Record;
+use crate::error::QueueError;
+use crate::ring::credit::Credit;
+use crate::ring::{CqReader, PollError, PostError};
+use crate::watch::flight;
+use crate::wqe::{Linear, Segments, Sge, data_segment};
+
+/// The posting and polling side of a [`StridingQueue`](crate::verbs::StridingQueue), with the CQ of
+/// its own on which it completes.
+///
+/// A WQE is one buffer of [`wqe_bytes`](Self::wqe_bytes). Each packet takes as many of its strides
+/// as it needs. If a packet does not fit the remaining strides, these are skipped. A post costs two
+/// segments and the store to the doorbell record. It rings no register.
+///
+/// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
+/// pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
+/// libmlx5's own posting leaves the first segment out.
+pub struct StridingRq {
+    ring: ReceiveRing<InOrder>,
+    /// Number of strides of the oldest WQE that are taken.
+    used: u32,
+    /// CQ slots: one for each stride of each WQE.
+    _credit: Credit,
+    completions: CqReader,
+    strides: Strides,
+    /// Keeps the queue alive. Dropped after everything that works on its memory.
+    _owner: Box<dyn Send>,
+}
+
+// SAFETY: only this queue reaches the ring's memory, which the contract of `take_over` ensures, and
+// the HCA accepts stores from any thread.
+unsafe impl Send for StridingRq {}
+
+/// Offset of the pointer in a WQE.
+const DATA: usize = SEGMENT_SIZE;
+
+/// The strides of a queue's WQEs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strides {
+    /// Number of the work queue.
+    pub(crate) number: u32,
+    /// Bytes of a stride.
+    pub(crate) bytes: u32,
+    /// Strides of a WQE.
+    pub(crate) count: u32,
+    /// Offset of packets in their first stride, in bytes.
+    pub(crate) shift: u32,
+}
+
+/// The view of a striding receive queue.
+pub(crate) struct StridingView {
+    /// Its ring.
+    pub(crate) buffer: NonNull<u8>,
+    /// WQEs of the ring.
+    pub(crate) entries: u32,
+    /// Bytes of a WQE.
+    pub(crate) wqe_stride: u32,
+    /// The record: two words.
+    pub(crate) record: NonNull<u32>,
+    /// The strides of its WQEs.
+    pub(crate) strides: Strides,
+}
+
+impl StridingRq {
+    /// Takes over the queue of a view. `claim` claims the queue. It returns whether this is the
+    /// first claim.
+    ///
+    /// # Safety
+    /// - The queue completes on the CQ of `completions`, and on no other.
+    /// - As long as `owner` exists, the view's memory stays where it is, and the HCA uses it for
+    ///   this queue.
+    /// - If `claim` returns true, nothing else posts to the queue from then on.
+    pub(crate) unsafe fn take_over(
+        view: &StridingView,
+        mut completions: CqReader,
+        claim: impl FnOnce() -> bool,
+        owner: Box<dyn Send>,
+    ) -> Result<Self, QueueError> {
+        let wqes = Wqes::new(view.buffer, view.wqe_stride, DATA)?;
+        let strides = view.strides;
+        let credit = completions.reserve_shared(view.entries.saturating_mul(strides.count))?;
+        let most = credit.entries() / strides.count;
+        if most == 0 {
+            return Err(QueueError::CqFull { cqes: credit.entries() });
+        }
+        if !claim() {
+            return Err(QueueError::NotIdle);
+        }
+        // SAFETY: by this function's contract, the view has the queue's record, and only this value
+        // uses the queue.
+        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
+        let layout = InOrder::new(view.entries, most, record.read(), &wqes)?;
+        // SAFETY: by this function's contract, the view is of the queue, whose memory stays where
+        // it is, and only this value uses the queue. It was not posted to before.
+        let ring = unsafe { ReceiveRing::new(layout, wqes, record, flight::Recorder::none()) };
+        Ok(Self { ring, used: 0, _credit: credit, completions, strides, _owner: owner })
+    }
+
+    /// Returns the size of a WQE's memory in bytes.
+    pub fn wqe_bytes(&self) -> u32 {
+        self.strides.bytes * self.strides.count
+    }
+
+    /// Returns the number of WQEs that can still be posted.
+    pub fn free(&self) -> u32 {
+        self.ring.free()
+    }
+
+    /// Returns the number of WQEs that are posted and not used up.
+    pub fn outstanding(&self) -> u32 {
+        self.ring.layout.used()
+    }
+
+    /// Posts a WQE over the first [`wqe_bytes`](Self::wqe_bytes) bytes of `memory`. `id` comes back
+    /// with each of its packets.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`], [`PostError::CqFull`], [`PostError::ReceiveTooShort`]; nothing
+    /// is posted then.
+    ///
+    /// # Safety
+    /// Until the WQE is used up or failed, or the queue is destroyed:
+    /// - The memory stays registered with local write access.
+    /// - Nothing else accesses those of its bytes in which no packet has been reported.
+    pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
+        let length = self.wqe_bytes();
+        if memory.length < length {
+            return Err(PostError::ReceiveTooShort);
+        }
+        let pointer = data_segment(&Sge { length, ..memory });
+        let ring = &mut self.ring;
+        ring.timing.begin();
+        // SAFETY: the queue's own head. A WQE has both segments, as `take_over` checked. The caller
+        // keeps the memory registered until the WQE is used up or failed.
+        unsafe {
+            let head = ring.layout.head();
+            let ahead = ring.put_at(head, id, |_, wqe| {
+                let mut writer = Linear::new(wqe);
+                writer.put([0; 2]);
+                writer.put(pointer);
+            })?;
+            ring.commit(InOrder::after(head), ahead);
+        }
+        Ok(())
+    }
+
+    /// Returns the next packet, if one has arrived.
+    ///
+    /// # Errors
+    /// [`PollError`].
+    pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
+        let Self { ring, used, strides, completions, .. } = self;
+        let wqes = &mut ring.layout;
+        next_event(completions, |cqe| match cqe.opcode() {
+            cqe_opcode::RESP_ERR => {
+                // In the CQE of an error, the WQE's index is not where that of a packet has it.
+                let id = wqes.oldest().ok_or(UnexpectedCqeReason::NotOutstanding)?.id;
+                wqes.retire_oldest();
+                *used = 0;
+                Ok(PacketEvent::Failed(failure(id, strides.number, cqe)))
+            }
+            cqe_opcode::RESP_SEND => {
+                let cqe: Cqe64 = zerocopy::transmute!(cqe.bytes());
+                let id = wqes.named(cqe.wqe_id.get())?.id;
+                let part = part_of(&cqe, id, *used, strides);
+                let (event, taken) = part.ok_or(UnexpectedCqeReason::NotOutstanding)?;
+                *used += taken;
+                if *used == strides.count {
+                    wqes.retire_oldest();
+                    *used = 0;
+                }
+                Ok(event)
+            }
+            _ => Err(UnexpectedCqeReason::UnknownQueue),
+        })
+    }
+
+    /// Requests an event at the next packet, see [`CqReader::arm`].
+    pub fn arm(&mut self) {
+        self.completions.arm(false);
+    }
+}
+
+/// Decodes a CQE of the oldest WQE, of which `used` strides are taken. Returns the number of
+/// strides that it takes. `None` unless it continues where the last one ended, with no more strides
+/// than the WQE has left, and a packet that fits them. The HCA's data is not trusted beyond that.
+fn part_of(cqe: &Cqe64, id: u64, used: u32, shape: &Strides) -> Option<(PacketEvent, u32)> {
+    let count = cqe.byte_cnt.get();
+    let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;
+    let byte_len = count & MPRQ_BYTES_MASK;
+    let first = u32::from(cqe.wqe_counter.get());
+    let left = shape.count.checked_sub(used)?;
+    if first != used || !(1..=left).contains(&strides) {
+        return None;
+    }
+    if count & MPRQ_FILLER != 0 {
+        return (strides == left).then_some((PacketEvent::UsedUp { id }, strides));
+    }
+    if shape.shift + byte_len > strides * shape.bytes {
+        return None;
+    }
+    let offset = first * shape.bytes + shape.shift;
+    let (last, info) = (strides == left, PacketInfo::decode(cqe));
+    Some((PacketEvent::Packet(Packet { id, offset, byte_len, last, info }), strides))
+}
+
+impl fmt::Debug for StridingRq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StridingRq")
+            .field("strides", &self.strides)
+            .field("ring", &self.ring)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}
