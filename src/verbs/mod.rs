@@ -73,13 +73,13 @@ pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, DciInitAttributes, DciStreams,
-    DctRtrAttributes, GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership,
-    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Reset, Rtr,
-    RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes,
-    UcRtsAttributes, UdInitAttributes, UdRtsAttributes, XrcRtsAttributes, state,
+    AddressVector, AlternatePath, Backend, Capacities, Connected, DciStreams, DctRtrAttributes,
+    GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership, QpState, QueuePair,
+    QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    ScatterToCqe, State, TransitionError, UcRtrAttributes, UcRtsAttributes, UdInitAttributes,
+    UdRtsAttributes, Verbs, XrcRtsAttributes, state,
 };
-pub(crate) use qp::{Attributes, Claims, check_24_bits, check_mtu, check_pkey, set_alternate};
+pub(crate) use qp::{Change, Claims, Makes, Pair, PairObject};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
 pub use tags::{TagCapacity, TagMatching};

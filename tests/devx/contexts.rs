@@ -93,7 +93,8 @@ macro_rules! along {
             };
         }
         let one = shaped!(verbs::QueuePairBuilder::<$transport>::new(&rig.pd, &cq));
-        let other = shaped!(devx::DevxQpBuilder::<$transport>::new(&rig.pd, &other_cq));
+        let other =
+            shaped!(verbs::QueuePairBuilder::<$transport, _>::by_command(&rig.pd, &other_cq));
         macro_rules! compare {
             ($one:expr, $other:expr, $state:expr) => {{
                 let verbs = $one.object_context().unwrap();
@@ -145,7 +146,7 @@ fn datagrams_are_alike_in_every_state() {
     let cq = CompletionQueue::new(&rig.context, 255).unwrap();
     let other_cq = devx::DevxCq::new(&rig.context, 256).unwrap();
     let one = verbs::QueuePairBuilder::<Ud>::new(&rig.pd, &cq).build().unwrap();
-    let other = devx::DevxQpBuilder::<Ud>::new(&rig.pd, &other_cq).build().unwrap();
+    let other = verbs::QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &other_cq).build().unwrap();
     macro_rules! compare {
         ($one:expr, $other:expr, $state:expr) => {
             let verbs = $one.object_context().unwrap();
@@ -195,7 +196,7 @@ fn what_is_changed_on_the_way_is_changed() {
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
     let cq = devx::DevxCq::new(&rig.context, 16).unwrap();
-    let qp = devx::DevxQp::builder(&rig.pd, &cq).build().unwrap();
+    let qp = verbs::QueuePair::by_command(&rig.pd, &cq).build().unwrap();
     let rights = |qp: &devx::Object| {
         let context = qp.object_context().unwrap();
         [qpc::RWE, qpc::RRE, qpc::RAE].map(|field| context.get(field))
@@ -213,7 +214,7 @@ fn what_is_changed_on_the_way_is_changed() {
     assert_eq!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
     qp.set_alternate_path(&rtr.alternate.unwrap()).unwrap();
     assert_ne!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
-    let ud = devx::DevxQpBuilder::<Ud>::new(&rig.pd, &cq).build().unwrap();
+    let ud = verbs::QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq).build().unwrap();
     let ud = ud.init(&UdInitAttributes::new(1, 1)).unwrap();
     ud.change(&UdInitAttributes::new(1, 2)).unwrap();
     assert_eq!(ud.query().unwrap().qkey, 2);

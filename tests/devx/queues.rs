@@ -3,7 +3,7 @@
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
-use mlx5::devx::{DevxCq, DevxPd, DevxQp, DevxQpBuilder, Uar, UarKind, Umem};
+use mlx5::devx::{DevxCq, DevxPd, Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
@@ -11,7 +11,8 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{
     self, AddressHandle, Connected, Context, CqeSize, HugePageSize, Init, MemoryRegion, Pages,
-    QpState, RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
+    QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes, UdInitAttributes,
+    UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
 
@@ -23,7 +24,7 @@ fn rig() -> Rig {
 }
 
 /// Connects a queue pair to itself.
-fn loopback(rig: &Rig, qp: DevxQp<Rc, verbs::Reset>) -> DevxQp<Rc, Rts> {
+fn loopback(rig: &Rig, qp: QueuePair<Rc, verbs::Reset, Firmware>) -> QueuePair<Rc, Rts, Firmware> {
     let end = rig.local.connection_data_of(qp.number());
     let qp = qp.init(&rig.local.init()).unwrap();
     qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
@@ -51,7 +52,7 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     let umem = Umem::new(&rig.context, Pages::new(1 << 17).unwrap()).unwrap();
     let start = umem.start().unwrap();
     let cq = DevxCq::builder(&rig.context, 64).cqe_size(CqeSize::B128);
-    let pair = DevxQpBuilder::<Rc>::new(
+    let pair = QueuePairBuilder::<Rc, _>::by_command(
         &rig.pd,
         // Not made yet, but as large as it will be.
         &DevxCq::new(&rig.context, 1).unwrap(),
@@ -59,7 +60,7 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     assert_eq!(cq.ring_bytes(), 64 * 128);
     assert_eq!(pair.ring_bytes().unwrap(), 64 * 16 + 64 * 64);
     let cq = cq.ring(&umem, 1 << 13).record(&umem, 0).build().unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32);
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32);
     let qp = qp.ring(&umem, 1 << 15).record(&umem, 8).build().unwrap();
     // SAFETY: within the memory.
     assert_eq!(qp.rings().0, unsafe { start.add(1 << 15) });
@@ -118,7 +119,7 @@ fn rings_lie_in_huge_pages_where_there_are_some() {
     };
     let umem = Umem::builder(&rig.context).page_sizes(1 << 12 | 1 << 21).pages(pages).unwrap();
     let cq = DevxCq::builder(&rig.context, 64).ring(&umem, 0).build().unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).ring(&umem, 1 << 14);
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).ring(&umem, 1 << 14);
     let qp = loopback(&rig, qp.build().unwrap());
     let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -141,7 +142,7 @@ fn what_cannot_be_made_is_refused_in_words() {
         assert!(error.contains(said), "{said:?} is missing in {error:?}");
     }
     let cq = DevxCq::new(context, 16).unwrap();
-    let builder = || DevxQp::builder(&rig.pd, &cq);
+    let builder = || QueuePair::by_command(&rig.pd, &cq);
     for (builder, said) in [
         (builder().max_send_wr(0).max_recv_wr(0), "max_recv_wr is 0 as well"),
         (builder().max_send_wr(1 << 20), "max_send_wr is 1048576"),
@@ -159,7 +160,7 @@ fn what_cannot_be_made_is_refused_in_words() {
     let error = builder().uar(&foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("another opened device"), "{error}");
     let foreign = DevxCq::new(&other, 16).unwrap();
-    let error = DevxQp::builder(&rig.pd, &foreign).build().map_err(text).unwrap_err();
+    let error = QueuePair::by_command(&rig.pd, &foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("another opened device"), "{error}");
     // A move from a state that the card is no longer in.
     let qp = builder().build().unwrap().init(&rig.local.init()).unwrap();
@@ -195,7 +196,7 @@ fn everything_goes_in_any_order_and_nothing_leaks() {
         let pd = DevxPd::new(&rig.context).unwrap();
         let cq = DevxCq::builder(&rig.context, 16).uar(&uar).record(&umem, 0);
         let cq = cq.build().unwrap();
-        let qp = DevxQp::builder(&pd, &cq).uar(&uar).ring(&umem, 1 << 12).build().unwrap();
+        let qp = QueuePair::by_command(&pd, &cq).uar(&uar).ring(&umem, 1 << 12).build().unwrap();
         match round % 4 {
             0 => drop((uar, umem, pd, cq, qp)),
             1 => drop((qp, cq, pd, umem, uar)),
@@ -227,7 +228,7 @@ fn what_is_leaked_goes_with_the_context() {
         let context = Context::open_first().unwrap();
         let pd = verbs::ProtectionDomain::new(&context).unwrap();
         let cq = DevxCq::new(&context, 16).unwrap();
-        let qp = DevxQp::builder(&pd, &cq).build().unwrap();
+        let qp = QueuePair::by_command(&pd, &cq).build().unwrap();
         std::mem::forget(qp);
     }
     // Leaked ones keep their contexts open; another context is not concerned by it, but for numbers.
@@ -239,12 +240,12 @@ fn what_is_leaked_goes_with_the_context() {
 fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     let rig = rig();
     let cq = DevxCq::new(&rig.context, 256).unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).build().unwrap();
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).build().unwrap();
     let qp = qp.init(&rig.local.init()).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let end = rig.local.connection_data_of(qp.number());
-    let up = |qp: DevxQp<Rc, Init>| {
+    let up = |qp: QueuePair<Rc, Init, Firmware>| {
         qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
     };
     let mut qp = up(qp);
@@ -290,7 +291,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     let uar = Uar::new(&rig.context, UarKind::BlueFlame).unwrap();
     let cq = DevxCq::builder(&rig.context, 256).uar(&uar).build().unwrap();
     let make = |uar: &Uar| {
-        let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).max_recv_wr(0).uar(uar);
+        let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).max_recv_wr(0).uar(uar);
         loopback(&rig, qp.build().unwrap())
     };
     let (one, other) = (make(&uar), make(&uar));
@@ -436,8 +437,8 @@ fn datagrams(rig: &Rig, by: By) -> Datagrams {
         Cq::Verbs(cq) if by == By::Verbs => {
             up!(&cq, verbs::QueuePairBuilder::<Ud>::new(&rig.pd, &cq))
         }
-        Cq::Verbs(cq) => up!(&cq, DevxQpBuilder::<Ud>::new(&rig.pd, &cq)),
-        Cq::Command(cq) => up!(&cq, DevxQpBuilder::<Ud>::new(&rig.pd, &cq)),
+        Cq::Verbs(cq) => up!(&cq, QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq)),
+        Cq::Command(cq) => up!(&cq, QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq)),
     }
 }
 
@@ -495,7 +496,7 @@ fn short_answers_come_in_the_cqe_if_that_was_asked_for() {
         (Some(ScatterToCqe::Never), CqeSize::B128, true, [0, 0]),
     ] {
         let cq = DevxCq::builder(&rig.context, 64).cqe_size(size).build().unwrap();
-        let mut builder = DevxQp::builder(&rig.pd, &cq).signal_all(all).max_inline_data(32);
+        let mut builder = QueuePair::by_command(&rig.pd, &cq).signal_all(all).max_inline_data(32);
         if let Some(scatter) = scatter {
             builder = builder.scatter_to_cqe(scatter);
         }
