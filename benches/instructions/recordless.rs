@@ -4,7 +4,7 @@ use mlx5::connect::LocalPort;
 use mlx5::devx;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{RdmaWrite, Remote, Sge};
 
 use crate::MODE;
@@ -23,7 +23,7 @@ impl Raw {
     pub fn new() -> Self {
         let rig = Rig::new(MODE);
         let make = || {
-            let cq = devx::DevxCq::new(&rig.context, 512).expect("a CQ");
+            let cq = CompletionQueue::by_command(&rig.context, 512).build().expect("a CQ");
             let builder = QueuePair::by_command(&rig.pd, &cq).max_send_wr(128);
             let builder = builder.max_inline_data(64).without_send_record();
             (builder.build().expect("a queue pair"), cq)

@@ -2,26 +2,22 @@
 
 use core::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-
-use mlx5_sys::verbs::ibv_context;
+use std::sync::atomic::AtomicBool;
 
 use super::state::CanReceive;
 use super::{
-    Backend, CompletionQueue, CompletionQueueHandle, Pair, PairObject, QueuePair, Rts,
-    SharedReceiveQueue, StridingQueue,
+    CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, SharedReceiveQueue, StridingQueue,
 };
 use crate::error::QueueError;
 use crate::ib::Transport;
-use crate::ring::source::handover::{Completes, Receives, Sends, Shares};
+use crate::ring::source::handover::{Receives, Sends, Shares};
 use crate::ring::source::{
-    CompletionView, CqCheck, CqObject, CqOwner, DomainId, Member, ObjectId, QueueOwner,
-    ReceiveView, SendView, SharedView, SrqOwner, UserIndex, check_cq, view_cq,
+    CqObject, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView, SharedView, SrqOwner,
+    UserIndex,
 };
 use crate::ring::striding::{Strides, StridingView};
 use crate::ring::{
-    CompletionSource, CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq,
-    shared_receive_view,
+    CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq, shared_receive_view,
 };
 
 // SAFETY: the owner keeps the queue pair alive, and with it the register and the memory of its
@@ -30,7 +26,7 @@ use crate::ring::{
 // caller who guarantees to restart the queues; it is only given after RESET, or when nothing is
 // outstanding. Writers that are not of this crate reach a QP by its raw pointer only, whose users
 // guarantee the same.
-unsafe impl<T: Transport, B: Backend<T>> Sends for QueuePair<T, Rts, B> {
+unsafe impl<T: Transport, B: Makes<T>> Sends for QueuePair<T, Rts, B> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())
     }
@@ -40,7 +36,7 @@ unsafe impl<T: Transport, B: Backend<T>> Sends for QueuePair<T, Rts, B> {
     }
 }
 
-impl<T: Transport, B: Backend<T>> SendSource for QueuePair<T, Rts, B> {
+impl<T: Transport, B: Makes<T>> SendSource for QueuePair<T, Rts, B> {
     type Transport = T;
 }
 
@@ -49,7 +45,7 @@ impl<T: Transport, B: Backend<T>> SendSource for QueuePair<T, Rts, B> {
 // claim of the receive queue keeps other writers of this crate away and forbids RESET, except by a
 // caller who guarantees to restart the queues. Writers that are not of this crate reach a QP by its
 // raw pointer only, whose users guarantee the same.
-unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Backend<T>> Receives for QueuePair<T, S, B> {
+unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Makes<T>> Receives for QueuePair<T, S, B> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())
     }
@@ -70,55 +66,6 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Backend<T>> Receives for Q
 impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
     type Transport = T;
 }
-
-impl CqOwner for CompletionQueueHandle {
-    fn claim(&self) -> crate::error::Result<()> {
-        CompletionQueueHandle::claim(self)
-    }
-
-    fn release(&self) {
-        CompletionQueueHandle::release(self);
-    }
-
-    fn ignores_overrun(&self) -> bool {
-        CompletionQueueHandle::ignores_overrun(self)
-    }
-
-    fn events(&self) -> Arc<AtomicU32> {
-        CompletionQueueHandle::events(self)
-    }
-
-    fn check(&self, cqn: u32) -> CqCheck {
-        if self.has_failed() {
-            return CqCheck::Failed;
-        }
-        // SAFETY: the handle keeps the CQ alive.
-        unsafe { check_cq(self.as_raw(), cqn) }
-    }
-}
-
-// SAFETY: the handle keeps the CQ alive, and this crate does not resize a claimed CQ. The claim
-// keeps other readers of this crate away. Other code reaches the CQ by its raw pointer only. Its
-// users guarantee that they neither read nor resize a claimed CQ.
-unsafe impl Completes for CompletionQueue {
-    fn owner(&self) -> Arc<dyn CqOwner> {
-        Arc::new(self.handle())
-    }
-
-    fn device(&self) -> NonNull<ibv_context> {
-        self.context().as_raw()
-    }
-
-    fn completions(&self) -> crate::error::Result<CompletionView> {
-        // SAFETY: `self` keeps the CQ alive.
-        let view = unsafe { view_cq(self.as_raw())? };
-        // SAFETY: libmlx5 has mapped the page, and keeps it mapped as long as the CQ.
-        unsafe { super::keep_from_children(view.page)? };
-        Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
-    }
-}
-
-impl CompletionSource for CompletionQueue {}
 
 impl SrqOwner for SharedReceiveQueue {
     fn claim(&self) -> crate::error::Result<Option<Box<[u16]>>> {

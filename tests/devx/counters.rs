@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Status};
-use mlx5::devx::{DevxCq, DevxMkey, DevxPd, Firmware, QueueCounters, QueueCounts, Umem};
+use mlx5::devx::{DevxMkey, DevxPd, Firmware, QueueCounters, QueueCounts, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Context, Init, InitAttributes, Mtu, Pages, QueuePair, QueuePairBuilder, RnrTimer,
+    CompletionQueue, Context, Init, InitAttributes, Mtu, Pages, QueuePair, QueuePairBuilder,
+    RnrTimer,
 };
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
 use mlx5_model as _;
@@ -159,7 +160,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let context = Context::open_first().unwrap();
     let local = LocalPort::new(&context, 1, None).unwrap();
     let pd = DevxPd::new(&context).unwrap();
-    let cq = DevxCq::new(&context, 64).unwrap();
+    let cq = CompletionQueue::by_command(&context, 64).build().unwrap();
     let sets = [0; 2].map(|_| QueueCounters::new(&context).unwrap());
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let pages = Pages::new(8192).unwrap();

@@ -1,11 +1,12 @@
 //! Connected queue pairs made by command, for tests of features that only they have.
 
 use mlx5::connect::LocalPort;
-use mlx5::devx::{DevxCq, Firmware};
+use mlx5::devx::Firmware;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Context, MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts,
+    CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, Reset,
+    Rts,
 };
 
 use super::rig::all_rights;
@@ -26,11 +27,11 @@ impl Device {
         Self { context, local, pd }
     }
 
-    pub fn cq(&self, entries: u32) -> DevxCq {
-        DevxCq::new(&self.context, entries).unwrap()
+    pub fn cq(&self, entries: u32) -> CompletionQueue<Firmware> {
+        CompletionQueue::by_command(&self.context, entries).build().unwrap()
     }
 
-    pub fn builder(&self, cq: &DevxCq) -> QueuePairBuilder<Rc, Firmware> {
+    pub fn builder(&self, cq: &CompletionQueue<Firmware>) -> QueuePairBuilder<Rc, Firmware> {
         QueuePairBuilder::by_command(&self.pd, cq).max_inline_data(64)
     }
 

@@ -3,9 +3,7 @@
 use std::ops::Deref;
 
 use mlx5::devx::{ByCommand, Firmware};
-pub use mlx5::devx::{
-    DevxCq as CompletionQueue, DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain,
-};
+pub use mlx5::devx::{DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain};
 use mlx5::ib::{HasQueues, Rc, XrcRecv};
 use mlx5::ring::CompletionSource;
 use mlx5::verbs::state::{Init, Reset, Rts, State};
@@ -14,6 +12,7 @@ use mlx5_model::Mode;
 
 use crate::rig;
 
+pub type CompletionQueue = verbs::CompletionQueue<Firmware>;
 pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;
 pub type QueuePairBuilder<T> = verbs::QueuePairBuilder<T, Firmware>;
 
@@ -96,7 +95,7 @@ impl Rig {
     /// A CQ of at least so many entries.
     pub fn cq(&self, entries: u32) -> CompletionQueue {
         // Verbs' rings have an entry more than was asked for.
-        CompletionQueue::new(&self.context, entries + 1).expect("a CQ")
+        CompletionQueue::by_command(&self.context, entries + 1).build().expect("a CQ")
     }
 }
 

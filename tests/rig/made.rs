@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use mlx5::devx::{self, ByCommand, Firmware};
+use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::Receives;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
@@ -56,7 +56,7 @@ pub const ALIKE: [[By; 2]; 2] = [[By::Verbs; 2], [By::Command; 2]];
 #[derive(Debug)]
 pub enum Cq {
     Verbs(verbs::CompletionQueue),
-    Command(devx::DevxCq),
+    Command(verbs::CompletionQueue<Firmware>),
 }
 
 impl Cq {
@@ -68,7 +68,8 @@ impl Cq {
             }
             By::Command => {
                 // Verbs' rings have an entry more than was asked for.
-                let builder = devx::DevxCq::builder(context, entries + 1).cqe_size(size);
+                let builder =
+                    verbs::CompletionQueue::by_command(context, entries + 1).cqe_size(size);
                 Cq::Command(builder.build().unwrap())
             }
         }

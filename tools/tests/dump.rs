@@ -43,7 +43,7 @@ fn program() {
 
     let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
     let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
-    let by_command = devx::DevxCq::builder(&context, 64).uar(&uar).record(&umem, 0);
+    let by_command = CompletionQueue::by_command(&context, 64).uar(&uar).record(&umem, 0);
     let by_command = by_command.ring(&umem, 1 << 12).build().unwrap();
     let commanded = QueuePairBuilder::<Rc, _>::by_command(&pd, &by_command)
         .max_send_wr(16)

@@ -66,7 +66,7 @@ fn program() {
     let commanded = commands.then(|| {
         let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
         let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
-        let cq = devx::DevxCq::builder(&context, 64).uar(&uar).record(&umem, 0);
+        let cq = CompletionQueue::by_command(&context, 64).uar(&uar).record(&umem, 0);
         let cq = cq.ring(&umem, 1 << 12).build().unwrap();
         let qp = QueuePairBuilder::<Ud, _>::by_command(&pd, &cq).max_send_wr(16).uar(&uar);
         let qp = qp.record(&umem, 64).ring(&umem, 1 << 15).build().unwrap();

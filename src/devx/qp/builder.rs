@@ -22,7 +22,7 @@ use crate::ib::{HasQueues, Rc, Receives, XrcRecv};
 use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Context, Makes, Pair, QueuePair, QueuePairBuilder, Reset, ScatterToCqe,
+    Capacities, Context, Pair, PairMaker, QueuePair, QueuePairBuilder, Reset, ScatterToCqe,
     opened_device_name,
 };
 
@@ -232,7 +232,7 @@ impl<T: ByCommand> QueuePairBuilder<T, Firmware> {
     }
 }
 
-impl<T: ByCommand> Makes<T> for Firmware {
+impl<T: ByCommand> PairMaker<T> for Firmware {
     type Object = CommandPair;
     type Options = CommandOptions;
 

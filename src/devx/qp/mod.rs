@@ -33,7 +33,7 @@ use crate::ring::source::{
 };
 use crate::verbs::state::CanReceive;
 use crate::verbs::{
-    Backend, Change, Context, Pair, PairObject, QueuePair, QueuePairAttributes, State,
+    Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
 };
 use crate::wqe::Limits;
 
@@ -89,7 +89,7 @@ services! {
     Dci = 5, 6, DCT;
 }
 
-impl<T: ByCommand> Backend<T> for Firmware {}
+impl<T: ByCommand> Makes<T> for Firmware {}
 
 /// A queue pair that was made by CREATE_QP, with the objects that it uses.
 pub struct CommandPair {

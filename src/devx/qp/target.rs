@@ -24,7 +24,7 @@ use crate::ring::source::{
 };
 use crate::ring::{CompletionSource, ReceiveSource, SharedReceiveSource};
 use crate::verbs::{
-    AddressVector, Backend, Capacities, Change, Context, Makes, Pair, PairObject, QpState,
+    AddressVector, Capacities, Change, Context, Makes, Pair, PairMaker, PairObject, QpState,
     QueuePair, QueuePairAttributes, QueuePairBuilder, Reset, Rtr, ScatterToCqe, Zeroed,
 };
 
@@ -56,7 +56,7 @@ pub struct TargetOptions {
     user_index: u32,
 }
 
-impl Backend<Dct> for Firmware {}
+impl Makes<Dct> for Firmware {}
 
 impl QueuePair<Dct, Reset, Firmware> {
     /// Creates a builder for a target of dynamic connections by firmware command, in `pd`. Its
@@ -102,7 +102,7 @@ impl QueuePairBuilder<Dct, Firmware> {
     }
 }
 
-impl Makes<Dct> for Firmware {
+impl PairMaker<Dct> for Firmware {
     type Object = TargetPair;
     type Options = TargetOptions;
 

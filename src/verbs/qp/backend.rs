@@ -1,7 +1,4 @@
-//! Back ends: what makes and changes queue pairs.
-//!
-//! Everything else is common to all back ends: the type [`QueuePair`](super::QueuePair) with its
-//! transitions, the attributes and their checks, the builder's options, and the errors.
+//! What a back end has of a queue pair, and the part that is common to all.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,23 +12,19 @@ use crate::ib::{Access, Transport, TransportKind};
 use crate::ring::source::{
     DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView, WorkQueue,
 };
-use crate::verbs::{Context, Reset, Zeroed};
+use crate::verbs::{Backend, Context, Reset, Zeroed};
 
-/// A back end that makes queue pairs of transport `T`: [`Verbs`], or
+/// A back end that makes queue pairs of transport `T`: [`Verbs`](crate::verbs::Verbs), or
 /// [`Firmware`](crate::devx::Firmware).
 #[diagnostic::on_unimplemented(
     message = "queue pairs of transport `{T}` are not made by `{Self}`",
     note = "raw packet queue pairs are made by verbs alone; by firmware command, packets have \
             queues of their own, `devx::Sq` and `devx::Rq`"
 )]
-pub trait Backend<T: Transport>: Makes<T> {}
-
-/// The back end of libibverbs: the default.
-#[derive(Clone, Copy, Debug)]
-pub enum Verbs {}
+pub trait Makes<T: Transport>: Backend + PairMaker<T> {}
 
 /// The types by which a back end makes queue pairs of a transport.
-pub trait Makes<T: Transport>: Sized + Send + Sync + 'static {
+pub trait PairMaker<T: Transport>: Sized + Send + Sync + 'static {
     /// Its part of a queue pair.
     type Object: PairObject;
     /// Its part of the builder.
@@ -40,7 +33,7 @@ pub trait Makes<T: Transport>: Sized + Send + Sync + 'static {
     /// Creates a queue pair, in state RESET.
     fn build(builder: QueuePairBuilder<T, Self>) -> Result<QueuePair<T, Reset, Self>>
     where
-        Self: Backend<T>;
+        Self: Makes<T>;
 }
 
 /// A back end's part of a queue pair.

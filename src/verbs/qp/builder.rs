@@ -3,9 +3,10 @@
 use mlx5_sys::verbs::ibv_qp_cap;
 
 use super::dynamic::Dynamic;
-use super::{Backend, QueuePair, Reset, Verbs};
+use super::{Makes, QueuePair, Reset};
 use crate::error::Result;
 use crate::ib::{HasQueues, Receives, Transport};
+use crate::verbs::Verbs;
 
 /// The capacities of the queues of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub enum ScatterToCqe {
 /// Builder for [`QueuePair`] of transport `T`, by back end `B`.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
-pub struct QueuePairBuilder<T: Transport, B: Backend<T> = Verbs> {
+pub struct QueuePairBuilder<T: Transport, B: Makes<T> = Verbs> {
     pub(crate) capacities: Capacities,
     pub(crate) signal_all: bool,
     pub(crate) scatter_to_cqe: ScatterToCqe,
@@ -93,7 +94,7 @@ pub struct QueuePairBuilder<T: Transport, B: Backend<T> = Verbs> {
     pub(crate) options: B::Options,
 }
 
-impl<T: Receives, B: Backend<T>> QueuePairBuilder<T, B> {
+impl<T: Receives, B: Makes<T>> QueuePairBuilder<T, B> {
     /// Sets how many receives the receive queue holds at least; 0 for none.
     pub fn max_recv_wr(mut self, receives: u32) -> Self {
         self.capacities.max_recv_wr = receives;
@@ -107,7 +108,7 @@ impl<T: Receives, B: Backend<T>> QueuePairBuilder<T, B> {
     }
 }
 
-impl<T: HasQueues, B: Backend<T>> QueuePairBuilder<T, B> {
+impl<T: HasQueues, B: Makes<T>> QueuePairBuilder<T, B> {
     /// Sets how many requests the send queue holds at least; 0 for none.
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.capacities.max_send_wr = requests;
@@ -142,7 +143,7 @@ impl<T: HasQueues, B: Backend<T>> QueuePairBuilder<T, B> {
     }
 }
 
-impl<T: Transport, B: Backend<T>> QueuePairBuilder<T, B> {
+impl<T: Transport, B: Makes<T>> QueuePairBuilder<T, B> {
     pub(crate) fn with(capacities: Capacities, options: B::Options) -> Self {
         Self {
             capacities,

@@ -11,7 +11,7 @@ use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 use super::attributes::{Attributes, check_mtu};
 use super::transition::Moved;
 use super::{
-    AddressVector, Backend, Change, Init, InitAttributes, QueuePair, QueuePairBuilder, Reset, Rtr,
+    AddressVector, Change, Init, InitAttributes, Makes, QueuePair, QueuePairBuilder, Reset, Rtr,
     Rts, RtsAttributes,
 };
 use crate::error::{Result, check};
@@ -70,7 +70,7 @@ fn no_dc() -> dv::mlx5dv_dc_init_attr {
     Zeroed::zeroed()
 }
 
-impl<B: Backend<Dci>> QueuePairBuilder<Dci, B> {
+impl<B: Makes<Dci>> QueuePairBuilder<Dci, B> {
     /// Gives the initiator streams, which fail independently.
     pub fn streams(mut self, streams: DciStreams) -> Self {
         self.dynamic.streams = Some(streams);
@@ -93,7 +93,7 @@ impl QueuePair<Dct, Reset> {
     }
 }
 
-impl<B: Backend<Dci>> QueuePair<Dci, Reset, B> {
+impl<B: Makes<Dci>> QueuePair<Dci, Reset, B> {
     /// RESET to INIT. An initiator answers nothing, so no rights are passed on.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl<B: Backend<Dci>> QueuePair<Dci, Reset, B> {
     }
 }
 
-impl<B: Backend<Dci>> QueuePair<Dci, Init, B> {
+impl<B: Makes<Dci>> QueuePair<Dci, Init, B> {
     /// INIT to RTR. `path_mtu` is the largest payload of a packet, which must equal its targets'.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<B: Backend<Dci>> QueuePair<Dci, Init, B> {
     }
 }
 
-impl<B: Backend<Dci>> QueuePair<Dci, Rtr, B> {
+impl<B: Makes<Dci>> QueuePair<Dci, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Attributes for DctRtrAttributes {
     }
 }
 
-impl<B: Backend<Dct>> QueuePair<Dct, Reset, B> {
+impl<B: Makes<Dct>> QueuePair<Dct, Reset, B> {
     /// RESET to INIT: sets the port and the rights of initiators.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl<B: Backend<Dct>> QueuePair<Dct, Reset, B> {
     }
 }
 
-impl<B: Backend<Dct>> QueuePair<Dct, Init, B> {
+impl<B: Makes<Dct>> QueuePair<Dct, Init, B> {
     /// INIT to RTR. From now on it has a [number](QueuePair::number), by which initiators find it.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! of unreliable transports). They are checked before the call, where libibverbs would only report
 //! EINVAL.
 //!
-//! The type, its transitions and its builder are the same for all back ends ([`Backend`]), of which
+//! The type, its transitions and its builder are the same for all back ends ([`Backend`](super::Backend)), of which
 //! `verbs` is one and [`devx`](crate::devx) the other.
 
 mod address;
@@ -26,8 +26,8 @@ mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
-pub use backend::{Backend, Verbs};
-pub(crate) use backend::{Change, Makes, Pair, PairObject};
+pub use backend::Makes;
+pub(crate) use backend::{Change, Pair, PairMaker, PairObject};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
 pub(crate) use claims::Claims;
 pub use connected::Connected;
@@ -43,7 +43,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::Context;
+use super::{Context, Verbs};
 use crate::error::Result;
 use crate::ib::Transport;
 use crate::ring::source::DomainId;
@@ -55,12 +55,12 @@ use crate::ring::source::DomainId;
 ///
 /// [`builder`](Self::builder) creates queue pairs by verbs, and
 /// [`by_command`](Self::by_command) by firmware command. Peers cannot tell them apart.
-pub struct QueuePair<T: Transport, S: State, B: Backend<T> = Verbs> {
+pub struct QueuePair<T: Transport, S: State, B: Makes<T> = Verbs> {
     pair: Arc<Pair<B::Object>>,
     marker: PhantomData<fn() -> (T, S)>,
 }
 
-impl<T: Transport, S: State, B: Backend<T>> QueuePair<T, S, B> {
+impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     fn from_pair(pair: Arc<Pair<B::Object>>) -> QueuePair<T, S, B> {
         QueuePair { pair, marker: PhantomData }
     }
@@ -106,14 +106,14 @@ impl<T: Transport, S: State, B: Backend<T>> QueuePair<T, S, B> {
     }
 }
 
-impl<T: Transport, B: Backend<T>> QueuePair<T, Reset, B> {
+impl<T: Transport, B: Makes<T>> QueuePair<T, Reset, B> {
     /// Returns a queue pair that its back end has just made.
     pub(crate) fn new(pair: Pair<B::Object>) -> QueuePair<T, Reset, B> {
         QueuePair::from_pair(Arc::new(pair))
     }
 }
 
-impl<T: Transport, S: State, B: Backend<T>> fmt::Debug for QueuePair<T, S, B> {
+impl<T: Transport, S: State, B: Makes<T>> fmt::Debug for QueuePair<T, S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
             .field("transport", &T::NAME)

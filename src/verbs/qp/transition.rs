@@ -7,14 +7,15 @@ use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::attributes::Attributes;
 use super::{
-    AlternatePath, Backend, Change, Connected, Init, InitAttributes, PairObject, QueuePair, Reset,
-    Rtr, Rts, State, Verbs, state,
+    AlternatePath, Change, Connected, Init, InitAttributes, Makes, PairObject, QueuePair, Reset,
+    Rtr, Rts, State, state,
 };
 use crate::error::{Error, Result};
 use crate::ib::Transport;
+use crate::verbs::Verbs;
 
 /// A move that failed, with the queue pair, which is in the state it was in.
-pub struct TransitionError<T: Transport, S: State, B: Backend<T> = Verbs> {
+pub struct TransitionError<T: Transport, S: State, B: Makes<T> = Verbs> {
     /// The queue pair.
     pub queue_pair: QueuePair<T, S, B>,
     /// The error.
@@ -25,7 +26,7 @@ pub struct TransitionError<T: Transport, S: State, B: Backend<T> = Verbs> {
 pub(super) type Moved<T, To, From, B = Verbs> =
     std::result::Result<QueuePair<T, To, B>, TransitionError<T, From, B>>;
 
-impl<T: Connected, B: Backend<T>> QueuePair<T, Reset, B> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
@@ -39,7 +40,7 @@ impl<T: Connected, B: Backend<T>> QueuePair<T, Reset, B> {
     }
 }
 
-impl<T: Connected, B: Backend<T>> QueuePair<T, Init, B> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Init, B> {
     /// INIT to RTR. From now on packets of the peer are accepted.
     ///
     /// # Errors
@@ -57,7 +58,7 @@ impl<T: Connected, B: Backend<T>> QueuePair<T, Init, B> {
     }
 }
 
-impl<T: Connected, B: Backend<T>> QueuePair<T, Rtr, B> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
@@ -70,7 +71,7 @@ impl<T: Connected, B: Backend<T>> QueuePair<T, Rtr, B> {
     }
 }
 
-impl<T: Connected, B: Backend<T>> QueuePair<T, Rts, B> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
     /// Sets an alternate path of an established connection, and makes HCA and peer ready to migrate
     /// to it (both sides must do so).
     ///
@@ -100,7 +101,7 @@ impl<T: Connected, B: Backend<T>> QueuePair<T, Rts, B> {
     }
 }
 
-impl<T: Transport, S: State, B: Backend<T>> QueuePair<T, S, B> {
+impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// Any state to ERROR: every request that is posted, and every one posted later, completes as
     /// flushed.
     ///
@@ -166,24 +167,24 @@ pub(super) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32
     bit::IBV_QP_ALT_PATH.0
 }
 
-impl<T: Transport, S: State, B: Backend<T>> From<TransitionError<T, S, B>> for Error {
+impl<T: Transport, S: State, B: Makes<T>> From<TransitionError<T, S, B>> for Error {
     /// Drops the queue pair.
     fn from(error: TransitionError<T, S, B>) -> Error {
         error.error
     }
 }
 
-impl<T: Transport, S: State, B: Backend<T>> fmt::Display for TransitionError<T, S, B> {
+impl<T: Transport, S: State, B: Makes<T>> fmt::Display for TransitionError<T, S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.queue_pair.number();
         write!(f, "queue pair {number:#x} stays in {}: {}", S::STATE, self.error)
     }
 }
 
-impl<T: Transport, S: State, B: Backend<T>> fmt::Debug for TransitionError<T, S, B> {
+impl<T: Transport, S: State, B: Makes<T>> fmt::Debug for TransitionError<T, S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<T: Transport, S: State, B: Backend<T>> std::error::Error for TransitionError<T, S, B> {}
+impl<T: Transport, S: State, B: Makes<T>> std::error::Error for TransitionError<T, S, B> {}

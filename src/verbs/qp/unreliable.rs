@@ -7,7 +7,7 @@ use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 use super::attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
 use super::transition::{Moved, set_alternate};
 use super::{
-    AddressVector, AlternatePath, Backend, Change, Init, QueuePair, Reset, Rtr, RtrAttributes, Rts,
+    AddressVector, AlternatePath, Change, Init, Makes, QueuePair, Reset, Rtr, RtrAttributes, Rts,
     RtsAttributes,
 };
 use crate::error::Result;
@@ -131,7 +131,7 @@ pub struct UdRtsAttributes {
     pub sq_psn: u32,
 }
 
-impl<B: Backend<Ud>> QueuePair<Ud, Reset, B> {
+impl<B: Makes<Ud>> QueuePair<Ud, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl<B: Backend<Ud>> QueuePair<Ud, Reset, B> {
     }
 }
 
-impl<B: Backend<Ud>> QueuePair<Ud, Init, B> {
+impl<B: Makes<Ud>> QueuePair<Ud, Init, B> {
     /// INIT to RTR. From now on messages with the right Q_Key are accepted.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl<B: Backend<Ud>> QueuePair<Ud, Init, B> {
     }
 }
 
-impl<B: Backend<Ud>> QueuePair<Ud, Rtr, B> {
+impl<B: Makes<Ud>> QueuePair<Ud, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors

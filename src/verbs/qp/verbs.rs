@@ -7,7 +7,7 @@ use mlx5_sys::verbs::{
     ibv_destroy_qp, ibv_modify_qp, ibv_qp, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp,
 };
 
-use super::backend::{Backend, Change, Pair, PairObject, Verbs};
+use super::backend::{Change, Makes, Pair, PairObject};
 use super::query;
 use super::{QpState, QueuePair, QueuePairAttributes, State};
 use crate::error::{Cause, Errno, Error, QueueError, Result, check};
@@ -15,11 +15,11 @@ use crate::ib::{Access, HasQueues, Transport, TransportKind};
 use crate::ring::source::{DomainId, Member, QpView, ReceiveView, SendView, member, resume};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain, Zeroed,
+    CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, Verbs, XrcDomain, Zeroed,
     keep_from_children,
 };
 
-impl<T: Transport> Backend<T> for Verbs {}
+impl<T: Transport> Makes<T> for Verbs {}
 
 /// A queue pair of libibverbs, with the objects that it uses.
 pub struct VerbsPair {

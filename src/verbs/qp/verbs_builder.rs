@@ -11,7 +11,7 @@ use mlx5_sys::verbs::{
     ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_create_flags, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
 };
 
-use super::backend::{Makes, Pair, Verbs};
+use super::backend::{Pair, PairMaker};
 use super::verbs::{Parents, VerbsPair};
 use super::{Capacities, QueuePair, QueuePairBuilder, Reset, ScatterToCqe};
 use crate::error::{Cause, Error, Result, non_null};
@@ -20,7 +20,7 @@ use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
     CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue,
-    ThreadDomain, Zeroed,
+    ThreadDomain, Verbs, Zeroed,
 };
 
 /// Options that only verbs have.
@@ -124,7 +124,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     }
 }
 
-impl<T: Transport> Makes<T> for Verbs {
+impl<T: Transport> PairMaker<T> for Verbs {
     type Object = VerbsPair;
     type Options = VerbsOptions;
 

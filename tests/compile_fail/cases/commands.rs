@@ -132,14 +132,14 @@ mod flows {
 mod foreign_cq {
     #[cfg(misuse)]
     mod mixed_refused {
-        use mlx5::{devx::DevxCq, ib::*, verbs::*};
+        use mlx5::{devx::Firmware, ib::*, verbs::*};
 
         fn mixed(
             pd: &ProtectionDomain,
-            cq: &DevxCq,
+            cq: &CompletionQueue<Firmware>,
         ) -> mlx5::Result<QueuePair<Rc, Reset>> {
             QueuePair::builder(pd, cq).build()
-            //~^ E0308 mismatched types expected &CompletionQueue, found &DevxCq
+            //~^ E0308 mismatched types expected &CompletionQueue, found &CompletionQueue<Firmware>
         }
     }
 
@@ -195,7 +195,7 @@ mod events {
     mod listen_accepted {
         use super::*;
 
-        fn listen(channel: &EventChannel, cq: &DevxCq) {
+        fn listen(channel: &EventChannel, cq: &verbs::CompletionQueue<Firmware>) {
             let _ = channel.subscribe(cq, EventKind::Completion, 1);
         }
     }
