@@ -14,8 +14,8 @@ use mlx5::cqe::{Completion, ReceiveDone};
 use mlx5::ib::{Access, Dci, Dct};
 use mlx5::ring::{CqReader, Queues, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
-    Mtu, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
+    AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, SendMessage, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
@@ -91,7 +91,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The initiator: of no peer in particular.
     let cq = CompletionQueue::new(&context, 128)?;
     let qp = QueuePairBuilder::<Dci>::new(&pd, &cq).max_inline_data(64).build()?;
-    let qp = qp.init(&DciInitAttributes::new(1))?.rtr(Mtu::Mtu1024)?;
+    let qp = qp.init(&InitAttributes::new(1))?.rtr(Mtu::Mtu1024)?;
     let qp = qp.rts(&RtsAttributes { max_rd_atomic: 1, ..RtsAttributes::default() })?;
     let mut completions = CqReader::new(&cq)?;
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;

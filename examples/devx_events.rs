@@ -9,10 +9,10 @@ use std::{io, thread, time::Duration};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
-use mlx5::devx::{DevxCq, DevxQp, EventChannel, EventKind};
+use mlx5::devx::{EventChannel, EventKind, Firmware};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Context, ProtectionDomain, Rts};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
@@ -31,8 +31,8 @@ fn main() -> Result<()> {
     let local = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
     let make = || -> Result<_> {
-        let cq = DevxCq::new(&context, 256)?;
-        let qp = DevxQp::builder(&pd, &cq).max_inline_data(32).build()?;
+        let cq = CompletionQueue::by_command(&context, 256).build()?;
+        let qp = QueuePair::by_command(&pd, &cq).max_inline_data(32).build()?;
         Ok((qp.init(&local.init())?, cq))
     };
     let ((qp, cq), (peer, peer_cq)) = (make()?, make()?);
@@ -110,7 +110,11 @@ fn sleep_on(channel: &EventChannel) -> Result<()> {
 }
 
 /// Sends a message now and then, and writes where it may not.
-fn send(qp: &DevxQp<Rc, Rts>, cq: &DevxCq, target: Remote) -> Result<()> {
+fn send(
+    qp: &QueuePair<Rc, Rts, Firmware>,
+    cq: &CompletionQueue<Firmware>,
+    target: Remote,
+) -> Result<()> {
     let mut completions = CqReader::new(cq)?;
     let mut queue = SendQueue::new(qp, &mut completions, SendConfig::default())?;
     for number in 1..=MESSAGES + 1 {

@@ -11,12 +11,14 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
-use mlx5::devx::{DevxCq, DevxPd, DevxQp, DevxQpBuilder, Uar, UarKind, Umem};
+use mlx5::devx::{DevxPd, Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
-use mlx5::verbs::{self, Context, Devx, Pages, Reset};
+use mlx5::verbs::{
+    self, CompletionQueue, Context, Devx, Pages, QueuePair, QueuePairBuilder, Reset,
+};
 use mlx5::wqe::{Inline, RdmaWrite, Remote, SendMessage, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
@@ -67,7 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         offset
     };
     let mut cq = |record| {
-        let cq = DevxCq::builder(&context, 4 * REQUESTS).uar(&uar).record(&umem, record);
+        let cq =
+            CompletionQueue::by_command(&context, 4 * REQUESTS).uar(&uar).record(&umem, record);
         let offset = place(cq.ring_bytes());
         cq.ring(&umem, offset).build()
     };
@@ -77,16 +80,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 6. CREATE_QP: st (the transport), pd, cqn_snd, cqn_rcv, log_sq_size, log_rq_size and _stride,
     //    uar_page, pm_state, and where rings and record lie. Receives come first in the rings,
     //    sends right behind them.
-    let mut queue_pair = |cq: &DevxCq, record| -> mlx5::Result<DevxQp<Rc, Reset>> {
-        let qp = DevxQpBuilder::<Rc>::new(&pd, cq)
-            .max_send_wr(REQUESTS)
-            .max_recv_wr(REQUESTS)
-            .max_inline_data(INLINE)
-            .uar(&uar)
-            .record(&umem, record);
-        let offset = place(qp.ring_bytes()?);
-        qp.ring(&umem, offset).build()
-    };
+    let mut queue_pair =
+        |cq: &CompletionQueue<Firmware>, record| -> mlx5::Result<QueuePair<Rc, Reset, Firmware>> {
+            let qp = QueuePairBuilder::<Rc, _>::by_command(&pd, cq)
+                .max_send_wr(REQUESTS)
+                .max_recv_wr(REQUESTS)
+                .max_inline_data(INLINE)
+                .uar(&uar)
+                .record(&umem, record);
+            let offset = place(qp.ring_bytes()?);
+            qp.ring(&umem, offset).build()
+        };
     let (qp, peer) = (queue_pair(&cq, 128)?, queue_pair(&peer_cq, 192)?);
 
     // 7. RST2INIT_QP: port, P_Key index, what the peer may do.

@@ -336,10 +336,10 @@ fn states_go_round_and_come_back() {
             .rts(&RtsAttributes::default())
             .unwrap();
         assert_eq!(rts.query().unwrap().state, QpState::Rts);
-        let handle = rts.handle();
+        assert_eq!(rts.state(), QpState::Rts);
         let failed = rts.to_error().unwrap();
         assert_eq!(failed.query().unwrap().state, QpState::Error);
-        assert_eq!(handle.state(), QpState::Error);
+        assert_eq!(failed.state(), QpState::Error);
         qp = failed.reset().unwrap();
         assert_eq!(qp.query().unwrap().state, QpState::Reset);
     }
@@ -450,17 +450,14 @@ fn owners_may_be_dropped_in_any_order() {
     let thread = ThreadDomain::new(&fixture.context).unwrap();
     let reset = QueuePair::builder(&fixture.pd, &fixture.cq).thread_domain(&thread).build();
     let qp = fixture.connected();
-    let handle = qp.handle();
     let channel = CompletionChannel::new(&fixture.context).unwrap();
     let cq = CompletionQueue::builder(&fixture.context, 4).channel(&channel).build().unwrap();
     let Fixture { context, pd, cq: first } = fixture;
     drop((context, thread, channel, pd, first));
     assert_eq!(reset.unwrap().query().unwrap().state, QpState::Reset);
     assert_eq!(qp.query().unwrap().state, QpState::Rts);
+    assert_eq!(qp.send_cq().context().name(), cq.context().name());
     drop(qp);
-    assert_eq!(handle.state(), QpState::Rts);
-    assert_eq!(handle.send_cq().unwrap().context().name(), cq.context().name());
-    drop(handle);
     assert!(cq.capacity() >= 4);
     region.write(0, b"still there");
     drop(region);

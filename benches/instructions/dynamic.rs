@@ -6,8 +6,8 @@ use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DctRtrAttributes,
-    MemoryRegion, Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
+    AddressHandle, AddressVector, CompletionQueue, DctRtrAttributes, InitAttributes, MemoryRegion,
+    Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, RdmaWrite, Remote, SendMessage, Sge};
 use mlx5_sys::dv;
@@ -98,7 +98,7 @@ impl Raw {
         let cq = target.rig.cq(511);
         let qp = QueuePairBuilder::<Dci>::new(&target.rig.pd, &cq).max_send_wr(128);
         let qp = qp.max_inline_data(64).build().expect("an initiator");
-        let qp = qp.init(&DciInitAttributes::new(1)).expect("INIT");
+        let qp = qp.init(&InitAttributes::new(1)).expect("INIT");
         let qp = qp.rtr(Mtu::Mtu1024).expect("RTR").rts(&RtsAttributes::default()).expect("RTS");
         watch(qp.as_raw(), cq.as_raw());
         let mut completions = CqReader::new(&cq).expect("a CQ of its own");

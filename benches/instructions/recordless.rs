@@ -4,7 +4,7 @@ use mlx5::connect::LocalPort;
 use mlx5::devx;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{RdmaWrite, Remote, Sge};
 
 use crate::MODE;
@@ -15,7 +15,7 @@ pub struct Raw {
     send: SendQueue<Rc>,
     completions: CqReader,
     memory: MemoryRegion,
-    _ends: [devx::DevxQp<Rc, Rts>; 2],
+    _ends: [QueuePair<Rc, Rts, devx::Firmware>; 2],
     _rig: Rig,
 }
 
@@ -23,14 +23,16 @@ impl Raw {
     pub fn new() -> Self {
         let rig = Rig::new(MODE);
         let make = || {
-            let cq = devx::DevxCq::new(&rig.context, 512).expect("a CQ");
-            let builder = devx::DevxQp::builder(&rig.pd, &cq).max_send_wr(128);
+            let cq = CompletionQueue::by_command(&rig.context, 512).build().expect("a CQ");
+            let builder = QueuePair::by_command(&rig.pd, &cq).max_send_wr(128);
             let builder = builder.max_inline_data(64).without_send_record();
             (builder.build().expect("a queue pair"), cq)
         };
         let ((qp, cq), (peer, _)) = (make(), make());
         let ends = [qp.number(), peer.number()].map(|number| rig.local.connection_data_of(number));
-        let up = |qp: devx::DevxQp<Rc, _>, [mine, theirs]: [usize; 2], local: &LocalPort| {
+        let up = |qp: QueuePair<Rc, _, devx::Firmware>,
+                  [mine, theirs]: [usize; 2],
+                  local: &LocalPort| {
             let qp = qp.init(&local.init()).expect("INIT");
             let qp = qp.rtr(&local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
             qp.rts(&local.rts(&ends[mine], &ends[theirs])).expect("RTS")

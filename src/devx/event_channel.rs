@@ -17,11 +17,13 @@ use mlx5_sys::ifc::eqe;
 
 use super::event::DevxEvent;
 use super::object::Object;
-use super::{DcTarget, DevxQp, DevxSrq, Rq, Sq};
+use super::{ByCommand, DevxSrq, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
-use crate::ib::Transport;
+use crate::ib::Dct;
 use crate::ring::deadline;
-use crate::verbs::{Context, Rtr, State, interrupted, set_nonblocking, wait_readable, would_block};
+use crate::verbs::{
+    Context, QueuePair, Rtr, State, interrupted, set_nonblocking, wait_readable, would_block,
+};
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
 /// command. Clones are cheap and name the same channel.
@@ -110,9 +112,9 @@ macro_rules! sources {
 }
 
 sources! {
-    [T: Transport, S: State] DevxQp<T, S>;
+    [T: ByCommand, S: State] QueuePair<T, S, Firmware>;
     [] DevxSrq;
-    [] DcTarget<Rtr>;
+    [] QueuePair<Dct, Rtr, Firmware>;
     [] Rq;
     [] Sq;
 }

@@ -7,9 +7,10 @@
 //! HCA, the error is [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and
 //! opcodes.
 //!
-//! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie.
-//! [`DevxCq`] and [`DevxQp`] are like those of [`verbs`](crate::verbs), and rings take
-//! them over in the same way. [`Capabilities`] are the abilities of the HCA, by name. Commands also
+//! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie. Queues
+//! by command are [`QueuePair`](crate::verbs::QueuePair)s and
+//! [`CompletionQueue`](crate::verbs::CompletionQueue)s of the back end [`Firmware`], and rings take
+//! them over in the same way as those of verbs. [`Capabilities`] are the abilities of the HCA, by name. Commands also
 //! work on verbs objects ([`CommandTarget`]), to see their contexts in the HCA. Queries can be
 //! asynchronous ([`AsyncCommands`]).
 //!
@@ -42,7 +43,6 @@ pub mod process;
 mod psv;
 mod qp;
 mod srq;
-mod target;
 mod uar;
 mod umem;
 
@@ -53,7 +53,6 @@ pub use command::{Command, Reply};
 pub use command_target::CommandTarget;
 pub use context::ObjectContext;
 pub use counter::{QueueCounters, QueueCounts};
-pub use cq::{DevxCq, DevxCqBuilder};
 pub use domain::{DevxPd, DevxXrcd, Domain, TransportDomain};
 pub use ethernet::{Rq, RqBuilder, Rqt, RssHash, Sq, SqBuilder, Tir, Tis};
 pub use event::{DevxEvent, PortChange};
@@ -66,8 +65,7 @@ pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use pending::{Answer, AsyncCommands};
 pub use psv::Psv;
-pub use qp::{ByCommand, DevxQp, DevxQpBuilder, DevxTransitionError};
+pub use qp::{ByCommand, Firmware};
 pub use srq::{DevxSrq, DevxSrqBuilder};
-pub use target::{DcTarget, DcTargetBuilder, TargetError};
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

@@ -41,7 +41,7 @@ impl Command {
     ///
     /// The kernel itself marks in the command that buffers and doorbell records lie in umems, and
     /// sets the number of the user context. [`DevxMkey`](super::DevxMkey),
-    /// [`DevxQp`](super::DevxQp) and the other types of this module create their objects without
+    /// [`DevxPd`](super::DevxPd) and the other types of this module create their objects without
     /// `unsafe`.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ const OWN: usize = 2;
 /// Signaled requests that may be outstanding: all that a send queue can have. Nothing overruns.
 const MOST: u32 = 1 << 15;
 
-/// Polls a CQ that was created [collapsed](crate::devx::DevxCqBuilder::collapsed), for one
+/// Polls a CQ that was created [collapsed](crate::verbs::CompletionQueueBuilder::collapsed), for one
 /// send queue.
 ///
 /// A poll that finds no CQE costs a load. If several requests completed since the last poll, it

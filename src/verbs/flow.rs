@@ -47,7 +47,7 @@ impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {
-        Box::new(self.handle())
+        Box::new(self.keep())
     }
 }
 

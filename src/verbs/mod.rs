@@ -9,6 +9,7 @@
 
 mod access;
 mod address_handle;
+mod backend;
 mod bind;
 mod buffer;
 mod capabilities;
@@ -48,12 +49,15 @@ mod zeroed;
 pub use crate::error::{Cause, Devx, Errno};
 pub(crate) use access::{check_queue_pair_access, check_region_access};
 pub use address_handle::AddressHandle;
+pub(crate) use backend::QueueMaker;
+pub use backend::{Backend, Verbs};
 pub use buffer::Buffer;
 pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{ClockReading, DeviceClock};
 pub use context::{Context, DeviceAttributes};
 pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
+pub(crate) use cq::{Cq, CqPart, microseconds};
 pub use demand::{ImplicitOdpRegion, NullRegion, OdpOperations, OnDemand, Prefetch};
 pub(crate) use device::opened_device_name;
 pub use device::{Device, devices};
@@ -73,13 +77,13 @@ pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, DciInitAttributes, DciStreams,
-    DctRtrAttributes, GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership,
-    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Reset, Rtr,
-    RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes,
-    UcRtsAttributes, UdInitAttributes, UdRtsAttributes, XrcRtsAttributes, state,
+    AddressVector, AlternatePath, Capacities, Connected, DciStreams, DctRtrAttributes, GlobalRoute,
+    Init, InitAttributes, Makes, MigrationState, MulticastMembership, QpState, QueuePair,
+    QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    ScatterToCqe, State, TransitionError, UcRtrAttributes, UcRtsAttributes, UdInitAttributes,
+    UdRtsAttributes, XrcRtsAttributes, state,
 };
-pub(crate) use qp::{Attributes, Claims, check_24_bits, check_mtu, check_pkey, set_alternate};
+pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
 pub use tags::{TagCapacity, TagMatching};

@@ -2,98 +2,56 @@
 
 use core::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-
-use mlx5_sys::verbs::{ibv_context, ibv_qp};
+use std::sync::atomic::AtomicBool;
 
 use super::state::CanReceive;
 use super::{
-    CompletionQueue, CompletionQueueHandle, QueuePair, QueuePairHandle, Rts, SharedReceiveQueue,
-    StridingQueue,
+    CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, SharedReceiveQueue, StridingQueue,
 };
 use crate::error::QueueError;
 use crate::ib::Transport;
 use crate::ring::receive::striding::{Strides, StridingView};
-use crate::ring::source::handover::{Completes, Receives, Sends, Shares};
+use crate::ring::source::handover::{Receives, Sends, Shares};
 use crate::ring::source::{
-    CompletionView, CqCheck, CqObject, CqOwner, DomainId, Member, ObjectId, QpView, QueueOwner,
-    ReceiveView, SendView, SharedView, SrqOwner, UserIndex, WorkQueue, check_cq, member, query,
-    resume, view_cq,
+    CqObject, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView, SharedView, SrqOwner,
+    UserIndex,
 };
 use crate::ring::{
-    CompletionSource, CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq,
-    shared_receive_view,
+    CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq, shared_receive_view,
 };
 
-impl QueueOwner for QueuePairHandle {
-    fn id(&self) -> ObjectId {
-        ObjectId::at(self.as_raw().as_ptr())
-    }
-
-    fn claim(&self, queue: WorkQueue) -> crate::error::Result<()> {
-        self.claims().claim(queue)
-    }
-
-    fn release(&self, queue: WorkQueue, idle: bool) {
-        self.claims().release(queue, idle);
-    }
-
-    fn destroyed(&self) -> Arc<AtomicBool> {
-        QueuePairHandle::destroyed(self)
-    }
-
-    fn state(&self) -> Result<u32, QueueError> {
-        // SAFETY: the handle keeps the QP alive.
-        unsafe { query(self.as_raw()) }.map(|(state, _)| state)
-    }
-
-    fn resume(&self) -> crate::error::Result<()> {
-        // SAFETY: the handle keeps the QP alive.
-        unsafe { resume(self.as_raw()) }
-    }
-
-    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
-        Some(QueuePairHandle::as_raw(self))
-    }
-}
-
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim
-// keeps other writers of this crate away and forbids RESET; it is only given after RESET, or when
-// nothing is outstanding. Writers that are not of this crate reach the QP by its raw pointer only,
-// whose users guarantee the same.
-unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
+// SAFETY: the owner keeps the queue pair alive, and with it the register and the memory of its
+// rings, which do not move: libmlx5 leaves them in place, and a pair made by command has taken its
+// parts of umems. The claim keeps other writers of this crate away and forbids RESET, except by a
+// caller who guarantees to restart the queues; it is only given after RESET, or when nothing is
+// outstanding. Writers that are not of this crate reach a QP by its raw pointer only, whose users
+// guarantee the same.
+unsafe impl<T: Transport, B: Makes<T>> Sends for QueuePair<T, Rts, B> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
-        Arc::new(self.handle())
+        Arc::<Pair<B::Object>>::clone(self.pair())
     }
 
     fn sends(&self) -> crate::error::Result<SendView> {
-        // SAFETY: `self` keeps the queue pair alive.
-        let view = unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?;
-        // SAFETY: libmlx5 has mapped the register, and keeps it mapped as long as the queue pair.
-        unsafe { super::keep_from_children(view.register)? };
-        Ok(view)
+        PairObject::sends::<T>(self.pair())
     }
 }
 
-impl<T: Transport> SendSource for QueuePair<T, Rts> {
+impl<T: Transport, B: Makes<T>> SendSource for QueuePair<T, Rts, B> {
     type Transport = T;
 }
 
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of
-// the receive queue keeps other writers of this crate away and forbids RESET. Writers that are not
-// of this crate reach the QP by its raw pointer only, whose users guarantee the same.
-unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+// SAFETY: the owner keeps the queue pair alive, and with it the memory of its rings, which do not
+// move: libmlx5 leaves them in place, and a pair made by command has taken its parts of umems. The
+// claim of the receive queue keeps other writers of this crate away and forbids RESET, except by a
+// caller who guarantees to restart the queues. Writers that are not of this crate reach a QP by its
+// raw pointer only, whose users guarantee the same.
+unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Makes<T>> Receives for QueuePair<T, S, B> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
-        Arc::new(self.handle())
+        Arc::<Pair<B::Object>>::clone(self.pair())
     }
 
     fn receives(&self) -> crate::error::Result<ReceiveView> {
-        if self.shared_receive_queue().is_some() {
-            // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
-            return Err(QueueError::NoQueue.into());
-        }
-        // SAFETY: `self` keeps the queue pair alive.
-        Ok(unsafe { QpView::new(self.as_raw()) }?.receives()?)
+        PairObject::receives(self.pair())
     }
 
     fn domain(&self) -> Option<DomainId> {
@@ -101,63 +59,13 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> 
     }
 
     fn member(&self) -> Member {
-        // SAFETY: `self` keeps the queue pair alive, and its type says that it can receive.
-        unsafe { member(self.as_raw()) }
+        PairObject::member(self.pair())
     }
 }
 
 impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
     type Transport = T;
 }
-
-impl CqOwner for CompletionQueueHandle {
-    fn claim(&self) -> crate::error::Result<()> {
-        CompletionQueueHandle::claim(self)
-    }
-
-    fn release(&self) {
-        CompletionQueueHandle::release(self);
-    }
-
-    fn ignores_overrun(&self) -> bool {
-        CompletionQueueHandle::ignores_overrun(self)
-    }
-
-    fn events(&self) -> Arc<AtomicU32> {
-        CompletionQueueHandle::events(self)
-    }
-
-    fn check(&self, cqn: u32) -> CqCheck {
-        if self.has_failed() {
-            return CqCheck::Failed;
-        }
-        // SAFETY: the handle keeps the CQ alive.
-        unsafe { check_cq(self.as_raw(), cqn) }
-    }
-}
-
-// SAFETY: the handle keeps the CQ alive, and this crate does not resize a claimed CQ. The claim
-// keeps other readers of this crate away. Other code reaches the CQ by its raw pointer only. Its
-// users guarantee that they neither read nor resize a claimed CQ.
-unsafe impl Completes for CompletionQueue {
-    fn owner(&self) -> Arc<dyn CqOwner> {
-        Arc::new(self.handle())
-    }
-
-    fn device(&self) -> NonNull<ibv_context> {
-        self.context().as_raw()
-    }
-
-    fn completions(&self) -> crate::error::Result<CompletionView> {
-        // SAFETY: `self` keeps the CQ alive.
-        let view = unsafe { view_cq(self.as_raw())? };
-        // SAFETY: libmlx5 has mapped the page, and keeps it mapped as long as the CQ.
-        unsafe { super::keep_from_children(view.page)? };
-        Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
-    }
-}
-
-impl CompletionSource for CompletionQueue {}
 
 impl SrqOwner for SharedReceiveQueue {
     fn claim(&self) -> crate::error::Result<Option<Box<[u16]>>> {

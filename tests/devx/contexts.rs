@@ -86,14 +86,15 @@ macro_rules! along {
     ($transport:ty, $rig:expr, $init:expr, $rtr:expr, $rts:expr) => {{
         let rig = $rig;
         let cq = CompletionQueue::new(&rig.context, 255).unwrap();
-        let other_cq = devx::DevxCq::new(&rig.context, 256).unwrap();
+        let other_cq = CompletionQueue::by_command(&rig.context, 256).build().unwrap();
         macro_rules! shaped {
             ($builder:expr) => {
                 $builder.max_send_sge(2).max_recv_wr(64).max_recv_sge(4).build().unwrap()
             };
         }
         let one = shaped!(verbs::QueuePairBuilder::<$transport>::new(&rig.pd, &cq));
-        let other = shaped!(devx::DevxQpBuilder::<$transport>::new(&rig.pd, &other_cq));
+        let other =
+            shaped!(verbs::QueuePairBuilder::<$transport, _>::by_command(&rig.pd, &other_cq));
         macro_rules! compare {
             ($one:expr, $other:expr, $state:expr) => {{
                 let verbs = $one.object_context().unwrap();
@@ -143,9 +144,9 @@ fn unreliable_connections_are_alike_in_every_state() {
 fn datagrams_are_alike_in_every_state() {
     let rig = rig();
     let cq = CompletionQueue::new(&rig.context, 255).unwrap();
-    let other_cq = devx::DevxCq::new(&rig.context, 256).unwrap();
+    let other_cq = CompletionQueue::by_command(&rig.context, 256).build().unwrap();
     let one = verbs::QueuePairBuilder::<Ud>::new(&rig.pd, &cq).build().unwrap();
-    let other = devx::DevxQpBuilder::<Ud>::new(&rig.pd, &other_cq).build().unwrap();
+    let other = verbs::QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &other_cq).build().unwrap();
     macro_rules! compare {
         ($one:expr, $other:expr, $state:expr) => {
             let verbs = $one.object_context().unwrap();
@@ -170,7 +171,7 @@ fn completion_queues_are_alike() {
     let rig = rig();
     for size in [verbs::CqeSize::B64, verbs::CqeSize::B128] {
         let one = CompletionQueue::builder(&rig.context, 100).cqe_size(size).ignore_overrun();
-        let other = devx::DevxCq::builder(&rig.context, 101).cqe_size(size);
+        let other = CompletionQueue::by_command(&rig.context, 101).cqe_size(size);
         let other = other.ignore_overrun().moderation(7, Duration::from_micros(99));
         let (one, other) = (one.build().unwrap(), other.build().unwrap());
         one.moderate(7, Duration::from_micros(99)).unwrap();
@@ -194,8 +195,8 @@ fn what_is_changed_on_the_way_is_changed() {
     use mlx5::ib::Access;
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
-    let cq = devx::DevxCq::new(&rig.context, 16).unwrap();
-    let qp = devx::DevxQp::builder(&rig.pd, &cq).build().unwrap();
+    let cq = CompletionQueue::by_command(&rig.context, 16).build().unwrap();
+    let qp = verbs::QueuePair::by_command(&rig.pd, &cq).build().unwrap();
     let rights = |qp: &devx::Object| {
         let context = qp.object_context().unwrap();
         [qpc::RWE, qpc::RRE, qpc::RAE].map(|field| context.get(field))
@@ -213,7 +214,7 @@ fn what_is_changed_on_the_way_is_changed() {
     assert_eq!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
     qp.set_alternate_path(&rtr.alternate.unwrap()).unwrap();
     assert_ne!(qp.query().unwrap().migration, verbs::MigrationState::Migrated);
-    let ud = devx::DevxQpBuilder::<Ud>::new(&rig.pd, &cq).build().unwrap();
+    let ud = verbs::QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq).build().unwrap();
     let ud = ud.init(&UdInitAttributes::new(1, 1)).unwrap();
     ud.change(&UdInitAttributes::new(1, 2)).unwrap();
     assert_eq!(ud.query().unwrap().qkey, 2);

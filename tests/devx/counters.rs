@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, Status};
-use mlx5::devx::{
-    DevxCq, DevxMkey, DevxPd, DevxQp, DevxQpBuilder, QueueCounters, QueueCounts, Umem,
-};
+use mlx5::devx::{DevxMkey, DevxPd, Firmware, QueueCounters, QueueCounts, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
-use mlx5::verbs::{Context, Init, InitAttributes, Mtu, Pages, RnrTimer};
+use mlx5::verbs::{
+    CompletionQueue, Context, Init, InitAttributes, Mtu, Pages, QueuePair, QueuePairBuilder,
+    RnrTimer,
+};
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
 use mlx5_model as _;
 
@@ -159,7 +160,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let context = Context::open_first().unwrap();
     let local = LocalPort::new(&context, 1, None).unwrap();
     let pd = DevxPd::new(&context).unwrap();
-    let cq = DevxCq::new(&context, 64).unwrap();
+    let cq = CompletionQueue::by_command(&context, 64).build().unwrap();
     let sets = [0; 2].map(|_| QueueCounters::new(&context).unwrap());
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let pages = Pages::new(8192).unwrap();
@@ -167,7 +168,7 @@ fn queue_pairs_by_command_count_from_init_on() {
     let key = DevxMkey::builder(&pd).access(rights).direct(&memory, 0, 8192).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let fresh = sets.each_ref().map(|set| {
-        let qp = DevxQpBuilder::<Rc>::new(&pd, &cq).counters(set).build().unwrap();
+        let qp = QueuePairBuilder::<Rc, _>::by_command(&pd, &cq).counters(set).build().unwrap();
         qp.init(&InitAttributes { access: rights, ..local.init() }).unwrap()
     });
     // What they stand on stays with them.
@@ -178,7 +179,7 @@ fn queue_pairs_by_command_count_from_init_on() {
         ..ConnectionData::new(qp.number(), Mtu::Mtu1024)
     });
     let [a, b] = fresh;
-    let up = |qp: DevxQp<Rc, Init>, mine: &ConnectionData, theirs: &ConnectionData| {
+    let up = |qp: QueuePair<Rc, Init, Firmware>, mine: &ConnectionData, theirs: &ConnectionData| {
         let qp = qp.rtr(&local.rtr(mine, theirs)).unwrap();
         qp.rts(&local.rts(mine, theirs)).unwrap()
     };

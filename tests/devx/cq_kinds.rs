@@ -3,10 +3,10 @@
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
-use mlx5::devx::DevxCq;
+use mlx5::devx::Firmware;
 use mlx5::ib::CqeCompression;
 use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, SendQueue};
-use mlx5::verbs::CqeSize;
+use mlx5::verbs::{CompletionQueue, CqeSize};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
@@ -34,8 +34,8 @@ fn id(completion: Completion) -> u64 {
 }
 
 /// A compressing CQ, in either layout.
-fn compressing(device: &Device, size: CqeSize, enhanced: bool) -> DevxCq {
-    let builder = DevxCq::builder(&device.context, 64).cqe_size(size);
+fn compressing(device: &Device, size: CqeSize, enhanced: bool) -> CompletionQueue<Firmware> {
+    let builder = CompletionQueue::by_command(&device.context, 64).cqe_size(size);
     let builder = match enhanced {
         false => builder.compression(CqeCompression::Hash),
         true => builder.enhanced_compression(CqeCompression::Hash),
@@ -84,7 +84,7 @@ fn messages_keep_their_lengths_in_both_layouts() {
     for (enhanced, format) in
         [false, true].into_iter().flat_map(|layout| FORMATS.map(|format| (layout, format)))
     {
-        let builder = DevxCq::builder(&device.context, 64);
+        let builder = CompletionQueue::by_command(&device.context, 64);
         let cq = match enhanced {
             false => builder.compression(format),
             true => builder.enhanced_compression(format),
@@ -182,7 +182,7 @@ fn completions_of_a_queue_that_went_are_dropped_out_of_the_middle() {
 fn a_collapsed_cq_tells_of_the_last_request() {
     let device = Device::new();
     for size in [CqeSize::B64, CqeSize::B128] {
-        let builder = DevxCq::builder(&device.context, 1).cqe_size(size);
+        let builder = CompletionQueue::by_command(&device.context, 1).cqe_size(size);
         let cq = builder.collapsed().build().unwrap();
         assert!(cq.ignores_overrun());
         let qp = device.alone(device.builder(&cq).max_send_wr(128).build().unwrap());
@@ -211,7 +211,7 @@ fn a_collapsed_cq_tells_of_the_last_request() {
 #[test]
 fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     let device = Device::new();
-    let cq = DevxCq::builder(&device.context, 16).collapsed().build().unwrap();
+    let cq = CompletionQueue::by_command(&device.context, 16).collapsed().build().unwrap();
     let peer_cq = device.cq(16);
     let [qp, _peer] = device
         .connect(device.builder(&cq).build().unwrap(), device.builder(&peer_cq).build().unwrap());
@@ -250,7 +250,7 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
 fn each_reader_takes_its_own_kind_of_cq() {
     let device = Device::new();
     let usual = device.cq(16);
-    let collapsed = DevxCq::builder(&device.context, 16).collapsed().build().unwrap();
+    let collapsed = CompletionQueue::by_command(&device.context, 16).collapsed().build().unwrap();
     assert!(matches!(CqReader::new(&collapsed), Err(Error::Queue(QueueError::Collapsed))));
     assert!(matches!(CollapsedCqReader::new(&usual), Err(Error::Queue(QueueError::NotCollapsed))));
     // Neither is taken by that.
@@ -264,7 +264,7 @@ fn each_reader_takes_its_own_kind_of_cq() {
 #[test]
 fn what_no_cq_has_is_told_before_it_is_asked_for() {
     let device = Device::new();
-    let builder = DevxCq::builder(&device.context, (1 << 16) + 1);
+    let builder = CompletionQueue::by_command(&device.context, (1 << 16) + 1);
     let error = builder.enhanced_compression(CqeCompression::Hash).build().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Attribute { .. }) && text.contains("65536"), "{text}");
@@ -273,7 +273,7 @@ fn what_no_cq_has_is_told_before_it_is_asked_for() {
 #[test]
 fn the_card_need_not_be_told_where_overruns_are_ignored() {
     let device = Device::new();
-    let cq = DevxCq::builder(&device.context, 32).ignore_overrun().build().unwrap();
+    let cq = CompletionQueue::by_command(&device.context, 32).ignore_overrun().build().unwrap();
     let qp = device.alone(device.builder(&cq).max_send_wr(16).build().unwrap());
     let mut completions = CqReader::new(&cq).unwrap();
     completions.publish(Publish::Never).unwrap();

@@ -1,10 +1,13 @@
 //! Connected queue pairs made by command, for tests of features that only they have.
 
 use mlx5::connect::LocalPort;
-use mlx5::devx::{DevxCq, DevxQp, DevxQpBuilder};
+use mlx5::devx::Firmware;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Context, MemoryRegion, ProtectionDomain, Reset, Rts};
+use mlx5::verbs::{
+    CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, Reset,
+    Rts,
+};
 
 use super::rig::all_rights;
 
@@ -24,12 +27,12 @@ impl Device {
         Self { context, local, pd }
     }
 
-    pub fn cq(&self, entries: u32) -> DevxCq {
-        DevxCq::new(&self.context, entries).unwrap()
+    pub fn cq(&self, entries: u32) -> CompletionQueue<Firmware> {
+        CompletionQueue::by_command(&self.context, entries).build().unwrap()
     }
 
-    pub fn builder(&self, cq: &DevxCq) -> DevxQpBuilder<Rc> {
-        DevxQpBuilder::new(&self.pd, cq).max_inline_data(64)
+    pub fn builder(&self, cq: &CompletionQueue<Firmware>) -> QueuePairBuilder<Rc, Firmware> {
+        QueuePairBuilder::by_command(&self.pd, cq).max_inline_data(64)
     }
 
     pub fn memory(&self, length: usize) -> MemoryRegion {
@@ -44,14 +47,14 @@ impl Device {
     /// Both ends of a connection, in RTS.
     pub fn connect(
         &self,
-        first: DevxQp<Rc, Reset>,
-        second: DevxQp<Rc, Reset>,
-    ) -> [DevxQp<Rc, Rts>; 2] {
+        first: QueuePair<Rc, Reset, Firmware>,
+        second: QueuePair<Rc, Reset, Firmware>,
+    ) -> [QueuePair<Rc, Rts, Firmware>; 2] {
         let ends = (
             self.local.connection_data_of(first.number()),
             self.local.connection_data_of(second.number()),
         );
-        let up = |qp: DevxQp<Rc, Reset>, mine, theirs| {
+        let up = |qp: QueuePair<Rc, Reset, Firmware>, mine, theirs| {
             let qp = qp.init(&self.local.init()).unwrap();
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).unwrap();
             qp.rts(&self.local.rts(mine, theirs)).unwrap()
@@ -60,17 +63,17 @@ impl Device {
     }
 
     /// A queue pair that is connected to itself: what it sends itself needs no second one.
-    pub fn alone(&self, qp: DevxQp<Rc, Reset>) -> DevxQp<Rc, Rts> {
+    pub fn alone(&self, qp: QueuePair<Rc, Reset, Firmware>) -> QueuePair<Rc, Rts, Firmware> {
         let end = self.local.connection_data_of(qp.number());
         let qp = qp.init(&self.local.init()).unwrap();
         qp.rtr(&self.local.rtr(&end, &end)).unwrap().rts(&self.local.rts(&end, &end)).unwrap()
     }
 }
 
-pub fn sends(qp: &DevxQp<Rc, Rts>, completions: &mut CqReader) -> SendQueue<Rc> {
+pub fn sends(qp: &QueuePair<Rc, Rts, Firmware>, completions: &mut CqReader) -> SendQueue<Rc> {
     SendQueue::new(qp, completions, SendConfig::default()).unwrap()
 }
 
-pub fn receives(qp: &DevxQp<Rc, Rts>, completions: &mut CqReader) -> ReceiveQueue {
+pub fn receives(qp: &QueuePair<Rc, Rts, Firmware>, completions: &mut CqReader) -> ReceiveQueue {
     ReceiveQueue::new(qp, completions, ReceiveConfig::default()).unwrap()
 }

@@ -4,9 +4,9 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::ifc::{mkc, query_mkey_out};
-use mlx5::devx::{DevxCq, DevxMkey, DevxPd, Klm, Umem};
+use mlx5::devx::{DevxMkey, DevxPd, Firmware, Klm, Umem};
 use mlx5::ib::Access;
-use mlx5::verbs::{self, Pages};
+use mlx5::verbs::{self, CompletionQueue, Pages};
 use mlx5::wqe::{FetchAdd, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, Word};
 use mlx5_model as _;
 
@@ -243,8 +243,8 @@ fn what_a_direct_key_cannot_be_is_told() {
 }
 
 /// A CQ of 64 entries in a umem: ring of 4096 bytes, record of 8.
-fn cq_in(umem: &Umem, ring: usize, record: usize) -> Result<DevxCq, Error> {
-    let builder = DevxCq::builder(umem.context(), 64);
+fn cq_in(umem: &Umem, ring: usize, record: usize) -> Result<CompletionQueue<Firmware>, Error> {
+    let builder = CompletionQueue::by_command(umem.context(), 64);
     builder.ring(umem, ring).record(umem, record).build()
 }
 

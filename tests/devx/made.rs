@@ -2,17 +2,32 @@
 
 use std::ops::Deref;
 
-use mlx5::devx::ByCommand;
-pub use mlx5::devx::{
-    DevxCq as CompletionQueue, DevxQp as QueuePair, DevxQpBuilder as QueuePairBuilder,
-    DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain,
-};
-use mlx5::ib::{Rc, Transport, XrcRecv};
+use mlx5::devx::{ByCommand, Firmware};
+pub use mlx5::devx::{DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain};
+use mlx5::ib::{HasQueues, Rc, XrcRecv};
+use mlx5::ring::CompletionSource;
 use mlx5::verbs::state::{Init, Reset, Rts, State};
-use mlx5::verbs::{Connected, QpState, RtrAttributes, RtsAttributes};
+use mlx5::verbs::{self, Connected, ProtectionDomain, QpState, RtrAttributes, RtsAttributes};
 use mlx5_model::Mode;
 
 use crate::rig;
+
+pub type CompletionQueue = verbs::CompletionQueue<Firmware>;
+pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;
+pub type QueuePairBuilder<T> = verbs::QueuePairBuilder<T, Firmware>;
+
+/// A builder of reliable connections.
+pub fn rc(pd: &ProtectionDomain, cq: &impl CompletionSource) -> QueuePairBuilder<Rc> {
+    builder(pd, cq)
+}
+
+/// A builder of queue pairs of any transport with queues.
+pub fn builder<T: HasQueues + ByCommand>(
+    pd: &ProtectionDomain,
+    cq: &impl CompletionSource,
+) -> QueuePairBuilder<T> {
+    QueuePairBuilder::by_command(pd, cq)
+}
 
 /// The rig, but for what it does with queue pairs.
 pub struct Rig(rig::Rig);
@@ -80,18 +95,18 @@ impl Rig {
     /// A CQ of at least so many entries.
     pub fn cq(&self, entries: u32) -> CompletionQueue {
         // Verbs' rings have an entry more than was asked for.
-        CompletionQueue::new(&self.context, entries + 1).expect("a CQ")
+        CompletionQueue::by_command(&self.context, entries + 1).build().expect("a CQ")
     }
 }
 
 /// An answering end of extended reliable connections.
 pub fn xrc_target(rig: &Rig, domain: &XrcDomain) -> QueuePair<XrcRecv, Reset> {
-    QueuePair::target(&rig.pd, domain, &rig.cq(1)).unwrap()
+    QueuePair::target_by_command(&rig.pd, domain, &rig.cq(1)).unwrap()
 }
 
 /// That a queue pair takes no more from its shared receive queue is no event of the context's file;
 /// the card says what state it is in.
-pub fn last_wqe_is_told<T: Transport, S: State>(rig: &Rig, qp: &QueuePair<T, S>) {
+pub fn last_wqe_is_told<T: ByCommand, S: State>(rig: &Rig, qp: &QueuePair<T, S>) {
     nothing_is_told(rig);
     assert_eq!(qp.query().unwrap().state, QpState::Error);
 }

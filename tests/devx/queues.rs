@@ -3,15 +3,16 @@
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
-use mlx5::devx::{DevxCq, DevxPd, DevxQp, DevxQpBuilder, Uar, UarKind, Umem};
+use mlx5::devx::{DevxPd, Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
     SendConfig, SendQueue, SendSource,
 };
 use mlx5::verbs::{
-    self, AddressHandle, Connected, Context, CqeSize, HugePageSize, Init, MemoryRegion, Pages,
-    QpState, RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
+    self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init,
+    MemoryRegion, Pages, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
 
@@ -23,7 +24,7 @@ fn rig() -> Rig {
 }
 
 /// Connects a queue pair to itself.
-fn loopback(rig: &Rig, qp: DevxQp<Rc, verbs::Reset>) -> DevxQp<Rc, Rts> {
+fn loopback(rig: &Rig, qp: QueuePair<Rc, verbs::Reset, Firmware>) -> QueuePair<Rc, Rts, Firmware> {
     let end = rig.local.connection_data_of(qp.number());
     let qp = qp.init(&rig.local.init()).unwrap();
     qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
@@ -50,16 +51,16 @@ fn rings_and_records_lie_where_the_program_placed_them() {
     let rig = rig();
     let umem = Umem::new(&rig.context, Pages::new(1 << 17).unwrap()).unwrap();
     let start = umem.start().unwrap();
-    let cq = DevxCq::builder(&rig.context, 64).cqe_size(CqeSize::B128);
-    let pair = DevxQpBuilder::<Rc>::new(
+    let cq = CompletionQueue::by_command(&rig.context, 64).cqe_size(CqeSize::B128);
+    let pair = QueuePairBuilder::<Rc, _>::by_command(
         &rig.pd,
         // Not made yet, but as large as it will be.
-        &DevxCq::new(&rig.context, 1).unwrap(),
+        &CompletionQueue::by_command(&rig.context, 1).build().unwrap(),
     );
     assert_eq!(cq.ring_bytes(), 64 * 128);
     assert_eq!(pair.ring_bytes().unwrap(), 64 * 16 + 64 * 64);
     let cq = cq.ring(&umem, 1 << 13).record(&umem, 0).build().unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32);
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32);
     let qp = qp.ring(&umem, 1 << 15).record(&umem, 8).build().unwrap();
     // SAFETY: within the memory.
     assert_eq!(qp.rings().0, unsafe { start.add(1 << 15) });
@@ -87,7 +88,7 @@ fn places_are_taken_once_and_given_back() {
     let context = &rig.context;
     let umem = Umem::new(context, Pages::new(3 << 12).unwrap()).unwrap();
     let cq = |ring: usize, record: usize| {
-        DevxCq::builder(context, 64).ring(&umem, ring).record(&umem, record).build()
+        CompletionQueue::by_command(context, 64).ring(&umem, ring).record(&umem, record).build()
     };
     let text = |ring, record| cq(ring, record).unwrap_err().to_string();
     let first = cq(0, 2 << 12).unwrap();
@@ -104,7 +105,7 @@ fn places_are_taken_once_and_given_back() {
     drop(second);
     let other = Context::open_first().unwrap();
     let foreign = Umem::new(&other, Pages::new(4096).unwrap()).unwrap();
-    let foreign = DevxCq::builder(context, 64).ring(&foreign, 0).build();
+    let foreign = CompletionQueue::by_command(context, 64).ring(&foreign, 0).build();
     assert!(foreign.unwrap_err().to_string().contains("another opened device"));
 }
 
@@ -117,8 +118,8 @@ fn rings_lie_in_huge_pages_where_there_are_some() {
         Err(error) => panic!("{error}"),
     };
     let umem = Umem::builder(&rig.context).page_sizes(1 << 12 | 1 << 21).pages(pages).unwrap();
-    let cq = DevxCq::builder(&rig.context, 64).ring(&umem, 0).build().unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).ring(&umem, 1 << 14);
+    let cq = CompletionQueue::by_command(&rig.context, 64).ring(&umem, 0).build().unwrap();
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).ring(&umem, 1 << 14);
     let qp = loopback(&rig, qp.build().unwrap());
     let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -132,16 +133,16 @@ fn what_cannot_be_made_is_refused_in_words() {
     let text = |error: Error| error.to_string();
     let most = 1u32 << 30;
     for (builder, said) in [
-        (DevxCq::builder(context, 0), "CQ entries is 0"),
-        (DevxCq::builder(context, most), "of this device it is 1 to"),
-        (DevxCq::builder(context, 1).vector(1000), "completion vector is 1000"),
-        (DevxCq::builder(context, 1).event_queue(999), "c_eqn_or_apu_element = 0x3e7"),
+        (CompletionQueue::by_command(context, 0), "CQ entries is 0"),
+        (CompletionQueue::by_command(context, most), "of this device it is 1 to"),
+        (CompletionQueue::by_command(context, 1).vector(1000), "completion vector is 1000"),
+        (CompletionQueue::by_command(context, 1).event_queue(999), "c_eqn_or_apu_element = 0x3e7"),
     ] {
         let error = builder.build().map_err(text).unwrap_err();
         assert!(error.contains(said), "{said:?} is missing in {error:?}");
     }
-    let cq = DevxCq::new(context, 16).unwrap();
-    let builder = || DevxQp::builder(&rig.pd, &cq);
+    let cq = CompletionQueue::by_command(context, 16).build().unwrap();
+    let builder = || QueuePair::by_command(&rig.pd, &cq);
     for (builder, said) in [
         (builder().max_send_wr(0).max_recv_wr(0), "max_recv_wr is 0 as well"),
         (builder().max_send_wr(1 << 20), "max_send_wr is 1048576"),
@@ -158,8 +159,8 @@ fn what_cannot_be_made_is_refused_in_words() {
     let foreign = Uar::new(&other, UarKind::BlueFlame).unwrap();
     let error = builder().uar(&foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("another opened device"), "{error}");
-    let foreign = DevxCq::new(&other, 16).unwrap();
-    let error = DevxQp::builder(&rig.pd, &foreign).build().map_err(text).unwrap_err();
+    let foreign = CompletionQueue::by_command(&other, 16).build().unwrap();
+    let error = QueuePair::by_command(&rig.pd, &foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("another opened device"), "{error}");
     // A move from a state that the card is no longer in.
     let qp = builder().build().unwrap().init(&rig.local.init()).unwrap();
@@ -193,9 +194,9 @@ fn everything_goes_in_any_order_and_nothing_leaks() {
         registers.insert(uar.register());
         let umem = Umem::new(&rig.context, Pages::new(1 << 15).unwrap()).unwrap();
         let pd = DevxPd::new(&rig.context).unwrap();
-        let cq = DevxCq::builder(&rig.context, 16).uar(&uar).record(&umem, 0);
+        let cq = CompletionQueue::by_command(&rig.context, 16).uar(&uar).record(&umem, 0);
         let cq = cq.build().unwrap();
-        let qp = DevxQp::builder(&pd, &cq).uar(&uar).ring(&umem, 1 << 12).build().unwrap();
+        let qp = QueuePair::by_command(&pd, &cq).uar(&uar).ring(&umem, 1 << 12).build().unwrap();
         match round % 4 {
             0 => drop((uar, umem, pd, cq, qp)),
             1 => drop((qp, cq, pd, umem, uar)),
@@ -226,25 +227,25 @@ fn what_is_leaked_goes_with_the_context() {
     for _ in 0..40 {
         let context = Context::open_first().unwrap();
         let pd = verbs::ProtectionDomain::new(&context).unwrap();
-        let cq = DevxCq::new(&context, 16).unwrap();
-        let qp = DevxQp::builder(&pd, &cq).build().unwrap();
+        let cq = CompletionQueue::by_command(&context, 16).build().unwrap();
+        let qp = QueuePair::by_command(&pd, &cq).build().unwrap();
         std::mem::forget(qp);
     }
     // Leaked ones keep their contexts open; another context is not concerned by it, but for numbers.
-    let cq = DevxCq::new(&context, 16).unwrap();
+    let cq = CompletionQueue::by_command(&context, 16).build().unwrap();
     drop(cq);
 }
 
 #[test]
 fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
     let rig = rig();
-    let cq = DevxCq::new(&rig.context, 256).unwrap();
-    let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).build().unwrap();
+    let cq = CompletionQueue::by_command(&rig.context, 256).build().unwrap();
+    let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).build().unwrap();
     let qp = qp.init(&rig.local.init()).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
     let end = rig.local.connection_data_of(qp.number());
-    let up = |qp: DevxQp<Rc, Init>| {
+    let up = |qp: QueuePair<Rc, Init, Firmware>| {
         qp.rtr(&rig.local.rtr(&end, &end)).unwrap().rts(&rig.local.rts(&end, &end)).unwrap()
     };
     let mut qp = up(qp);
@@ -288,9 +289,9 @@ fn a_queue_pair_is_reset_under_its_queues_and_they_start_anew() {
 fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     let rig = rig();
     let uar = Uar::new(&rig.context, UarKind::BlueFlame).unwrap();
-    let cq = DevxCq::builder(&rig.context, 256).uar(&uar).build().unwrap();
+    let cq = CompletionQueue::by_command(&rig.context, 256).uar(&uar).build().unwrap();
     let make = |uar: &Uar| {
-        let qp = DevxQp::builder(&rig.pd, &cq).max_inline_data(32).max_recv_wr(0).uar(uar);
+        let qp = QueuePair::by_command(&rig.pd, &cq).max_inline_data(32).max_recv_wr(0).uar(uar);
         loopback(&rig, qp.build().unwrap())
     };
     let (one, other) = (make(&uar), make(&uar));
@@ -436,8 +437,8 @@ fn datagrams(rig: &Rig, by: By) -> Datagrams {
         Cq::Verbs(cq) if by == By::Verbs => {
             up!(&cq, verbs::QueuePairBuilder::<Ud>::new(&rig.pd, &cq))
         }
-        Cq::Verbs(cq) => up!(&cq, DevxQpBuilder::<Ud>::new(&rig.pd, &cq)),
-        Cq::Command(cq) => up!(&cq, DevxQpBuilder::<Ud>::new(&rig.pd, &cq)),
+        Cq::Verbs(cq) => up!(&cq, QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq)),
+        Cq::Command(cq) => up!(&cq, QueuePairBuilder::<Ud, _>::by_command(&rig.pd, &cq)),
     }
 }
 
@@ -494,8 +495,8 @@ fn short_answers_come_in_the_cqe_if_that_was_asked_for() {
         (Some(ScatterToCqe::Always), CqeSize::B64, false, [0x11, 1]),
         (Some(ScatterToCqe::Never), CqeSize::B128, true, [0, 0]),
     ] {
-        let cq = DevxCq::builder(&rig.context, 64).cqe_size(size).build().unwrap();
-        let mut builder = DevxQp::builder(&rig.pd, &cq).signal_all(all).max_inline_data(32);
+        let cq = CompletionQueue::by_command(&rig.context, 64).cqe_size(size).build().unwrap();
+        let mut builder = QueuePair::by_command(&rig.pd, &cq).signal_all(all).max_inline_data(32);
         if let Some(scatter) = scatter {
             builder = builder.scatter_to_cqe(scatter);
         }

@@ -2,12 +2,12 @@
 
 use mlx5::Error;
 use mlx5::cqe::Completion;
-use mlx5::devx::{DevxQpBuilder, Uar, UarKind, Umem};
+use mlx5::devx::{Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     BlueFlameCopy, CqReader, QueueError, RegisterUse, SendConfig, SendQueue, UarMapping,
 };
-use mlx5::verbs::Pages;
+use mlx5::verbs::{CompletionQueue, Pages, QueuePairBuilder};
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote};
 use mlx5_model::stores;
 
@@ -29,7 +29,7 @@ fn done(completion: Completion) -> u64 {
     }
 }
 
-fn builder(device: &Device, cq: &mlx5::devx::DevxCq) -> DevxQpBuilder<Rc> {
+fn builder(device: &Device, cq: &CompletionQueue<Firmware>) -> QueuePairBuilder<Rc, Firmware> {
     device.builder(cq).max_send_wr(16).without_send_record()
 }
 

@@ -3,12 +3,14 @@
 use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq, xrc_srqc};
-use mlx5::devx::{DcTarget, DevxSrq, DevxXrcd, Umem};
-use mlx5::ib::Dci;
-use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::devx::{DevxSrq, DevxXrcd, Firmware, Umem};
+use mlx5::ib::{Dci, Dct};
+use mlx5::ring::{
+    CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq,
+};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
-    Mtu, Pages, ProtectionDomain, QueuePairBuilder, Rtr, RtsAttributes,
+    AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
+    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes,
 };
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
@@ -22,7 +24,7 @@ struct Line {
     send: SendQueue<Dci>,
     sent: CqReader,
     to: DcAddress,
-    target: DcTarget<Rtr>,
+    target: QueuePair<Dct, Rtr, Firmware>,
     cq: CompletionQueue,
     memory: MemoryRegion,
     srq: DevxSrq,
@@ -34,7 +36,8 @@ impl Line {
         let rig = Rig::new(Mode::Trapped);
         let srq = DevxSrq::builder(&rig.pd).max_wr(7).cyclic(cyclic).build().unwrap();
         let cq = rig.cq(64);
-        let made = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
+        let made =
+            QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
         let address = rig.local.address(&rig.local.connection_data_of(0));
         let target = made.init(&rig.local.init()).unwrap();
         let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
@@ -43,7 +46,7 @@ impl Line {
 
         let sent = rig.cq(64);
         let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &sent).max_inline_data(64).build().unwrap();
-        let qp = qp.init(&DciInitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
+        let qp = qp.init(&InitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
         let qp = qp.rts(&RtsAttributes::default()).unwrap();
         let mut sent = CqReader::new(&sent).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
@@ -258,7 +261,8 @@ fn what_the_device_does_not_have_is_refused_with_what_was_sent() {
     let other = ProtectionDomain::new(&Context::open_first().unwrap()).unwrap();
     let foreign = DevxSrq::builder(&other).build().unwrap();
     let cq = rig.cq(16);
-    let target = DcTarget::builder(&rig.pd, &cq, &foreign, KEY).unwrap().build().unwrap();
+    let target =
+        QueuePair::dc_target_by_command(&rig.pd, &cq, &foreign, KEY).unwrap().build().unwrap();
     let address = rig.local.address(&rig.local.connection_data_of(0));
     let failed = target.init(&rig.local.init()).unwrap().rtr(&DctRtrAttributes::new(address));
     let failed = failed.unwrap_err();

@@ -9,8 +9,8 @@ use mlx5::ring::{
     CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
 };
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DciStreams, DctRtrAttributes,
-    InitAttributes, MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
+    AddressHandle, AddressVector, CompletionQueue, DciStreams, DctRtrAttributes, InitAttributes,
+    MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, DmaMemcpy, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
@@ -48,7 +48,7 @@ pub struct Initiator {
 /// An initiator in RTS.
 pub fn rts(rig: &Rig, shape: QueuePairBuilder<Dci>, last: &RtsAttributes) -> QueuePair<Dci, Rts> {
     let qp = shape.max_send_sge(4).max_inline_data(200).build().unwrap();
-    let qp = qp.init(&DciInitAttributes::new(rig.local.attributes().port)).unwrap();
+    let qp = qp.init(&InitAttributes::new(rig.local.attributes().port)).unwrap();
     qp.rtr(Mtu::Mtu1024).unwrap().rts(last).unwrap()
 }
 
@@ -59,7 +59,7 @@ impl Initiator {
 
     fn like(rig: &Rig, last: &RtsAttributes, streams: Option<DciStreams>) -> Self {
         let cq = rig.cq(256);
-        let mut shape = QueuePairBuilder::new(&rig.pd, &cq);
+        let mut shape = made::builder(&rig.pd, &cq);
         if let Some(streams) = streams {
             shape = shape.streams(streams);
         }
@@ -430,7 +430,7 @@ fn an_initiator_comes_back_from_an_error() {
     assert_eq!(a.failed(), (1, Status::RemoteInvalidRequest));
     let Initiator { memory, send, mut completions, qp } = a;
     drop(send);
-    let qp = qp.reset().unwrap().init(&DciInitAttributes::new(1)).unwrap();
+    let qp = qp.reset().unwrap().init(&InitAttributes::new(1)).unwrap();
     let qp = qp.rtr(Mtu::Mtu1024).unwrap().rts(&RtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     let mut a = Initiator { memory, send, completions, qp };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mlx5::ib::{Dct, Transport, XrcRecv};
+use mlx5::ib::{Dct, HasQueues, Rc, Transport, XrcRecv};
 use mlx5::verbs::state::{Reset, State};
 use mlx5::verbs::{AsyncEvent, EventSource, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
 pub use mlx5::verbs::{
@@ -11,6 +11,16 @@ pub use mlx5::verbs::{
 
 use crate::rig::PATIENCE;
 pub use crate::rig::Rig;
+
+/// A builder of reliable connections.
+pub fn rc(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
+    builder(pd, cq)
+}
+
+/// A builder of queue pairs of any transport with queues.
+pub fn builder<T: HasQueues>(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+    QueuePairBuilder::new(pd, cq)
+}
 
 /// A target of dynamic connections that is ready.
 pub type DcTarget = QueuePair<Dct, Rtr>;

@@ -18,9 +18,7 @@ use mlx5::wqe::{
 };
 use mlx5_model::Mode;
 
-use super::made::{
-    self, CompletionQueue, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue, XrcDomain,
-};
+use super::made::{self, CompletionQueue, QueuePair, Rig, SharedReceiveQueue, XrcDomain};
 use crate::rig::random::Random;
 use crate::rig::wait;
 
@@ -111,7 +109,7 @@ impl Lines {
 /// Two ends that are connected.
 pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
     let cq = rig.cq(127);
-    let qp = QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
+    let qp = made::builder::<XrcSend>(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
     let (qp, target) = (rig.init(qp), rig.to_init(made::xrc_target(rig, domain)));
     let ends: (ConnectionData, ConnectionData) =
         (rig.local.connection_data_of(qp.number()), rig.local.connection_data_of(target.number()));

@@ -48,11 +48,3 @@ fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {
     assert!(refused.to_string().contains("no process has a domain"), "{refused}");
     std::fs::remove_file(path).unwrap();
 }
-
-#[test]
-fn an_answering_end_has_no_cq() {
-    let rig = Rig::new(Mode::Trapped);
-    let domain = XrcDomain::new(&rig.context).unwrap();
-    let (line, target) = connection(&rig, &domain);
-    assert!(target.handle().send_cq().is_none() && line.qp.handle().send_cq().is_some());
-}

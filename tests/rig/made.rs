@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use mlx5::devx::{self, ByCommand};
+use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::Receives;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
@@ -56,7 +56,7 @@ pub const ALIKE: [[By; 2]; 2] = [[By::Verbs; 2], [By::Command; 2]];
 #[derive(Debug)]
 pub enum Cq {
     Verbs(verbs::CompletionQueue),
-    Command(devx::DevxCq),
+    Command(verbs::CompletionQueue<Firmware>),
 }
 
 impl Cq {
@@ -68,7 +68,8 @@ impl Cq {
             }
             By::Command => {
                 // Verbs' rings have an entry more than was asked for.
-                let builder = devx::DevxCq::builder(context, entries + 1).cqe_size(size);
+                let builder =
+                    verbs::CompletionQueue::by_command(context, entries + 1).cqe_size(size);
                 Cq::Command(builder.build().unwrap())
             }
         }
@@ -84,12 +85,12 @@ impl Cq {
 }
 
 /// A queue pair.
-pub enum Qp<T: Connected, S: State> {
+pub enum Qp<T: Connected + ByCommand, S: State> {
     Verbs(verbs::QueuePair<T, S>),
-    Command(devx::DevxQp<T, S>),
+    Command(verbs::QueuePair<T, S, Firmware>),
 }
 
-impl<T: Connected, S: State> fmt::Debug for Qp<T, S> {
+impl<T: Connected + ByCommand, S: State> fmt::Debug for Qp<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Qp::Verbs(qp) => qp.fmt(f),
@@ -126,8 +127,12 @@ pub fn queue_pair<T: Connected + Receives + ByCommand>(
             Qp::Verbs(build!(builder))
         }
         (By::Verbs, Cq::Command(_)) => panic!("verbs take a CQ of verbs alone"),
-        (_, Cq::Verbs(cq)) => Qp::Command(build!(devx::DevxQpBuilder::<T>::new(pd, cq))),
-        (_, Cq::Command(cq)) => Qp::Command(build!(devx::DevxQpBuilder::<T>::new(pd, cq))),
+        (_, Cq::Verbs(cq)) => {
+            Qp::Command(build!(verbs::QueuePairBuilder::<T, _>::by_command(pd, cq)))
+        }
+        (_, Cq::Command(cq)) => {
+            Qp::Command(build!(verbs::QueuePairBuilder::<T, _>::by_command(pd, cq)))
+        }
     }
 }
 

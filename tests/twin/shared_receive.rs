@@ -39,7 +39,7 @@ struct Line<Q, T> {
 }
 
 type ByVerbs = Line<SharedReceiveQueue, QueuePair<Rc, Rts>>;
-type ByCommand = Line<devx::DevxSrq, devx::DevxQp<Rc, Rts>>;
+type ByCommand = Line<devx::DevxSrq, QueuePair<Rc, Rts, devx::Firmware>>;
 
 const PEERS: usize = 3;
 
@@ -79,7 +79,7 @@ fn by_command(rig: &Rig, shape: &Shape) -> ByCommand {
     let srq = srq.max_sge(shape.max_sge).record(&umem, 0).ring(&umem, 4096).build().unwrap();
     let (mut takers, mut peers) = (vec![], vec![]);
     for _ in 0..PEERS {
-        let taker = devx::DevxQp::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+        let taker = QueuePair::by_command(&rig.pd, &cq).shared_receive_queue(&srq);
         let taker = taker.build().unwrap().init(&rig.local.init()).unwrap();
         let peer_cq = rig.cq(255);
         let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq));

@@ -10,7 +10,9 @@ use mlx5::devx::{self, CommandTarget as _};
 use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::{CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Reset};
+use mlx5::verbs::{
+    CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset,
+};
 use mlx5::wqe::{Inline, SendMessage};
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, wait_for};
@@ -41,9 +43,9 @@ fn program() {
 
     let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
     let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
-    let by_command = devx::DevxCq::builder(&context, 64).uar(&uar).record(&umem, 0);
+    let by_command = CompletionQueue::by_command(&context, 64).uar(&uar).record(&umem, 0);
     let by_command = by_command.ring(&umem, 1 << 12).build().unwrap();
-    let commanded = devx::DevxQpBuilder::<Rc>::new(&pd, &by_command)
+    let commanded = QueuePairBuilder::<Rc, _>::by_command(&pd, &by_command)
         .max_send_wr(16)
         .uar(&uar)
         .record(&umem, 64);

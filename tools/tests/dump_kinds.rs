@@ -10,7 +10,7 @@ use mlx5::ib::{Dct, Rc, Ud, XrcSend};
 use mlx5::ring::CqReader;
 use mlx5::verbs::{
     CompletionQueue, Context, DctRtrAttributes, Pages, ProtectionDomain, QueuePair,
-    SharedReceiveQueue, XrcDomain,
+    QueuePairBuilder, SharedReceiveQueue, XrcDomain,
 };
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects};
@@ -66,9 +66,9 @@ fn program() {
     let commanded = commands.then(|| {
         let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
         let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
-        let cq = devx::DevxCq::builder(&context, 64).uar(&uar).record(&umem, 0);
+        let cq = CompletionQueue::by_command(&context, 64).uar(&uar).record(&umem, 0);
         let cq = cq.ring(&umem, 1 << 12).build().unwrap();
-        let qp = devx::DevxQpBuilder::<Ud>::new(&pd, &cq).max_send_wr(16).uar(&uar);
+        let qp = QueuePairBuilder::<Ud, _>::by_command(&pd, &cq).max_send_wr(16).uar(&uar);
         let qp = qp.record(&umem, 64).ring(&umem, 1 << 15).build().unwrap();
         say("commanded_cq", cq.number(), &|| cq.object().object_context());
         say("commanded_qp", qp.number(), &|| qp.object().object_context());

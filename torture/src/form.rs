@@ -4,8 +4,8 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Dci, HasQueues, Rc, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, DciInitAttributes, Init, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UdRtsAttributes,
+    AckTimeout, AddressHandle, Init, InitAttributes, ProtectionDomain, QueuePair, QueuePairBuilder,
+    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
@@ -347,7 +347,7 @@ impl Form for Dci {
         local: &LocalPort,
         builder: QueuePairBuilder<Self>,
     ) -> mlx5::Result<QueuePair<Self, Init>> {
-        let port = DciInitAttributes::new(local.attributes().port);
+        let port = InitAttributes::new(local.attributes().port);
         builder.build()?.init(&port).map_err(|failed| failed.error)
     }
 

@@ -1,30 +1,30 @@
 //! Builder for queue pairs made by command.
 
 use std::any::Any;
-use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::atomic::AtomicU32;
 
 use mlx5_sys::ifc::{
     Field, cmd_hca_cap, cmd_hca_cap_2, create_qp_in, create_qp_out, opcode, qpc, roce_cap,
 };
+use mlx5_sys::verbs::ibv_context;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
-use super::{ByCommand, DevxQp, QpInner};
+use super::{ByCommand, CommandPair, Firmware};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
 use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind, Umem};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
-use crate::ib::{HasQueues, Rc, Receives};
+use crate::ib::{HasQueues, Rc, Receives, XrcRecv};
 use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, DciStreams, QpState, Reset, ScatterToCqe, opened_device_name,
+    Capacities, Context, Pair, PairMaker, QueuePair, QueuePairBuilder, Reset, ScatterToCqe,
+    opened_device_name,
 };
-use core::ptr::NonNull;
-use mlx5_sys::verbs::ibv_context;
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
 const MIGRATED: u64 = 3;
@@ -80,139 +80,110 @@ impl Shared {
     }
 }
 
-/// Builder for [`DevxQp`].
-#[must_use = "nothing is made before build"]
-pub struct DevxQpBuilder<T: ByCommand> {
+/// Options that only queue pairs by command have.
+pub struct CommandOptions {
     context: Context,
     pd: (Result<u32>, Box<dyn Any + Send + Sync>, DomainId),
     send_cq: Result<Target>,
     receive_cq: Option<Result<Target>>,
-    capacities: Capacities,
-    signal_all: bool,
     recordless: bool,
-    scatter_to_cqe: ScatterToCqe,
     shared: Option<Result<Shared>>,
     /// The XRC domain of a target QP.
-    pub(super) domain: Option<DevxXrcd>,
-    pub(super) streams: DciStreams,
+    domain: Option<DevxXrcd>,
     user_index: u32,
     counters: Option<QueueCounters>,
     uar: Option<Uar>,
     ring: Option<Place>,
     record: Option<Place>,
-    transport: PhantomData<fn() -> T>,
 }
 
-impl DevxQp<Rc, Reset> {
-    /// Creates a builder for a reliable connection in `pd` that completes on `cq`, see
-    /// [`DevxQpBuilder::new`].
-    pub fn builder<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> DevxQpBuilder<Rc> {
-        DevxQpBuilder::new(pd, cq)
+impl QueuePair<Rc, Reset, Firmware> {
+    /// Creates a builder for a reliable connection by firmware command, in `pd`, that completes on
+    /// `cq`, see [`QueuePairBuilder::by_command`].
+    pub fn by_command<C: CompletionSource>(
+        pd: &dyn Domain,
+        cq: &C,
+    ) -> QueuePairBuilder<Rc, Firmware> {
+        QueuePairBuilder::by_command(pd, cq)
     }
 }
 
-impl<T: Receives + ByCommand> DevxQpBuilder<T> {
+impl QueuePair<XrcRecv, Reset, Firmware> {
+    /// Creates the answering end of an extended reliable connection by firmware command, in state
+    /// RESET. Each arriving request names a [shared receive
+    /// queue](crate::devx::DevxSrqBuilder::xrc) of `domain`, which gets the message. The context
+    /// must name a protection domain and a CQ. The HCA does not use them. CREATE_QP.
+    ///
+    /// # Errors
+    /// - [`Error::NoUar`]: no doorbell register is available.
+    /// - [`Error::Attribute`]: `cq` belongs to another opened device.
+    /// - [`Error::Call`] with the memory lock limit named.
+    /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
+    pub fn target_by_command<C: CompletionSource>(
+        pd: &dyn Domain,
+        domain: &DevxXrcd,
+        cq: &C,
+    ) -> Result<QueuePair<XrcRecv, Reset, Firmware>> {
+        // It rings nothing: the register that all share will do.
+        let uar = Uar::first_of(pd.context(), &[UarKind::NonCached, UarKind::BlueFlame])?.uar;
+        let mut options = CommandOptions::new(pd, cq);
+        options.uar = Some(uar);
+        options.domain = Some(domain.clone());
+        QueuePairBuilder::with(Capacities::NONE, options).build()
+    }
+}
+
+impl<T: Receives + ByCommand> QueuePairBuilder<T, Firmware> {
     /// Sets the CQ of receives, if it differs from the CQ of sends.
     pub fn receive_cq<C: CompletionSource>(mut self, cq: &C) -> Self {
-        self.receive_cq = Some(Target::new(cq));
-        self
-    }
-
-    /// Sets how many receives the receive queue holds at least; 0 for none.
-    pub fn max_recv_wr(mut self, receives: u32) -> Self {
-        self.capacities.max_recv_wr = receives;
-        self
-    }
-
-    /// Sets the number of scatter/gather entries of a receive.
-    pub fn max_recv_sge(mut self, entries: u32) -> Self {
-        self.capacities.max_recv_sge = entries;
+        self.options.receive_cq = Some(Target::new(cq));
         self
     }
 
     /// Sets the shared receive queue from which it takes receives, made by verbs or by command. It
     /// then has no receive queue of its own.
     pub fn shared_receive_queue<Q: SharedReceiveSource>(mut self, queue: &Q) -> Self {
-        self.shared = Some(Shared::new(queue));
+        self.options.shared = Some(Shared::new(queue));
         self.capacities.max_recv_wr = 0;
         self
     }
 }
 
-impl<T: HasQueues + ByCommand> DevxQpBuilder<T> {
-    /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Both may
-    /// be made by verbs or by command. Default: 64 sends, 64 receives, one SGE each, no inline
-    /// data, and completions only for signaled requests.
-    pub fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
-        Self::with(
-            pd,
-            cq,
-            Capacities {
-                max_send_wr: 64,
-                max_recv_wr: if T::RECEIVES { 64 } else { 0 },
-                max_send_sge: 1,
-                max_recv_sge: u32::from(T::RECEIVES),
-                max_inline_data: 0,
-            },
-        )
+impl<T: HasQueues + ByCommand> QueuePairBuilder<T, Firmware> {
+    /// Creates a builder for a queue pair of transport `T` by firmware command, in `pd`, that
+    /// completes on `cq`. Both may be made by verbs or by command. Defaults as with
+    /// [`new`](QueuePairBuilder::new): 64 sends, 64 receives (if the transport has any), one SGE
+    /// each, no inline data, and completions only for signaled requests.
+    ///
+    /// `QueuePairBuilder::<Ud, Firmware>::by_command(&pd, &cq).max_recv_wr(512).build()?`
+    pub fn by_command<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
+        Self::with(Capacities::usual::<T>(), CommandOptions::new(pd, cq))
     }
 }
 
-impl<T: ByCommand> DevxQpBuilder<T> {
-    pub(super) fn with<C: CompletionSource>(
-        pd: &dyn Domain,
-        cq: &C,
-        capacities: Capacities,
-    ) -> Self {
+impl CommandOptions {
+    fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
         Self {
             context: pd.context().clone(),
             pd: (pd.number(), pd.keep(), pd.id()),
             send_cq: Target::new(cq),
             receive_cq: None,
-            capacities,
-            signal_all: false,
             recordless: false,
-            scatter_to_cqe: ScatterToCqe::Never,
             shared: None,
             domain: None,
-            streams: DciStreams::default(),
             user_index: NO_INDEX,
             counters: None,
             uar: None,
             ring: None,
             record: None,
-            transport: PhantomData,
         }
     }
+}
 
+impl<T: ByCommand> QueuePairBuilder<T, Firmware> {
     /// Sets the counters for arriving packets and errors. The queue pair keeps them.
     pub fn counters(mut self, counters: &QueueCounters) -> Self {
-        self.counters = Some(counters.clone());
-        self
-    }
-
-    /// Sets how many requests the send queue holds at least; 0 for none.
-    pub fn max_send_wr(mut self, requests: u32) -> Self {
-        self.capacities.max_send_wr = requests;
-        self
-    }
-
-    /// Sets the number of scatter/gather entries of a send request.
-    pub fn max_send_sge(mut self, entries: u32) -> Self {
-        self.capacities.max_send_sge = entries;
-        self
-    }
-
-    /// Sets how many payload bytes a send request can carry inline.
-    pub fn max_inline_data(mut self, bytes: u32) -> Self {
-        self.capacities.max_inline_data = bytes;
-        self
-    }
-
-    /// Makes every request signaled. The HCA does not know of it: the rings that are made of the
-    /// queue pair set the flag in each WQE.
-    pub fn signal_all(mut self, all: bool) -> Self {
-        self.signal_all = all;
+        self.options.counters = Some(counters.clone());
         self
     }
 
@@ -220,43 +191,35 @@ impl<T: ByCommand> DevxQpBuilder<T> {
     /// send queue. A post needs one store less, and the HCA reads no host memory before the WQE.
     /// The doorbell register then takes eight bytes, never a whole WQE (BlueFlame).
     pub fn without_send_record(mut self) -> Self {
-        self.recordless = true;
-        self
-    }
-
-    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and
-    /// `cs_res`). Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is
-    /// posted must name memory of this process at its own address, see [`ScatterToCqe`].
-    pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
-        self.scatter_to_cqe = scatter;
+        self.options.recordless = true;
         self
     }
 
     /// Sets the user index in CQEs of version 1, 24 bits; no index if not called. Rings use the QP
     /// number.
     pub fn user_index(mut self, index: u32) -> Self {
-        self.user_index = index;
+        self.options.user_index = index;
         self
     }
 
     /// Sets the UAR that it rings. If not called, it has one of its own, of the first kind of
     /// [`UarKind::ALL`] that is available.
     pub fn uar(mut self, uar: &Uar) -> Self {
-        self.uar = Some(uar.clone());
+        self.options.uar = Some(uar.clone());
         self
     }
 
     /// Puts its rings, receives first, `offset` bytes into a umem, a multiple of 4096. If not
     /// called, they have a umem of their own.
     pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.ring = Some(Place { umem: umem.clone(), offset });
+        self.options.ring = Some(Place { umem: umem.clone(), offset });
         self
     }
 
     /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
     /// called, the record has a umem of its own.
     pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.record = Some(Place { umem: umem.clone(), offset });
+        self.options.record = Some(Place { umem: umem.clone(), offset });
         self
     }
 
@@ -267,46 +230,48 @@ impl<T: ByCommand> DevxQpBuilder<T> {
     pub fn ring_bytes(&self) -> Result<usize> {
         Ok(Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?.0.bytes())
     }
+}
 
-    /// Creates the queue pair, in state RESET. CREATE_QP.
-    ///
-    /// # Errors
-    /// - [`Error::Attribute`]: capacities beyond the device's limits, objects of another device, or
-    ///   a place that is in use, misaligned or out of range.
-    /// - [`Error::Call`] with the memory lock limit named.
-    /// - [`Error::Refused`], [`Error::Withheld`], [`Error::NoDevx`].
-    pub fn build(self) -> Result<DevxQp<T, Reset>> {
-        let (geometry, capacities) = Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?;
-        let shared = self.shared.transpose()?;
-        if geometry.bytes() == 0 && shared.is_none() && self.domain.is_none() {
+impl<T: ByCommand> PairMaker<T> for Firmware {
+    type Object = CommandPair;
+    type Options = CommandOptions;
+
+    /// CREATE_QP.
+    fn build(builder: QueuePairBuilder<T, Firmware>) -> Result<QueuePair<T, Reset, Firmware>> {
+        let QueuePairBuilder { capacities: asked, signal_all, scatter_to_cqe, dynamic, options } =
+            builder;
+        let streams = dynamic.streams.unwrap_or_default();
+        let (geometry, capacities) = Geometry::new(asked, T::UNITS_BEFORE_DATA)?;
+        let shared = options.shared.transpose()?;
+        if geometry.bytes() == 0 && shared.is_none() && options.domain.is_none() {
             return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
         }
-        let send_cq = self.send_cq?;
-        let receive_cq = self.receive_cq.unwrap_or_else(|| Ok(send_cq.clone()))?;
-        let context = &self.context;
-        let uar = self.uar.as_ref().map(|uar| uar.context().as_raw());
+        let send_cq = options.send_cq?;
+        let receive_cq = options.receive_cq.unwrap_or_else(|| Ok(send_cq.clone()))?;
+        let context = &options.context;
+        let uar = options.uar.as_ref().map(|uar| uar.context().as_raw());
         for other in [send_cq.device, receive_cq.device].into_iter().chain(uar) {
             // SAFETY: the owner of the CQ, or the UAR, keeps its device open.
             unsafe { check_device(context, other)? };
         }
-        geometry.check(context, &self.capacities)?;
+        geometry.check(context, &asked)?;
         if let Some(capability) = T::CAPABILITY {
             let capabilities = context.capabilities();
             capabilities.require(Group::General, capability, "a queue pair of this transport")?;
         }
-        if self.recordless {
+        if options.recordless {
             check_recordless(context, geometry.blocks)?;
         }
-        if self.user_index >= 1 << 24 {
-            let value = format_args!("{:#x}", self.user_index).to_string();
+        if options.user_index >= 1 << 24 {
+            let value = format_args!("{:#x}", options.user_index).to_string();
             return Err(Error::attribute("user index", value, "it has 24 bits"));
         }
-        let uar = match &self.uar {
+        let uar = match &options.uar {
             Some(uar) => uar.clone(),
             None => Uar::first_of(context, &UarKind::ALL)?.uar,
         };
         let bytes = geometry.bytes();
-        let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
+        let memory = Memory::of(context, bytes, options.ring.as_ref(), options.record.as_ref())?;
         // SAFETY: this call has just taken both parts, and the queue pair does not exist yet.
         unsafe {
             memory.ring.fill(0);
@@ -314,9 +279,9 @@ impl<T: ByCommand> DevxQpBuilder<T> {
         }
         let sizes = (send_cq.cqe_size, receive_cq.cqe_size);
         let (requests, responses) =
-            payload_in_cqes::<T>(context, self.scatter_to_cqe, self.signal_all, sizes)?;
+            payload_in_cqes::<T>(context, scatter_to_cqe, signal_all, sizes)?;
         let log = |value: u32| u64::from(value.max(1).ilog2());
-        let receives = match (&shared, &self.domain) {
+        let receives = match (&shared, &options.domain) {
             _ if geometry.receives != 0 => OWN_RECEIVES,
             // In an XRC domain, each request names the shared receive queue.
             (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
@@ -327,13 +292,13 @@ impl<T: ByCommand> DevxQpBuilder<T> {
         let fields: [(Field, u64); 24] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
-            (qpc::PD, self.pd.0?.into()),
+            (qpc::PD, options.pd.0?.into()),
             (qpc::LATENCY_SENSITIVE, 1),
             (qpc::RQ_TYPE, receives),
             (qpc::SRQN_RMPN_XRQN, shared.as_ref().map_or(0, |shared| shared.number.into())),
-            (qpc::XRCD, self.domain.as_ref().map_or(0, DevxXrcd::number).into()),
-            (qpc::LOG_NUM_DCI_STREAM_CHANNELS, self.streams.log_concurrent.into()),
-            (qpc::LOG_NUM_DCI_ERRORED_STREAMS, self.streams.log_errored.into()),
+            (qpc::XRCD, options.domain.as_ref().map_or(0, DevxXrcd::number).into()),
+            (qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.log_concurrent.into()),
+            (qpc::LOG_NUM_DCI_ERRORED_STREAMS, streams.log_errored.into()),
             (qpc::LOG_RQ_SIZE, log(geometry.receives)),
             (qpc::LOG_RQ_STRIDE, log(geometry.stride / SEGMENT_SIZE as u32)),
             (qpc::NO_SQ, (geometry.blocks == 0).into()),
@@ -341,8 +306,8 @@ impl<T: ByCommand> DevxQpBuilder<T> {
             (qpc::TS_FORMAT, formats.is_some_and(|format| format != 0).into()),
             (qpc::UAR_PAGE, uar.page_id().into()),
             // `NO_DBR_EXT`: software rings.
-            (qpc::SEND_DBR_MODE, self.recordless.into()),
-            (qpc::USER_INDEX, self.user_index.into()),
+            (qpc::SEND_DBR_MODE, options.recordless.into()),
+            (qpc::USER_INDEX, options.user_index.into()),
             (qpc::CQN_SND, send_cq.number.into()),
             (qpc::CQN_RCV, receive_cq.number.into()),
             (qpc::CS_REQ, requests),
@@ -358,35 +323,31 @@ impl<T: ByCommand> DevxQpBuilder<T> {
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
             .reply(create_qp_out::SIZE);
         // SAFETY: rings and doorbell record are parts of umems that no other user can take while
-        // `QpInner` holds them. It keeps all that the command names: domains, CQs, shared receive
+        // `CommandPair` holds them. It keeps all that the command names: domains, CQs, shared receive
         // queue, UAR.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
-        if let Some(domain) = self.domain {
+        if let Some(domain) = options.domain {
             object.keep(domain);
         }
         let number = object.reply().get(create_qp_out::QPN) as u32;
-        Ok(DevxQp::from_inner(Arc::new(QpInner {
+        let pair = CommandPair {
             object: Some(object),
-            number,
             service: T::ST,
-            capacities,
-            signal_all: self.signal_all,
-            recordless: self.recordless,
+            signal_all,
+            recordless: options.recordless,
             access: AtomicU32::new(0),
-            state: AtomicU8::new(QpState::Reset as u8),
-            claims: Claims::default(),
-            destroyed: Arc::default(),
             geometry,
             send_cq: (send_cq.id, send_cq.owner),
             receive_cq: (receive_cq.id, receive_cq.owner),
             shared: shared.map(|shared| (shared.id, shared.owner)),
             uar,
-            counters: self.counters,
+            counters: options.counters,
             memory,
-            pd: self.pd.2,
-            _pd: self.pd.1,
-        })))
+            pd: options.pd.2,
+            _pd: options.pd.1,
+        };
+        Ok(QueuePair::new(Pair::new(number, capacities, pair)))
     }
 }
 

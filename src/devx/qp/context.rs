@@ -3,15 +3,15 @@
 use mlx5_sys::ifc::{Field, ads, atomic_caps, cmd_hca_cap, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
-use super::QpInner;
+use super::CommandPair;
 use super::path::{self, Path};
 use crate::devx::{Command, atomic};
 use crate::error::Result;
 use crate::ib::Access;
 use crate::ib::capability::Group;
 use crate::verbs::{
-    AckTimeout, AddressVector, AlternatePath, Capacities, Context, MigrationState, Mtu, QpState,
-    QueuePairAttributes, RnrTimer,
+    AckTimeout, AddressVector, AlternatePath, Capacities, MigrationState, Mtu, Pair, PairObject,
+    QpState, QueuePairAttributes, RnrTimer,
 };
 
 /// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the
@@ -38,21 +38,21 @@ pub(super) mod optional {
 /// Puts what `mask` says of the attributes into the context of a command that moves the queue pair.
 pub(super) fn set(
     mut command: Command,
-    context: &Context,
-    qp: &QpInner,
+    pair: &Pair<CommandPair>,
     attr: &ibv_qp_attr,
     mask: u32,
 ) -> Result<Command> {
     const PRIMARY: Field = qpc::PRIMARY_ADDRESS_PATH;
     const SECONDARY: Field = qpc::SECONDARY_ADDRESS_PATH;
     let has = |attribute: bit| mask & attribute.0 != 0;
+    let context = pair.object.context();
     let path = |raw| Path::new(context, AddressVector::from_raw(raw));
-    let ends = (qp.number, attr.dest_qp_num);
-    let mut fields: Vec<(Field, u64)> = vec![(qpc::ST, qp.service.into())];
+    let ends = (pair.number(), attr.dest_qp_num);
+    let mut fields: Vec<(Field, u64)> = vec![(qpc::ST, pair.object.service.into())];
     let mut add = |field, value: u64| fields.push((field, value));
     add(qpc::PM_STATE, migration(has(bit::IBV_QP_PATH_MIG_STATE), attr.path_mig_state));
     add(qpc::LOG_ACK_REQ_FREQ, ACK_FREQUENCY);
-    if qp.service == DATAGRAMS {
+    if pair.object.service == DATAGRAMS {
         add(qpc::MTU, DATAGRAM_MTU);
         add(qpc::LOG_MSG_MAX, DATAGRAM_LOG_MESSAGE);
     } else if has(bit::IBV_QP_PATH_MTU) {

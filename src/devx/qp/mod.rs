@@ -1,37 +1,48 @@
-//! Queue pairs that are made by firmware command. Types, states and transitions are those of verbs,
-//! with more options.
+//! Queue pairs that are made by firmware command. Type, states, transitions and builder are those
+//! of [`verbs`](crate::verbs), with more options.
 //!
-//! [`DevxQpBuilder`] makes them (`builder`), with rings that `shape` lays out. `transition`
-//! changes their state, by the attributes that verbs take. `context` encodes these attributes in
-//! the fields of the HCA and decodes them. `path` handles addresses. `source` lets rings take queue
-//! pairs over.
+//! `builder` has the options and makes them, with rings that `shape` lays out. `change` applies
+//! transitions. `context` encodes attributes in the fields of the HCA and decodes them. `path`
+//! handles addresses. `target` has targets of dynamic connections, which the HCA does not make by
+//! CREATE_QP.
 
 mod builder;
+mod change;
 mod context;
-mod dynamic;
 mod path;
 mod shape;
-mod source;
-mod transition;
-mod xrc;
+mod target;
 
-pub use builder::DevxQpBuilder;
-pub use transition::DevxTransitionError;
-
-use std::fmt;
-use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
+use mlx5_sys::doorbell::UAR_RECORDLESS;
 use mlx5_sys::ifc::{Field, cmd_hca_cap, opcode, query_qp_in, query_qp_out};
+use mlx5_sys::verbs::ibv_qp;
 
 use self::shape::Geometry;
 use super::umem::Memory;
 use super::{Command, Object, QueueCounters, Uar};
-use crate::error::Result;
-use crate::ib::{Dci, Rc, Transport, Uc, Ud, XrcRecv, XrcSend};
-use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
-use crate::verbs::{Capacities, Claims, Context, QpState, QueuePairAttributes, State};
+use crate::error::{CommandError, Error, QueueError, Result};
+use crate::ib::{Dci, Rc, Receives, Transport, TransportKind, Uc, Ud, XrcRecv, XrcSend};
+use crate::ring::ReceiveSource;
+use crate::ring::source::{
+    CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
+    SrqOwner, require,
+};
+use crate::verbs::state::CanReceive;
+use crate::verbs::{
+    Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
+};
+use crate::wqe::Limits;
+
+/// The back end of firmware commands.
+///
+/// Queue pairs by command have the states and transitions of verbs queue pairs. Their asynchronous
+/// events do not come to the context's event file.
+#[derive(Clone, Copy, Debug)]
+pub enum Firmware {}
 
 mod sealed {
     use mlx5_sys::ifc::Field;
@@ -51,9 +62,10 @@ pub(crate) use sealed::Service;
 
 /// A transport whose queue pairs can be made by command.
 #[diagnostic::on_unimplemented(
-    message = "queue pairs of transport `{Self}` are not made so",
-    note = "targets of dynamic connections are `devx::DcTarget`, and frames of Ethernet have queues \
-            of their own"
+    message = "queue pairs of transport `{Self}` are not made by CREATE_QP",
+    note = "`QueuePair::dc_target_by_command` makes targets of dynamic connections, which take \
+            receives from RTR on",
+    note = "Ethernet frames have `devx::Sq` and `devx::Rq`"
 )]
 pub trait ByCommand: Transport + Service {}
 
@@ -77,34 +89,19 @@ services! {
     Dci = 5, 6, DCT;
 }
 
-/// A queue pair of transport `T`, made by CREATE_QP, that the program has moved to state `S`.
-/// Except for its creation, it is like [`verbs::QueuePair`](crate::verbs::QueuePair).
-///
-/// A transition consumes it. If the HCA refuses, the error holds the unchanged queue pair. Peers
-/// cannot tell it from a verbs queue pair. Its asynchronous events do not come to the context's
-/// event file.
-pub struct DevxQp<T: Transport, S: State> {
-    inner: Arc<QpInner>,
-    marker: PhantomData<fn() -> (T, S)>,
-}
+impl<T: ByCommand> Makes<T> for Firmware {}
 
-/// The shared state of a queue pair.
-struct QpInner {
-    /// `Some` until it is dropped.
+/// A queue pair that was made by CREATE_QP, with the objects that it uses.
+pub struct CommandPair {
+    /// `Some` until it is destroyed.
     object: Option<Object>,
-    number: u32,
     /// `st` of its context.
     service: u8,
-    capacities: Capacities,
     signal_all: bool,
     /// Whether its send queue has no doorbell record.
     recordless: bool,
     /// The rights of the peer, as last set (`ibv_access_flags`).
     access: AtomicU32,
-    state: AtomicU8,
-    claims: Claims,
-    /// Set when the queue pair is destroyed, so that no completion is expected any more.
-    destroyed: Arc<AtomicBool>,
     geometry: Geometry,
     send_cq: (CqObject, Arc<dyn CqOwner>),
     receive_cq: (CqObject, Arc<dyn CqOwner>),
@@ -122,103 +119,156 @@ struct QpInner {
     _pd: Box<dyn std::any::Any + Send + Sync>,
 }
 
-impl Drop for QpInner {
-    fn drop(&mut self) {
-        let Some(object) = self.object.take() else { return };
-        // A queue pair that the HCA does not destroy stays until its context is closed.
-        self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
-    }
-}
-
-impl QpInner {
+impl CommandPair {
     fn object(&self) -> &Object {
         self.object.as_ref().expect("it goes with the queue pair")
     }
+}
 
-    /// Returns its context, as the HCA reports it. QUERY_QP.
-    fn query(&self) -> Result<Vec<u8>> {
-        let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE)
-            .set(query_qp_in::QPN, self.number)
-            .reply(query_qp_out::SIZE);
-        Ok(self.object().query(&query)?.bytes(query_qp_out::QPC).to_vec())
+/// Returns the context of a queue pair, as the HCA reports it. QUERY_QP.
+fn query(pair: &Pair<CommandPair>) -> Result<Vec<u8>> {
+    let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE)
+        .set(query_qp_in::QPN, pair.number())
+        .reply(query_qp_out::SIZE);
+    Ok(pair.object.object().query(&query)?.bytes(query_qp_out::QPC).to_vec())
+}
+
+/// Converts the error of a query of the state.
+fn query_error(refused: &CommandError) -> QueueError {
+    QueueError::QueryRefused { status: refused.status(), syndrome: refused.syndrome() }
+}
+
+impl PairObject for CommandPair {
+    fn context(&self) -> &Context {
+        self.object().context()
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        None
+    }
+
+    fn change(pair: &Pair<Self>, change: Change) -> Result<()> {
+        change::apply(pair, change)
+    }
+
+    unsafe fn reset(pair: &Pair<Self>) -> Result<()> {
+        // SAFETY: the caller guarantees that queues that own the rings post nothing before their
+        // restart.
+        unsafe { change::reset(pair) }
+    }
+
+    fn resume(pair: &Pair<Self>) -> Result<()> {
+        change::resume(pair)
+    }
+
+    fn attributes(pair: &Pair<Self>, _: TransportKind) -> Result<QueuePairAttributes> {
+        let qpc = query(pair)?;
+        let ethernet = path::is_ethernet(pair.object.context(), &qpc)?;
+        Ok(context::attributes(&qpc, ethernet, pair.capacities(), pair.object.signal_all))
+    }
+
+    fn state(pair: &Pair<Self>) -> Result<u32, QueueError> {
+        match query(pair) {
+            Ok(qpc) => Ok(context::state(&qpc).raw()),
+            Err(Error::Refused(refused)) => Err(query_error(&refused)),
+            Err(error) => Err(QueueError::QueryQp(error.errno().map_or(0, |errno| errno.0))),
+        }
+    }
+
+    fn destroy(&mut self) -> bool {
+        // A queue pair that the HCA does not destroy stays until its context is closed.
+        self.object.take().is_some_and(|object| object.destroy().is_ok())
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        Some(self.pd)
+    }
+
+    fn sends<T: Transport>(pair: &Pair<Self>) -> Result<SendView> {
+        require(Self::state(pair)?, &SENDABLE, "RTS")?;
+        let object = &pair.object;
+        if object.geometry.blocks == 0 {
+            return Err(QueueError::NoQueue.into());
+        }
+        let capacities = pair.capacities();
+        Ok(SendView {
+            // SAFETY: the offset is within the ring.
+            buffer: unsafe { object.memory.ring.start().add(object.geometry.sends_at()) },
+            blocks: object.geometry.blocks,
+            record: object.memory.record.start().cast(),
+            register: match object.recordless {
+                false => object.uar.register(),
+                // SAFETY: the offset is within the page.
+                true => unsafe { object.uar.page().add(UAR_RECORDLESS) },
+            },
+            half: if object.recordless { 0 } else { object.uar.blue_flame() },
+            recordless: object.recordless,
+            number: pair.number(),
+            limits: Limits {
+                max_sge: capacities.max_send_sge,
+                max_inline: capacities.max_inline_data,
+            },
+            max_wr: capacities.max_send_wr,
+            signal_all: object.signal_all,
+            cq: object.send_cq.0,
+        })
+    }
+
+    fn receives(pair: &Pair<Self>) -> Result<ReceiveView> {
+        require(Self::state(pair)?, &POSTABLE, "INIT or later")?;
+        let object = &pair.object;
+        if object.geometry.receives == 0 {
+            return Err(QueueError::NoQueue.into());
+        }
+        Ok(ReceiveView {
+            buffer: object.memory.ring.start(),
+            entries: object.geometry.receives,
+            stride: object.geometry.stride,
+            record: object.memory.record.start().cast(),
+            number: pair.number(),
+            cq: object.receive_cq.0,
+        })
+    }
+
+    fn member(pair: &Pair<Self>) -> Member {
+        let srq = pair.object.shared.as_ref().map(|(srq, _)| *srq);
+        Member { number: pair.number(), cq: pair.object.receive_cq.0, srq }
     }
 }
 
-impl<T: Transport, S: State> DevxQp<T, S> {
-    fn from_inner(inner: Arc<QpInner>) -> DevxQp<T, S> {
-        DevxQp { inner, marker: PhantomData }
-    }
+impl<T: Receives + ByCommand, S: CanReceive> ReceiveSource for QueuePair<T, S, Firmware> {
+    type Transport = T;
+}
 
-    /// Returns its number, which the peer addresses. 24 bits.
-    pub fn number(&self) -> u32 {
-        self.inner.number
-    }
-
-    /// Returns the capacities of its queues: at least what was asked for.
-    pub fn capacities(&self) -> Capacities {
-        self.inner.capacities
-    }
-
-    /// Returns the device.
-    pub fn context(&self) -> &Context {
-        self.inner.object().context()
-    }
-
+impl<T: ByCommand, S: State> QueuePair<T, S, Firmware> {
     /// Returns the UAR that it rings.
     pub fn uar(&self) -> &Uar {
-        &self.inner.uar
+        &self.pair().object.uar
     }
 
     /// Returns the address of its rings, and the offset of the send ring behind the receive ring,
     /// in bytes. They stay there as long as the queue pair. Only its queues access their contents.
-    pub fn rings(&self) -> (std::ptr::NonNull<u8>, usize) {
-        (self.inner.memory.ring.start(), self.inner.geometry.sends_at())
+    pub fn rings(&self) -> (NonNull<u8>, usize) {
+        let object = &self.pair().object;
+        (object.memory.ring.start(), object.geometry.sends_at())
     }
 
     /// Returns the address of its doorbell record (8 bytes). It stays there as long as the queue
     /// pair.
-    pub fn record(&self) -> std::ptr::NonNull<u8> {
-        self.inner.memory.record.start()
-    }
-
-    /// Returns the state to which the program moved it last. One load. The HCA may have moved it to
-    /// ERROR since.
-    pub fn state(&self) -> QpState {
-        QpState::from_code(self.inner.state.load(Ordering::Acquire))
-    }
-
-    /// Returns the attributes that the HCA reports now. QUERY_QP.
-    ///
-    /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused).
-    pub fn query(&self) -> Result<QueuePairAttributes> {
-        let qpc = self.inner.query()?;
-        let ethernet = path::is_ethernet(self.context(), &qpc)?;
-        Ok(context::attributes(&qpc, ethernet, self.inner.capacities, self.inner.signal_all))
+    pub fn record(&self) -> NonNull<u8> {
+        self.pair().object.memory.record.start()
     }
 
     /// Returns the context as the HCA reports it, laid out as [`qpc`](super::ifc::qpc). QUERY_QP.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused).
+    /// [`Error::Refused`].
     pub fn query_context(&self) -> Result<Vec<u8>> {
-        self.inner.query()
+        query(self.pair())
     }
 
     /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
-        self.inner.object()
-    }
-}
-
-impl<T: Transport, S: State> fmt::Debug for DevxQp<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DevxQp")
-            .field("transport", &T::NAME)
-            .field("state", &S::STATE)
-            .field("number", &format_args!("{:#x}", self.number()))
-            .field("capacities", &self.capacities())
-            .field("uar", self.uar())
-            .finish()
+        self.pair().object.object()
     }
 }

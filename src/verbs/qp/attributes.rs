@@ -2,6 +2,7 @@
 
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
+use super::Change;
 use super::transition::set_alternate;
 use crate::error::{Error, Result};
 use crate::ib::Access;
@@ -21,7 +22,7 @@ mod sealed {
         fn set(&self, attr: &mut ibv_qp_attr) -> u32;
     }
 }
-pub(crate) use sealed::Attributes;
+pub(super) use sealed::Attributes;
 
 /// RESET to INIT: the port and the rights of the peer.
 ///
@@ -33,7 +34,8 @@ pub struct InitAttributes {
     /// Index into the port's P_Key table: the partition. Both sides must be in the same.
     pub pkey_index: u16,
     /// The rights of the peer through this queue pair. A WRITE needs the right here and on the
-    /// memory region.
+    /// memory region. Rights that peers of the transport cannot use are left out: all of them for
+    /// a queue pair that answers nothing.
     pub access: Access,
 }
 
@@ -54,6 +56,21 @@ impl InitAttributes {
     pub(crate) fn check(&self, context: &Context) -> Result<()> {
         check_pkey(context, self.port, self.pkey_index)?;
         check_queue_pair_access(self.access)
+    }
+
+    /// Sets port and partition, and those of the rights that peers of the transport can use.
+    pub(crate) fn set(&self, change: &mut Change, rights: Access) {
+        self.set_port(change);
+        change.attr.qp_access_flags = (self.access & rights).bits();
+        change.mask |= bit::IBV_QP_ACCESS_FLAGS.0;
+        change.rights = rights;
+    }
+
+    /// Sets port and partition.
+    pub(super) fn set_port(&self, change: &mut Change) {
+        change.attr.port_num = self.port;
+        change.attr.pkey_index = self.pkey_index;
+        change.mask |= bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0;
     }
 }
 
@@ -204,7 +221,7 @@ pub(crate) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> 
     Ok(())
 }
 
-pub(crate) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
+pub(super) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
     if value >= 1 << 24 {
         return Err(Error::attribute(attribute, format_args!("{value:#x}"), "it has 24 bits"));
     }

@@ -5,20 +5,20 @@
 //! has no queues: its receives come from a shared receive queue. It has a number only from RTR on,
 //! which is its last state.
 
-use std::sync::atomic::Ordering;
-
 use mlx5_sys::dv;
-use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap, ibv_qp_init_attr};
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
-use super::attributes::{Attributes, check_mtu, check_pkey};
-use super::transition::{Moved, zeroed};
+use super::attributes::{Attributes, check_mtu};
+use super::transition::Moved;
 use super::{
-    AddressVector, Init, InitAttributes, QueuePair, QueuePairBuilder, Reset, Rtr, Rts,
-    RtsAttributes, SharedReceiveQueue,
+    AddressVector, Change, Init, InitAttributes, Makes, QueuePair, QueuePairBuilder, Reset, Rtr,
+    Rts, RtsAttributes,
 };
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check};
 use crate::ib::{Access, Dci, Dct, TransportKind};
-use crate::verbs::{CompletionQueue, Mtu, ProtectionDomain, RnrTimer, Zeroed};
+use crate::verbs::{
+    CompletionQueue, Context, Mtu, ProtectionDomain, RnrTimer, SharedReceiveQueue, Zeroed,
+};
 
 /// Streams of an initiator, as powers of two.
 ///
@@ -36,8 +36,8 @@ pub struct DciStreams {
 /// Attributes that only dynamic connections have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dynamic {
-    streams: Option<DciStreams>,
-    access_key: u64,
+    pub(crate) streams: Option<DciStreams>,
+    pub(crate) access_key: u64,
 }
 
 impl Dynamic {
@@ -66,26 +66,11 @@ impl Dynamic {
     }
 }
 
-/// Checks the attributes, and clears attributes that the transport does not have.
-pub(super) fn shape(kind: TransportKind, attributes: &mut ibv_qp_init_attr) -> Result<()> {
-    if kind == TransportKind::Dct {
-        if attributes.srq.is_null() {
-            return Err(Error::attribute(
-                "shared receive queue",
-                "none",
-                "a target of dynamic connections takes its receives from one",
-            ));
-        }
-        attributes.cap = ibv_qp_cap::zeroed();
-    }
-    Ok(())
-}
-
 fn no_dc() -> dv::mlx5dv_dc_init_attr {
     Zeroed::zeroed()
 }
 
-impl QueuePairBuilder<Dci> {
+impl<B: Makes<Dci>> QueuePairBuilder<Dci, B> {
     /// Gives the initiator streams, which fail independently.
     pub fn streams(mut self, streams: DciStreams) -> Self {
         self.dynamic.streams = Some(streams);
@@ -108,59 +93,43 @@ impl QueuePair<Dct, Reset> {
     }
 }
 
-/// RESET to INIT of an initiator: the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DciInitAttributes {
-    /// The local port, from 1.
-    pub port: u8,
-    /// Index into the port's P_Key table: the partition. Targets must be in the same.
-    pub pkey_index: u16,
-}
-
-impl DciInitAttributes {
-    /// Returns the attributes for port `port`, with P_Key index 0.
-    pub const fn new(port: u8) -> DciInitAttributes {
-        DciInitAttributes { port, pkey_index: 0 }
-    }
-}
-
-impl QueuePair<Dci, Reset> {
-    /// RESET to INIT.
+impl<B: Makes<Dci>> QueuePair<Dci, Reset, B> {
+    /// RESET to INIT. An initiator answers nothing, so no rights are passed on.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Call`].
-    pub fn init(self, attributes: &DciInitAttributes) -> Moved<Dci, Init, Reset> {
-        let mut attr = zeroed();
-        attr.port_num = attributes.port;
-        attr.pkey_index = attributes.pkey_index;
-        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0;
-        let checked = check_pkey(self.context(), attributes.port, attributes.pkey_index);
-        self.step(checked, attr, mask)
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
+    /// command.
+    pub fn init(self, attributes: &InitAttributes) -> Moved<Dci, Init, Reset, B> {
+        let mut change = Change::to::<Reset, Init>();
+        attributes.set_port(&mut change);
+        let checked = attributes.check(self.context());
+        self.step(checked, change)
     }
 }
 
-impl QueuePair<Dci, Init> {
+impl<B: Makes<Dci>> QueuePair<Dci, Init, B> {
     /// INIT to RTR. `path_mtu` is the largest payload of a packet, which must equal its targets'.
     ///
     /// # Errors
-    /// [`Error::Call`].
-    pub fn rtr(self, path_mtu: Mtu) -> Moved<Dci, Rtr, Init> {
-        let mut attr = zeroed();
-        attr.path_mtu = path_mtu.code().into();
-        self.step(Ok(()), attr, bit::IBV_QP_PATH_MTU.0)
+    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    pub fn rtr(self, path_mtu: Mtu) -> Moved<Dci, Rtr, Init, B> {
+        let mut change = Change::to::<Init, Rtr>();
+        change.attr.path_mtu = path_mtu.code().into();
+        change.mask = bit::IBV_QP_PATH_MTU.0;
+        self.step(Ok(()), change)
     }
 }
 
-impl QueuePair<Dci, Rtr> {
+impl<B: Makes<Dci>> QueuePair<Dci, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
-    /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rts(self, attributes: &RtsAttributes) -> Moved<Dci, Rts, Rtr> {
-        let mut attr = zeroed();
-        let mask = attributes.set(&mut attr);
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    pub fn rts(self, attributes: &RtsAttributes) -> Moved<Dci, Rts, Rtr, B> {
+        let mut change = Change::to::<Rtr, Rts>();
+        change.mask = attributes.set(&mut change.attr);
         let checked = attributes.check(self.context());
-        self.step(checked, attr, mask)
+        self.step(checked, change)
     }
 }
 
@@ -170,7 +139,7 @@ impl QueuePair<Dci, Rts> {
     /// them](crate::verbs::Context::devx).
     ///
     /// # Errors
-    /// [`Error::Call`]: the stream has not failed, there are no streams, or the queue pair has
+    /// [`Error::Call`](crate::Error::Call): the stream has not failed, there are no streams, or the queue pair has
     /// failed.
     pub fn reset_stream(&self, stream: u16) -> Result<()> {
         // SAFETY: the queue pair is alive.
@@ -200,42 +169,43 @@ impl DctRtrAttributes {
     }
 }
 
-impl QueuePair<Dct, Reset> {
-    /// RESET to INIT: sets the port and the rights of initiators.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Call`].
-    pub fn init(self, attributes: &InitAttributes) -> Moved<Dct, Init, Reset> {
-        let mut attr = zeroed();
-        attr.port_num = attributes.port;
-        attr.pkey_index = attributes.pkey_index;
-        attr.qp_access_flags = (attributes.access & Access::all()).bits();
-        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_ACCESS_FLAGS.0;
-        let checked = attributes.check(self.context());
-        self.step(checked, attr, mask)
+impl Attributes for DctRtrAttributes {
+    fn check(&self, context: &Context) -> Result<()> {
+        check_mtu(self.path_mtu, &self.address.check(context)?)
+    }
+
+    fn set(&self, attr: &mut ibv_qp_attr) -> u32 {
+        attr.path_mtu = self.path_mtu.code().into();
+        attr.min_rnr_timer = self.min_rnr_timer.code();
+        attr.ah_attr = self.address.to_raw();
+        bit::IBV_QP_MIN_RNR_TIMER.0 | bit::IBV_QP_AV.0 | bit::IBV_QP_PATH_MTU.0
     }
 }
 
-impl QueuePair<Dct, Init> {
+impl<B: Makes<Dct>> QueuePair<Dct, Reset, B> {
+    /// RESET to INIT: sets the port and the rights of initiators.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs; by command, the errors
+    /// of querying the capabilities of atomics if initiators may execute them.
+    pub fn init(self, attributes: &InitAttributes) -> Moved<Dct, Init, Reset, B> {
+        let mut change = Change::to::<Reset, Init>();
+        attributes.set(&mut change, Access::all());
+        let checked = attributes.check(self.context());
+        self.step(checked, change)
+    }
+}
+
+impl<B: Makes<Dct>> QueuePair<Dct, Init, B> {
     /// INIT to RTR. From now on it has a [number](QueuePair::number), by which initiators find it.
     ///
     /// # Errors
-    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
-    /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rtr(self, attributes: &DctRtrAttributes) -> Moved<Dct, Rtr, Init> {
-        let mut attr: ibv_qp_attr = zeroed();
-        attr.path_mtu = attributes.path_mtu.code().into();
-        attr.min_rnr_timer = attributes.min_rnr_timer.code();
-        attr.ah_attr = attributes.address.to_raw();
-        let mask = bit::IBV_QP_MIN_RNR_TIMER.0 | bit::IBV_QP_AV.0 | bit::IBV_QP_PATH_MTU.0;
-        let checked = attributes
-            .address
-            .check(self.context())
-            .and_then(|port| check_mtu(attributes.path_mtu, &port));
-        let ready = self.step(checked, attr, mask)?;
-        // SAFETY: the queue pair is alive. It has just got its number, which does not change.
-        let number = unsafe { (*ready.as_raw().as_ptr()).qp_num };
-        ready.inner.number.store(number, Ordering::Relaxed);
-        Ok(ready)
+    /// [`Error::PortNotActive`](crate::Error::PortNotActive), [`Error::GidRequired`](crate::Error::GidRequired), [`Error::GidEmpty`](crate::Error::GidEmpty), [`Error::GidKind`](crate::Error::GidKind),
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    pub fn rtr(self, attributes: &DctRtrAttributes) -> Moved<Dct, Rtr, Init, B> {
+        let mut change = Change::to::<Init, Rtr>();
+        change.mask = attributes.set(&mut change.attr);
+        let checked = attributes.check(self.context());
+        self.step(checked, change)
     }
 }

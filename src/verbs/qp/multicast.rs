@@ -1,10 +1,12 @@
 //! Multicast groups that datagram queue pairs are attached to.
 
 use std::fmt;
+use std::sync::Arc;
 
 use mlx5_sys::verbs::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
-use super::{QueuePair, QueuePairHandle, State};
+use super::verbs::VerbsPair;
+use super::{Pair, QueuePair, State};
 use crate::error::{Cause, Error, Result, check};
 use crate::ib::{Gid, Ud};
 
@@ -44,7 +46,7 @@ impl<S: State> QueuePair<Ud, S> {
             };
             error.because(cause)
         })?;
-        Ok(MulticastMembership { queue_pair: self.handle(), group, lid })
+        Ok(MulticastMembership { queue_pair: self.keep(), group, lid })
     }
 }
 
@@ -54,7 +56,7 @@ impl<S: State> QueuePair<Ud, S> {
 /// Attached twice, it is one member all the same, and is one no more as soon as either goes.
 #[must_use = "the queue pair leaves the group when this is dropped"]
 pub struct MulticastMembership {
-    queue_pair: QueuePairHandle,
+    queue_pair: Arc<Pair<VerbsPair>>,
     group: Gid,
     lid: u16,
 }
@@ -74,15 +76,15 @@ impl MulticastMembership {
 impl Drop for MulticastMembership {
     fn drop(&mut self) {
         let raw = ibv_gid { raw: self.group.0 };
-        // SAFETY: the handle keeps the queue pair alive; the GID lives through the call.
-        unsafe { ibv_detach_mcast(self.queue_pair.as_raw().as_ptr(), &raw, self.lid) };
+        // SAFETY: `queue_pair` keeps the QP alive; the GID lives through the call.
+        unsafe { ibv_detach_mcast(self.queue_pair.object.qp.as_ptr(), &raw, self.lid) };
     }
 }
 
 impl fmt::Debug for MulticastMembership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MulticastMembership")
-            .field("queue_pair", &self.queue_pair)
+            .field("queue_pair", &format_args!("{:#x}", self.queue_pair.number()))
             .field("group", &self.group)
             .field("lid", &format_args!("{:#x}", self.lid))
             .finish()

@@ -1,11 +1,10 @@
 //! Queue pair attributes, as the HCA reports them.
 
-use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp};
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr};
 
-use super::{Capacities, QpState, QueuePair, State};
-use crate::error::{Result, check};
-use crate::ib::{Access, Transport, TransportKind};
-use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, RnrTimer, Zeroed};
+use super::{Capacities, QpState};
+use crate::ib::{Access, TransportKind};
+use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, RnrTimer};
 
 /// The path migration state of a connection (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +69,7 @@ pub struct QueuePairAttributes {
 }
 
 /// The attributes that can be queried: fewer for a target of dynamic connections.
-const fn mask(kind: TransportKind) -> u32 {
+pub(super) const fn mask(kind: TransportKind) -> u32 {
     let target = bit::IBV_QP_STATE.0
         | bit::IBV_QP_ACCESS_FLAGS.0
         | bit::IBV_QP_PORT.0
@@ -98,29 +97,8 @@ const fn mask(kind: TransportKind) -> u32 {
     }
 }
 
-impl<T: Transport, S: State> QueuePair<T, S> {
-    /// Queries the attributes of the queue pair. A firmware command: tens of microseconds.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
-    pub fn query(&self) -> Result<QueuePairAttributes> {
-        let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
-        // SAFETY: the queue pair is alive, and both structures live through the call.
-        let result = unsafe {
-            ibv_query_qp(
-                self.as_raw().as_ptr(),
-                &mut attr,
-                mask(T::TRANSPORT_KIND) as libc::c_int,
-                &mut init,
-            )
-        };
-        check("ibv_query_qp", result)?;
-        Ok(QueuePairAttributes::new(&attr, &init))
-    }
-}
-
 impl QueuePairAttributes {
-    fn new(attr: &ibv_qp_attr, init: &ibv_qp_init_attr) -> QueuePairAttributes {
+    pub(crate) fn new(attr: &ibv_qp_attr, init: &ibv_qp_init_attr) -> QueuePairAttributes {
         let timeout = |code: u8| AckTimeout::from_code(code & 31).unwrap_or_default();
         let alternate = (attr.alt_port_num != 0).then(|| AlternatePath {
             address: AddressVector::from_raw(&attr.alt_ah_attr),

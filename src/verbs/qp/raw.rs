@@ -2,8 +2,8 @@
 
 use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 
-use super::transition::{Moved, zeroed};
-use super::{Init, QueuePair, Reset, Rtr, Rts};
+use super::transition::Moved;
+use super::{Change, Init, QueuePair, Reset, Rtr, Rts};
 use crate::ib::RawPacket;
 
 impl QueuePair<RawPacket, Reset> {
@@ -13,9 +13,10 @@ impl QueuePair<RawPacket, Reset> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port.
     pub fn init(self, port: u8) -> Moved<RawPacket, Init, Reset> {
-        let mut attr = zeroed();
-        attr.port_num = port;
-        self.step(Ok(()), attr, bit::IBV_QP_PORT.0)
+        let mut change = Change::to::<Reset, Init>();
+        change.attr.port_num = port;
+        change.mask = bit::IBV_QP_PORT.0;
+        self.step(Ok(()), change)
     }
 }
 
@@ -25,7 +26,7 @@ impl QueuePair<RawPacket, Init> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn rtr(self) -> Moved<RawPacket, Rtr, Init> {
-        self.step(Ok(()), zeroed(), 0)
+        self.step(Ok(()), Change::to::<Init, Rtr>())
     }
 }
 
@@ -35,6 +36,6 @@ impl QueuePair<RawPacket, Rtr> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn rts(self) -> Moved<RawPacket, Rts, Rtr> {
-        self.step(Ok(()), zeroed(), 0)
+        self.step(Ok(()), Change::to::<Rtr, Rts>())
     }
 }

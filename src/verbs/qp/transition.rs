@@ -2,119 +2,114 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use mlx5_sys::verbs::{ibv_mig_state, ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit};
+use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::attributes::Attributes;
 use super::{
-    AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, state,
+    AlternatePath, Change, Connected, Init, InitAttributes, Makes, PairObject, QueuePair, Reset,
+    Rtr, Rts, State, state,
 };
-use crate::error::{Cause, Errno, Error, Result, check};
-use crate::ib::{Access, Transport};
-use crate::verbs::Zeroed;
+use crate::error::{Error, Result};
+use crate::ib::Transport;
+use crate::verbs::Verbs;
 
 /// A move that failed, with the queue pair, which is in the state it was in.
-pub struct TransitionError<T: Transport, S: State> {
+pub struct TransitionError<T: Transport, S: State, B: Makes<T> = Verbs> {
     /// The queue pair.
-    pub queue_pair: QueuePair<T, S>,
+    pub queue_pair: QueuePair<T, S, B>,
     /// The error.
     pub error: Error,
 }
 
 /// The queue pair in its new state, or unmoved with the error.
-pub(super) type Moved<T, To, From> =
-    std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+pub(super) type Moved<T, To, From, B = Verbs> =
+    std::result::Result<QueuePair<T, To, B>, TransitionError<T, From, B>>;
 
-impl<T: Connected> QueuePair<T, Reset> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Call`].
-    pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset> {
-        let mut attr = zeroed();
-        attr.port_num = attributes.port;
-        attr.pkey_index = attributes.pkey_index;
-        attr.qp_access_flags = (attributes.access & T::ACCESS).bits();
-        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_ACCESS_FLAGS.0;
+    /// [`Error::NoSuchPort`], [`Error::Attribute`]; [`Error::Call`] by verbs, [`Error::Refused`] by
+    /// command.
+    pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset, B> {
+        let mut change = Change::to::<Reset, Init>();
+        attributes.set(&mut change, T::ACCESS);
         let checked = attributes.check(self.context());
-        self.step(checked, attr, mask).map_err(|failed| TransitionError {
-            error: explain_init(failed.error, attributes.access),
-            ..failed
-        })
+        self.step(checked, change)
     }
 }
 
-/// A device without atomics refuses to grant them.
-fn explain_init(error: Error, access: Access) -> Error {
-    let atomics = access.contains(Access::REMOTE_ATOMIC);
-    let refused = error.errno() == Some(Errno(libc::EOPNOTSUPP));
-    let cause = Cause::Known("the device has no atomics: leave REMOTE_ATOMIC out of the access");
-    error.because((atomics && refused).then_some(cause))
-}
-
-impl<T: Connected> QueuePair<T, Init> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Init, B> {
     /// INIT to RTR. From now on packets of the peer are accepted.
     ///
     /// # Errors
-    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
-    /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
-        let mut attr = zeroed();
-        let mask = attributes.set(&mut attr);
+    /// - [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    ///   [`Error::Attribute`].
+    /// - By verbs: [`Error::Call`].
+    /// - By command: [`Error::Refused`]; [`Error::Call`] if the MAC address of the GID is not
+    ///   known.
+    pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init, B> {
+        let mut change = Change::to::<Init, Rtr>();
+        change.mask = attributes.set(&mut change.attr);
+        change.rights = T::ACCESS;
         let checked = attributes.check(self.context());
-        self.step(checked, attr, mask)
+        self.step(checked, change)
     }
 }
 
-impl<T: Connected> QueuePair<T, Rtr> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
-    /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr> {
-        let mut attr = zeroed();
-        let mask = attributes.set(&mut attr);
+    /// [`Error::Attribute`]; [`Error::Call`] by verbs, [`Error::Refused`] by command.
+    pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr, B> {
+        let mut change = Change::to::<Rtr, Rts>();
+        change.mask = attributes.set(&mut change.attr);
         let checked = attributes.check(self.context());
-        self.step(checked, attr, mask)
+        self.step(checked, change)
     }
 }
 
-impl<T: Connected> QueuePair<T, Rts> {
+impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
     /// Sets an alternate path of an established connection, and makes HCA and peer ready to migrate
     /// to it (both sides must do so).
     ///
     /// # Errors
     /// - [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
     ///   [`Error::Attribute`].
-    /// - [`Error::Call`] if the HCA has no automatic path migration.
+    /// - If the HCA has no automatic path migration: [`Error::Call`] by verbs, [`Error::Refused`]
+    ///   by command.
+    /// - By command: [`Error::Call`] if the MAC address of the GID is not known.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
-        let mut attr = zeroed();
-        attr.path_mig_state = ibv_mig_state::IBV_MIG_REARM;
-        let mask = set_alternate(&mut attr, path) | bit::IBV_QP_PATH_MIG_STATE.0;
-        self.modify(attr, mask)
+        let mut change = Change::within::<Rts>();
+        change.attr.path_mig_state = ibv_mig_state::IBV_MIG_REARM;
+        change.mask = set_alternate(&mut change.attr, path) | bit::IBV_QP_PATH_MIG_STATE.0;
+        self.change_by(change)
     }
 
-    /// Moves the connection to its alternate path now.
+    /// Migrates the connection to its alternate path now.
     ///
     /// # Errors
-    /// [`Error::Call`] where none is armed.
+    /// If no path is armed: [`Error::Call`] by verbs, [`Error::Refused`] by command.
     pub fn migrate(&self) -> Result<()> {
-        let mut attr = zeroed();
-        attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
-        self.modify(attr, bit::IBV_QP_PATH_MIG_STATE.0)
+        let mut change = Change::within::<Rts>();
+        change.attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
+        change.mask = bit::IBV_QP_PATH_MIG_STATE.0;
+        self.change_by(change)
     }
 }
 
-impl<T: Transport, S: State> QueuePair<T, S> {
+impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// Any state to ERROR: every request that is posted, and every one posted later, completes as
     /// flushed.
     ///
     /// # Errors
-    /// [`Error::Call`].
-    pub fn to_error(self) -> Moved<T, state::Error, S> {
-        self.step(Ok(()), zeroed(), 0)
+    /// [`Error::Call`] by verbs, [`Error::Refused`] by command. A target of dynamic connections
+    /// cannot be moved to ERROR.
+    pub fn to_error(self) -> Moved<T, state::Error, S, B> {
+        self.step(Ok(()), Change::to::<S, state::Error>())
     }
 
     /// Any state to RESET: everything that is posted is forgotten without a completion.
@@ -124,50 +119,47 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// life.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Call`].
-    pub fn reset(self) -> Moved<T, Reset, S> {
-        let inner = Arc::clone(&self.inner);
-        let reserved = match inner.claims.reserve() {
+    /// [`Error::QueueInUse`] while the direct path owns one of its queues; [`Error::Call`] by verbs,
+    /// [`Error::Refused`] by command. A target of dynamic connections cannot be reset.
+    pub fn reset(self) -> Moved<T, Reset, S, B> {
+        let pair = Arc::clone(&self.pair);
+        let reserved = match pair.claims.reserve() {
             Ok(reserved) => reserved,
             Err(error) => return Err(TransitionError { queue_pair: self, error }),
         };
-        let reset = self.step(Ok(()), zeroed(), 0)?;
+        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims
+        // are reserved.
+        let done = unsafe { PairObject::reset(&pair) };
+        let reset = self.moved(done)?;
         reserved.was_reset();
         Ok(reset)
     }
 
-    /// Moves to `To` if the attributes were found good.
-    pub(super) fn step<To: State>(
-        self,
-        checked: Result<()>,
-        mut attr: ibv_qp_attr,
-        mask: u32,
-    ) -> Moved<T, To, S> {
-        attr.qp_state = To::STATE.raw();
-        match checked.and_then(|()| self.modify(attr, mask | bit::IBV_QP_STATE.0)) {
+    /// Moves to `To` by a change, if the check of the attributes succeeded.
+    pub(super) fn step<To: State>(self, checked: Result<()>, change: Change) -> Moved<T, To, S, B> {
+        let done = checked.and_then(|()| self.change_by(change));
+        self.moved(done)
+    }
+
+    /// Returns the queue pair in state `To` if the transition is done.
+    pub(crate) fn moved<To: State>(self, done: Result<()>) -> Moved<T, To, S, B> {
+        match done {
             Ok(()) => {
-                self.inner.state.store(To::STATE as u8, Ordering::Release);
-                Ok(QueuePair::from_inner(Arc::clone(&self.inner)))
+                self.pair.set_state(To::STATE);
+                Ok(QueuePair::from_pair(self.pair))
             }
             Err(error) => Err(TransitionError { queue_pair: self, error }),
         }
     }
 
-    fn modify(&self, mut attr: ibv_qp_attr, mask: u32) -> Result<()> {
-        // SAFETY: the queue pair is alive, and the attributes live through the call.
-        let result =
-            unsafe { ibv_modify_qp(self.as_raw().as_ptr(), &mut attr, mask as libc::c_int) };
-        check("ibv_modify_qp", result)
+    /// Makes the change by the back end.
+    pub(crate) fn change_by(&self, change: Change) -> Result<()> {
+        PairObject::change(&self.pair, change)
     }
 }
 
-/// Attributes of which none is given yet.
-pub(super) fn zeroed() -> ibv_qp_attr {
-    ibv_qp_attr::zeroed()
-}
-
 /// Sets the alternate path, and returns its bit of the mask.
-pub(crate) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
+pub(super) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
     attr.alt_ah_attr = path.address.to_raw();
     attr.alt_port_num = path.address.port;
     attr.alt_pkey_index = path.pkey_index;
@@ -175,46 +167,24 @@ pub(crate) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32
     bit::IBV_QP_ALT_PATH.0
 }
 
-impl<T: Transport, S: State> From<TransitionError<T, S>> for Error {
+impl<T: Transport, S: State, B: Makes<T>> From<TransitionError<T, S, B>> for Error {
     /// Drops the queue pair.
-    fn from(error: TransitionError<T, S>) -> Error {
+    fn from(error: TransitionError<T, S, B>) -> Error {
         error.error
     }
 }
 
-impl<T: Transport, S: State> fmt::Display for TransitionError<T, S> {
+impl<T: Transport, S: State, B: Makes<T>> fmt::Display for TransitionError<T, S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "queue pair {:#x} stays in {}: {}",
-            self.queue_pair.number(),
-            S::STATE,
-            self.error
-        )
+        let number = self.queue_pair.number();
+        write!(f, "queue pair {number:#x} stays in {}: {}", S::STATE, self.error)
     }
 }
 
-impl<T: Transport, S: State> fmt::Debug for TransitionError<T, S> {
+impl<T: Transport, S: State, B: Makes<T>> fmt::Debug for TransitionError<T, S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<T: Transport, S: State> std::error::Error for TransitionError<T, S> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_without_atomics_is_told_from_other_refusals() {
-        let text = |errno, access| {
-            explain_init(Error::from_errno("ibv_modify_qp", Errno(errno)), access).to_string()
-        };
-        let every = InitAttributes::new(1).access;
-        let refused = text(libc::EOPNOTSUPP, every);
-        assert!(refused.contains("leave REMOTE_ATOMIC out"), "{refused}");
-        assert!(!text(libc::EOPNOTSUPP, Access::LOCAL_WRITE).contains("REMOTE_ATOMIC"));
-        assert!(!text(libc::EINVAL, every).contains("REMOTE_ATOMIC"));
-    }
-}
+impl<T: Transport, S: State, B: Makes<T>> std::error::Error for TransitionError<T, S, B> {}

@@ -5,9 +5,10 @@
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
-use super::transition::{Moved, set_alternate, zeroed};
+use super::transition::{Moved, set_alternate};
 use super::{
-    AddressVector, AlternatePath, Init, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    AddressVector, AlternatePath, Change, Init, Makes, QueuePair, Reset, Rtr, RtrAttributes, Rts,
+    RtsAttributes,
 };
 use crate::error::Result;
 use crate::ib::Ud;
@@ -110,6 +111,17 @@ impl UdInitAttributes {
     pub const fn new(port: u8, qkey: u32) -> UdInitAttributes {
         UdInitAttributes { port, pkey_index: 0, qkey }
     }
+
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        check_pkey(context, self.port, self.pkey_index)
+    }
+
+    pub(crate) fn set(&self, change: &mut Change) {
+        change.attr.port_num = self.port;
+        change.attr.pkey_index = self.pkey_index;
+        change.attr.qkey = self.qkey;
+        change.mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_QKEY.0;
+    }
 }
 
 /// RTR to RTS of a datagram queue pair.
@@ -119,42 +131,39 @@ pub struct UdRtsAttributes {
     pub sq_psn: u32,
 }
 
-impl QueuePair<Ud, Reset> {
+impl<B: Makes<Ud>> QueuePair<Ud, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
-    /// [`Error::Attribute`](crate::Error::Attribute), [`Error::Call`](crate::Error::Call).
-    pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset> {
-        let mut attr = zeroed();
-        attr.port_num = attributes.port;
-        attr.pkey_index = attributes.pkey_index;
-        attr.qkey = attributes.qkey;
-        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_QKEY.0;
-        let checked = check_pkey(self.context(), attributes.port, attributes.pkey_index);
-        self.step(checked, attr, mask)
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
+    /// command.
+    pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset, B> {
+        let mut change = Change::to::<Reset, Init>();
+        attributes.set(&mut change);
+        let checked = attributes.check(self.context());
+        self.step(checked, change)
     }
 }
 
-impl QueuePair<Ud, Init> {
+impl<B: Makes<Ud>> QueuePair<Ud, Init, B> {
     /// INIT to RTR. From now on messages with the right Q_Key are accepted.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
-    pub fn rtr(self) -> Moved<Ud, Rtr, Init> {
-        self.step(Ok(()), zeroed(), 0)
+    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    pub fn rtr(self) -> Moved<Ud, Rtr, Init, B> {
+        self.step(Ok(()), Change::to::<Init, Rtr>())
     }
 }
 
-impl QueuePair<Ud, Rtr> {
+impl<B: Makes<Ud>> QueuePair<Ud, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
-    /// [`Error::Attribute`](crate::Error::Attribute), [`Error::Call`](crate::Error::Call).
-    pub fn rts(self, attributes: &UdRtsAttributes) -> Moved<Ud, Rts, Rtr> {
-        let mut attr = zeroed();
-        attr.sq_psn = attributes.sq_psn;
-        let checked = check_24_bits("sq_psn", attributes.sq_psn);
-        self.step(checked, attr, bit::IBV_QP_SQ_PSN.0)
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    pub fn rts(self, attributes: &UdRtsAttributes) -> Moved<Ud, Rts, Rtr, B> {
+        let mut change = Change::to::<Rtr, Rts>();
+        change.attr.sq_psn = attributes.sq_psn;
+        change.mask = bit::IBV_QP_SQ_PSN.0;
+        self.step(check_24_bits("sq_psn", attributes.sq_psn), change)
     }
 }

@@ -2,16 +2,14 @@
 //! shared receive queues of its XRC domain. The answering end has no queue, and belongs to no
 //! protection domain.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32};
-
 use mlx5_sys::verbs::{
     ibv_create_qp_ex, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr_ex,
     ibv_qp_init_attr_mask,
 };
 
 use super::attributes::{Attributes, check_24_bits};
-use super::{Capacities, Claims, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes};
+use super::verbs::{Parents, VerbsPair};
+use super::{Capacities, Pair, QueuePair, Reset, RtsAttributes};
 use crate::error::{Cause, Errno, Result, non_null};
 use crate::ib::{Transport, XrcRecv};
 use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
@@ -66,22 +64,12 @@ impl QueuePair<XrcRecv, Reset> {
         })?;
         // SAFETY: the queue pair was just made; its number does not change.
         let number = unsafe { (*qp.as_ptr()).qp_num };
-        Ok(QueuePair::from_inner(Arc::new(QpInner {
+        let object = VerbsPair {
             qp,
-            number: AtomicU32::new(number),
-            capacities: Capacities {
-                max_send_wr: 0,
-                max_recv_wr: 0,
-                max_send_sge: 0,
-                max_recv_sge: 0,
-                max_inline_data: 0,
-            },
-            state: AtomicU8::new(QpState::Reset as u8),
-            claims: Claims::default(),
-            destroyed: Arc::default(),
             _parent: None,
             parents: Parents::Target(domain.clone()),
             shared_receives: None,
-        })))
+        };
+        Ok(QueuePair::new(Pair::new(number, Capacities::NONE, object)))
     }
 }

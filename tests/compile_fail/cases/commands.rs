@@ -132,54 +132,53 @@ mod flows {
 mod foreign_cq {
     #[cfg(misuse)]
     mod mixed_refused {
-        use mlx5::{devx::DevxCq, ib::*, verbs::*};
+        use mlx5::{devx::Firmware, ib::*, verbs::*};
 
         fn mixed(
             pd: &ProtectionDomain,
-            cq: &DevxCq,
+            cq: &CompletionQueue<Firmware>,
         ) -> mlx5::Result<QueuePair<Rc, Reset>> {
             QueuePair::builder(pd, cq).build()
-            //~^ E0308 mismatched types expected &CompletionQueue, found &DevxCq
+            //~^ E0308 mismatched types expected &CompletionQueue, found &CompletionQueue<Firmware>
         }
     }
 
     mod mixed_accepted {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ib::Rc,
-            verbs::{CompletionQueue, ProtectionDomain, Reset},
+            verbs::{CompletionQueue, ProtectionDomain, QueuePair, Reset},
         };
 
         fn mixed(
             pd: &ProtectionDomain,
             cq: &CompletionQueue,
-        ) -> mlx5::Result<DevxQp<Rc, Reset>> {
-            DevxQp::builder(pd, cq).build()
+        ) -> mlx5::Result<QueuePair<Rc, Reset, Firmware>> {
+            QueuePair::by_command(pd, cq).build()
         }
     }
 }
 
-/// A DC target is not built as a queue pair. Initiators of DC take no SRQ.
+/// A DC target is not built like other queue pairs. Initiators of DC take no SRQ.
 mod builders {
     use mlx5::{devx, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn target(pd: &ProtectionDomain, cq: &CompletionQueue) {
-        let _ = devx::DevxQpBuilder::<Dct>::new(pd, cq);
-        //~^ E0277 queue pairs of transport Dct are not made so
-        //~^^ E0599 new exists trait bounds were not satisfied
+        let _ = QueuePairBuilder::<Dct, _>::by_command(pd, cq);
+        //~^ E0599 by_command exists trait bounds were not satisfied
     }
 
     #[cfg(misuse)]
     fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
-        let _ = devx::DevxQpBuilder::<Dci>::new(pd, cq).shared_receive_queue(srq);
+        let _ = QueuePairBuilder::<Dci, _>::by_command(pd, cq).shared_receive_queue(srq);
         //~^ E0599 shared_receive_queue exists trait bounds were not satisfied
     }
 
     fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
-        let _ = devx::DevxQpBuilder::<Dci>::new(pd, cq).build();
-        let _ = devx::DevxQpBuilder::<Ud>::new(pd, cq).shared_receive_queue(srq).build();
-        let _ = devx::DcTarget::builder(pd, cq, srq, 1);
+        let _ = QueuePairBuilder::<Dci, _>::by_command(pd, cq).build();
+        let _ = QueuePairBuilder::<Ud, _>::by_command(pd, cq).shared_receive_queue(srq).build();
+        let _ = QueuePair::dc_target_by_command(pd, cq, srq, 1);
     }
 }
 
@@ -196,7 +195,7 @@ mod events {
     mod listen_accepted {
         use super::*;
 
-        fn listen(channel: &EventChannel, cq: &DevxCq) {
+        fn listen(channel: &EventChannel, cq: &verbs::CompletionQueue<Firmware>) {
             let _ = channel.subscribe(cq, EventKind::Completion, 1);
         }
     }

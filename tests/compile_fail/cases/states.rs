@@ -72,31 +72,31 @@ mod by_command {
     #[cfg(misuse)]
     mod early_refused {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ring::*,
             ib::Rc,
-            verbs::Rtr,
+            verbs::{QueuePair, Rtr},
         };
 
         fn early(
-            qp: &DevxQp<Rc, Rtr>,
+            qp: &QueuePair<Rc, Rtr, Firmware>,
             completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
-            //~^ E0277 no send queue can be made of DevxQp<Rc, Rtr>
+            //~^ E0277 no send queue can be made of QueuePair<Rc, Rtr, Firmware>
         }
     }
 
     mod ready_accepted {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ring::*,
             ib::Rc,
-            verbs::Rts,
+            verbs::{QueuePair, Rts},
         };
 
         fn ready(
-            qp: &DevxQp<Rc, Rts>,
+            qp: &QueuePair<Rc, Rts, Firmware>,
             completions: &mut CqReader,
         ) -> mlx5::Result<SendQueue> {
             SendQueue::new(qp, completions, SendConfig::default())
@@ -106,12 +106,12 @@ mod by_command {
     #[cfg(misuse)]
     mod skip_refused {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ib::Rc,
-            verbs::{Init, RtsAttributes},
+            verbs::{Init, QueuePair, RtsAttributes},
         };
 
-        fn skip(qp: DevxQp<Rc, Init>, to: &RtsAttributes) {
+        fn skip(qp: QueuePair<Rc, Init, Firmware>, to: &RtsAttributes) {
             let _ = qp.rts(to);
             //~^ E0599 no method named rts found
         }
@@ -120,12 +120,12 @@ mod by_command {
     #[cfg(misuse)]
     mod twice_refused {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ib::Rc,
-            verbs::{Init, RtrAttributes},
+            verbs::{Init, QueuePair, RtrAttributes},
         };
 
-        fn twice(qp: DevxQp<Rc, Init>, to: &RtrAttributes) {
+        fn twice(qp: QueuePair<Rc, Init, Firmware>, to: &RtrAttributes) {
             let connected = qp.rtr(to);
             let again = qp.rtr(to);
             //~^ E0382 use of moved value: qp
@@ -134,13 +134,13 @@ mod by_command {
 
     mod once_accepted {
         use mlx5::{
-            devx::DevxQp,
+            devx::Firmware,
             ib::Rc,
-            verbs::{Init, RtrAttributes, RtsAttributes},
+            verbs::{Init, QueuePair, RtrAttributes, RtsAttributes},
         };
 
         fn once(
-            qp: DevxQp<Rc, Init>,
+            qp: QueuePair<Rc, Init, Firmware>,
             to: &RtrAttributes,
             then: &RtsAttributes,
         ) -> mlx5::Result<()> {
@@ -153,13 +153,13 @@ mod by_command {
 /// Resetting a queue pair whose queues exist is unsafe.
 mod reset {
     use mlx5::{
-        devx::DevxQp,
+        devx::Firmware,
         ib::Rc,
-        verbs::Rts,
+        verbs::{QueuePair, Rts},
     };
 
     #[cfg(misuse)]
-    fn reset(qp: DevxQp<Rc, Rts>) {
+    fn reset(qp: QueuePair<Rc, Rts, Firmware>) {
         let _ = qp.reset_under_queues();
         //~^ E0133 call to unsafe function reset_under_queues
     }
@@ -167,7 +167,7 @@ mod reset {
     mod reset_accepted {
         use super::*;
 
-        fn reset(qp: DevxQp<Rc, Rts>) {
+        fn reset(qp: QueuePair<Rc, Rts, Firmware>) {
             let _ = qp.reset();
         }
     }
@@ -175,18 +175,18 @@ mod reset {
 
 /// A DC target made by command has a number from RTR on. SRQs attach to it from then on.
 mod dc_target {
-    use mlx5::{devx::DcTarget, ring::*, ib::*, verbs::*};
+    use mlx5::{devx::Firmware, ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
-    fn share(srq: &mut Srq, target: &DcTarget<Init>, cq: &mut CqReader) {
+    fn share(srq: &mut Srq, target: &QueuePair<Dct, Init, Firmware>, cq: &mut CqReader) {
         let _ = srq.attach(target, cq);
-        //~^ E0277 no receive queue can be made of DcTarget<Init>
+        //~^ E0277 queue pairs of transport Dct are not made by CREATE_QP
     }
 
     mod share_accepted {
         use super::*;
 
-        fn share(srq: &mut Srq, target: &DcTarget<Rtr>, cq: &mut CqReader) {
+        fn share(srq: &mut Srq, target: &QueuePair<Dct, Rtr, Firmware>, cq: &mut CqReader) {
             let _ = srq.attach(target, cq);
         }
     }

@@ -358,11 +358,24 @@ mod xrc_receives {
         }
     }
 
+    #[cfg(misuse)]
+    mod cq_refused {
+        use mlx5::{ib::*, verbs::*};
+
+        fn cq(qp: &QueuePair<XrcRecv, Rts>) {
+            let _ = qp.send_cq();
+            //~^ E0599 send_cq exists trait bounds were not satisfied
+        }
+    }
+
     mod share_accepted {
         use mlx5::{ring::*, ib::*, verbs::*};
 
         fn share(srq: &mut Srq, qp: &QueuePair<Rc, Init>, cq: &mut CqReader) {
             let _ = srq.attach(qp, cq);
+        }
+        fn cq(qp: &QueuePair<XrcSend, Rts>) {
+            let _ = qp.send_cq();
         }
         fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {
             let _ = QueuePairBuilder::<Rc>::new(pd, cq).shared_receive_queue(srq);

@@ -5,15 +5,25 @@ mod dynamic;
 
 /// Creates the objects, by command.
 mod made {
-    use mlx5::devx::{self, DevxSrqBuilder};
-    pub use mlx5::devx::{
-        DevxQp as QueuePair, DevxQpBuilder as QueuePairBuilder, DevxSrq as SharedReceiveQueue,
-    };
+    pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
+    use mlx5::devx::{ByCommand, DevxSrqBuilder, Firmware};
+    use mlx5::ib::{Dct, HasQueues};
     use mlx5::verbs::state::Reset;
-    use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
+    use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr};
+
+    pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;
+    pub type QueuePairBuilder<T> = verbs::QueuePairBuilder<T, Firmware>;
+
+    /// A builder of queue pairs.
+    pub fn builder<T: HasQueues + ByCommand>(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+    ) -> QueuePairBuilder<T> {
+        QueuePairBuilder::by_command(pd, cq)
+    }
 
     /// A target of dynamic connections that is ready.
-    pub type DcTarget = devx::DcTarget<Rtr>;
+    pub type DcTarget = QueuePair<Dct, Rtr>;
 
     /// One that is new.
     pub fn dc_target(
@@ -21,8 +31,8 @@ mod made {
         cq: &CompletionQueue,
         srq: &SharedReceiveQueue,
         key: u64,
-    ) -> devx::DcTarget<Reset> {
-        devx::DcTarget::builder(pd, cq, srq, key).unwrap().build().unwrap()
+    ) -> QueuePair<Dct, Reset> {
+        QueuePair::dc_target_by_command(pd, cq, srq, key).unwrap().build().unwrap()
     }
 
     /// A shared receive queue.

@@ -6,13 +6,22 @@ mod dynamic;
 /// Creates the objects, by command.
 mod made {
     pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
-    use mlx5::devx::{self, DevxSrqBuilder};
+    use mlx5::devx::{DevxSrqBuilder, Firmware};
+    use mlx5::ib::{Dct, HasQueues};
     use mlx5::verbs::state::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
     pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
 
+    /// A builder of queue pairs.
+    pub fn builder<T: HasQueues>(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+    ) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(pd, cq)
+    }
+
     /// A target of dynamic connections that is ready.
-    pub type DcTarget = devx::DcTarget<Rtr>;
+    pub type DcTarget = QueuePair<Dct, Rtr, Firmware>;
 
     /// One that is new.
     pub fn dc_target(
@@ -20,8 +29,8 @@ mod made {
         cq: &CompletionQueue,
         srq: &SharedReceiveQueue,
         key: u64,
-    ) -> devx::DcTarget<Reset> {
-        devx::DcTarget::builder(pd, cq, srq, key).unwrap().build().unwrap()
+    ) -> QueuePair<Dct, Reset, Firmware> {
+        QueuePair::dc_target_by_command(pd, cq, srq, key).unwrap().build().unwrap()
     }
 
     /// A shared receive queue.

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::devx;
 use mlx5::devx::ifc::{dctc, query_dct_out, status};
-use mlx5::devx::{self, DcTarget};
-use mlx5::ib::{Access, Dci};
-use mlx5::ring::{CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq};
+use mlx5::ib::{Access, Dci, Dct};
+use mlx5::ring::{
+    CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
+};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CqeSize, DciInitAttributes, DctRtrAttributes, InitAttributes,
-    Mtu, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue, XrcDomain,
+    AddressHandle, CompletionQueue, CqeSize, DctRtrAttributes, InitAttributes, Mtu, QpState,
+    QueuePair, QueuePairBuilder, Rtr, RtsAttributes, ScatterToCqe, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::{DcAddress, Inline, SendImm, Sge};
 use mlx5_model::Mode;
@@ -20,8 +22,16 @@ use crate::rig::{PATIENCE, Rig, wait};
 const KEY: u64 = 0x0dc0_ffee_1234_5678;
 
 /// A target with everything of its own.
-fn target(rig: &Rig, cq: &CompletionQueue, srq: &devx::DevxSrq) -> DcTarget<Rtr> {
-    let made = DcTarget::builder(&rig.pd, cq, srq, KEY).unwrap().user_index(0x77).build().unwrap();
+fn target(
+    rig: &Rig,
+    cq: &CompletionQueue,
+    srq: &devx::DevxSrq,
+) -> QueuePair<Dct, Rtr, devx::Firmware> {
+    let made = QueuePair::dc_target_by_command(&rig.pd, cq, srq, KEY)
+        .unwrap()
+        .user_index(0x77)
+        .build()
+        .unwrap();
     let address = rig.local.address(&rig.local.connection_data_of(0));
     made.init(&rig.local.init()).unwrap().rtr(&DctRtrAttributes::new(address)).unwrap()
 }
@@ -42,13 +52,39 @@ fn a_target_says_what_it_was_made_with() {
     assert_eq!((get(dctc::STATE), get(dctc::USER_INDEX)), (0, 0x77));
     assert_eq!(target.key_violations().unwrap(), 0);
     target.arm_key_violation().unwrap();
+    let attributes = target.query().unwrap();
+    assert_eq!((attributes.state, attributes.port), (QpState::Rtr, 1));
+    assert_eq!(attributes.path_mtu, Some(Mtu::Mtu1024));
+    assert_eq!(
+        attributes.access,
+        Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
+    );
+}
+
+#[test]
+fn a_target_goes_from_reset_to_rtr_only() {
+    let rig = Rig::new(Mode::Trapped);
+    let cq = rig.cq(64);
+    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let failed = target(&rig, &cq, &srq).to_error().unwrap_err();
+    assert!(failed.to_string().contains("stays in RTR"), "{failed}");
+    assert_eq!(failed.queue_pair.query().unwrap().state, QpState::Rtr);
+    let failed = failed.queue_pair.reset().unwrap_err();
+    assert!(matches!(failed.error, Error::Attribute { .. }), "{failed}");
+    let target = failed.queue_pair;
+    assert_eq!(target.state(), QpState::Rtr);
+    // Its shared receive queue still takes it.
+    let mut completions = CqReader::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
+    shared.attach(&target, &mut completions).unwrap();
 }
 
 /// A message to the target, from an initiator of verbs.
 fn send(rig: &Rig, number: u32, key: u64, payload: &[u8]) -> Completion {
     let cq = rig.cq(16);
     let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &cq).max_inline_data(64).build().unwrap();
-    let qp = qp.init(&DciInitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
+    let qp = qp.init(&InitAttributes::new(1)).unwrap().rtr(Mtu::Mtu1024).unwrap();
     let qp = qp.rts(&RtsAttributes::default()).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
@@ -76,7 +112,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
     let cq = rig.cq(64);
     let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
     let address = rig.local.address(&rig.local.connection_data_of(0));
-    let target = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
+    let target = QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
     let target = target.init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
@@ -98,7 +134,9 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     let rig = Rig::new(Mode::Trapped);
     let cq = CompletionQueue::builder(&rig.context, 64).cqe_size(CqeSize::B128).build().unwrap();
     let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
-    let made = DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().scatter_to_cqe(true);
+    let made = QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY)
+        .unwrap()
+        .scatter_to_cqe(ScatterToCqe::Receives);
     let address = rig.local.address(&rig.local.connection_data_of(0));
     let target = made.build().unwrap().init(&rig.local.init()).unwrap();
     let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
@@ -116,13 +154,15 @@ fn short_messages_come_in_wide_cqes_where_asked_for() {
     assert_eq!(bytes, [0x5a; 50]);
     // CQEs of 64 bytes have no room for them, and the card says so.
     let narrow = rig.cq(64);
-    let made = DcTarget::builder(&rig.pd, &narrow, &srq, KEY).unwrap().scatter_to_cqe(true);
+    let made = QueuePair::dc_target_by_command(&rig.pd, &narrow, &srq, KEY)
+        .unwrap()
+        .scatter_to_cqe(ScatterToCqe::Receives);
     let target = made.build().unwrap().init(&rig.local.init()).unwrap();
     let failed = target.rtr(&DctRtrAttributes::new(address)).unwrap_err();
     let Error::Refused(refused) = &failed.error else { panic!("{failed}") };
     assert_eq!(refused.status(), status::BAD_PARAM_ERR);
     assert!(failed.to_string().contains("CREATE_DCT"), "{failed}");
-    assert_eq!(failed.target.number(), 0);
+    assert_eq!(failed.queue_pair.number(), 0);
 }
 
 #[test]
@@ -131,23 +171,24 @@ fn what_a_target_cannot_be_made_of_is_named() {
     let cq = rig.cq(64);
     let domain = XrcDomain::new(&rig.context).unwrap();
     let xrc = SharedReceiveQueue::builder(&rig.pd).xrc(&domain, &cq).build().unwrap();
-    let error = DcTarget::builder(&rig.pd, &cq, &xrc, KEY).err().unwrap();
+    let error = QueuePair::dc_target_by_command(&rig.pd, &cq, &xrc, KEY).err().unwrap();
     assert!(error.to_string().contains("XRC domain"), "{error}");
 
     let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
-    let made = || DcTarget::builder(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
+    let made =
+        || QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
     let failed = made().init(&InitAttributes::new(7)).unwrap_err();
     assert!(matches!(failed.error, Error::NoSuchPort { .. }), "{failed}");
     // It can go on from where it was.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let init = InitAttributes { access, ..rig.local.init() };
-    let target = failed.target.init(&init).unwrap();
+    let target = failed.queue_pair.init(&init).unwrap();
     let mut wrong = DctRtrAttributes::new(rig.local.address(&rig.local.connection_data_of(0)));
     wrong.address.dlid = 0;
     let failed = target.rtr(&wrong).unwrap_err();
     assert!(failed.to_string().contains("LID"), "{failed}");
     let right = DctRtrAttributes::new(rig.local.address(&rig.local.connection_data_of(0)));
-    let target = failed.target.rtr(&right).unwrap();
+    let target = failed.queue_pair.rtr(&right).unwrap();
     let rights = |field: devx::ifc::Field| {
         target.query_context().unwrap().get(field.within(query_dct_out::DCT_CONTEXT_ENTRY))
     };

@@ -82,11 +82,11 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
     let mut server = Server::new(&SHAPE);
     let cq = server.rig.cq(63);
     let mut completions = CqReader::new(&cq).unwrap();
-    let own = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
+    let own = made::rc(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
     let own = server.rig.init(own);
     server.shared.attach(&own, &mut completions).unwrap();
     let client_cq = server.rig.cq(63);
-    let client = QueuePair::builder(&server.rig.pd, &client_cq).max_inline_data(64);
+    let client = made::rc(&server.rig.pd, &client_cq).max_inline_data(64);
     let client = server.rig.init(client);
     let (own, client) = server.rig.connect(own, client);
     let mut client_completions = CqReader::new(&client_cq).unwrap();
@@ -118,7 +118,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
     }
     let small = server.rig.cq(7);
     let mut few = CqReader::new(&small).unwrap();
-    let own = QueuePair::builder(&server.rig.pd, &small).shared_receive_queue(&server.srq);
+    let own = made::rc(&server.rig.pd, &small).shared_receive_queue(&server.srq);
     let error = server.shared.attach(&server.rig.init(own), &mut few).unwrap_err();
     assert!(matches!(error, mlx5::Error::Queue(QueueError::CqFull { cqes: 8 })), "{error}");
 }
@@ -134,7 +134,7 @@ fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
         let config = ReceiveConfig::default();
         let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         assert_eq!(shared.free(), 15);
-        let qp = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+        let qp = made::rc(&rig.pd, &cq).shared_receive_queue(&srq);
         shared.attach(&rig.init(qp), &mut completions).unwrap();
         let sge = Sge::new(memory.address(), 64, memory.lkey());
         // SAFETY: the memory lives to the end.
@@ -171,7 +171,7 @@ fn number_in_use_again() -> (Server, SharedReceiveQueue) {
     let number = server.qps[0].number();
     server.qps.clear();
     let qp = (0..10_000).find_map(|_| {
-        let qp = QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq);
+        let qp = made::rc(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq);
         let qp = server.rig.init(qp);
         (qp.number() == number).then_some(qp)
     });

@@ -69,11 +69,11 @@ impl Server {
         let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         let (mut qps, mut clients) = (vec![], vec![]);
         for _ in 0..shape.clients {
-            let own = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+            let own = made::rc(&rig.pd, &cq).shared_receive_queue(&srq);
             let own = rig.init(own.scatter_to_cqe(ScatterToCqe::Receives));
             shared.attach(&own, &mut completions).unwrap();
             let client_cq = rig.cq(127);
-            let client = rig.init(QueuePair::builder(&rig.pd, &client_cq).max_inline_data(64));
+            let client = rig.init(made::rc(&rig.pd, &client_cq).max_inline_data(64));
             let (own, client) = match shape.rts {
                 Some(rts) => rig.connect_with(own, client, rts),
                 None => rig.connect(own, client),
@@ -368,15 +368,15 @@ fn what_belongs_elsewhere_is_refused() {
         other => panic!("{other}"),
     };
     // A queue pair with receives of its own, one of another SRQ, one of another CQ.
-    let plain = server.rig.init(QueuePair::builder(&server.rig.pd, &server.cq));
+    let plain = server.rig.init(made::rc(&server.rig.pd, &server.cq));
     let error = server.shared.attach(&plain, &mut server.completions).unwrap_err();
     refused(error, QueueError::SrqMismatch);
     let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
-    let other = QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&srq);
+    let other = made::rc(&server.rig.pd, &server.cq).shared_receive_queue(&srq);
     let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
     refused(error, QueueError::SrqMismatch);
     let cq = server.rig.cq(31);
-    let other = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
+    let other = made::rc(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
     let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
     refused(error, QueueError::CqMismatch);
     // One that is attached is not attached again, has no receives of its own, and is not reset.
@@ -385,9 +385,8 @@ fn what_belongs_elsewhere_is_refused() {
     assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
     let failed = qp.to_error().unwrap().reset().unwrap_err();
     assert!(matches!(failed.error, mlx5::Error::QueueInUse { .. }), "{failed}");
-    let qp = server
-        .rig
-        .init(QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq));
+    let qp =
+        server.rig.init(made::rc(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq));
     let config = ReceiveConfig::default();
     let error = ReceiveQueue::new(&qp, &mut server.completions, config).unwrap_err();
     refused(error, QueueError::NoQueue);

@@ -24,7 +24,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     let mut ends = vec![];
     for at in 0..PAIRS {
         let builder = |own: bool| {
-            let builder = QueuePair::builder(&rig.pd, &cq).max_inline_data(32).max_send_wr(2);
+            let builder = made::rc(&rig.pd, &cq).max_inline_data(32).max_send_wr(2);
             match own {
                 true => builder.max_recv_wr(2),
                 false => builder.shared_receive_queue(&srqs[at % 4]),
@@ -163,10 +163,10 @@ fn every_transport_takes_from_one_queue() {
 
     macro_rules! line {
         ($transport:ty) => {{
-            let builder = QueuePairBuilder::<$transport>::new(&rig.pd, &cq);
+            let builder = made::builder::<$transport>(&rig.pd, &cq);
             let own = rig.init(builder.shared_receive_queue(&srq));
             shared.attach(&own, &mut completions).unwrap();
-            let peer = QueuePairBuilder::<$transport>::new(&rig.pd, &peer_cq).max_inline_data(64);
+            let peer = made::builder::<$transport>(&rig.pd, &peer_cq).max_inline_data(64);
             let (own, peer) = rig.connect(own, rig.init(peer));
             let send = SendQueue::<$transport>::new(&peer, &mut peer_completions, sending);
             (own, send.unwrap())
@@ -178,9 +178,9 @@ fn every_transport_takes_from_one_queue() {
         let qp = builder.build().unwrap().init(&UdInitAttributes::new(1, 0x1234)).unwrap();
         qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap()
     };
-    let own = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &cq).shared_receive_queue(&srq));
+    let own = datagram(made::builder::<Ud>(&rig.pd, &cq).shared_receive_queue(&srq));
     shared.attach(&own, &mut completions).unwrap();
-    let peer = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &peer_cq).max_inline_data(64));
+    let peer = datagram(made::builder::<Ud>(&rig.pd, &peer_cq).max_inline_data(64));
     let mut to_datagram = SendQueue::<Ud>::new(&peer, &mut peer_completions, sending).unwrap();
     let way = rig.local.address(&rig.local.connection_data_of(own.number()));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();

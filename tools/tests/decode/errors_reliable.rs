@@ -3,9 +3,9 @@
 use mlx5::ib::{Access, Dci, Rc, XrcSend};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, DciInitAttributes, DctRtrAttributes, MemoryRegion,
-    MemoryWindow, Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue,
-    Type2, XrcDomain,
+    AddressHandle, CompletionQueue, DctRtrAttributes, InitAttributes, MemoryRegion, MemoryWindow,
+    Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue, Type2,
+    XrcDomain,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, FetchAdd, Inline, ListAt, MaskedCompareSwap, MaskedFetchAdd,
@@ -340,7 +340,7 @@ impl Initiator {
     fn new(rig: &Rig) -> Self {
         let cq = rig.cq(255);
         let qp = QueuePairBuilder::<Dci>::new(&rig.pd, &cq).max_send_sge(4).build().unwrap();
-        let qp = qp.init(&DciInitAttributes::new(rig.local.attributes().port)).unwrap();
+        let qp = qp.init(&InitAttributes::new(rig.local.attributes().port)).unwrap();
         let qp = qp.rtr(Mtu::Mtu1024).unwrap().rts(&impatient()).unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
