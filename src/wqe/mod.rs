@@ -20,11 +20,12 @@ mod mkey;
 mod operation;
 mod payload;
 mod raw;
-mod signature;
 mod tags;
 mod transport;
 mod umr;
 mod unit;
+#[cfg(feature = "unproven")]
+pub mod unproven;
 mod window;
 mod writer;
 
@@ -37,7 +38,7 @@ pub(crate) use encode::Encode;
 pub use encode::Operation;
 pub use error::EncodeError;
 pub use ethernet::{EthSend, EthTso, FrameStart, Header, NoHeader, VlanTag};
-pub use local::{DmaMemcpy, SendEnable, Wait};
+pub use local::DmaMemcpy;
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};
 pub use operation::{
@@ -46,10 +47,6 @@ pub use operation::{
 pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::{RawWqe, RawWqeError};
-pub use signature::{
-    BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Escape, Guard, Protected, SetPsv,
-    Signature, SignedBlocks,
-};
 pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
 pub use tags::{Rendezvous, Tag, TagHeader, TagKind, Tagged};
 pub use transport::PostOn;

@@ -6,7 +6,7 @@ use super::{
     CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, RdmaRead, SendImm, SendMessage,
 };
 use super::{DcAddress, RdmaWrite, RdmaWriteImm, SgeList, To, UdAddress, XrcAddress};
-use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
+use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe};
 use super::{EthSend, EthTso, FrameStart};
 use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
@@ -46,8 +46,6 @@ impl<N: Number, W: OldValue> PostOn<Rc> for MaskedCompareSwap<N, W> {}
 impl<N: Number, W: OldValue> PostOn<Rc> for MaskedFetchAdd<N, W> {}
 impl PostOn<Rc> for DmaMemcpy {}
 
-impl<T: Transport> PostOn<T> for Wait {}
-impl<T: Transport> PostOn<T> for SendEnable {}
 impl<T: Transport> PostOn<T> for RawWqe<'_> {}
 
 impl PostOn<XrcSend> for Nop {}

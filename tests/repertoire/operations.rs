@@ -9,7 +9,7 @@ use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
     Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
-    Remote, SendEnable, Sge, Wait, Word,
+    Remote, Sge, Word,
 };
 use mlx5_model::Mode;
 
@@ -217,24 +217,6 @@ fn the_card_copies_memory() {
         a.send.post(4, DmaMemcpy::new(a.sge(0, 8), elsewhere, notes)).unwrap();
         let failure = failed(&mut a);
         assert_eq!((failure.id, failure.status), (4, Status::LocalProtection));
-    }
-}
-
-#[test]
-fn queues_that_were_not_made_to_steer_others_do_not() {
-    for opcode in [0x0f, 0x17] {
-        let rig = Rig::new(Mode::Trapped);
-        let [mut a, b] = sides(&rig);
-        // SAFETY: neither names memory.
-        unsafe {
-            match opcode {
-                0x0f => a.send.post(1, Wait::new(1, 0).signaled()).unwrap(),
-                _ => a.send.post(1, SendEnable::new(b.qp.number(), 1).signaled()).unwrap(),
-            }
-        }
-        let failure = failed(&mut a);
-        let expected = (Status::LocalQpOperation, opcode);
-        assert_eq!((failure.status, failure.opcode), expected);
     }
 }
 

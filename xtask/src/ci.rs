@@ -41,6 +41,7 @@ pub fn command() -> Result {
     steps.step("the feature `timing`", || bench::check_timing(&decision));
     steps.step("the feature `phases`", || bench::check_phases(&decision));
     steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
+    steps.step("the feature `unproven`", || test::check_unproven(&decision));
     steps.step("mlx5 perf --compare", || bench::check_compare(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));

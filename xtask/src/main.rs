@@ -61,8 +61,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci                     layers, test, then formatting, clippy, rustdoc, the features `lint`, `timing`,
-                         `phases` and `flight-recorder`, `mlx5 perf --compare`, `bench --quick`,
-                         a short `torture`, `miri`, `msrv` and `api`
+                         `phases`, `flight-recorder` and `unproven`, `mlx5 perf --compare`,
+                         `bench --quick`, a short `torture`, `miri`, `msrv` and `api`
 
 `miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
 
