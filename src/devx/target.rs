@@ -26,7 +26,7 @@ use crate::ring::source::{
     CqObject, CqOwner, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner, WorkQueue,
 };
 use crate::ring::{CompletionSource, ReceiveSource, SharedReceiveSource};
-use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
+use crate::verbs::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{Claims, Context, DctRtrAttributes, InitAttributes, check_mtu};
 
 /// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`

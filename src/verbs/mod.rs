@@ -73,11 +73,12 @@ pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, DciInitAttributes, DciStreams,
-    DctRtrAttributes, GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership,
-    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Reset, Rtr,
-    RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes,
-    UcRtsAttributes, UdInitAttributes, UdRtsAttributes, XrcRtsAttributes, state,
+    AddressVector, AlternatePath, CanReceive, Capacities, Connected, DciInitAttributes, DciStreams,
+    DctRtrAttributes, Errored, GlobalRoute, Init, InitAttributes, MigrationState,
+    MulticastMembership, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
+    QueuePairHandle, Reset, Rtr, RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State,
+    TransitionError, UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes,
+    XrcRtsAttributes,
 };
 pub(crate) use qp::{Attributes, Claims, check_24_bits, check_mtu, check_pkey, set_alternate};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use mlx5_sys::verbs::{ibv_context, ibv_qp};
 
-use super::state::CanReceive;
+use super::CanReceive;
 use super::{
     CompletionQueue, CompletionQueueHandle, QueuePair, QueuePairHandle, Rts, SharedReceiveQueue,
     StridingQueue,

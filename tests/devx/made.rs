@@ -8,8 +8,8 @@ pub use mlx5::devx::{
     DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain,
 };
 use mlx5::ib::{Rc, Transport, XrcRecv};
-use mlx5::verbs::state::{Init, Reset, Rts, State};
 use mlx5::verbs::{Connected, QpState, RtrAttributes, RtsAttributes};
+use mlx5::verbs::{Init, Reset, Rts, State};
 use mlx5_model::Mode;
 
 use crate::rig;

@@ -16,7 +16,7 @@ use crate::ring::source::{
     require,
 };
 use crate::ring::{ReceiveSource, SendSource};
-use crate::verbs::{Rts, state::CanReceive};
+use crate::verbs::{CanReceive, Rts};
 use crate::wqe::Limits;
 
 impl QueueOwner for QpInner {

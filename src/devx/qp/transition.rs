@@ -13,9 +13,9 @@ use crate::devx::Command;
 use crate::error::{Error, Result};
 use crate::ib::{Access, Rc, Transport, Ud};
 use crate::verbs::{
-    AlternatePath, Attributes, Connected, Init, InitAttributes, Reset, Rtr, Rts, State,
+    AlternatePath, Attributes, Connected, Errored, Init, InitAttributes, Reset, Rtr, Rts, State,
     UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey, check_queue_pair_access,
-    set_alternate, state,
+    set_alternate,
 };
 
 /// A failed transition, with the queue pair in its previous state.
@@ -262,7 +262,7 @@ impl<T: Transport, S: State> DevxQp<T, S> {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub fn to_error(self) -> Moved<T, state::Error, S> {
+    pub fn to_error(self) -> Moved<T, Errored, S> {
         // SAFETY: the new state is not RESET.
         let done = unsafe { self.inner.drop_to(opcode::QP_2ERR) };
         self.moved(done)

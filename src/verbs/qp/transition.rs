@@ -8,7 +8,7 @@ use mlx5_sys::verbs::{ibv_mig_state, ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mas
 
 use super::attributes::Attributes;
 use super::{
-    AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, state,
+    AlternatePath, Connected, Errored, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State,
 };
 use crate::error::{Cause, Errno, Error, Result, check};
 use crate::ib::{Access, Transport};
@@ -113,7 +113,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn to_error(self) -> Moved<T, state::Error, S> {
+    pub fn to_error(self) -> Moved<T, Errored, S> {
         self.step(Ok(()), zeroed(), 0)
     }
 

@@ -9,7 +9,7 @@ mod made {
     pub use mlx5::devx::{
         DevxQp as QueuePair, DevxQpBuilder as QueuePairBuilder, DevxSrq as SharedReceiveQueue,
     };
-    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
 
     /// A target of dynamic connections that is ready.

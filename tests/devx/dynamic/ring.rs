@@ -7,7 +7,7 @@ mod dynamic;
 mod made {
     pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
     use mlx5::devx::{self, DevxSrqBuilder};
-    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
     pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
 
