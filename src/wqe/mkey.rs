@@ -210,8 +210,8 @@ impl EncodeLayout for Interleaved<'_> {
     }
 }
 
-/// A list that the HCA fetches from this host's memory: [`ListEntry`]s, as many as the key has
-/// entries, in whole fours.
+/// A list that the HCA fetches from this host's memory: as many [entries](Self::entry) as the key
+/// has, in whole fours.
 ///
 /// The HCA reads the memory when it executes the request, so it must not change until the request
 /// is complete. libmlx5 does not write requests of this form. Linux (`mlx5_ib`, `umr.c`) and UCX's
@@ -225,28 +225,14 @@ pub struct ListAt {
     pub length: u64,
 }
 
-/// An entry of a list [in memory](ListAt), as the HCA reads it: length, key, address, big-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct ListEntry([u8; 16]);
-
-impl ListEntry {
-    /// An empty entry, to fill up a list.
-    pub const NONE: Self = Self([0; 16]);
-
-    /// An entry for the memory that `piece` names.
-    pub fn new(piece: Sge) -> Self {
-        Self(zerocopy::transmute!(klm_segment(&piece)))
-    }
-
-    /// Returns the bytes of the entry in memory.
-    pub const fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
 impl ListAt {
     const LONGEST: u32 = 1 << 20;
+
+    /// Returns an entry of such a list, for the memory that `piece` names: length, key and address,
+    /// big-endian. 16 bytes of zeroes are an empty entry, to fill up a list.
+    pub fn entry(piece: Sge) -> [u8; 16] {
+        zerocopy::transmute!(klm_segment(&piece))
+    }
 }
 
 impl KeyLayout for ListAt {}

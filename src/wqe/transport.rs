@@ -7,7 +7,7 @@ use super::{
 };
 use super::{DcAddress, RdmaWrite, RdmaWriteImm, SgeList, To, UdAddress, XrcAddress};
 use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe};
-use super::{EthSend, EthTso, FrameStart};
+use super::{EthSend, EthTso};
 use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
@@ -95,5 +95,5 @@ impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress
 impl PostOn<Dci> for DmaMemcpy {}
 impl PostOn<RawPacket> for Nop {}
 impl<P: SgeList> PostOn<RawPacket> for Dump<P> {}
-impl<P: Payload, H: FrameStart> PostOn<RawPacket> for EthSend<P, H> {}
+impl<P: Payload> PostOn<RawPacket> for EthSend<'_, P> {}
 impl<P: Payload> PostOn<RawPacket> for EthTso<'_, P> {}

@@ -7,8 +7,8 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
-    ConfigureKey, EncodeError, Inline, Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate,
-    PostOn, RdmaRead, RdmaWrite, Remote, SendInvalidate, SendMessage, Sge, Strided,
+    ConfigureKey, EncodeError, Inline, Interleaved, KeyLayout, ListAt, LocalInvalidate, PostOn,
+    RdmaRead, RdmaWrite, Remote, SendInvalidate, SendMessage, Sge, Strided,
 };
 
 use mlx5_sys::dv;
@@ -187,9 +187,8 @@ fn a_list_is_fetched_from_memory() {
     let mut pair = pair();
     // More than a WQE holds.
     let key = Mkey::new(&pair.b.pd, 256).unwrap();
-    let list: Vec<u8> = (0..256)
-        .flat_map(|piece| *ListEntry::new(pair.b.sge(4096 + piece * 8, 4)).bytes())
-        .collect();
+    let list: Vec<u8> =
+        (0..256).flat_map(|piece| ListAt::entry(pair.b.sge(4096 + piece * 8, 4))).collect();
     let mut entries = pair.b.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     entries.write(0, &list);
     let at = Sge::new(entries.address(), 4096, entries.lkey());

@@ -8,8 +8,8 @@ use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
-    Remote, Sge, Word,
+    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, Remote, Sge,
+    Word,
 };
 use mlx5_model::Mode;
 
@@ -310,11 +310,11 @@ fn bytes_that_are_no_wqe_are_refused() {
     };
     let good = bytes(0, 0, 0, 0, &[[0; 16]]);
     for length in [0, 8, 15, 17, 31] {
-        assert_eq!(refused(&good[..length]), RawWqeError::Length);
+        assert_eq!(refused(&good[..length]), EncodeError::WqeLength);
     }
-    assert_eq!(refused(&good[..16]), RawWqeError::Size);
-    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), RawWqeError::Size);
-    assert_eq!(refused(&vec![0; 64 * 16]), RawWqeError::Length);
+    assert_eq!(refused(&good[..16]), EncodeError::WqeSize);
+    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), EncodeError::WqeSize);
+    assert_eq!(refused(&vec![0; 64 * 16]), EncodeError::WqeLength);
 }
 
 const ADDITIONS: u128 = 300;
