@@ -6,7 +6,8 @@
 //! ([`endpoint`]) owns the memory of requests. What verbs cannot ask or make is asked and made by
 //! firmware command ([`devx`]). All of them speak in the plain values
 //! of [`ib`]. [`diag`] shows queue entries as text, explains the HCA's codes and checks WQEs.
-//! [`timing`] shows where cycles go.
+//! [`timing`] shows where cycles go. The feature `unproven` adds requests that no test has had
+//! executed, in the modules `wqe::unproven` and `devx::unproven`.
 
 pub mod connect;
 pub mod cqe;

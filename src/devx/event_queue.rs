@@ -1,14 +1,6 @@
-//! Event queues: the one behind a completion vector, and dedicated ones of a program.
+//! The event queue behind a completion vector.
 
-use std::ptr::NonNull;
-
-use mlx5_sys::dv::{
-    mlx5dv_devx_alloc_msi_vector, mlx5dv_devx_create_eq, mlx5dv_devx_destroy_eq, mlx5dv_devx_eq,
-    mlx5dv_devx_free_msi_vector, mlx5dv_devx_msi_vector,
-};
-
-use super::command::{Command, Reply};
-use crate::error::{Cause, Errno, Error, Result};
+use crate::error::Result;
 use crate::verbs::Context;
 
 /// Returns the number of the event queue behind a completion vector, as CREATE_CQ takes it. Vectors
@@ -16,7 +8,7 @@ use crate::verbs::Context;
 /// kernel.
 ///
 /// # Errors
-/// [`Error::Call`]: EINVAL for a vector that does not exist.
+/// [`Error::Call`](crate::Error::Call): EINVAL for a vector that does not exist.
 pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
     let mut number = 0;
     // SAFETY: the context is open, and `number` lives through the call.
@@ -25,133 +17,4 @@ pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
     };
     crate::error::check("mlx5dv_devx_query_eqn", result)?;
     Ok(number)
-}
-
-/// Adds to an error why a program cannot have its own vectors and event queues.
-fn only_vfio(error: Error) -> Error {
-    let cause = "the kernel's driver has all interrupts of the device; libmlx5 offers this on a \
-                 device that a program drives by VFIO alone";
-    let known = error.errno() == Some(Errno(libc::EOPNOTSUPP));
-    error.because(known.then_some(Cause::Known(cause)))
-}
-
-/// An interrupt of the device, as an eventfd.
-///
-/// libmlx5 offers them on devices that a program drives by VFIO, without the kernel's driver. On
-/// other devices, completions and events come to a program by an
-/// [`EventChannel`](super::EventChannel).
-#[derive(Debug)]
-pub struct MsiVector {
-    vector: NonNull<mlx5dv_devx_msi_vector>,
-    _context: Context,
-}
-
-// SAFETY: the vector consists of a number and a descriptor, which do not change.
-unsafe impl Send for MsiVector {}
-// SAFETY: number and descriptor do not change.
-unsafe impl Sync for MsiVector {}
-
-impl MsiVector {
-    /// Allocates an interrupt vector.
-    ///
-    /// # Errors
-    /// [`Error::Call`], with EOPNOTSUPP where the kernel drives the device.
-    pub fn new(context: &Context) -> Result<MsiVector> {
-        // SAFETY: the context is open.
-        let vector = unsafe { mlx5dv_devx_alloc_msi_vector(context.as_raw().as_ptr()) };
-        let vector = crate::error::non_null("mlx5dv_devx_alloc_msi_vector", vector);
-        Ok(MsiVector { vector: vector.map_err(only_vfio)?, _context: context.clone() })
-    }
-
-    /// Returns its number, as CREATE_EQ takes it (`eqc.intr`).
-    pub fn number(&self) -> i32 {
-        // SAFETY: the vector is alive, and the field does not change.
-        unsafe { self.vector.as_ref() }.vector
-    }
-
-    /// Returns the eventfd that counts interrupts.
-    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open as long as the vector.
-        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.vector.as_ref().fd) }
-    }
-}
-
-impl Drop for MsiVector {
-    fn drop(&mut self) {
-        // SAFETY: this crate allocated the vector and frees it once, here.
-        unsafe { mlx5dv_devx_free_msi_vector(self.vector.as_ptr()) };
-    }
-}
-
-/// An event queue of the program. The program reads its ring itself.
-///
-/// It needs a device that a program drives by VFIO, like [`MsiVector`].
-#[derive(Debug)]
-pub struct EventQueue {
-    queue: NonNull<mlx5dv_devx_eq>,
-    reply: Reply,
-    _vector: Option<MsiVector>,
-}
-
-// SAFETY: the queue is an address, which does not change.
-unsafe impl Send for EventQueue {}
-// SAFETY: the address does not change, and accesses to the memory there are `unsafe`.
-unsafe impl Sync for EventQueue {}
-
-impl EventQueue {
-    /// Creates it by CREATE_EQ. It keeps `vector`, if that is the interrupt that the command names.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] with EOPNOTSUPP if the kernel drives the device.
-    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
-    /// - [`Error::NoDevx`] if the context may give no commands.
-    /// - [`Error::Attribute`] if the command cannot be sent.
-    pub fn create(
-        context: &Context,
-        command: &Command,
-        vector: Option<MsiVector>,
-    ) -> Result<EventQueue> {
-        const CALL: &str = "mlx5dv_devx_create_eq";
-        let mut made = None;
-        let reply = command.run(context, CALL, |command, reply| {
-            // SAFETY: the context is open, and both buffers live through the call and are as long
-            // as they are said to be.
-            let queue = unsafe {
-                mlx5dv_devx_create_eq(
-                    context.as_raw().as_ptr(),
-                    command.as_ptr().cast(),
-                    command.len(),
-                    reply.as_mut_ptr().cast(),
-                    reply.len(),
-                )
-            };
-            made = NonNull::new(queue);
-            // Read before another call can change it.
-            if made.is_some() { 0 } else { Errno::last().0.max(1) }
-        });
-        let reply = reply.map_err(|error| match error {
-            Error::Withheld(command) => only_vfio(Error::from_errno(CALL, command.errno())),
-            other => other,
-        })?;
-        let queue = made.ok_or_else(|| Error::last(CALL))?;
-        Ok(EventQueue { queue, reply, _vector: vector })
-    }
-
-    /// Returns the HCA's reply, with the queue's number.
-    pub fn reply(&self) -> &Reply {
-        &self.reply
-    }
-
-    /// Returns the ring of 64-byte entries, which the HCA writes to. It lives as long as `self`.
-    pub fn ring(&self) -> *mut u8 {
-        // SAFETY: the queue is alive, and the field does not change.
-        unsafe { self.queue.as_ref() }.vaddr.cast()
-    }
-}
-
-impl Drop for EventQueue {
-    fn drop(&mut self) {
-        // SAFETY: this crate made the queue and destroys it once, here, before its vector.
-        unsafe { mlx5dv_devx_destroy_eq(self.queue.as_ptr()) };
-    }
 }

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::state::CanReceive;
+use super::CanReceive;
 use super::{
     CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, SharedReceiveQueue, StridingQueue,
 };

@@ -1,6 +1,6 @@
 //! Why an operation cannot be written as a WQE.
 
-/// Why an operation does not fit a WQE of the queue. Nothing was written.
+/// Why an operation is not, or does not fit, a WQE of the queue. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -23,7 +23,7 @@ pub enum EncodeError {
     )]
     WordTooShort,
     /// A copy by the HCA of no bytes.
-    #[error("a copy by the card of no bytes")]
+    #[error("a copy by the HCA of no bytes")]
     NothingToCopy,
     /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
     /// long, or not of whole fours.
@@ -32,4 +32,10 @@ pub enum EncodeError {
     /// A piece of an interleaved layout is over 65,535 bytes, with the gap after it.
     #[error("piece and skip of an interleaved layout are together longer than 65,535 bytes")]
     StrideTooLong,
+    /// A WQE given as bytes: their number is 0, not a multiple of 16, or more than 1008.
+    #[error("a WQE has 16 to 1008 bytes, a multiple of 16")]
+    WqeLength,
+    /// A WQE given as bytes: the size in the ctrl segment differs from the number of bytes.
+    #[error("the ctrl segment's size (ds) is not that of the bytes")]
+    WqeSize,
 }

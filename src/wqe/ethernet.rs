@@ -15,74 +15,26 @@ const ETHERNET_HEADER: usize = 14;
 /// `mlx5dv.h`, `MLX5_ETH_WQE_INSERT_VLAN`.
 const INSERT_VLAN: u16 = 1 << 15;
 
-mod sealed {
-    /// The part of a packet in the WQE itself. Sealed: the queue trusts that `bytes` are what is
-    /// put.
-    pub trait Beginning {
-        /// The first bytes of the packet.
-        fn bytes(&self) -> &[u8];
-        /// The VLAN tag that the HCA inserts, instead of bytes.
-        fn tag(&self) -> Option<u16>;
-    }
-}
 use crate::wqe::EncodeError;
-use sealed::Beginning;
 
-/// The start of a packet: [`NoHeader`], [`Header`] or [`VlanTag`].
-pub trait FrameStart: Beginning {}
-
-/// The whole packet is payload.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoHeader;
-
-/// The packet begins with bytes that are in the WQE.
+/// The part of a packet in the Ethernet segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Header<'a>(pub &'a [u8]);
-
-/// The whole packet is payload, and the HCA inserts a VLAN tag behind the addresses: priority in
-/// bits 15 to 13, identifier in 11 to 0.
-#[derive(Clone, Copy, Debug)]
-pub struct VlanTag(pub u16);
-
-impl Beginning for NoHeader {
-    #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-
-    #[inline(always)]
-    fn tag(&self) -> Option<u16> {
-        None
-    }
+enum Start<'a> {
+    /// The first bytes of the packet; none if the whole packet is payload.
+    Bytes(&'a [u8]),
+    /// The VLAN tag that the HCA inserts, instead of bytes.
+    Vlan(u16),
 }
 
-impl Beginning for Header<'_> {
+impl<'a> Start<'a> {
     #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn tag(&self) -> Option<u16> {
-        None
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Vlan(_) => &[],
+        }
     }
 }
-
-impl Beginning for VlanTag {
-    #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-
-    #[inline(always)]
-    fn tag(&self) -> Option<u16> {
-        Some(self.0)
-    }
-}
-
-impl FrameStart for NoHeader {}
-impl FrameStart for Header<'_> {}
-impl FrameStart for VlanTag {}
 
 /// Sends an Ethernet packet: addresses, type and payload, without the checksum at its end.
 ///
@@ -91,29 +43,30 @@ impl FrameStart for VlanTag {}
 /// returns how many.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct EthSend<P, H = NoHeader> {
+pub struct EthSend<'a, P> {
     payload: P,
-    start: H,
+    start: Start<'a>,
     checksums: u8,
     flags: u8,
 }
 
-impl<P: Payload> EthSend<P> {
+impl<'a, P: Payload> EthSend<'a, P> {
     /// Sends `payload`, which is the whole packet.
     pub const fn new(payload: P) -> Self {
-        Self { payload, start: NoHeader, checksums: 0, flags: 0 }
+        Self { payload, start: Start::Bytes(&[]), checksums: 0, flags: 0 }
     }
 
-    /// Puts `bytes` before the payload, in the WQE.
-    pub fn header(self, bytes: &[u8]) -> EthSend<P, Header<'_>> {
-        let Self { payload, checksums, flags, .. } = self;
-        EthSend { payload, start: Header(bytes), checksums, flags }
+    /// Puts `bytes` before the payload, in the WQE. Replaces a [VLAN tag](Self::vlan).
+    pub const fn header(mut self, bytes: &'a [u8]) -> Self {
+        self.start = Start::Bytes(bytes);
+        self
     }
 
-    /// Makes the HCA insert a VLAN tag behind the addresses.
-    pub fn vlan(self, tag: u16) -> EthSend<P, VlanTag> {
-        let Self { payload, checksums, flags, .. } = self;
-        EthSend { payload, start: VlanTag(tag), checksums, flags }
+    /// Makes the HCA insert a VLAN tag behind the addresses: priority in bits 15 to 13, identifier
+    /// in 11 to 0. The WQE then has no [header](Self::header), because the tag takes its place.
+    pub const fn vlan(mut self, tag: u16) -> Self {
+        self.start = Start::Vlan(tag);
+        self
     }
 }
 
@@ -128,7 +81,7 @@ macro_rules! checksums {
     };
 }
 
-impl<P: Payload, H: FrameStart> EthSend<P, H> {
+impl<P: Payload> EthSend<'_, P> {
     checksums!();
     setters!(signaled);
 
@@ -144,7 +97,7 @@ impl<P: Payload, H: FrameStart> EthSend<P, H> {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthTso<'a, P> {
-    header: Header<'a>,
+    header: &'a [u8],
     mss: u16,
     payload: P,
     checksums: u8,
@@ -156,7 +109,7 @@ impl<'a, P: Payload> EthTso<'a, P> {
     /// Ethernet, IP and TCP, no longer than
     /// [`max_tso_header`](crate::verbs::QueuePairBuilder::max_tso_header).
     pub const fn new(header: &'a [u8], mss: u16, payload: P) -> Self {
-        Self { header: Header(header), mss, payload, checksums: 0, flags: 0 }
+        Self { header, mss, payload, checksums: 0, flags: 0 }
     }
 
     checksums!();
@@ -188,11 +141,11 @@ fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
 /// # Safety
 /// There is space for [`units`] segments of the header.
 #[inline(always)]
-unsafe fn put<W: Segments>(writer: &mut W, start: &impl Beginning, checksums: u8, mss: u16) {
+unsafe fn put<W: Segments>(writer: &mut W, start: Start<'_>, checksums: u8, mss: u16) {
     let bytes = start.bytes();
-    let (size, first) = match start.tag() {
-        Some(tag) => (INSERT_VLAN, tag.to_be_bytes()),
-        None => {
+    let (size, first) = match start {
+        Start::Vlan(tag) => (INSERT_VLAN, tag.to_be_bytes()),
+        Start::Bytes(bytes) => {
             let mut first = [0; START];
             let n = bytes.len().min(START);
             first[..n].copy_from_slice(&bytes[..n]);
@@ -218,11 +171,11 @@ unsafe fn put<W: Segments>(writer: &mut W, start: &impl Beginning, checksums: u8
     }
 }
 
-impl<P: Payload, H: FrameStart> Operation for EthSend<P, H> {
+impl<P: Payload> Operation for EthSend<'_, P> {
     const OPCODE: u8 = opcode::SEND;
 }
 
-impl<P: Payload, H: FrameStart> Encode for EthSend<P, H> {
+impl<P: Payload> Encode for EthSend<'_, P> {
     #[inline(always)]
     fn body_ds(&self) -> u32 {
         units(self.start.bytes().len()) + self.payload.ds()
@@ -247,7 +200,7 @@ impl<P: Payload, H: FrameStart> Encode for EthSend<P, H> {
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // SAFETY: `body_ds` counts both; `check` passed.
         unsafe {
-            put(writer, &self.start, self.checksums, 0);
+            put(writer, self.start, self.checksums, 0);
             self.payload.put(writer);
         }
     }
@@ -260,13 +213,13 @@ impl<P: Payload> Operation for EthTso<'_, P> {
 impl<P: Payload> Encode for EthTso<'_, P> {
     #[inline(always)]
     fn body_ds(&self) -> u32 {
-        units(self.header.0.len()) + self.payload.ds()
+        units(self.header.len()) + self.payload.ds()
     }
 
     #[inline(always)]
     fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         self.payload.check(limits)?;
-        let header = self.header.0.len();
+        let header = self.header.len();
         if header < ETHERNET_HEADER || !fits(header, self.payload.ds(), limits) {
             return Err(EncodeError::HeaderLength);
         }
@@ -282,7 +235,7 @@ impl<P: Payload> Encode for EthTso<'_, P> {
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // SAFETY: `body_ds` counts both; `check` passed.
         unsafe {
-            put(writer, &self.header, self.checksums, self.mss);
+            put(writer, Start::Bytes(self.header), self.checksums, self.mss);
             self.payload.put(writer);
         }
     }

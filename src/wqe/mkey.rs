@@ -3,22 +3,21 @@
 use core::fmt;
 
 use mlx5_sys::wqe::{
-    MAX_DS, MKEY_BSF_ENABLE, MKEY_FREE, MKEY_MASK_BSF_ENABLE, MKEY_MASK_FREE, MKEY_MASK_LEN,
-    MKEY_MASK_MKEY, MKEY_MASK_SIG_ERR, MKEY_SIG_ERR_SHIFT, REPEAT_BLOCK_OP, RepeatBlock,
+    MAX_DS, MKEY_FREE, MKEY_MASK_FREE, MKEY_MASK_LEN, MKEY_MASK_MKEY, REPEAT_BLOCK_OP, RepeatBlock,
     RepeatEntry, UMR_INLINE, opcode,
 };
 
 use super::encode::setters;
 use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
-use super::{Encode, Limits, Operation, PostOn, Protected, Segment, Segments, Sge, data_segment};
+use super::{Encode, Limits, Operation, PostOn, Segment, Segments, Sge, data_segment};
 use crate::ib::{Access, Rc};
 
 /// A key's list has a multiple of four entries.
 const GROUP: usize = 4;
 
 mod sealed {
-    use super::{EncodeError, Segments};
+    use super::{Change, EncodeError, Segments};
 
     /// The layout of a key. Sealed: the queue trusts that `put` writes `ds` units.
     pub trait Encode {
@@ -31,37 +30,28 @@ mod sealed {
         fn ds(&self) -> u32 {
             self.octowords()
         }
-        /// Size of the formats of protected data, which follow the list, in 16-byte units.
-        #[inline(always)]
-        fn formats_ds(&self) -> u32 {
-            0
-        }
-        /// Parity of the signature errors, if it is to be set.
-        #[inline(always)]
-        fn errors(&self) -> Option<bool> {
-            None
-        }
         /// Number of bytes behind the key; `None` if it does not change.
         fn length(&self) -> Option<u64>;
+        /// Adds the fields of the key's context that this layout changes beside list and length.
+        #[inline(always)]
+        fn amend(&self, _: &mut Change) {}
         /// Checks that the layout can be encoded.
         fn check(&self) -> Result<(), EncodeError>;
         /// Writes the segments.
         ///
         /// # Safety
-        /// There is space for [`ds`](Self::ds) and [`formats_ds`](Self::formats_ds) segments, and
-        /// [`check`](Self::check) passed.
+        /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
 use crate::wqe::EncodeError;
-use sealed::Encode as EncodeLayout;
+pub(super) use sealed::Encode as EncodeLayout;
 
 /// The layout of a key.
 ///
 /// - `[Sge; N]`, `&[Sge; N]` or `&[Sge]`: one piece after the other.
 /// - [`Interleaved`]: interleaved pieces.
 /// - [`ListAt`]: a list by pointer.
-/// - [`Protected`]: any of these with protection.
 /// - `()`: does not change the key's layout.
 pub trait KeyLayout: EncodeLayout {}
 
@@ -220,8 +210,8 @@ impl EncodeLayout for Interleaved<'_> {
     }
 }
 
-/// A list that the HCA fetches from this host's memory: [`ListEntry`]s, as many as the key has
-/// entries, in whole fours.
+/// A list that the HCA fetches from this host's memory: as many [entries](Self::entry) as the key
+/// has, in whole fours.
 ///
 /// The HCA reads the memory when it executes the request, so it must not change until the request
 /// is complete. libmlx5 does not write requests of this form. Linux (`mlx5_ib`, `umr.c`) and UCX's
@@ -235,67 +225,14 @@ pub struct ListAt {
     pub length: u64,
 }
 
-/// An entry of a list [in memory](ListAt), as the HCA reads it: length, key, address, big-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct ListEntry([u8; 16]);
-
-impl ListEntry {
-    /// An empty entry, to fill up a list.
-    pub const NONE: Self = Self([0; 16]);
-
-    /// An entry for the memory that `piece` names.
-    pub fn new(piece: Sge) -> Self {
-        Self(zerocopy::transmute!(klm_segment(&piece)))
-    }
-
-    /// Returns the bytes of the entry in memory.
-    pub const fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl<L: KeyLayout> KeyLayout for Protected<L> {}
-
-impl<L: KeyLayout> EncodeLayout for Protected<L> {
-    const INLINE: bool = L::INLINE;
-
-    fn octowords(&self) -> u32 {
-        self.layout.octowords()
-    }
-
-    fn ds(&self) -> u32 {
-        self.layout.ds()
-    }
-
-    fn formats_ds(&self) -> u32 {
-        Protected::formats_ds(self)
-    }
-
-    fn errors(&self) -> Option<bool> {
-        Protected::errors(self)
-    }
-
-    fn length(&self) -> Option<u64> {
-        self.layout.length()
-    }
-
-    fn check(&self) -> Result<(), EncodeError> {
-        self.layout.check()
-    }
-
-    unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats,
-        // which `body_ds` counts.
-        unsafe {
-            self.layout.put(writer);
-            self.put_formats(writer);
-        }
-    }
-}
-
 impl ListAt {
     const LONGEST: u32 = 1 << 20;
+
+    /// Returns an entry of such a list, for the memory that `piece` names: length, key and address,
+    /// big-endian. 16 bytes of zeroes are an empty entry, to fill up a list.
+    pub fn entry(piece: Sge) -> [u8; 16] {
+        zerocopy::transmute!(klm_segment(&piece))
+    }
 }
 
 impl KeyLayout for ListAt {}
@@ -404,7 +341,7 @@ impl<L: KeyLayout> Operation for ConfigureKey<L> {
 impl<L: KeyLayout> Encode for ConfigureKey<L> {
     #[inline(always)]
     fn body_ds(&self) -> u32 {
-        HEAD_DS + self.layout.ds() + self.layout.formats_ds()
+        HEAD_DS + self.layout.ds()
     }
 
     #[inline(always)]
@@ -428,25 +365,20 @@ impl<L: KeyLayout> Encode for ConfigureKey<L> {
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         let (length, access) = (self.layout.length(), self.access);
-        let (formats, errors) = (self.layout.formats_ds(), self.layout.errors());
-        let change = Change {
+        let mut change = Change {
             flags: if L::INLINE { UMR_INLINE } else { 0 },
             octowords: self.layout.octowords() as u16,
             mask: MKEY_MASK_FREE
                 | MKEY_MASK_MKEY
                 | if length.is_some() { MKEY_MASK_LEN } else { 0 }
-                | if access.is_some() { MASK_ACCESS } else { 0 }
-                | if formats != 0 { MKEY_MASK_BSF_ENABLE } else { 0 }
-                | if errors.is_some() { MKEY_MASK_SIG_ERR } else { 0 },
-            bsf_octowords: formats as u16,
-            flags_pd: if formats != 0 { MKEY_BSF_ENABLE } else { 0 }
-                | u32::from(errors.unwrap_or(false)) << MKEY_SIG_ERR_SHIFT,
+                | if access.is_some() { MASK_ACCESS } else { 0 },
             free: self.free,
             access: access.unwrap_or(0),
             qpn_mkey: ANY_QP | self.key & 0xff,
             length: length.unwrap_or(0),
             ..Change::default()
         };
+        self.layout.amend(&mut change);
         // SAFETY: `body_ds` counts all of these; `check` passed.
         unsafe {
             change.put(writer);

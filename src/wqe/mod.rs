@@ -20,40 +20,35 @@ mod mkey;
 mod operation;
 mod payload;
 mod raw;
-mod signature;
 mod tags;
 mod transport;
 mod umr;
 mod unit;
+#[cfg(feature = "unproven")]
+pub mod unproven;
 mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress, XrcAddress};
 pub use dump::Dump;
 pub use dynamic::DcAddress;
-#[doc(hidden)]
-pub use encode::Code;
-pub(crate) use encode::Encode;
 pub use encode::Operation;
+pub(crate) use encode::{Code, Encode};
 pub use error::EncodeError;
-pub use ethernet::{EthSend, EthTso, FrameStart, Header, NoHeader, VlanTag};
-pub use local::{DmaMemcpy, SendEnable, Wait};
+pub use ethernet::{EthSend, EthTso};
+pub use local::DmaMemcpy;
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
-pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};
+pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, Strided};
 pub use operation::{
     CompareSwap, FetchAdd, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm, SendMessage,
 };
 pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
-pub use raw::{RawWqe, RawWqeError};
-pub use signature::{
-    BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Escape, Guard, Protected, SetPsv,
-    Signature, SignedBlocks,
-};
+pub use raw::RawWqe;
 pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
-pub use tags::{Rendezvous, Tag, TagHeader, TagKind, Tagged};
+pub use tags::{Rendezvous, Tag, TagHeader, TagKind};
 pub use transport::PostOn;
-pub use unit::Unit;
+pub(crate) use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 

@@ -66,7 +66,7 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 ///
 /// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the HCA reads or writes later. [`MrSlice`] and
 /// `Vec<MrSlice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
-/// when it is appended.
+/// when it is appended. `(TagHeader, P)` is a [`TagHeader`](super::TagHeader) before entries.
 ///
 /// [`MrSlice`]: crate::endpoint::MrSlice
 pub trait Payload: Encode {}

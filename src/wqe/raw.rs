@@ -17,17 +17,6 @@ pub struct RawWqe<'a> {
     signaled: bool,
 }
 
-/// Why bytes are not a WQE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RawWqeError {
-    /// The length is 0, not a multiple of 16 bytes, or more than 1008.
-    #[error("a WQE has 16 to 1008 bytes, a multiple of 16")]
-    Length,
-    /// The size in the ctrl segment differs from the number of bytes.
-    #[error("the ctrl segment's size (ds) is not that of the bytes")]
-    Size,
-}
-
 impl<'a> RawWqe<'a> {
     /// Creates a WQE from `bytes`: a ctrl segment, then its other segments, as they will be in the
     /// ring. When it is posted, index and queue pair number of the ctrl segment are filled in. Its
@@ -39,20 +28,20 @@ impl<'a> RawWqe<'a> {
     /// [`CompareSwap`](super::CompareSwap), … are.
     ///
     /// # Errors
-    /// [`RawWqeError`].
+    /// [`EncodeError::WqeLength`], [`EncodeError::WqeSize`].
     ///
     /// # Safety
     /// - The WQE is one that queue pairs of the transport it is posted on execute.
     /// - Every post of it upholds the contract of [`Batch::ring`](crate::ring::Batch::ring) for all
     ///   memory that it names.
     /// - The caller answers for its effects on memory keys and on other queues.
-    pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, RawWqeError> {
-        let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| RawWqeError::Length)?;
+    pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, EncodeError> {
+        let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| EncodeError::WqeLength)?;
         if bytes.len() % SEGMENT_SIZE != 0 || bytes.len() > MAX_DS * SEGMENT_SIZE {
-            return Err(RawWqeError::Length);
+            return Err(EncodeError::WqeLength);
         }
         if (ctrl.qpn_ds.get() & 0x3f) as usize * SEGMENT_SIZE != bytes.len() {
-            return Err(RawWqeError::Size);
+            return Err(EncodeError::WqeSize);
         }
         Ok(Self { ctrl, body, signaled: false })
     }

@@ -70,6 +70,10 @@ pub enum TagKind {
 ///
 /// If an entry takes the message, the header is in the completion and not in the entry's memory. If
 /// no entry does, the receive's memory begins with it.
+///
+/// A tuple of a header and a list of entries is a [`Payload`] for a
+/// [`SendMessage`](super::SendMessage): `SendMessage::new((TagHeader::eager(7), sge))`. The header is
+/// in the WQE, and the HCA gathers the entries. The queue needs `max_inline_data` of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHeader {
     /// Kind of the message.
@@ -144,13 +148,6 @@ impl TagHeader {
         Some(Self { kind, context, tag })
     }
 
-    /// Returns a payload for a [`SendMessage`](super::SendMessage): the header with `payload`
-    /// behind it. The header is in the WQE, and the HCA gathers the payload. The queue needs
-    /// `max_inline_data` of 16.
-    pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
-        Tagged { header: self.to_bytes(), payload }
-    }
-
     /// Returns a payload for a [`SendMessage`](super::SendMessage): the header alone. For a message
     /// of no bytes, or a [`finished`](Self::finished) header.
     pub fn alone(self) -> InlineBytes<{ Self::SIZE }> {
@@ -195,27 +192,14 @@ impl Rendezvous {
     }
 }
 
-/// A payload with a [`TagHeader`] in front of it, made by [`TagHeader::with`].
-#[derive(Clone, Copy, Debug)]
-pub struct Tagged<P> {
-    header: [u8; TagHeader::SIZE],
-    payload: P,
-}
+/// A header with a payload behind it. The header is in the WQE, and the HCA gathers the payload.
+impl<P: SgeList> Payload for (TagHeader, P) {}
 
-impl<P> Tagged<P> {
-    /// Returns the payload behind the header.
-    pub fn into_payload(self) -> P {
-        self.payload
-    }
-}
-
-impl<P: SgeList> Payload for Tagged<P> {}
-
-impl<P: SgeList> EncodePayload for Tagged<P> {
+impl<P: SgeList> EncodePayload for (TagHeader, P) {
     #[inline(always)]
     fn ds(&self) -> u32 {
         // The header's inline segment is four bytes longer than a unit.
-        2 + self.payload.ds()
+        2 + self.1.ds()
     }
 
     #[inline(always)]
@@ -225,16 +209,16 @@ impl<P: SgeList> EncodePayload for Tagged<P> {
         }
         // The ring was sized for entries or inline bytes, not for both.
         let max_sge = limits.max_sge.min(MOST_ENTRIES);
-        self.payload.check(&Limits { max_sge, ..*limits })
+        self.1.check(&Limits { max_sge, ..*limits })
     }
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        let header = core::iter::once(self.header.as_slice());
+        let header = self.0.to_bytes();
         // SAFETY: `ds` counts both, and the payload's `check` passed.
         unsafe {
-            writer.put_inline(TagHeader::SIZE as u32, header);
-            self.payload.put(writer);
+            writer.put_inline(TagHeader::SIZE as u32, core::iter::once(header.as_slice()));
+            self.1.put(writer);
         }
     }
 }
@@ -421,7 +405,8 @@ mod tests {
 
     #[test]
     fn a_header_lies_before_the_entries_of_its_payload() {
-        let tagged = TagHeader::eager(7).with([Sge::new(0x1000, 5, 9), Sge::new(0x2000, 6, 9)]);
+        let entries = [Sge::new(0x1000, 5, 9), Sge::new(0x2000, 6, 9)];
+        let tagged = (TagHeader::eager(7), entries);
         let limits = Limits { max_sge: 2, max_inline: 16 };
         assert_eq!((tagged.check(&limits), tagged.ds()), (Ok(()), 4));
         assert_eq!(

@@ -6,8 +6,8 @@ use super::{
     CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, RdmaRead, SendImm, SendMessage,
 };
 use super::{DcAddress, RdmaWrite, RdmaWriteImm, SgeList, To, UdAddress, XrcAddress};
-use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
-use super::{EthSend, EthTso, FrameStart};
+use super::{DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe};
+use super::{EthSend, EthTso};
 use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
@@ -46,8 +46,6 @@ impl<N: Number, W: OldValue> PostOn<Rc> for MaskedCompareSwap<N, W> {}
 impl<N: Number, W: OldValue> PostOn<Rc> for MaskedFetchAdd<N, W> {}
 impl PostOn<Rc> for DmaMemcpy {}
 
-impl<T: Transport> PostOn<T> for Wait {}
-impl<T: Transport> PostOn<T> for SendEnable {}
 impl<T: Transport> PostOn<T> for RawWqe<'_> {}
 
 impl PostOn<XrcSend> for Nop {}
@@ -97,5 +95,5 @@ impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress
 impl PostOn<Dci> for DmaMemcpy {}
 impl PostOn<RawPacket> for Nop {}
 impl<P: SgeList> PostOn<RawPacket> for Dump<P> {}
-impl<P: Payload, H: FrameStart> PostOn<RawPacket> for EthSend<P, H> {}
+impl<P: Payload> PostOn<RawPacket> for EthSend<'_, P> {}
 impl<P: Payload> PostOn<RawPacket> for EthTso<'_, P> {}

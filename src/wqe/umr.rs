@@ -27,7 +27,7 @@ pub(super) const MASK_ACCESS: u64 =
 /// The fields that change, and their values. Fields outside the mask are zero, and the HCA does not
 /// read them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Change {
+pub struct Change {
     /// `UMR_*`
     pub(super) flags: u8,
     /// Units of the list that follows.

@@ -1,4 +1,4 @@
-//! Domains, counter sets and PSVs: created, refused, destroyed while other objects use them, and
+//! Domains, counter sets and keys: created, refused, destroyed while other objects use them, and
 //! dropped in any order.
 
 use mlx5::Error;
@@ -6,7 +6,7 @@ use mlx5::devx::ifc::{
     alloc_pd_in, alloc_pd_out, create_psv_in, create_psv_out, create_tis_in, dealloc_pd_in, opcode,
     status, tisc,
 };
-use mlx5::devx::{Command, DevxMkey, DevxPd, DevxXrcd, Psv, QueueCounters, TransportDomain};
+use mlx5::devx::{Command, DevxMkey, DevxPd, DevxXrcd, QueueCounters, TransportDomain};
 use mlx5::verbs::{self, Context};
 use mlx5_model as _;
 
@@ -47,13 +47,10 @@ fn what_stands_on_a_domain_keeps_it() {
     let context = context();
     let pd = DevxPd::new(&context).unwrap();
     let key = DevxMkey::builder(&pd).free(4).unwrap();
-    let psv = Psv::new(&pd).unwrap();
-    // The domain's last owner is gone before the key and the PSV are, and so is the context's.
+    // The domain's last owner is gone before the key is, and so is the context's.
     drop((pd, context));
-    assert_ne!(psv.number(), 0);
     key.query().unwrap();
     drop(key);
-    drop(psv);
 }
 
 #[test]
@@ -81,9 +78,7 @@ fn make_psv(count: u32, pd: u64) -> Command {
 fn a_psv_needs_a_domain_and_is_made_alone() {
     let context = context();
     let pd = DevxPd::new(&context).unwrap();
-    let of_verbs = verbs::ProtectionDomain::new(&context).unwrap();
-    let psvs = [Psv::new(&pd).unwrap(), Psv::new(&of_verbs).unwrap()];
-    assert_ne!(psvs[0].number(), psvs[1].number());
+    create(&make_psv(1, pd.number().into()), &context).unwrap();
     let (status, text) = refused(&create(&make_psv(1, 0xff_fff0), &context).unwrap_err());
     assert_eq!(status, status::BAD_RES_ERR, "{text}");
     assert!(text.contains("CREATE_PSV") && text.contains("pd = 0xfffff0"), "{text}");
@@ -108,7 +103,7 @@ fn objects_of_one_opened_device_are_not_reached_from_another() {
     let free =
         Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE).set(dealloc_pd_in::PD, foreign);
     assert!(matches!(execute(&free, &own), Err(Error::Withheld(_))));
-    Psv::new(&pd).unwrap();
+    create(&make_psv(1, foreign), &other).unwrap();
 }
 
 #[test]
@@ -117,7 +112,6 @@ fn objects_that_are_leaked_do_no_harm() {
     let pd = DevxPd::new(&context).unwrap();
     std::mem::forget(DevxMkey::builder(&pd).free(1).unwrap());
     std::mem::forget(QueueCounters::new(&context).unwrap());
-    std::mem::forget(Psv::new(&pd).unwrap());
     let number = pd.number();
     drop(pd);
     // The domain is still there, under what was leaked on it.

@@ -5,9 +5,7 @@ use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq, xrc_srqc};
 use mlx5::devx::{DevxSrq, DevxXrcd, Firmware, Umem};
 use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{
-    CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq,
-};
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
     Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes,

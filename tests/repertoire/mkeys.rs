@@ -7,9 +7,8 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
-    BlockSignature, BlockSize, ConfigureKey, CrcKind, EncodeError, Encrypted, Encryption, Inline,
-    Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Protected, RdmaRead,
-    RdmaWrite, Remote, SendInvalidate, SendMessage, SetPsv, Sge, Signature, SignedBlocks, Strided,
+    ConfigureKey, EncodeError, Inline, Interleaved, KeyLayout, ListAt, LocalInvalidate, PostOn,
+    RdmaRead, RdmaWrite, Remote, SendInvalidate, SendMessage, Sge, Strided,
 };
 
 use mlx5_sys::dv;
@@ -188,9 +187,8 @@ fn a_list_is_fetched_from_memory() {
     let mut pair = pair();
     // More than a WQE holds.
     let key = Mkey::new(&pair.b.pd, 256).unwrap();
-    let list: Vec<u8> = (0..256)
-        .flat_map(|piece| *ListEntry::new(pair.b.sge(4096 + piece * 8, 4)).bytes())
-        .collect();
+    let list: Vec<u8> =
+        (0..256).flat_map(|piece| ListAt::entry(pair.b.sge(4096 + piece * 8, 4))).collect();
     let mut entries = pair.b.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     entries.write(0, &list);
     let at = Sge::new(entries.address(), 4096, entries.lkey());
@@ -470,34 +468,6 @@ fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
     // What is no command that makes such an object.
     let not_made = refused(&[(create_mkey_in::OPCODE, opcode::CREATE_EQ.into())]);
     assert_eq!(not_made, (Some(libc::EINVAL), 0));
-}
-
-#[test]
-fn protected_data_is_refused_by_a_card_without_the_capability() {
-    let mut pair = pair();
-    let key = Mkey::new(&pair.b.pd, 4).unwrap();
-    let crc = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
-    let blocks = SignedBlocks { signature: crc, block: BlockSize::B512, psv: 1 };
-    pair.b.post(1, SetPsv::new(&blocks).signaled());
-    pair.b.send_fails(1, Status::LocalQpOperation);
-    pair.works_again();
-    let signature = Signature { memory: Some(blocks), wire: None, check: 0xf0 };
-    let layout = Protected::signed([pair.b.sge(0, 516)], signature, Some(true));
-    pair.b.post(2, key.configure().access(BOTH).layout(layout).signaled());
-    pair.b.send_fails(2, Status::LocalQpOperation);
-    pair.works_again();
-    let encryption = Encryption {
-        encrypted: Encrypted::Wire,
-        signs_encrypted: false,
-        unit: BlockSize::B512,
-        tweak: [0; 16],
-        dek: 1,
-        keytag: [0; 8],
-    };
-    let layout = Protected::encrypted([pair.b.sge(0, 512)], encryption);
-    pair.b.post(3, key.configure().layout(layout).signaled());
-    pair.b.send_fails(3, Status::LocalQpOperation);
-    pair.works_again();
 }
 
 /// Each lets the other write into every second byte of its memory by a strided key, says so, and

@@ -8,8 +8,8 @@ use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
-    Remote, SendEnable, Sge, Wait, Word,
+    Bits, DmaMemcpy, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, Remote, Sge,
+    Word,
 };
 use mlx5_model::Mode;
 
@@ -220,24 +220,6 @@ fn the_card_copies_memory() {
     }
 }
 
-#[test]
-fn queues_that_were_not_made_to_steer_others_do_not() {
-    for opcode in [0x0f, 0x17] {
-        let rig = Rig::new(Mode::Trapped);
-        let [mut a, b] = sides(&rig);
-        // SAFETY: neither names memory.
-        unsafe {
-            match opcode {
-                0x0f => a.send.post(1, Wait::new(1, 0).signaled()).unwrap(),
-                _ => a.send.post(1, SendEnable::new(b.qp.number(), 1).signaled()).unwrap(),
-            }
-        }
-        let failure = failed(&mut a);
-        let expected = (Status::LocalQpOperation, opcode);
-        assert_eq!((failure.status, failure.opcode), expected);
-    }
-}
-
 /// A ctrl segment without index and queue pair number, and what follows it.
 fn bytes(modifier: u8, opcode: u8, flags: u8, imm: u32, segments: &[[u8; 16]]) -> Vec<u8> {
     let mut bytes = vec![modifier, 0xee, 0xee, opcode, 0xee, 0xee, 0xee, 1 + segments.len() as u8];
@@ -328,11 +310,11 @@ fn bytes_that_are_no_wqe_are_refused() {
     };
     let good = bytes(0, 0, 0, 0, &[[0; 16]]);
     for length in [0, 8, 15, 17, 31] {
-        assert_eq!(refused(&good[..length]), RawWqeError::Length);
+        assert_eq!(refused(&good[..length]), EncodeError::WqeLength);
     }
-    assert_eq!(refused(&good[..16]), RawWqeError::Size);
-    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), RawWqeError::Size);
-    assert_eq!(refused(&vec![0; 64 * 16]), RawWqeError::Length);
+    assert_eq!(refused(&good[..16]), EncodeError::WqeSize);
+    assert_eq!(refused(&[&good[..], &[0; 16]].concat()), EncodeError::WqeSize);
+    assert_eq!(refused(&vec![0; 64 * 16]), EncodeError::WqeLength);
 }
 
 const ADDITIONS: u128 = 300;

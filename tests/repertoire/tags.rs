@@ -84,7 +84,7 @@ impl Sender {
     /// Sends `length` bytes of the memory's start behind a header, and waits until they are sent.
     fn gather(&mut self, header: TagHeader, length: u32) -> Completion {
         let sge = Sge::new(self.memory.address(), length, self.memory.lkey());
-        let send = SendMessage::new(header.with(sge)).signaled();
+        let send = SendMessage::new((header, sge)).signaled();
         // SAFETY: the memory lives to the end.
         unsafe { self.send.post(2, send) }.unwrap();
         self.wait()
@@ -557,7 +557,7 @@ fn a_message_longer_than_its_entry_ends_its_connection_only() {
     let handle = matcher.append_of(1, Tag::exact(1), 10).unwrap();
     matcher.append(2, Tag::exact(2)).unwrap();
     let sge = Sge::new(senders[0].memory.address(), 11, senders[0].memory.lkey());
-    let send = SendMessage::new(TagHeader::eager(1).with(sge)).signaled();
+    let send = SendMessage::new((TagHeader::eager(1), sge)).signaled();
     // SAFETY: the memory lives to the end.
     unsafe { senders[0].send.post(4, send) }.unwrap();
     assert_eq!(failed(senders[0].wait()), (4, Status::RemoteInvalidRequest));

@@ -10,6 +10,7 @@ pub mod process;
 pub mod random;
 pub mod tags;
 pub mod verbs;
+pub mod written;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Copies by the card beside `mlx5dv_wr_memcpy`, WQEs given as bytes beside `mlx5dv_wr_raw_wqe`, and
-//! what libmlx5 cannot post: atomics under masks and the steering of other queues, beside their
-//! segments as two public sources have them.
+//! what libmlx5 cannot post: atomics under masks, beside their segments as two public sources have
+//! them.
 //!
 //! The rings and doorbell records are compared, byte for byte but for the queue pair's number. How
 //! registers are stored to does not depend on the operation; `twin_post.rs` compares it.
@@ -9,15 +9,14 @@ use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::MemoryRegion;
-use mlx5::wqe::{
-    Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, SendEnable, Sge, Wait, Word,
-};
+use mlx5::wqe::{Bits, DmaMemcpy, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, Sge, Word};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_type, ibv_send_flags, ibv_wr_complete, ibv_wr_start};
 
 use crate::rig::extended::{ExtendedQp, Shape};
 use crate::rig::random::Random;
 use crate::rig::verbs::QpMemory;
+use crate::rig::written::{hex, written};
 use crate::rig::{Rig, lint, verbs, wait};
 
 /// Posts of each test: several times round the rings, which have 128 blocks or so.
@@ -170,31 +169,6 @@ fn bytes_are_written_as_by_mlx5dv_wr_raw_wqe() {
     });
 }
 
-/// The segments behind the ctrl segment's first eight bytes, of one request posted to a fresh queue.
-fn written(rig: &Rig, post: impl FnOnce(&mut SendQueue<Rc>)) -> Vec<u8> {
-    let cq = rig.cq(64);
-    let qp = ExtendedQp::looped(rig, &cq, &shape());
-    let mut completions = CqReader::new(&cq).unwrap();
-    // SAFETY: the QP lives to the end of the function, in RTS. No other code posts to it, and
-    // doorbells are rung for one post at a time.
-    let mut queue =
-        unsafe { SendQueue::from_raw(qp.qp(), &mut completions, SendConfig::default()).unwrap() };
-    post(&mut queue);
-    drop(queue);
-    // SAFETY: the QP is alive.
-    let ring = unsafe { QpMemory::new(qp.qp()) }.send_ring();
-    // SAFETY: the QP is alive.
-    let number = unsafe { qp.qp().as_ref() }.qp_num.to_be_bytes();
-    assert_eq!(ring[4..7], number[1..]);
-    ring[..usize::from(ring[7]) * 16].to_vec()
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.chunks(2).map(pair).collect()
-}
-
 /// UCX, `src/uct/ib/rc/accel/rc_mlx5.inl` (`uct_rc_mlx5_txqp_dptr_post`) and `ib_mlx5.h`
 /// (`uct_ib_mlx5_atomic_masked_cswap32_seg` and its relatives, `UCT_IB_MLX5_OPMOD_EXT_ATOMIC`): 4 and
 /// 8 bytes. Mellanox OFED's libmlx5, `src/qp.c` (`ext_cmp_swp`, `ext_fetch_add`): these and more,
@@ -264,25 +238,4 @@ fn atomics_under_masks_have_the_segments_of_ucx_and_of_ofed() {
          0000000000000000 0000000000000007 0000000000000000 0000000000000008",
         32,
     );
-}
-
-/// DPDK, `drivers/common/mlx5/mlx5_prm.h` (`mlx5_wqe_qseg`, `MLX5_OPCODE_WAIT`,
-/// `MLX5_OPC_MOD_WAIT_CQ_PI`, `MLX5_OPCODE_SEND_EN`) and `drivers/net/mlx5/mlx5_txpp.c`. Mellanox
-/// OFED's libmlx5, `src/qp.c` (`set_wait_en_seg`).
-#[test]
-fn steering_has_the_segment_of_dpdk_and_of_ofed() {
-    let _turn = crate::turn();
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    // SAFETY: neither names memory, and the card refuses both.
-    let wait = written(&rig, |queue| unsafe {
-        queue.post(1, Wait::new(0x12_3456, 0x89_abcd).signaled()).unwrap();
-    });
-    assert_eq!((&wait[..4], wait[7]), (&hex("0000000f")[..], 2));
-    assert_eq!(wait[16..], hex("00000000 00000000 0089abcd 00123456"));
-    // SAFETY: neither names memory, and the card refuses both.
-    let enable = written(&rig, |queue| unsafe {
-        queue.post(1, SendEnable::new(0x12_3456, 0xfffe).signaled()).unwrap();
-    });
-    assert_eq!((&enable[..4], enable[7]), (&hex("00000017")[..], 2));
-    assert_eq!(enable[16..], hex("00000000 00000000 0000fffe 00123456"));
 }

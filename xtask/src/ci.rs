@@ -35,6 +35,7 @@ const CHECKS: &[Check] = &[
     ("the feature `timing`", bench::check_timing),
     ("the feature `phases`", bench::check_phases),
     ("the feature `flight-recorder`", bench::check_flight),
+    ("the feature `unproven`", test::check_unproven),
     ("cargo xtask msrv", msrv::check),
     ("cargo xtask torture", |decision| torture::check(decision, Lint::Off)),
     ("cargo xtask torture --lint", |decision| torture::check(decision, Lint::On)),

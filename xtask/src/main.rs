@@ -61,7 +61,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
-                         `lint`, `timing`, `phases` and `flight-recorder`, `mlx5 perf --compare`,
+                         `lint`, `timing`, `phases`, `flight-recorder` and `unproven`, `mlx5 perf --compare`,
                          `bench --quick`, a short `torture`, `miri`, `asan`, `msrv` and `api`; with
                          NAME only one of those, by its name in the summary
 

@@ -92,6 +92,25 @@ pub fn check_lint(decision: &Decision) -> Result {
     build::run("cargo test", &mut test)
 }
 
+/// Runs the checks that need the feature `unproven`: it compiles and its documentation builds without
+/// a warning, and the layouts are those of public sources.
+pub fn check_unproven(decision: &Decision) -> Result {
+    let feature = ["--package", "mlx5", "--features", "unproven"];
+    let mut clippy = build::cargo_with("clippy", decision);
+    clippy.args(feature).args(["--lib", "--test", "unproven", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    let mut doc = build::cargo_with("doc", decision);
+    doc.args(feature).arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
+    build::run("cargo doc", &mut doc)?;
+    // The rest of the tests is not affected by the feature.
+    for selected in [&["--lib", "unproven"][..], &["--test", "unproven"]] {
+        let mut test = build::cargo_with("test", decision);
+        test.args(feature).args(selected);
+        build::run("cargo test", &mut test)?;
+    }
+    Ok(())
+}
+
 fn names_packages(arguments: &[String]) -> bool {
     arguments
         .iter()

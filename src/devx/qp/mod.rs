@@ -31,7 +31,7 @@ use crate::ring::source::{
     CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
     SrqOwner, require,
 };
-use crate::verbs::state::CanReceive;
+use crate::verbs::CanReceive;
 use crate::verbs::{
     Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
 };

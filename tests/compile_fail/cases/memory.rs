@@ -160,12 +160,12 @@ mod raw_wqe {
     use mlx5::wqe::*;
 
     #[cfg(misuse)]
-    fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, RawWqeError> {
+    fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, EncodeError> {
         RawWqe::new(bytes)
         //~^ E0133 call to unsafe function new
     }
 
-    fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, RawWqeError> {
+    fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, EncodeError> {
         // SAFETY: compiled, and never run.
         unsafe { RawWqe::new(bytes) }
     }

@@ -412,11 +412,11 @@ mod tag_header {
 
     #[cfg(misuse)]
     fn misused() {
-        let message = TagHeader::eager(7).with(Inline(b"bytes"));
+        let message = SendMessage::new((TagHeader::eager(7), Inline(b"bytes")));
         //~^ E0277 the trait bound Inline: SgeList is not satisfied
     }
 
     fn used() {
-        let message = TagHeader::eager(7).with(Sge::new(0, 5, 0));
+        let message = SendMessage::new((TagHeader::eager(7), Sge::new(0, 5, 0)));
     }
 }

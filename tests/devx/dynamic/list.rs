@@ -8,7 +8,7 @@ mod made {
     pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
     use mlx5::devx::{ByCommand, DevxSrqBuilder, Firmware};
     use mlx5::ib::{Dct, HasQueues};
-    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::Reset;
     use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr};
 
     pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;

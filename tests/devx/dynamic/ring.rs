@@ -8,7 +8,7 @@ mod made {
     pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
     use mlx5::devx::{DevxSrqBuilder, Firmware};
     use mlx5::ib::{Dct, HasQueues};
-    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
     pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
 

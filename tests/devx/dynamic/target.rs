@@ -7,9 +7,7 @@ use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::devx;
 use mlx5::devx::ifc::{dctc, query_dct_out, status};
 use mlx5::ib::{Access, Dci, Dct};
-use mlx5::ring::{
-    CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
-};
+use mlx5::ring::{CqReader, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, DctRtrAttributes, InitAttributes, Mtu, QpState,
     QueuePair, QueuePairBuilder, Rtr, RtsAttributes, ScatterToCqe, SharedReceiveQueue, XrcDomain,

@@ -10,7 +10,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, FetchAdd, Inline, ListAt, MaskedCompareSwap, MaskedFetchAdd,
     RawWqe, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge,
-    Wait, Word, XrcAddress,
+    Word, XrcAddress,
 };
 use mlx5_sys::verbs::ibv_wc_status::{self, *};
 
@@ -153,7 +153,12 @@ const ROWS: &[Row] = &[
     ),
     (
         "WAIT of a queue pair that may not",
-        |_, a, _| post!(a.send, Wait::new(1, 0)),
+        |_, a, _| {
+            let wait = bytes(0x0f, &[[0; 16]]);
+            // SAFETY: the request names no memory.
+            let wait = unsafe { RawWqe::new(&wait) };
+            post!(a.send, wait.unwrap());
+        },
         send(IBV_WC_LOC_QP_OP_ERR, "WAIT"),
         None,
     ),

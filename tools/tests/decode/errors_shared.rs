@@ -5,8 +5,8 @@ use std::time::Instant;
 use mlx5::cqe::Failure;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig,
-    TagReceive, TmSrq,
+    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig, TagReceive,
+    TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
@@ -133,7 +133,7 @@ pub fn shared(seen: &mut Seen) {
     // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.post(8, into).unwrap();
-        a.send.post(5, SendMessage::new(TagHeader::eager(1).with(sge(8)))).unwrap();
+        a.send.post(5, SendMessage::new((TagHeader::eager(1), sge(8)))).unwrap();
     }
     let ends = [a.fails(), matcher.fails(1)];
     let expected = [send(IBV_WC_REM_OP_ERR, "SEND"), receive(IBV_WC_LOC_PROT_ERR)];
@@ -146,7 +146,7 @@ pub fn shared(seen: &mut Seen) {
     // SAFETY: the memory lives to the end, or does not exist, which the HCA has to detect.
     unsafe {
         matcher.tags.append(1, TagReceive::new(Tag::exact(1), into)).unwrap();
-        a.send.post(5, SendMessage::new(TagHeader::eager(1).with(sge(8)))).unwrap();
+        a.send.post(5, SendMessage::new((TagHeader::eager(1), sge(8)))).unwrap();
     }
     let expected = [send(IBV_WC_REM_INV_REQ_ERR, "SEND")];
     seen.hold("tags: entry too short", "rc", &[a.fails()], &[a.qp.as_raw()], &expected);

@@ -1,11 +1,10 @@
-//! Protected-data signatures that the HCA keeps while data passes.
+//! PSVs: numbers of signatures that the HCA keeps while data passes.
 
 use std::fmt;
 
 use mlx5_sys::ifc::{create_psv_in, create_psv_out, opcode};
 
-use super::domain::Domain;
-use super::{Command, Object};
+use crate::devx::{Command, Domain, Object};
 use crate::error::Result;
 use crate::verbs::Context;
 

@@ -1,27 +1,16 @@
-//! Signed and encrypted data behind keys: what blocks carry, and which values they start from.
-//!
-//! A key that was made for it has, besides its layout, a byte stream format that says what data
-//! looks like in memory and on the wire; and a PSV for each side that is signed, which a request of
-//! its own sets. The HCA then adds, checks, copies or strips signatures as data goes by.
-//!
-//! The model refuses all of this, as an HCA without the capability, and libmlx5 makes no such keys
-//! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their
-//! sources.
+//! Signatures of data behind a key, and the start values of their PSVs.
 
 use mlx5_sys::wqe::{
     BFS_CRC_REPEAT, BFS_CRC_SEED_ZERO, BFS_CRC32, BFS_CRC32C, BFS_CRC64_XP10, BFS_SHIFT, BLOCK_512,
     BLOCK_520, BLOCK_4048, BLOCK_4096, BLOCK_4160, BSF_APPREF_ESCAPE, BSF_APPTAG_ESCAPE,
     BSF_INCREMENT_REFTAG, BSF_INLINE_VALID, BSF_PSV_MASK, BSF_REFRESH_DIF, BSF_REPEAT_BLOCK,
-    BSF_SAME_BLOCKS, BSF_SEED, BSF_SIZE_INLINE, BSF_SIZE_SHIFT, BSF_SIZE_SIGNATURE_AND_CRYPTO,
-    BSF_TYPE_CRYPTO, Bsf, BsfInline, CryptoBsf, ENCRYPTED_MEMORY_SIGNATURE, ENCRYPTED_RAW_MEMORY,
-    ENCRYPTED_RAW_WIRE, ENCRYPTED_WIRE_SIGNATURE, ENCRYPTION_AES_XTS, PsvSeg, T10DIF_CHECKSUM,
-    T10DIF_CRC, opcode,
+    BSF_SAME_BLOCKS, BSF_SEED, BSF_SIZE_INLINE, BSF_SIZE_SHIFT, BSF_SIZE_SIGNATURE_AND_CRYPTO, Bsf,
+    BsfInline, PsvSeg, T10DIF_CHECKSUM, T10DIF_CRC, opcode,
 };
 
-use super::encode::setters;
-use super::{Encode, Limits, Operation, PostOn, Segment, Segments};
 use crate::ib::Rc;
-use crate::wqe::EncodeError;
+use crate::wqe::encode::setters;
+use crate::wqe::{Encode, EncodeError, Limits, Operation, PostOn, Segment, Segments};
 
 /// Size of the blocks that are signed, or of the units that are encrypted, without signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +28,7 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    const fn selector(self) -> u8 {
+    pub(super) const fn selector(self) -> u8 {
         match self {
             Self::B512 => BLOCK_512,
             Self::B520 => BLOCK_520,
@@ -212,7 +201,7 @@ pub struct Signature {
 impl Signature {
     /// The format, as it follows the layout in a request; `encrypted`: that of encryption comes
     /// behind it.
-    fn bsf(&self, encrypted: bool) -> Bsf {
+    pub(super) fn bsf(&self, encrypted: bool) -> Bsf {
         let size = if encrypted { BSF_SIZE_SIGNATURE_AND_CRYPTO } else { BSF_SIZE_INLINE };
         let word = |side: Option<SignedBlocks>| {
             side.map_or(0, |side| side.signature.format() | side.psv & BSF_PSV_MASK)
@@ -242,125 +231,8 @@ impl Signature {
     }
 }
 
-/// The side on which data is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encrypted {
-    /// On the wire: memory is plain.
-    Wire,
-    /// In memory: the wire is plain.
-    Memory,
-}
-
-/// The encryption of data behind a key: AES-XTS.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Encryption {
-    /// The encrypted side.
-    pub encrypted: Encrypted,
-    /// Whether signatures cover the encrypted data, not the plain data.
-    pub signs_encrypted: bool,
-    /// Size of the units.
-    pub unit: BlockSize,
-    /// Tweak of the first unit, as the HCA takes it.
-    pub tweak: [u8; 16],
-    /// Number of the data encryption key, 24 bits.
-    pub dek: u32,
-    /// The tag that the encryption key must have.
-    pub keytag: [u8; 8],
-}
-
-impl core::fmt::Debug for Encryption {
-    /// Omits the tag, which is a secret.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Encryption")
-            .field("encrypted", &self.encrypted)
-            .field("unit", &self.unit)
-            .field("dek", &self.dek)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Encryption {
-    fn bsf(&self, signed: bool) -> CryptoBsf {
-        let size = if signed { BSF_SIZE_SIGNATURE_AND_CRYPTO } else { BSF_SIZE_INLINE };
-        CryptoBsf {
-            size_type: size << BSF_SIZE_SHIFT | BSF_TYPE_CRYPTO,
-            enc_order: match (self.encrypted, self.signs_encrypted) {
-                (Encrypted::Wire, false) => ENCRYPTED_WIRE_SIGNATURE,
-                (Encrypted::Wire, true) => ENCRYPTED_RAW_WIRE,
-                (Encrypted::Memory, false) => ENCRYPTED_MEMORY_SIGNATURE,
-                (Encrypted::Memory, true) => ENCRYPTED_RAW_MEMORY,
-            },
-            rsvd0: 0,
-            enc_standard: ENCRYPTION_AES_XTS,
-            raw_data_size: u32::MAX.into(),
-            block_size: self.unit.selector(),
-            rsvd1: [0; 7],
-            initial_tweak: self.tweak,
-            dek: (self.dek & 0xff_ffff).into(),
-            rsvd2: [0; 4],
-            keytag: self.keytag,
-            rsvd3: [0; 16],
-        }
-    }
-}
-
-/// A layout with the protection of its data: signed, encrypted, or both.
-#[derive(Clone, Copy, Debug)]
-pub struct Protected<L> {
-    pub(super) layout: L,
-    signature: Option<Signature>,
-    encryption: Option<Encryption>,
-    /// Parity of the signature errors that the key has met so far, if it is to be set.
-    errors: Option<bool>,
-}
-
-impl<L> Protected<L> {
-    /// Signs the data. `errors`: parity of the errors that were reported for the key so far. The
-    /// first configuration sets it, to `true`, and those after an error set it again.
-    pub const fn signed(layout: L, signature: Signature, errors: Option<bool>) -> Self {
-        Self { layout, signature: Some(signature), encryption: None, errors }
-    }
-
-    /// Encrypts the data.
-    pub const fn encrypted(layout: L, encryption: Encryption) -> Self {
-        Self { layout, signature: None, encryption: Some(encryption), errors: None }
-    }
-
-    /// Encrypts the data as well.
-    pub const fn and_encrypted(mut self, encryption: Encryption) -> Self {
-        self.encryption = Some(encryption);
-        self
-    }
-
-    pub(super) const fn errors(&self) -> Option<bool> {
-        self.errors
-    }
-
-    /// 16-byte units of the formats.
-    pub(super) const fn formats_ds(&self) -> u32 {
-        4 * (self.signature.is_some() as u32 + self.encryption.is_some() as u32)
-    }
-
-    /// Writes the formats.
-    ///
-    /// # Safety
-    /// There is space for [`formats_ds`](Self::formats_ds) segments.
-    pub(super) unsafe fn put_formats<W: Segments>(&self, writer: &mut W) {
-        if let Some(signature) = &self.signature {
-            let bsf: [Segment; 4] = zerocopy::transmute!(signature.bsf(self.encryption.is_some()));
-            // SAFETY: `formats_ds` counts these.
-            bsf.into_iter().for_each(|segment| unsafe { writer.put(segment) });
-        }
-        if let Some(encryption) = &self.encryption {
-            let bsf: [Segment; 4] = zerocopy::transmute!(encryption.bsf(self.signature.is_some()));
-            // SAFETY: `formats_ds` counts these four as well.
-            bsf.into_iter().for_each(|segment| unsafe { writer.put(segment) });
-        }
-    }
-}
-
 /// Sets the start value of a PSV. Needed for each side, after a key was configured with
-/// [`Protected::signed`]. The request after it waits for it.
+/// [`Protected::signed`](super::Protected::signed). The request after it waits for it.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SetPsv {
@@ -417,9 +289,8 @@ impl PostOn<Rc> for SetPsv {}
 mod tests {
     use zerocopy::IntoBytes;
 
-    use super::super::{ConfigureKey, Linear, Sge};
     use super::*;
-    use crate::ib::Access;
+    use crate::wqe::Linear;
 
     const CRC: BlockSignature = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
     const DIF: BlockSignature = BlockSignature::T10Dif {
@@ -476,28 +347,6 @@ mod tests {
         assert_eq!(bytes.as_bytes()[40..48], [2, 0x80, 0, 0, 0, 1, 0xff, 0xff]);
     }
 
-    /// rdma-core `providers/mlx5/qp.c` (`mlx5_umr_fill_crypto_bsf`) and SPDK `lib/mlx5/mlx5_umr.c`
-    /// (`mlx5_set_umr_crypto_bsf_seg`) write these bytes.
-    #[test]
-    fn encryption_is_laid_out_as_rdma_core_and_spdk_have_it() {
-        let encryption = Encryption {
-            encrypted: Encrypted::Memory,
-            signs_encrypted: true,
-            unit: BlockSize::B4096,
-            tweak: *b"0123456789abcdef",
-            dek: 0x55_1234,
-            keytag: *b"keytag!!",
-        };
-        let mut expected = vec![0x81, 3, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 0];
-        expected.extend(b"0123456789abcdef");
-        expected.extend([0, 0x55, 0x12, 0x34, 0, 0, 0, 0]);
-        expected.extend(b"keytag!!");
-        expected.extend([0; 16]);
-        assert_eq!(encryption.bsf(false).as_bytes(), expected);
-        assert_eq!(encryption.bsf(true).as_bytes()[0], 0xc1);
-        assert!(!format!("{encryption:?}").contains("keytag"));
-    }
-
     /// Expects the bytes of `mlx5_umr_set_psv` in rdma-core's `qp.c` and of `set_psv_wr` in Linux's
     /// `wr.c`.
     #[test]
@@ -517,24 +366,5 @@ mod tests {
         assert_eq!(put(side(CRC, 9)), crc);
         let wide = BlockSignature::Crc { kind: CrcKind::Crc64Xp10, from_ones: true };
         assert_eq!(wide.initial(), u64::MAX);
-    }
-
-    #[test]
-    fn formats_follow_the_layout_and_the_context_says_so() {
-        let signature = Signature { memory: side(CRC, 7), wire: None, check: 0xf0 };
-        let layout = Protected::signed([Sge::new(0x1000, 516, 0x99)], signature, Some(true));
-        let request = ConfigureKey::new(0x55_00).access(Access::LOCAL_WRITE).layout(layout);
-        assert_eq!(request.body_ds(), 7 + 4 + 4);
-        let mut bytes = [[0u64; 2]; 15];
-        // SAFETY: room for all of it.
-        unsafe { request.put(&mut Linear::new((&raw mut bytes).cast())) };
-        let bytes = bytes.as_bytes();
-        // Inline, four units of each, and the mask: length, errors, format, key, rights, free.
-        assert_eq!(bytes[..8], [0x80, 0, 0, 0, 0, 4, 0, 4]);
-        let mask = 1u64 | 1 << 9 | 1 << 12 | 1 << 13 | 0xf << 18 | 1 << 29;
-        assert_eq!(bytes[8..16], mask.to_be_bytes());
-        assert_eq!(bytes[48 + 12..48 + 16], (1u32 << 30 | 1 << 26).to_be_bytes());
-        assert_eq!(bytes[48 + 24..48 + 32], 516u64.to_be_bytes());
-        assert_eq!(&bytes[112 + 64..], signature.bsf(false).as_bytes());
     }
 }

@@ -1,0 +1,220 @@
+//! Encryption of data behind a key, and the layout of a key with the protection of its data.
+
+use mlx5_sys::wqe::{
+    BSF_SIZE_INLINE, BSF_SIZE_SHIFT, BSF_SIZE_SIGNATURE_AND_CRYPTO, BSF_TYPE_CRYPTO, CryptoBsf,
+    ENCRYPTED_MEMORY_SIGNATURE, ENCRYPTED_RAW_MEMORY, ENCRYPTED_RAW_WIRE, ENCRYPTED_WIRE_SIGNATURE,
+    ENCRYPTION_AES_XTS, MKEY_BSF_ENABLE, MKEY_MASK_BSF_ENABLE, MKEY_MASK_SIG_ERR,
+    MKEY_SIG_ERR_SHIFT,
+};
+
+use super::{BlockSize, Signature};
+use crate::wqe::mkey::EncodeLayout;
+use crate::wqe::umr::Change;
+use crate::wqe::{EncodeError, KeyLayout, Segment, Segments};
+
+/// The side on which data is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encrypted {
+    /// On the wire: memory is plain.
+    Wire,
+    /// In memory: the wire is plain.
+    Memory,
+}
+
+/// The encryption of data behind a key: AES-XTS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Encryption {
+    /// The encrypted side.
+    pub encrypted: Encrypted,
+    /// Whether signatures cover the encrypted data, not the plain data.
+    pub signs_encrypted: bool,
+    /// Size of the units.
+    pub unit: BlockSize,
+    /// Tweak of the first unit, as the HCA takes it.
+    pub tweak: [u8; 16],
+    /// Number of the data encryption key, 24 bits.
+    pub dek: u32,
+    /// The tag that the encryption key must have.
+    pub keytag: [u8; 8],
+}
+
+impl core::fmt::Debug for Encryption {
+    /// Omits the tag, which is a secret.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Encryption")
+            .field("encrypted", &self.encrypted)
+            .field("unit", &self.unit)
+            .field("dek", &self.dek)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Encryption {
+    fn bsf(&self, signed: bool) -> CryptoBsf {
+        let size = if signed { BSF_SIZE_SIGNATURE_AND_CRYPTO } else { BSF_SIZE_INLINE };
+        CryptoBsf {
+            size_type: size << BSF_SIZE_SHIFT | BSF_TYPE_CRYPTO,
+            enc_order: match (self.encrypted, self.signs_encrypted) {
+                (Encrypted::Wire, false) => ENCRYPTED_WIRE_SIGNATURE,
+                (Encrypted::Wire, true) => ENCRYPTED_RAW_WIRE,
+                (Encrypted::Memory, false) => ENCRYPTED_MEMORY_SIGNATURE,
+                (Encrypted::Memory, true) => ENCRYPTED_RAW_MEMORY,
+            },
+            rsvd0: 0,
+            enc_standard: ENCRYPTION_AES_XTS,
+            raw_data_size: u32::MAX.into(),
+            block_size: self.unit.selector(),
+            rsvd1: [0; 7],
+            initial_tweak: self.tweak,
+            dek: (self.dek & 0xff_ffff).into(),
+            rsvd2: [0; 4],
+            keytag: self.keytag,
+            rsvd3: [0; 16],
+        }
+    }
+}
+
+/// A layout with the protection of its data: signed, encrypted, or both.
+#[derive(Clone, Copy, Debug)]
+pub struct Protected<L> {
+    layout: L,
+    signature: Option<Signature>,
+    encryption: Option<Encryption>,
+    /// Parity of the signature errors that the key has met so far, if it is to be set.
+    errors: Option<bool>,
+}
+
+impl<L> Protected<L> {
+    /// Signs the data. `errors`: parity of the errors that were reported for the key so far. The
+    /// first configuration sets it, to `true`, and those after an error set it again.
+    pub const fn signed(layout: L, signature: Signature, errors: Option<bool>) -> Self {
+        Self { layout, signature: Some(signature), encryption: None, errors }
+    }
+
+    /// Encrypts the data.
+    pub const fn encrypted(layout: L, encryption: Encryption) -> Self {
+        Self { layout, signature: None, encryption: Some(encryption), errors: None }
+    }
+
+    /// Encrypts the data as well.
+    pub const fn and_encrypted(mut self, encryption: Encryption) -> Self {
+        self.encryption = Some(encryption);
+        self
+    }
+
+    /// Returns the size of the formats, in 16-byte units.
+    const fn formats_ds(&self) -> u32 {
+        4 * (self.signature.is_some() as u32 + self.encryption.is_some() as u32)
+    }
+
+    /// Writes the formats.
+    ///
+    /// # Safety
+    /// There is space for [`formats_ds`](Self::formats_ds) segments.
+    unsafe fn put_formats<W: Segments>(&self, writer: &mut W) {
+        if let Some(signature) = &self.signature {
+            let bsf: [Segment; 4] = zerocopy::transmute!(signature.bsf(self.encryption.is_some()));
+            // SAFETY: `formats_ds` counts these.
+            bsf.into_iter().for_each(|segment| unsafe { writer.put(segment) });
+        }
+        if let Some(encryption) = &self.encryption {
+            let bsf: [Segment; 4] = zerocopy::transmute!(encryption.bsf(self.signature.is_some()));
+            // SAFETY: `formats_ds` counts these four as well.
+            bsf.into_iter().for_each(|segment| unsafe { writer.put(segment) });
+        }
+    }
+}
+
+impl<L: KeyLayout> KeyLayout for Protected<L> {}
+
+impl<L: KeyLayout> EncodeLayout for Protected<L> {
+    const INLINE: bool = L::INLINE;
+
+    fn octowords(&self) -> u32 {
+        self.layout.octowords()
+    }
+
+    fn ds(&self) -> u32 {
+        self.layout.ds() + self.formats_ds()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.layout.length()
+    }
+
+    fn amend(&self, change: &mut Change) {
+        change.bsf_octowords = self.formats_ds() as u16;
+        change.mask |= MKEY_MASK_BSF_ENABLE;
+        change.flags_pd |= MKEY_BSF_ENABLE;
+        if let Some(errors) = self.errors {
+            change.mask |= MKEY_MASK_SIG_ERR;
+            change.flags_pd |= u32::from(errors) << MKEY_SIG_ERR_SHIFT;
+        }
+    }
+
+    fn check(&self) -> Result<(), EncodeError> {
+        self.layout.check()
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats,
+        // which `ds` counts.
+        unsafe {
+            self.layout.put(writer);
+            self.put_formats(writer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::super::{BlockSignature, CrcKind, SignedBlocks};
+    use super::*;
+    use crate::ib::Access;
+    use crate::wqe::{ConfigureKey, Encode, Linear, Sge};
+
+    /// rdma-core `providers/mlx5/qp.c` (`mlx5_umr_fill_crypto_bsf`) and SPDK `lib/mlx5/mlx5_umr.c`
+    /// (`mlx5_set_umr_crypto_bsf_seg`) write these bytes.
+    #[test]
+    fn encryption_is_laid_out_as_rdma_core_and_spdk_have_it() {
+        let encryption = Encryption {
+            encrypted: Encrypted::Memory,
+            signs_encrypted: true,
+            unit: BlockSize::B4096,
+            tweak: *b"0123456789abcdef",
+            dek: 0x55_1234,
+            keytag: *b"keytag!!",
+        };
+        let mut expected = vec![0x81, 3, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend(b"0123456789abcdef");
+        expected.extend([0, 0x55, 0x12, 0x34, 0, 0, 0, 0]);
+        expected.extend(b"keytag!!");
+        expected.extend([0; 16]);
+        assert_eq!(encryption.bsf(false).as_bytes(), expected);
+        assert_eq!(encryption.bsf(true).as_bytes()[0], 0xc1);
+        assert!(!format!("{encryption:?}").contains("keytag"));
+    }
+
+    #[test]
+    fn formats_follow_the_layout_and_the_context_says_so() {
+        let crc = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
+        let memory = SignedBlocks { signature: crc, block: BlockSize::B512, psv: 7 };
+        let signature = Signature { memory: Some(memory), wire: None, check: 0xf0 };
+        let layout = Protected::signed([Sge::new(0x1000, 516, 0x99)], signature, Some(true));
+        let request = ConfigureKey::new(0x55_00).access(Access::LOCAL_WRITE).layout(layout);
+        assert_eq!(request.body_ds(), 7 + 4 + 4);
+        let mut bytes = [[0u64; 2]; 15];
+        // SAFETY: room for all of it.
+        unsafe { request.put(&mut Linear::new((&raw mut bytes).cast())) };
+        let bytes = bytes.as_bytes();
+        // Inline, four units of each, and the mask: length, errors, format, key, rights, free.
+        assert_eq!(bytes[..8], [0x80, 0, 0, 0, 0, 4, 0, 4]);
+        let mask = 1u64 | 1 << 9 | 1 << 12 | 1 << 13 | 0xf << 18 | 1 << 29;
+        assert_eq!(bytes[8..16], mask.to_be_bytes());
+        assert_eq!(bytes[48 + 12..48 + 16], (1u32 << 30 | 1 << 26).to_be_bytes());
+        assert_eq!(bytes[48 + 24..48 + 32], 516u64.to_be_bytes());
+        assert_eq!(&bytes[112 + 64..], signature.bsf(false).as_bytes());
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations that synchronize queues: one waits for a CQ, or lets another run.
+
+use mlx5_sys::wqe::{QueueSeg, opcode};
+
+use crate::ib::Transport;
+use crate::wqe::encode::setters;
+use crate::wqe::{Encode, EncodeError, Limits, Operation, PostOn, Segment, Segments};
+
+/// Waits until a CQ has had this many completions. Requests posted behind it wait, too.
+///
+/// Only queue pairs that were created to steer others may wait (QPC's `cd_master`), and verbs has
+/// no flag for it. On others it fails with a local QP operation error.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Wait {
+    cqn: u32,
+    count: u32,
+    flags: u8,
+}
+
+impl Wait {
+    /// Waits until CQ `cqn` (24 bits) has had `count` completions since it was made, modulo 2^24.
+    pub const fn new(cqn: u32, count: u32) -> Self {
+        Self { cqn, count, flags: 0 }
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    fn segment(&self) -> Segment {
+        queue_segment(self.cqn, self.count)
+    }
+}
+
+/// Lets a send queue run that waits to be enabled (QPC's `cd_slave_send`).
+///
+/// Only for queue pairs that were created to steer others, see [`Wait`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct SendEnable {
+    qpn: u32,
+    upto: u16,
+    flags: u8,
+}
+
+impl SendEnable {
+    /// Lets the send queue of queue pair `qpn` (24 bits) run up to its producer counter `upto`, in
+    /// blocks of 64 bytes since RESET, modulo 2^16.
+    pub const fn new(qpn: u32, upto: u16) -> Self {
+        Self { qpn, upto, flags: 0 }
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    fn segment(&self) -> Segment {
+        queue_segment(self.qpn, self.upto.into())
+    }
+}
+
+/// DPDK `mlx5_txpp.c` and Mellanox OFED's libmlx5 (`set_wait_en_seg`) post it this way.
+#[inline(always)]
+fn queue_segment(number: u32, index: u32) -> Segment {
+    zerocopy::transmute!(QueueSeg {
+        reserved: 0.into(),
+        max_index: index.into(),
+        qpn_cqn: (number & 0xff_ffff).into(),
+    })
+}
+
+macro_rules! queues {
+    ($type:ident, $code:ident) => {
+        impl Operation for $type {
+            const OPCODE: u8 = opcode::$code;
+        }
+
+        impl Encode for $type {
+            #[inline(always)]
+            fn body_ds(&self) -> u32 {
+                1
+            }
+
+            #[inline(always)]
+            fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+                Ok(())
+            }
+
+            #[inline(always)]
+            fn flags(&self) -> u8 {
+                self.flags
+            }
+
+            #[inline(always)]
+            unsafe fn put<W: Segments>(&self, writer: &mut W) {
+                // SAFETY: the segment that `body_ds` counts.
+                unsafe { writer.put(self.segment()) }
+            }
+        }
+    };
+}
+
+queues!(Wait, WAIT);
+queues!(SendEnable, SEND_EN);
+
+impl<T: Transport> PostOn<T> for Wait {}
+impl<T: Transport> PostOn<T> for SendEnable {}
