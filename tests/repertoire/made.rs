@@ -8,7 +8,6 @@ pub use mlx5::verbs::{
     CompletionQueue, QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::verbs::{Reset, State};
-use mlx5::verbs::{Reset, State};
 
 use crate::rig::PATIENCE;
 pub use crate::rig::Rig;

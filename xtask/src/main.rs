@@ -61,9 +61,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
-                         `lint`, `timing`, `phases`, `flight-recorder` and `unproven`, `mlx5 perf --compare`,
-                         `bench --quick`, a short `torture`, `miri`, `asan`, `msrv` and `api`; with
-                         NAME only one of those, by its name in the summary
+                         `lint`, `timing`, `phases`, `flight-recorder` and `unproven`,
+                         `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
+                         `msrv` and `api`; with NAME only one of those, by its name in the summary
 
 `miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
 
