@@ -18,7 +18,7 @@ mod block;
 mod collapsed;
 pub(crate) mod completion;
 mod consumer;
-mod credit;
+mod cq_slots;
 mod cursor;
 mod dedicated;
 mod drain;

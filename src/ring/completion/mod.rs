@@ -13,7 +13,7 @@ use mlx5_sys::doorbell::{
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
-use super::credit::{Credit, Ledger};
+use super::cq_slots::{CqSlots, Reservation};
 use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
@@ -44,9 +44,9 @@ pub struct CqReader {
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
-    pub(in crate::ring) ledger: Ledger,
+    pub(in crate::ring) slots: CqSlots,
     /// Entries that are kept unreserved: the HCA is told later that they are free, see [`Publish`].
-    withheld: Option<Credit>,
+    set_aside: Option<Reservation>,
     id: CqId,
     object: CqObject,
     /// The CQ of libibverbs, where it is one.
@@ -190,8 +190,8 @@ impl CqReader {
             arm: parts.arm,
             cqn: parts.cqn,
             overrun: false,
-            ledger: Ledger::new(shape.entries()),
-            withheld: None,
+            slots: CqSlots::new(shape.entries()),
+            set_aside: None,
             id: CqId::next(),
             object: parts.object,
             raw: None,
@@ -204,9 +204,9 @@ impl CqReader {
         })
     }
 
-    /// Makes this the reader of a collapsed CQ, with the CQ slots of `ledger`.
-    pub(in crate::ring) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
-        (self.keep, self.ledger, self.known) = (Some(keep), ledger, None);
+    /// Makes this the reader of a collapsed CQ, with the CQ slots of `slots`.
+    pub(in crate::ring) fn adopt_collapsed(&mut self, keep: CqKeep, slots: CqSlots) {
+        (self.keep, self.slots, self.known) = (Some(keep), slots, None);
     }
 
     pub(in crate::ring) fn id(&self) -> CqId {
@@ -244,16 +244,16 @@ impl CqReader {
             Publish::Never => return Err(QueueError::OverrunChecked),
         };
         let wanted = if let Publish::Every(cqes) = when { cqes.max(1) } else { 0 };
-        let before = self.withheld.as_ref().map_or(0, Credit::entries);
+        let before = self.set_aside.as_ref().map_or(0, Reservation::entries);
         self.collect();
         if wanted > before {
             // Checks that so many more are free. Then they can be reserved together with the old
             // ones.
-            drop(self.ledger.withhold(wanted - before)?);
+            drop(self.slots.reserve_all(wanted - before)?);
         }
-        self.withheld = None;
+        self.set_aside = None;
         if wanted != 0 {
-            self.withheld = Some(self.ledger.withhold(wanted)?);
+            self.set_aside = Some(self.slots.reserve_all(wanted)?);
         }
         self.consumer.set_reserve(most);
         Ok(())
@@ -693,9 +693,9 @@ impl Drop for CqReader {
         }
         self.consumer.flush();
         self.collect();
-        self.withheld = None;
+        self.set_aside = None;
         if let Some(keep) = &mut self.keep {
-            keep.reusable = self.ledger.is_unpromised();
+            keep.reusable = self.slots.is_unreserved();
         }
     }
 }

@@ -147,7 +147,7 @@ fn poll_many_publishes_each_cqe_before_it_asks_for_the_next_queue() {
 }
 
 #[test]
-fn what_is_not_told_is_not_promised() {
+fn slots_of_unpublished_cqes_are_not_reserved() {
     let mut cq = Cq::new(16, 64, 0);
     cq.reader.publish(Publish::Every(5)).unwrap();
     let sq = Sq::new(&mut cq, 32, 0, HALF);
