@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use mlx5::connect::{Connection, ConnectionData, Listener, LocalPort, RemoteRegion};
 use mlx5::ib::{Dci, Dct, HasQueues, Rc, Uc, Ud, XrcRecv, XrcSend};
-use mlx5::ring::{
-    CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq,
-};
+use mlx5::ring::{CqReader, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain,
     QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, XrcDomain,
@@ -330,8 +328,7 @@ fn run(
 /// Attaching a queue pair's receives to a shared queue, where the transport has it.
 pub trait Takes {
     /// Does so.
-    fn attach(&self, queue: &mut Srq, completions: &mut CqReader, plan: &Plan)
-    -> Result;
+    fn attach(&self, queue: &mut Srq, completions: &mut CqReader, plan: &Plan) -> Result;
 }
 
 /// Taking over a send queue.

@@ -338,6 +338,16 @@ impl CqReader {
         Ok(taken)
     }
 
+    /// Returns an iterator over the completions that are there. Each step is a
+    /// [`poll`](Self::poll), and publishes the consumer index.
+    #[inline]
+    pub fn poll_all<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> impl Iterator<Item = Result<Completion, PollError>> {
+        core::iter::from_fn(|| self.poll(queues).transpose())
+    }
+
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
     /// of its queue. The CQE is still to be taken.
     #[inline(always)]
@@ -586,18 +596,25 @@ impl CqReader {
         self.timing.stamp(Phase::Release);
     }
 
-    /// Requests an event on the CQ's completion channel at the next completion. With
-    /// `solicited_only`, at the next solicited completion or error. Poll once more afterwards: a
-    /// completion that came before may have raised no event. Costs one store to the record, one to
-    /// a register, and two store fences.
+    /// Requests an event on the CQ's completion channel at the next completion. Poll once more
+    /// afterwards: a completion that came before may have raised no event. Costs one store to the
+    /// record, one to a register, and two store fences.
     ///
     /// The HCA tells late requests from new ones by the number of events taken. For this crate's
     /// CQs, [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts
     /// them. For others, [`event_taken`](Self::event_taken) does.
-    pub fn arm(&mut self, solicited_only: bool) {
+    pub fn arm(&mut self) {
+        self.request_event(ARM_NEXT);
+    }
+
+    /// Requests an event like [`arm`](Self::arm), at the next solicited completion or error.
+    pub fn arm_solicited(&mut self) {
+        self.request_event(ARM_SOLICITED);
+    }
+
+    fn request_event(&mut self, command: u32) {
         self.consumer.flush();
         self.consumer.age(ARMED);
-        let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
         let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
         self.arm.arm(word, self.cqn);

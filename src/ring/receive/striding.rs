@@ -192,7 +192,7 @@ impl StridingRq {
 
     /// Requests an event at the next packet, see [`CqReader::arm`].
     pub fn arm(&mut self) {
-        self.completions.arm(false);
+        self.completions.arm();
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 use mlx5::cqe::Failure;
 use mlx5::ib::Rc;
 use mlx5::ring::{
-    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig,
-    TagReceive, TmSrq,
+    CqReader, ReceiveConfig, SendConfig, SendQueue, Srq, TagCompletion, TagConfig, TagReceive,
+    TmSrq,
 };
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
