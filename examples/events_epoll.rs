@@ -64,8 +64,8 @@ fn main() -> Result<()> {
     //    A CQE that comes between asking and waiting raises the event. Earlier CQEs were polled.
     let mut received = 0;
     while received < MESSAGES {
-        completions.arm(false);
-        for completion in completions.drain(&mut receives) {
+        completions.arm();
+        for completion in completions.poll_all(&mut receives) {
             match completion? {
                 Completion::Receive(done) => {
                     let mut bytes = vec![0; done.byte_len as usize];

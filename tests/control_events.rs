@@ -94,7 +94,7 @@ fn an_armed_queue_announces_completions_once() {
     queue.drain(2);
     assert!(channel.get_event(SOON).unwrap().is_none());
     for _ in 0..5 {
-        queue.completions.arm(false);
+        queue.completions.arm();
         queue.message(false);
         let event = channel.get_event(PATIENCE).unwrap().expect("an event");
         assert!(event == queue.cq);
@@ -109,7 +109,7 @@ fn solicited_messages_can_be_told_from_others() {
     let context = Context::open_first().unwrap();
     let channel = CompletionChannel::new(&context).unwrap();
     let mut queue = Loop::new(&context, &channel);
-    queue.completions.arm(true);
+    queue.completions.arm_solicited();
     queue.message(false);
     queue.drain(2);
     assert!(channel.get_event(SOON).unwrap().is_none());
@@ -123,7 +123,7 @@ fn a_program_that_sleeps_is_woken_by_another_thread() {
     let context = Context::open_first().unwrap();
     let channel = CompletionChannel::new(&context).unwrap();
     let mut queue = Loop::new(&context, &channel);
-    queue.completions.arm(false);
+    queue.completions.arm();
     let (sender, receiver) = std::sync::mpsc::channel();
     let sleeper = {
         let channel = channel.clone();
@@ -145,7 +145,7 @@ fn queues_with_events_that_were_read_or_not_can_be_destroyed() {
     let mut first = Loop::new(&context, &channel);
     let mut second = Loop::new(&context, &channel);
     for queue in [&mut first, &mut second] {
-        queue.completions.arm(false);
+        queue.completions.arm();
         queue.message(false);
     }
     // One event of either was announced, and one is read: it has to be acknowledged when the
@@ -157,7 +157,7 @@ fn queues_with_events_that_were_read_or_not_can_be_destroyed() {
     let event = channel.get_event(PATIENCE).unwrap().expect("an event");
     assert!(event == unread.cq);
     unread.drain(2);
-    unread.completions.arm(false);
+    unread.completions.arm();
     unread.message(false);
     unread.drain(2);
     drop((unread, event));
@@ -192,7 +192,7 @@ fn the_direct_path_goes_on_where_events_were_taken() {
     // libmlx5 would ask for what the direct path has long taken.
     let refused = queue.cq.request_notification(false).unwrap_err();
     assert!(matches!(refused, Error::QueueInUse { .. }), "{refused}");
-    queue.completions.arm(false);
+    queue.completions.arm();
     queue.message(false);
     assert!(channel.get_event(PATIENCE).unwrap().is_some());
     queue.drain(2);
@@ -200,7 +200,7 @@ fn the_direct_path_goes_on_where_events_were_taken() {
     let Loop { sends, receives, completions, cq, qp, region } = queue;
     drop((sends, receives, completions));
     let mut queue = Loop::over(qp, cq, region);
-    queue.completions.arm(false);
+    queue.completions.arm();
     queue.message(false);
     assert!(channel.get_event(PATIENCE).unwrap().is_some());
     queue.drain(2);

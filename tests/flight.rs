@@ -72,7 +72,7 @@ impl Line {
 
     fn drain(&mut self) -> Vec<Completion> {
         mlx5_model::run();
-        self.completions.drain(&mut self.send).map(Result::unwrap).collect()
+        self.completions.poll_all(&mut self.send).map(Result::unwrap).collect()
     }
 }
 
@@ -285,7 +285,7 @@ fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
         }
         let error = qp.to_error().map_err(|failed| failed.error).unwrap();
         mlx5_model::run();
-        for completion in completions.drain(&mut send) {
+        for completion in completions.poll_all(&mut send) {
             let completion = completion.unwrap();
             let Completion::Failed(failure) = completion else { panic!("{completion:?}") };
             assert_eq!(failure.status, Status::Flushed);
@@ -322,7 +322,7 @@ fn receives_are_recorded_on_their_side() {
     }
     assert_eq!(line.drain().len(), 3);
     let found: Vec<_> =
-        line.peer_completions.drain(&mut line.receive).map(Result::unwrap).collect();
+        line.peer_completions.poll_all(&mut line.receive).map(Result::unwrap).collect();
     assert_eq!(found.len(), 4, "two messages, the short one, and the flush of the last");
     let record = line.receive.flight_record();
     assert_eq!((record.queue, record.number), (Queue::Receive, line.receive.qpn()));
@@ -373,7 +373,7 @@ fn shared_receives_are_named_by_their_place() {
         }
     }
     mlx5_model::run();
-    assert_eq!(completions.drain(&mut shared).count(), 2);
+    assert_eq!(completions.poll_all(&mut shared).count(), 2);
     let record = shared.flight_record();
     assert_eq!((record.queue, record.number), (Queue::SharedReceive, srq.number().unwrap()));
     assert_eq!((story(&record).as_str(), record.cqn), ("wwdcfc", completions.cqn()), "{record}");
@@ -396,7 +396,7 @@ fn what_threads_post_is_recorded_when_it_is_polled() {
         }
     });
     mlx5_model::run();
-    assert_eq!(completions.drain(&mut retirer).count(), 2);
+    assert_eq!(completions.poll_all(&mut retirer).count(), 2);
     let record = retirer.flight_record().unwrap();
     assert_eq!(story(&record), "wwcc", "{record}");
     is_write(wqes(&record)[1], &record, 40);

@@ -89,7 +89,7 @@ fn finding(result: Result<(), PostError>, name: &str) -> Finding {
 /// The ids that complete, all well.
 fn done(completions: &mut CqReader, send: &mut SendQueue) -> Vec<u64> {
     mlx5_model::run();
-    let drained = completions.drain(send).map(|completion| match completion.unwrap() {
+    let drained = completions.poll_all(send).map(|completion| match completion.unwrap() {
         Completion::Send(done) => done.id,
         other => panic!("{other:?}"),
     });

@@ -190,7 +190,7 @@ fn raw(rig: &Rig) {
         let found = quiet("poll", || {
             let mut places = [None; 8];
             places[0] = completions.poll(&mut send).ok().flatten();
-            let rest = completions.drain(&mut send);
+            let rest = completions.poll_all(&mut send);
             for (place, completion) in places[1..].iter_mut().zip(rest) {
                 *place = completion.ok();
             }
@@ -207,15 +207,15 @@ fn raw(rig: &Rig) {
         });
         assert_eq!(found, received);
         quiet("poll of an empty CQ", || assert_eq!(completions.poll(&mut send), Ok(None)));
-        quiet("arm", || completions.arm(false));
+        quiet("arm", || completions.arm());
         // The two receives that no message took are taken by two more.
         for id in 20..22 {
             // SAFETY: the payload is copied into the WQE.
             unsafe { send.post(id, SendMessage::new(Inline(b"x")).signaled()).unwrap() };
         }
         mlx5_model::run();
-        assert_eq!(completions.drain(&mut send).count(), 2);
-        assert_eq!(peer_completions.drain(&mut receive).count(), 2);
+        assert_eq!(completions.poll_all(&mut send).count(), 2);
+        assert_eq!(peer_completions.poll_all(&mut receive).count(), 2);
     }
     // Nor does a failure with all that it flushes.
     quiet("post of what fails", || {
@@ -230,7 +230,7 @@ fn raw(rig: &Rig) {
     mlx5_model::run();
     let failed = quiet("poll of failures", || {
         let failed = |found| matches!(found, Ok(Completion::Failed(_)));
-        completions.drain(&mut send).filter(|found| failed(*found)).count()
+        completions.poll_all(&mut send).filter(|found| failed(*found)).count()
     });
     assert_eq!(failed, 3);
 }

@@ -536,7 +536,7 @@ fn a_reader_that_arms_reports_an_overrun_after_few_polls() {
     }
     let mut queues = (&mut a.send, &mut a.receive);
     let rounds = (0..100).find(|_| {
-        a.completions.arm(false);
+        a.completions.arm();
         a.completions.poll(&mut queues) == Err(PollError::Overrun)
     });
     assert!(rounds.is_some(), "no poll failed");
@@ -551,7 +551,7 @@ fn a_cq_that_works_is_not_reported_when_another_one_failed() {
     let mut queues = (&mut well.send, &mut well.receive);
     for _ in 0..2 {
         for _ in 0..100 {
-            well.completions.arm(false);
+            well.completions.arm();
             assert_eq!(well.completions.poll(&mut queues), Ok(None));
         }
         // Nor when the event was read.

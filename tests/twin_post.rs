@@ -446,7 +446,7 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
         // Both retire what is complete, and get the same ids.
         let ids = drain(&theirs);
         let mine: Vec<u64> = completions
-            .drain(&mut queue)
+            .poll_all(&mut queue)
             .map(|completion| match completion.unwrap() {
                 Completion::Send(done) => done.id,
                 other => panic!("{other:?}, {}", what()),
@@ -457,7 +457,7 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
         while let Some(wc) = unsafe { verbs::poll(theirs.peer_cq.as_raw()) }.unwrap() {
             assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
         }
-        for completion in peer_completions.drain(&mut receive) {
+        for completion in peer_completions.poll_all(&mut receive) {
             assert!(matches!(completion, Ok(Completion::Receive(_))), "{completion:?}");
         }
     }
@@ -575,10 +575,11 @@ fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint(
         assert_eq!(their_ring[at + 7], our_ring[at + 7], "post {id} of {length} bytes");
         head = head.wrapping_add(u16::from(our_ring[at + 7]).div_ceil(4));
         assert_eq!(drain(&theirs), [id], "{length} bytes");
-        let drained = completions.drain(&mut queue).map(|completion| match completion.unwrap() {
-            Completion::Send(done) => done.id,
-            other => panic!("{other:?}"),
-        });
+        let drained =
+            completions.poll_all(&mut queue).map(|completion| match completion.unwrap() {
+                Completion::Send(done) => done.id,
+                other => panic!("{other:?}"),
+            });
         assert_eq!(drained.collect::<Vec<_>>(), [id], "{length} bytes");
         for peer in [&theirs, &ours] {
             // SAFETY: the CQ is alive, and libmlx5's.

@@ -72,7 +72,7 @@ macro_rules! burst {
 }
 
 fn take(completions: &mut CqReader, queues: &mut impl Queues, ids: &mut Vec<u64>) {
-    for completion in completions.drain(queues) {
+    for completion in completions.poll_all(queues) {
         match completion {
             Ok(Completion::Send(done)) => ids.push(done.id),
             other => panic!("{other:?}"),

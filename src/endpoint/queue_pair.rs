@@ -314,7 +314,10 @@ impl<T: Transport> Endpoint<T> {
     /// completion that came before may have raised no event. Costs, for each CQ, one store to the
     /// record, one to a register, and two store fences.
     pub fn arm(&mut self, solicited_only: bool) {
-        self.readers().for_each(|reader| reader.arm(solicited_only));
+        self.readers().for_each(match solicited_only {
+            true => CqReader::arm_solicited,
+            false => CqReader::arm,
+        });
     }
 
     /// Counts an event taken from the channel of a CQ that was taken over by

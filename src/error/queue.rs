@@ -74,7 +74,7 @@ pub enum QueueError {
     )]
     UnknownIndex,
     /// All CQ slots are reserved for other queues.
-    #[error("all {cqes} entries of the CQ are promised to other queues: make it larger")]
+    #[error("all {cqes} entries of the CQ are reserved for other queues: make it larger")]
     CqFull {
         /// Number of entries of the CQ.
         cqes: u32,

@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 
 use super::completion::CqParts;
-use super::credit::Ledger;
+use super::cq_slots::CqSlots;
 use super::keep::CqKeep;
 use super::source::{CompletionSource, SendSource};
 use super::{CqReader, PollError, SendConfig, SendQueue};
@@ -139,7 +139,7 @@ impl CollapsedCqReader {
                 enhanced: false,
             })?
         };
-        reader.adopt_collapsed(keep, Ledger::new(MOST));
+        reader.adopt_collapsed(keep, CqSlots::new(MOST));
         // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the
         // second half.
         let slot = unsafe { view.buffer.add(view.cqe_size as usize - Cqe64::SIZE) };
@@ -161,8 +161,8 @@ impl CollapsedCqReader {
         config: SendConfig,
     ) -> crate::error::Result<SendQueue<Q::Transport>> {
         self.reader.collect();
-        let again = self.reader.ledger.owes(qp.sends()?.number, QueueKind::Send);
-        if !again && !self.reader.ledger.is_unpromised() {
+        let again = self.reader.slots.has_dropped(qp.sends()?.number, QueueKind::Send);
+        if !again && !self.reader.slots.is_unreserved() {
             return Err(QueueError::CollapsedTaken.into());
         }
         self.clear();

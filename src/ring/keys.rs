@@ -154,7 +154,7 @@ impl SendRing {
         unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
         // WQEs of a run have at least two blocks for each CQE.
-        let signals = self.credit.entries() - self.signals(head, slack);
+        let signals = self.cq_slots.entries() - self.signals(head, slack);
         let shape = self.cursor.shape();
         let to_ring_end = shape.entries() - shape.slot(head) as u32;
         let room = self.cursor.free_from(head).min(2 * signals).min(to_ring_end);

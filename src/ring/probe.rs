@@ -129,7 +129,7 @@ where
         if !self.is_idle() {
             return Err(ProbeError::NotIdle);
         }
-        if self.ring.cq != completions.id() || !completions.is_reserved_for(&self.ring.credit) {
+        if self.ring.cq != completions.id() || !completions.is_reserved_for(&self.ring.cq_slots) {
             return Err(ProbeError::SharedCq);
         }
         let copies = BlueFlameCopy::available().filter(|&copy| copy != BlueFlameCopy::St64b);

@@ -5,31 +5,36 @@ use crate::ib::Transport;
 
 /// The queues whose completions a poll may meet.
 ///
-/// Implemented by send and receive queues, also [shared](super::Srq) ones, references,
+/// Sealed. Implemented by send and receive queues, also [shared](super::Srq) ones, references,
 /// pairs, slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues.
 ///
 /// A CQE of a live queue that is not found stays in the CQ, and the poll fails with
 /// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped,
 /// or that this crate does not drive, is taken and comes out as
 /// [`Completion::UnexpectedCqe`](crate::cqe::Completion::UnexpectedCqe).
+// Sealed by the types of the sides, which are not exported.
 pub trait Queues {
-    /// The send queue of the queue pair `qpn`.
+    /// Returns the send queue of the queue pair `qpn`.
+    #[doc(hidden)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
-    /// The receive queue of the queue pair `qpn`.
+
+    /// Returns the receive queue of the queue pair `qpn`.
+    #[doc(hidden)]
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
 
-    /// The shared receive queue of an XRC domain that CQEs call `index`
+    /// Returns the shared receive queue of an XRC domain that CQEs call `index`
     /// ([`Srq::user_index`](super::Srq::user_index)). Asked where no
-    /// [`receive_side`](Self::receive_side) is found. Default: none.
+    /// [`receive_side`](Self::receive_side) is found.
+    #[doc(hidden)]
     #[inline(always)]
     fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         let _ = index;
         None
     }
 
-    /// The send queue whose oldest request the next success is likely to be of, for a poll to try
-    /// before it looks for the queue by its number. A wrong guess costs a few instructions.
-    /// Default: no guess.
+    /// Returns the send queue whose oldest request the next success is likely to be of, for a poll
+    /// to try before it looks for the queue by its number. A wrong guess costs a few instructions.
+    #[doc(hidden)]
     #[inline(always)]
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         None

@@ -12,7 +12,7 @@ use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::batch::Batch;
 use super::completion::CqReader;
-use super::credit::Credit;
+use super::cq_slots::Reservation;
 use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
@@ -100,7 +100,7 @@ pub(super) struct SendParts {
     pub(super) limits: Limits,
     pub(super) signal_all: bool,
     pub(super) start: Counter,
-    pub(super) credit: Credit,
+    pub(super) cq_slots: Reservation,
     pub(super) cq: CqId,
     pub(super) owner: Arc<dyn QueueOwner>,
 }
@@ -223,7 +223,7 @@ impl<T: Transport> SendQueue<T> {
         }
         doorbell.set_memory(config.memory);
         let wanted = config.signals.min(view.max_wr);
-        let credit = completions.reserve(view.number, QueueKind::Send, wanted)?;
+        let cq_slots = completions.reserve(view.number, QueueKind::Send, wanted)?;
         let parts = SendParts {
             buffer: view.buffer,
             blocks: view.blocks,
@@ -232,7 +232,7 @@ impl<T: Transport> SendQueue<T> {
             limits: view.limits,
             signal_all: view.signal_all,
             start,
-            credit,
+            cq_slots,
             cq: completions.id(),
             owner,
         };
@@ -286,7 +286,7 @@ impl<T: Transport> SendQueue<T> {
             slack: 0,
             slack_retired: 0,
             shadow: Shadow::new(shape, parts.start),
-            credit: parts.credit,
+            cq_slots: parts.cq_slots,
             cq: parts.cq,
             expects: parts.cq,
             ready: Ready::NONE,
@@ -351,7 +351,7 @@ impl<T: Transport> SendQueue<T> {
     /// A QP that goes into the error state completes every outstanding request, unsignaled ones
     /// too: a CQ smaller than the queue can then overrun, whatever this limit says.
     pub fn signal_limit(&self) -> u32 {
-        self.ring.credit.entries()
+        self.ring.cq_slots.entries()
     }
 
     /// Starts a batch. Dropping it unrung posts nothing.
@@ -555,7 +555,7 @@ impl<T: Transport> Drop for SendQueue<T> {
         }
         if !idle {
             let destroyed = QueueKeep::destroyed_of(self.keep.as_ref());
-            self.ring.credit.owe(self.ring.qpn(), QueueKind::Send, destroyed);
+            self.ring.cq_slots.keep(self.ring.qpn(), QueueKind::Send, destroyed);
         }
     }
 }

@@ -10,7 +10,7 @@ use mlx5_sys::wqe::{
 };
 
 use super::PostError;
-use super::credit::Credit;
+use super::cq_slots::Reservation;
 use super::cursor::Cursor;
 use super::keys::Run;
 use super::known::Membership;
@@ -52,7 +52,7 @@ pub(crate) struct SendRing {
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
     pub(crate) shadow: Shadow,
-    pub(super) credit: Credit,
+    pub(super) cq_slots: Reservation,
     pub(super) cq: CqId,
     /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `cq`, or none while
     /// entries from the head on may look posted and are not.
@@ -78,7 +78,7 @@ impl SendRing {
             blocks: Some(self.cursor.shape().entries()),
             max_sge: Some(self.limits.max_sge),
             max_inline: Some(self.limits.max_inline),
-            cqes: Some(self.credit.entries()),
+            cqes: Some(self.cq_slots.entries()),
             signal_all: self.signal_all,
             ..lint::Facts::new(guard::transport(T::TRANSPORT_KIND)?)
         })
@@ -210,7 +210,7 @@ impl SendRing {
         if self.stopped || self.careful && !self.may_be_clear(head) {
             return head;
         }
-        let signals = self.credit.entries() - self.signals(head, slack);
+        let signals = self.cq_slots.entries() - self.signals(head, slack);
         head.plus(self.cursor.free_from(head).min(signals))
     }
 
@@ -434,7 +434,7 @@ impl SendRing {
         }
         let flags = self.flags_at(head, operation);
         let signaled = is_signaled(flags);
-        if signaled && self.signals(head, slack) >= self.credit.entries() {
+        if signaled && self.signals(head, slack) >= self.cq_slots.entries() {
             return Err(PostError::CqFull);
         }
 

@@ -1,7 +1,7 @@
 //! Removing CQEs from the middle of a ring: CQEs of a queue from before a RESET.
 
 use super::completion::CqReader;
-use super::credit::Debtor;
+use super::cq_slots::DroppedQueue;
 use crate::cqe::{CqeRef, QueueKind};
 
 impl CqReader {
@@ -11,8 +11,8 @@ impl CqReader {
     /// CQEs after it, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         match queue {
-            QueueKind::Send => self.ledger.settle(&Debtor::Queue(qpn, queue)),
-            QueueKind::Receive => self.ledger.begin_receives(qpn),
+            QueueKind::Send => self.slots.release(&DroppedQueue::Queue(qpn, queue)),
+            QueueKind::Receive => self.slots.begin_receives(qpn),
         }
         self.sweep(|cqe| {
             let change = queue == QueueKind::Send && cqe.is_tag_change();

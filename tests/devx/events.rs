@@ -38,10 +38,10 @@ fn a_completion_wakes_who_asked_for_it() {
     assert!(channel.wait(SHORT).unwrap().is_none());
     // Sequence numbers of arms have two bits; more often than that.
     for id in 1..20 {
-        completions.arm(false);
+        completions.arm();
         if id % 3 == 0 {
             // Two requests, one event.
-            completions.arm(false);
+            completions.arm();
         }
         assert!(completions.poll(&mut queue).unwrap().is_none());
         assert!(channel.try_event().unwrap().is_none());
@@ -54,11 +54,11 @@ fn a_completion_wakes_who_asked_for_it() {
     }
     // A CQE from before the request that was not polled raises the event at once.
     post(&mut queue, 77);
-    completions.arm(false);
+    completions.arm();
     assert!(channel.wait(PATIENCE).unwrap().is_some());
     let _ = wait(&mut completions, &mut queue);
     // Solicited events do not come of sends.
-    completions.arm(true);
+    completions.arm_solicited();
     post(&mut queue, 78);
     let _ = wait(&mut completions, &mut queue);
     assert!(channel.wait(SHORT).unwrap().is_none());
@@ -95,7 +95,7 @@ fn a_message_wakes_the_receiver_in_its_sleep() {
                 unsafe { queue.post(posted, sge) }.unwrap();
                 posted += 1;
             }
-            completions.arm(false);
+            completions.arm();
             let before = received;
             while let Some(completion) = completions.poll(&mut queue).unwrap() {
                 let Completion::Receive(done) = completion else { panic!("{completion:?}") };
@@ -123,7 +123,7 @@ fn an_eventfd_wakes_as_well() {
     let mut completions = CqReader::new(&cq).unwrap();
     let mut queue = sends(&qp, &mut completions);
     for id in 0..10 {
-        completions.arm(false);
+        completions.arm();
         post(&mut queue, id);
         let mut count = [0; 8];
         counter.read_exact(&mut count).unwrap();
@@ -173,7 +173,7 @@ fn queues_and_channels_go_in_any_order() {
         channel.subscribe(&qp, EventKind::QueueFailed, 9).unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
         let mut queue = sends(&qp, &mut completions);
-        completions.arm(false);
+        completions.arm();
         post(&mut queue, 1);
         match order {
             0 => drop(channel),
@@ -189,7 +189,7 @@ fn queues_and_channels_go_in_any_order() {
             }
             _ => {
                 drop(channel);
-                completions.arm(false);
+                completions.arm();
                 post(&mut queue, 2);
                 let _ = wait(&mut completions, &mut queue);
             }

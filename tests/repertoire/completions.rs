@@ -290,7 +290,7 @@ fn events_are_fewer_where_they_are_moderated() {
     assert!(a.cq.moderate(3, limit + Duration::from_micros(1)).is_err());
     for count in [1, 3, 1000] {
         a.cq.moderate(count, limit).unwrap();
-        a.completions.arm(false);
+        a.completions.arm();
         let start = std::time::Instant::now();
         for _ in 0..count.min(3) {
             write(&mut a);
@@ -301,7 +301,7 @@ fn events_are_fewer_where_they_are_moderated() {
         assert!(channel.try_event().unwrap().is_none());
     }
     a.cq.moderate(0, Duration::ZERO).unwrap();
-    a.completions.arm(false);
+    a.completions.arm();
     write(&mut a);
     assert!(channel.try_event().unwrap().is_some());
 }

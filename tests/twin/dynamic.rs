@@ -493,7 +493,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
             ids.push(wc.wr_id);
         }
         let done: Vec<_> = completions
-            .drain(&mut queue)
+            .poll_all(&mut queue)
             .map(|completion| match completion.unwrap() {
                 Completion::Send(done) => done.id,
                 other => panic!("{other:?}"),
@@ -501,7 +501,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
             .collect();
         assert_eq!(done, ids, "post {post}");
         for Target { shared, completions, .. } in &mut targets {
-            for completion in completions.drain(shared) {
+            for completion in completions.poll_all(shared) {
                 assert!(matches!(completion, Ok(Completion::Receive(_))), "{completion:?}");
             }
             assert_eq!(shared.outstanding(), 0);

@@ -499,7 +499,7 @@ fn twins<T: Twin>(rig: &Rig, random: &mut Random, extended: bool) {
             ids.push(wc.wr_id);
         }
         let done: Vec<_> = completions
-            .drain(&mut (&mut queue, &mut receive))
+            .poll_all(&mut (&mut queue, &mut receive))
             .map(|completion| match completion.unwrap() {
                 Completion::Send(done) => done.id,
                 other => panic!("{other:?}"),

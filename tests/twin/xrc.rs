@@ -549,7 +549,7 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
 
             // All three complete, with the same ids.
             let ids: Vec<u64> = completions
-                .drain(&mut queue)
+                .poll_all(&mut queue)
                 .map(|completion| match completion.unwrap() {
                     Completion::Send(done) => done.id,
                     other => panic!("{other:?}"),

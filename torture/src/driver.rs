@@ -156,13 +156,13 @@ impl<T: Form> Wire for DriverWire<T> {
                 }
             }
             2 => {
-                for completion in self.completions.drain(&mut queues) {
+                for completion in self.completions.poll_all(&mut queues) {
                     into.push(event(completion.map_err(failed)?)?);
                 }
             }
             _ => {
                 let some = how as usize / 4 % 8 + 1;
-                for completion in self.completions.drain(&mut queues).take(some) {
+                for completion in self.completions.poll_all(&mut queues).take(some) {
                     into.push(event(completion.map_err(failed)?)?);
                 }
             }

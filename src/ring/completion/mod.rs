@@ -13,7 +13,7 @@ use mlx5_sys::doorbell::{
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
-use super::credit::{Credit, Ledger};
+use super::cq_slots::{CqSlots, Reservation};
 use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
@@ -44,9 +44,9 @@ pub struct CqReader {
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
-    pub(in crate::ring) ledger: Ledger,
+    pub(in crate::ring) slots: CqSlots,
     /// Entries that are kept unreserved: the HCA is told later that they are free, see [`Publish`].
-    withheld: Option<Credit>,
+    set_aside: Option<Reservation>,
     id: CqId,
     object: CqObject,
     /// The CQ of libibverbs, where it is one.
@@ -190,8 +190,8 @@ impl CqReader {
             arm: parts.arm,
             cqn: parts.cqn,
             overrun: false,
-            ledger: Ledger::new(shape.entries()),
-            withheld: None,
+            slots: CqSlots::new(shape.entries()),
+            set_aside: None,
             id: CqId::next(),
             object: parts.object,
             raw: None,
@@ -204,9 +204,9 @@ impl CqReader {
         })
     }
 
-    /// Makes this the reader of a collapsed CQ, with the CQ slots of `ledger`.
-    pub(in crate::ring) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
-        (self.keep, self.ledger, self.known) = (Some(keep), ledger, None);
+    /// Makes this the reader of a collapsed CQ, with the CQ slots of `slots`.
+    pub(in crate::ring) fn adopt_collapsed(&mut self, keep: CqKeep, slots: CqSlots) {
+        (self.keep, self.slots, self.known) = (Some(keep), slots, None);
     }
 
     pub(in crate::ring) fn id(&self) -> CqId {
@@ -244,16 +244,16 @@ impl CqReader {
             Publish::Never => return Err(QueueError::OverrunChecked),
         };
         let wanted = if let Publish::Every(cqes) = when { cqes.max(1) } else { 0 };
-        let before = self.withheld.as_ref().map_or(0, Credit::entries);
+        let before = self.set_aside.as_ref().map_or(0, Reservation::entries);
         self.collect();
         if wanted > before {
             // Checks that so many more are free. Then they can be reserved together with the old
             // ones.
-            drop(self.ledger.withhold(wanted - before)?);
+            drop(self.slots.reserve_all(wanted - before)?);
         }
-        self.withheld = None;
+        self.set_aside = None;
         if wanted != 0 {
-            self.withheld = Some(self.ledger.withhold(wanted)?);
+            self.set_aside = Some(self.slots.reserve_all(wanted)?);
         }
         self.consumer.set_reserve(most);
         Ok(())
@@ -336,6 +336,16 @@ impl CqReader {
             }
         }
         Ok(taken)
+    }
+
+    /// Returns an iterator over the completions that are there. Each step is a
+    /// [`poll`](Self::poll), and publishes the consumer index.
+    #[inline]
+    pub fn poll_all<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> impl Iterator<Item = Result<Completion, PollError>> {
+        core::iter::from_fn(|| self.poll(queues).transpose())
     }
 
     /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
@@ -586,18 +596,25 @@ impl CqReader {
         self.timing.stamp(Phase::Release);
     }
 
-    /// Requests an event on the CQ's completion channel at the next completion. With
-    /// `solicited_only`, at the next solicited completion or error. Poll once more afterwards: a
-    /// completion that came before may have raised no event. Costs one store to the record, one to
-    /// a register, and two store fences.
+    /// Requests an event on the CQ's completion channel at the next completion. Poll once more
+    /// afterwards: a completion that came before may have raised no event. Costs one store to the
+    /// record, one to a register, and two store fences.
     ///
     /// The HCA tells late requests from new ones by the number of events taken. For this crate's
     /// CQs, [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts
     /// them. For others, [`event_taken`](Self::event_taken) does.
-    pub fn arm(&mut self, solicited_only: bool) {
+    pub fn arm(&mut self) {
+        self.request_event(ARM_NEXT);
+    }
+
+    /// Requests an event like [`arm`](Self::arm), at the next solicited completion or error.
+    pub fn arm_solicited(&mut self) {
+        self.request_event(ARM_SOLICITED);
+    }
+
+    fn request_event(&mut self, command: u32) {
         self.consumer.flush();
         self.consumer.age(ARMED);
-        let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
         let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
         self.arm.arm(word, self.cqn);
@@ -693,9 +710,9 @@ impl Drop for CqReader {
         }
         self.consumer.flush();
         self.collect();
-        self.withheld = None;
+        self.set_aside = None;
         if let Some(keep) = &mut self.keep {
-            keep.reusable = self.ledger.is_unpromised();
+            keep.reusable = self.slots.is_unreserved();
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::CqReader;
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
-use crate::ring::credit::{Credit, Debtor};
+use crate::ring::cq_slots::{DroppedQueue, Reservation};
 use crate::ring::known::{Membership, Name};
 use crate::ring::srq::UserIndex;
 
@@ -14,12 +14,12 @@ impl CqReader {
         qpn: u32,
         queue: QueueKind,
         wanted: u32,
-    ) -> Result<Credit, QueueError> {
-        if self.ledger.owes(qpn, queue) {
+    ) -> Result<Reservation, QueueError> {
+        if self.slots.has_dropped(qpn, queue) {
             self.discard(qpn, queue);
         }
         self.collect();
-        self.ledger.reserve(wanted)
+        self.slots.reserve(wanted)
     }
 
     /// Registers a live queue that completes here, until the result is dropped. Polls that are not
@@ -29,9 +29,12 @@ impl CqReader {
     }
 
     /// Reserves CQ slots for a shared receive queue.
-    pub(in crate::ring) fn reserve_shared(&mut self, wanted: u32) -> Result<Credit, QueueError> {
+    pub(in crate::ring) fn reserve_shared(
+        &mut self,
+        wanted: u32,
+    ) -> Result<Reservation, QueueError> {
         self.collect();
-        self.ledger.reserve(wanted)
+        self.slots.reserve(wanted)
     }
 
     /// Registers the name of a shared receive queue that is of an XRC domain or matches tags.
@@ -53,18 +56,18 @@ impl CqReader {
     /// Releases the CQ slots of queues that were dropped with work outstanding and are destroyed,
     /// or whose queue pairs are.
     pub(in crate::ring) fn collect(&mut self) {
-        while let Some((debtor, destroyed)) = self.ledger.destroyed() {
-            match &debtor {
-                Debtor::Queue(qpn, queue) => {
+        while let Some((dropped, destroyed)) = self.slots.find_destroyed() {
+            match &dropped {
+                DroppedQueue::Queue(qpn, queue) => {
                     self.discard(*qpn, *queue);
                 }
-                Debtor::Shared(qpns, index) => {
+                DroppedQueue::Shared(qpns, index) => {
                     self.sweep(|cqe| {
                         let named = *index == Some(UserIndex::Known(cqe.user_index()));
                         let its = named || qpns.contains(&cqe.qpn());
                         its && cqe.queue() == Some(QueueKind::Receive)
                     });
-                    self.ledger.settle_shared(&destroyed);
+                    self.slots.release_destroyed(&destroyed);
                 }
             }
         }
@@ -73,14 +76,14 @@ impl CqReader {
     /// Prepares for a shared receive queue that CQEs name by `index`. Drops the CQEs of an earlier
     /// queue with that index.
     pub(in crate::ring) fn begin_index(&mut self, index: u32) {
-        if self.ledger.begin_index(index) {
+        if self.slots.begin_index(index) {
             self.sweep(|cqe| cqe.user_index() == index && cqe.queue() == Some(QueueKind::Receive));
         }
     }
 
-    /// Returns whether the queue that holds `credit` is the only one that completes here.
-    pub(in crate::ring) fn is_reserved_for(&self, credit: &Credit) -> bool {
-        let withheld = self.withheld.as_ref().map_or(0, Credit::entries);
-        self.ledger.reserved() == credit.entries() + withheld
+    /// Returns whether the queue that holds `cq_slots` is the only one that completes here.
+    pub(in crate::ring) fn is_reserved_for(&self, cq_slots: &Reservation) -> bool {
+        let set_aside = self.set_aside.as_ref().map_or(0, Reservation::entries);
+        self.slots.reserved() == cq_slots.entries() + set_aside
     }
 }

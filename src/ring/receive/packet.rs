@@ -132,7 +132,7 @@ impl PacketRq {
 
     /// Requests an event at the next packet, see [`CqReader::arm`].
     pub fn arm(&mut self) {
-        self.completions.arm(false);
+        self.completions.arm();
     }
 }
 

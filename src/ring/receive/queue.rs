@@ -14,7 +14,7 @@ use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ring::PostError;
 use crate::ring::completion::CqReader;
-use crate::ring::credit::Credit;
+use crate::ring::cq_slots::Reservation;
 use crate::ring::keep::QueueKeep;
 use crate::ring::known::{Membership, Name};
 use crate::ring::observed::observed;
@@ -51,7 +51,7 @@ pub struct ReceiveQueue {
     pub(in crate::ring) owner: Arc<dyn QueueOwner>,
     pub(crate) ring: ReceiveRing<InOrder>,
     qpn: u32,
-    credit: Credit,
+    cq_slots: Reservation,
     cq: CqId,
     /// Registers the queue with the reader of that CQ.
     _member: Option<Membership>,
@@ -64,7 +64,7 @@ pub(in crate::ring) struct ReceiveParts {
     pub(in crate::ring) stride: u32,
     pub(in crate::ring) record: Record,
     pub(in crate::ring) qpn: u32,
-    pub(in crate::ring) credit: Credit,
+    pub(in crate::ring) cq_slots: Reservation,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) owner: Arc<dyn QueueOwner>,
 }
@@ -155,7 +155,7 @@ impl ReceiveQueue {
             stride: view.stride,
             record,
             qpn: view.number,
-            credit: completions.reserve(view.number, QueueKind::Receive, wanted)?,
+            cq_slots: completions.reserve(view.number, QueueKind::Receive, wanted)?,
             cq: completions.id(),
             owner,
         };
@@ -173,7 +173,7 @@ impl ReceiveQueue {
     /// - Ring and record live as long as the result.
     pub(in crate::ring) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
         let wqes = Wqes::new(parts.buffer, parts.stride, InOrder::FIRST)?;
-        let most = parts.credit.entries();
+        let most = parts.cq_slots.entries();
         let layout = InOrder::new(parts.entries, most, parts.record.read(), &wqes)?;
         let facts = Facts {
             queue: Queue::Receive,
@@ -193,7 +193,7 @@ impl ReceiveQueue {
             owner: parts.owner,
             ring,
             qpn: parts.qpn,
-            credit: parts.credit,
+            cq_slots: parts.cq_slots,
             cq: parts.cq,
             _member: None,
         })
@@ -311,7 +311,7 @@ impl Drop for ReceiveQueue {
         }
         if !idle {
             let destroyed = QueueKeep::destroyed_of(self.keep.as_ref());
-            self.credit.owe(self.qpn, QueueKind::Receive, destroyed);
+            self.cq_slots.keep(self.qpn, QueueKind::Receive, destroyed);
         }
     }
 }

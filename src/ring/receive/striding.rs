@@ -15,7 +15,7 @@ use super::{InOrder, Packet, PacketEvent};
 use crate::cqe::{PacketInfo, UnexpectedCqeReason};
 use crate::doorbell::Record;
 use crate::error::QueueError;
-use crate::ring::credit::Credit;
+use crate::ring::cq_slots::Reservation;
 use crate::ring::{CqReader, PollError, PostError};
 use crate::watch::flight;
 use crate::wqe::{Linear, Segments, Sge, data_segment};
@@ -35,7 +35,7 @@ pub struct StridingRq {
     /// Number of strides of the oldest WQE that are taken.
     used: u32,
     /// CQ slots: one for each stride of each WQE.
-    _credit: Credit,
+    _cq_slots: Reservation,
     completions: CqReader,
     strides: Strides,
     /// Keeps the queue alive. Dropped after everything that works on its memory.
@@ -93,10 +93,10 @@ impl StridingRq {
     ) -> Result<Self, QueueError> {
         let wqes = Wqes::new(view.buffer, view.wqe_stride, DATA)?;
         let strides = view.strides;
-        let credit = completions.reserve_shared(view.entries.saturating_mul(strides.count))?;
-        let most = credit.entries() / strides.count;
+        let cq_slots = completions.reserve_shared(view.entries.saturating_mul(strides.count))?;
+        let most = cq_slots.entries() / strides.count;
         if most == 0 {
-            return Err(QueueError::CqFull { cqes: credit.entries() });
+            return Err(QueueError::CqFull { cqes: cq_slots.entries() });
         }
         if !claim() {
             return Err(QueueError::NotIdle);
@@ -108,7 +108,7 @@ impl StridingRq {
         // SAFETY: by this function's contract, the view is of the queue, whose memory stays where
         // it is, and only this value uses the queue. It was not posted to before.
         let ring = unsafe { ReceiveRing::new(layout, wqes, record, flight::Recorder::none()) };
-        Ok(Self { ring, used: 0, _credit: credit, completions, strides, _owner: owner })
+        Ok(Self { ring, used: 0, _cq_slots: cq_slots, completions, strides, _owner: owner })
     }
 
     /// Returns the size of a WQE's memory in bytes.
@@ -192,7 +192,7 @@ impl StridingRq {
 
     /// Requests an event at the next packet, see [`CqReader::arm`].
     pub fn arm(&mut self) {
-        self.completions.arm(false);
+        self.completions.arm();
     }
 }
 

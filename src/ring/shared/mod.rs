@@ -101,10 +101,10 @@ impl<T: Transport> Shared<T> {
         let (head, tail) = (ring.cursor.head(), ring.cursor.tail());
         let first = Position::new(u64::from(tail.since(Counter::default())));
         let last = first.next_with_low32(head.since(Counter::default()));
-        let (entries, credit) = (ring.cursor.shape().entries(), ring.credit.entries());
+        let (entries, cq_slots) = (ring.cursor.shape().entries(), ring.cq_slots.entries());
         let sequencer = Sequencer::new(
             entries,
-            credit,
+            cq_slots,
             (last, last.minus_slack(ring.slack)),
             (first, first.minus_slack(ring.slack_retired)),
         );

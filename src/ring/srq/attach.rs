@@ -117,11 +117,11 @@ impl Srq {
         let cq = completions.id();
         completions.collect();
         if !self.has_slots_on(cq) {
-            let credit = completions.reserve_shared(self.ring.layout.most())?;
-            if !self.ring.layout.limit_to(credit.entries()) {
+            let cq_slots = completions.reserve_shared(self.ring.layout.most())?;
+            if !self.ring.layout.limit_to(cq_slots.entries()) {
                 return Err(QueueError::CqFull { cqes: completions.capacity() });
             }
-            self.slots.push((cq, credit));
+            self.slots.push((cq, cq_slots));
         }
         let member = completions.admit(Name::Queue(qp.number, QueueKind::Receive));
         self.enter(qp.number, cq, keep, member);
@@ -157,7 +157,7 @@ impl Srq {
         let Attached { cq, keep, .. } = self.attached.swap_remove(at);
         if self.outstanding() != 0 {
             let AllDetached { of, queue_pairs } = &mut *self.detached;
-            completions.ledger.stray(qpn, *of);
+            completions.slots.stray(qpn, *of);
             queue_pairs.retain(|qp| !qp.life.load(Ordering::Acquire));
             if let Some(keep) = keep {
                 queue_pairs.push(Detached { qpn, cq, life: keep.destroyed() });

@@ -14,7 +14,7 @@ use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::Counter;
 use crate::ring::completion::CqReader;
-use crate::ring::credit::{Credit, SharedId};
+use crate::ring::cq_slots::{Reservation, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::observed::observed;
@@ -49,7 +49,7 @@ pub struct Srq {
     /// How CQEs name it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
     /// Every CQ that it completes on, with the slots reserved there.
-    pub(super) slots: Vec<(CqId, Credit)>,
+    pub(super) slots: Vec<(CqId, Reservation)>,
     /// The attached queue pairs.
     pub(super) attached: Vec<Attached>,
     pub(super) detached: Box<AllDetached>,
@@ -113,7 +113,7 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) index: Option<UserIndex>,
     pub(in crate::ring) taking: Taking,
     pub(in crate::ring) cq: CqId,
-    pub(in crate::ring) credit: Credit,
+    pub(in crate::ring) cq_slots: Reservation,
     pub(in crate::ring) id: ObjectId,
     /// Its number, or 0, and the number of its CQ. Only for display.
     pub(in crate::ring) number: u32,
@@ -246,7 +246,7 @@ impl Srq {
             index: view.index,
             taking: if view.cyclic { Taking::Cyclic } else { Taking::Linked },
             cq: completions.id(),
-            credit: completions.reserve_shared(receives)?,
+            cq_slots: completions.reserve_shared(receives)?,
             id: view.id,
             number: view.number,
             cqn: completions.cqn(),
@@ -277,7 +277,7 @@ impl Srq {
         let Some(mut layout) = layout else {
             return Err(QueueError::Geometry("the shared receive queue's list leads out of it"));
         };
-        layout.limit_to(parts.credit.entries());
+        layout.limit_to(parts.cq_slots.entries());
         let facts = Facts {
             queue: Queue::SharedReceive,
             number: parts.number,
@@ -298,7 +298,7 @@ impl Srq {
             },
             members: Numbers::new(),
             index: parts.index,
-            slots: vec![(parts.cq, parts.credit)],
+            slots: vec![(parts.cq, parts.cq_slots)],
             attached: Vec::new(),
             detached: Box::new(AllDetached { of: SharedId::next(), queue_pairs: Vec::new() }),
             reclaimed: Vec::new(),
@@ -454,16 +454,16 @@ impl Drop for Srq {
     fn drop(&mut self) {
         let order = self.ring.layout.order();
         let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
-        for (cq, credit) in &mut self.slots {
+        for (cq, cq_slots) in &mut self.slots {
             if order.is_some() {
                 // All receives are retired, so no CQE of them is in a CQ or comes.
-                credit.take_strays(self.detached.of);
+                cq_slots.take_strays(self.detached.of);
                 continue;
             }
             let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
             // Nothing says when a queue of `from_raw` is destroyed: its slots stay reserved.
             let destroyed = self.keep.as_ref().map_or_else(Arc::default, |keep| keep.destroyed());
-            credit.owe_shared(qpns, Some(self.detached.of), self.index, destroyed);
+            cq_slots.keep_shared(qpns, Some(self.detached.of), self.index, destroyed);
         }
         if let Some(keep) = &mut self.keep {
             keep.order = order;

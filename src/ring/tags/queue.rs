@@ -9,7 +9,7 @@ use super::list::{List, TagHandle};
 use crate::error::QueueError;
 use crate::ib::Rc;
 use crate::ring::completion::CqReader;
-use crate::ring::credit::Credit;
+use crate::ring::cq_slots::Reservation;
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
@@ -126,7 +126,7 @@ pub struct TmSrq {
     pub(super) told: u16,
     /// Whether the HCA has reported that entries wait until it is told of more.
     pub(super) waiting: bool,
-    credit: Credit,
+    cq_slots: Reservation,
     /// Registers the queue with the reader of the CQ.
     _member: Option<Membership>,
     /// Id of the list among all lists of this process.
@@ -158,17 +158,17 @@ impl TmSrq {
             }
             let qp = make_queue()?;
             let commands = SendQueue::new(&qp, completions, config.changes)?;
-            let credit = completions.reserve_shared(tags * CQES_OF_ENTRY)?;
-            let entries = (credit.entries() / CQES_OF_ENTRY) as usize;
+            let cq_slots = completions.reserve_shared(tags * CQES_OF_ENTRY)?;
+            let entries = (cq_slots.entries() / CQES_OF_ENTRY) as usize;
             if entries == 0 {
                 return Err(QueueError::CqFull { cqes: completions.capacity() }.into());
             }
             let Some(list) = List::new(state.order.clone(), entries) else {
                 return Err(QueueError::Geometry("a list of tags without room").into());
             };
-            Ok::<_, crate::error::Error>((qp, commands, credit, list))
+            Ok::<_, crate::error::Error>((qp, commands, cq_slots, list))
         })();
-        let (qp, commands, credit, list) = match made {
+        let (qp, commands, cq_slots, list) = match made {
             Ok(made) => made,
             Err(error) => {
                 owner.leave_list(state);
@@ -185,7 +185,7 @@ impl TmSrq {
             seen: state.known,
             told: state.known,
             waiting: false,
-            credit,
+            cq_slots,
             _member: completions.admit(Name::Tags),
             name,
             owner,
@@ -379,7 +379,7 @@ impl Drop for TmSrq {
             // Its CQEs may come while the queue exists, and name nothing that other queues know.
             _ => {
                 let name = Some(UserIndex::Tagged(self.name));
-                self.credit.owe_shared(Vec::new(), None, name, self.owner.destroyed());
+                self.cq_slots.keep_shared(Vec::new(), None, name, self.owner.destroyed());
             }
         }
     }

@@ -97,7 +97,7 @@ impl Side {
         let (reader, queues) = (&mut self.cq.reader, &mut (&mut self.sq.queue, &mut self.rq.queue));
         match many {
             0 => reader.poll(queues).unwrap().into_iter().collect(),
-            1 => reader.drain(queues).take(3).map(|done| done.unwrap()).collect(),
+            1 => reader.poll_all(queues).take(3).map(|done| done.unwrap()).collect(),
             _ => {
                 let mut into = [Completion::Send(NOTHING); 5];
                 let taken = reader.poll_many(queues, &mut into).unwrap();

@@ -254,7 +254,7 @@ impl<T: Transport> Sq<T> {
                 limits: LIMITS,
                 signal_all: false,
                 start: Counter::new(start),
-                credit: reader.reserve(QPN, QueueKind::Send, u32::MAX).unwrap(),
+                cq_slots: reader.reserve(QPN, QueueKind::Send, u32::MAX).unwrap(),
                 cq: reader.id(),
                 owner: Arc::new(Nobody),
             };
@@ -284,7 +284,7 @@ impl Rq {
                 stride,
                 record: Record::new(record.at(0).cast(), 0),
                 qpn: QPN,
-                credit: cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap(),
+                cq_slots: cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap(),
                 cq: cq.reader.id(),
                 owner: Arc::new(Nobody),
             };

@@ -75,7 +75,7 @@ fn completions_retire_what_was_posted_before_them() {
 }
 
 #[test]
-fn poll_many_and_drain_take_cqes_in_order_and_publish_each() {
+fn poll_many_and_poll_all_take_cqes_in_order_and_publish_each() {
     let mut cq = Cq::new(16, 64, 0);
     let mut sq = Sq::new(&mut cq, 32, 0, 0);
     for id in 0..10 {
@@ -102,12 +102,12 @@ fn poll_many_and_drain_take_cqes_in_order_and_publish_each() {
     assert_eq!(cq.reader.poll_many(&mut sq.queue, &mut into), Ok(4));
     assert_eq!(ids(&into), [0, 1, 2, 3]);
     assert_eq!(cq.record.be32(0), 4);
-    let mut drain = cq.reader.drain(&mut sq.queue);
+    let mut drain = cq.reader.poll_all(&mut sq.queue);
     let first = drain.next().unwrap().unwrap();
     assert_eq!(ids(&[first]), [4]);
     assert_eq!(cq.record.be32(0), 5, "published with each");
     let _leaked = std::mem::ManuallyDrop::new(drain);
-    let mut drain = cq.reader.drain(&mut sq.queue);
+    let mut drain = cq.reader.poll_all(&mut sq.queue);
     let rest: Result<Vec<_>, _> = drain.by_ref().collect();
     assert_eq!(ids(&rest.unwrap()), [5, 6, 7, 8, 9]);
     assert_eq!(cq.record.be32(0), 10);
@@ -347,12 +347,12 @@ fn fresh_compressed_and_overrun_are_told_apart() {
 #[test]
 fn arming_names_sequence_command_index_and_cq() {
     let mut cq = Cq::new(4, 64, 0xff_ffff);
-    cq.reader.arm(false);
+    cq.reader.arm();
     assert_eq!(cq.record.be32(4), 0x00ff_ffff);
     assert_eq!(cq.page.read()[0x20..0x28], [0x00, 0xff, 0xff, 0xff, 0, 0, 0, CQN as u8]);
     for taken in 1..=5u32 {
         cq.reader.event_taken();
-        cq.reader.arm(true);
+        cq.reader.arm_solicited();
         assert_eq!(cq.record.be32(4), (taken % 4) << 28 | 0x01ff_ffff);
     }
     let page = cq.page.read();
@@ -384,7 +384,7 @@ fn discarding_keeps_the_others_in_order() {
         let dropped = cq.reader.discard(QPN, QueueKind::Send);
         assert_eq!(dropped as usize, count as usize - kept.len());
         let mut left = Vec::new();
-        for completion in cq.reader.drain(&mut ()) {
+        for completion in cq.reader.poll_all(&mut ()) {
             let Completion::UnexpectedCqe(unexpected) = completion.unwrap() else {
                 panic!("claimed")
             };

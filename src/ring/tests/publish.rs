@@ -34,7 +34,7 @@ fn the_record_is_stored_every_so_many() {
             assert_eq!(cq.reader.poll(&mut sq.queue), Ok(None));
         }
         // 40 taken, 39 told. Who arms must say all, and then counts from there.
-        cq.reader.arm(false);
+        cq.reader.arm();
         assert_eq!(cq.record.be32(0), (start + 40) & 0xff_ffff);
         assert_eq!(cq.record.be32(4) & 0xff_ffff, (start + 40) & 0xff_ffff);
         for taken in 41..=42 {
@@ -63,7 +63,7 @@ fn many_at_once_count_each() {
     let mut into = [Completion::Send(nothing); 10];
     assert_eq!(cq.reader.poll_many(&mut sq.queue, &mut into), Ok(10));
     assert_eq!(cq.record.be32(0), 8);
-    assert_eq!(cq.reader.drain(&mut sq.queue).count(), 1);
+    assert_eq!(cq.reader.poll_all(&mut sq.queue).count(), 1);
     assert_eq!(cq.record.be32(0), 8);
     cq.reader.publish(Publish::EveryPoll).unwrap();
     assert_eq!(cq.record.be32(0), 11, "nothing is held back when every poll says it");
@@ -84,7 +84,7 @@ fn drain_publishes_each_cqe_before_it_returns_the_completion() {
             post(&mut sq, id);
             cq.produce(nop(id as u32), &[]);
         }
-        let mut drain = cq.reader.drain(&mut sq.queue);
+        let mut drain = cq.reader.poll_all(&mut sq.queue);
         for taken in 1..=4 {
             assert!(matches!(drain.next(), Some(Ok(Completion::Send(_)))));
             assert_eq!(cq.record.be32(0), taken, "CQEs of {cqe_size} bytes");
@@ -147,7 +147,7 @@ fn poll_many_publishes_each_cqe_before_it_asks_for_the_next_queue() {
 }
 
 #[test]
-fn what_is_not_told_is_not_promised() {
+fn slots_of_unpublished_cqes_are_not_reserved() {
     let mut cq = Cq::new(16, 64, 0);
     cq.reader.publish(Publish::Every(5)).unwrap();
     let sq = Sq::new(&mut cq, 32, 0, HALF);

@@ -32,8 +32,8 @@ struct Case {
     rq: Rq,
     entries: u32,
     max_sge: u32,
-    /// Receives that the CQ promises room for.
-    credit: u32,
+    /// Receives that CQ slots are reserved for.
+    slots: u32,
     head: u32,
     next_id: u64,
     outstanding: VecDeque<Posted>,
@@ -45,10 +45,10 @@ impl Case {
         let start = [0, 0xfffe, random.below(0x1_0000)][random.below(3) as usize];
         // Sometimes there are fewer CQEs than slots.
         let mut cq = Cq::new(entries.max(8) / (1 + random.below(2)), 64, random.next() as u32);
-        let credit = cq.reader.capacity().min(entries);
+        let slots = cq.reader.capacity().min(entries);
         let rq = Rq::new(&mut cq, entries, max_sge * 16, start);
         let (next_id, outstanding) = (random.next(), VecDeque::new());
-        Self { cq, rq, entries, max_sge, credit, head: start, next_id, outstanding }
+        Self { cq, rq, entries, max_sge, slots, head: start, next_id, outstanding }
     }
 
     fn list(&self, random: &mut Random) -> Vec<Sge> {
@@ -60,9 +60,9 @@ impl Case {
     /// Returns the expected result of the next post with `before` receives in its batch before it.
     fn expected(&self, before: u32) -> Result<(), PostError> {
         let used = self.outstanding.len() as u32 + before;
-        if used < self.credit {
+        if used < self.slots {
             Ok(())
-        } else if self.credit == self.entries {
+        } else if self.slots == self.entries {
             Err(PostError::QueueFull)
         } else {
             Err(PostError::CqFull)

@@ -428,7 +428,7 @@ mod at_publication {
             match way {
                 0 => assert!(cq.reader.poll(retirer).unwrap().is_some()),
                 1 => assert!(cq.reader.poll(&mut Unlikely(retirer)).unwrap().is_some()),
-                2 => assert!(cq.reader.drain(retirer).next().is_some()),
+                2 => assert!(cq.reader.poll_all(retirer).next().is_some()),
                 3 => assert_eq!(cq.reader.poll_many(retirer, &mut into), Ok(1)),
                 _ => {
                     // By the path for every kind of CQE.

@@ -45,7 +45,7 @@ impl Plain {
                 index,
                 taking: Taking::Linked,
                 cq: cq.reader.id(),
-                credit: cq.reader.reserve_shared(wqes as u32 - 1).unwrap(),
+                cq_slots: cq.reader.reserve_shared(wqes as u32 - 1).unwrap(),
                 id,
                 number: 0,
                 cqn: 0,
@@ -192,7 +192,7 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> Srq {
             index: None,
             taking: Taking::Cyclic,
             cq: cq.reader.id(),
-            credit: cq.reader.reserve_shared(7).unwrap(),
+            cq_slots: cq.reader.reserve_shared(7).unwrap(),
             id: ObjectId::at(&raw const *buffer),
             number: 0,
             cqn: 0,
@@ -302,10 +302,10 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
         srq.queue.join(member, reader, None).unwrap()
     };
     assert_eq!(join(&mut srq, &mut first.reader, 1), 1);
-    assert_eq!(first.reader.ledger.reserved(), 7);
+    assert_eq!(first.reader.slots.reserved(), 7);
     let mut second = Cq::at(address, 16, 64);
     assert_eq!(join(&mut srq, &mut second.reader, 2), 2);
-    assert_eq!(second.reader.ledger.reserved(), 7, "reserved on the new one, too");
+    assert_eq!(second.reader.slots.reserved(), 7, "reserved on the new one, too");
     // What the first one's queues complete is not looked for on the second.
     let mut sq = Sq::new(&mut first, 16, 0, 0);
     // SAFETY: no HCA is there.

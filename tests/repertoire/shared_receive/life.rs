@@ -124,7 +124,7 @@ fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
 }
 
 #[test]
-fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
+fn slots_of_a_destroyed_queue_are_reserved_again() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(31);
     let mut completions = CqReader::new(&cq).unwrap();

@@ -374,7 +374,7 @@ where
         assert_eq!(received, invalidated.len());
         let mut mine = Vec::new();
         let mut kinds = Vec::new();
-        for completion in completions.drain(&mut (&mut queue, &mut receive)) {
+        for completion in completions.poll_all(&mut (&mut queue, &mut receive)) {
             match completion.unwrap() {
                 Completion::Send(done) => mine.push(done.id),
                 Completion::Receive(done) => kinds.push(done.kind),

@@ -13,17 +13,20 @@ use super::srq::UserIndex;
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
 
-/// The CQ slots that are reserved.
+/// The slots of a CQ.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct CqSlots {
     entries: u32,
-    promises: Arc<Promises>,
+    reserved: Arc<Reserved>,
 }
 
+/// Which slots of a CQ are reserved.
 #[derive(Debug, Default)]
-struct Promises {
+struct Reserved {
+    /// Number of reserved slots.
     total: AtomicU32,
-    owed: Mutex<Vec<Owed>>,
+    /// Reservations of queues that were dropped with work outstanding.
+    dropped: Mutex<Vec<Dropped>>,
     /// Queue pairs that a shared receive queue detached while receives were outstanding: from the
     /// queue pair's number to the id of the shared receive queue. CQEs with that number may still
     /// come, or be in the CQ, until a queue of another queue pair with that number is taken over,
@@ -33,9 +36,9 @@ struct Promises {
 
 /// CQ slots of a queue that was dropped with work outstanding, whose CQEs may still come.
 #[derive(Debug)]
-struct Owed {
+struct Dropped {
     entries: u32,
-    debtor: Debtor,
+    queue: DroppedQueue,
     /// Whether the queue is destroyed, so that no more CQEs come.
     destroyed: Arc<AtomicBool>,
 }
@@ -54,7 +57,7 @@ impl SharedId {
 
 /// A dropped queue whose CQEs may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Debtor {
+pub(super) enum DroppedQueue {
     /// A queue of the queue pair with this number.
     Queue(u32, QueueKind),
     /// A shared receive queue. Its CQEs name one of these queue pairs, or its user index.
@@ -63,14 +66,14 @@ pub(super) enum Debtor {
 
 /// A reservation of CQ slots, released when dropped. A leaked one stays reserved, which is safe.
 #[derive(Debug)]
-pub(super) struct Credit {
+pub(super) struct Reservation {
     entries: u32,
-    promises: Arc<Promises>,
+    reserved: Arc<Reserved>,
 }
 
-impl Promises {
-    fn owed(&self) -> MutexGuard<'_, Vec<Owed>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+impl Reserved {
+    fn dropped(&self) -> MutexGuard<'_, Vec<Dropped>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn strays(&self) -> MutexGuard<'_, HashMap<u32, SharedId>> {
@@ -78,24 +81,24 @@ impl Promises {
     }
 }
 
-impl Ledger {
+impl CqSlots {
     pub(super) fn new(entries: u32) -> Self {
-        Self { entries, promises: Arc::default() }
+        Self { entries, reserved: Arc::default() }
     }
 
     /// Returns the number of reserved slots.
     pub(super) fn reserved(&self) -> u32 {
-        self.promises.total.load(Ordering::Relaxed)
+        self.reserved.total.load(Ordering::Relaxed)
     }
 
     /// Returns whether no slot is reserved.
-    pub(super) fn is_unpromised(&self) -> bool {
+    pub(super) fn is_unreserved(&self) -> bool {
         self.reserved() == 0
     }
 
     /// Reserves up to `wanted` slots, at least one.
-    pub(super) fn reserve(&self, wanted: u32) -> Result<Credit, QueueError> {
-        let (total, order) = (&self.promises.total, Ordering::Relaxed);
+    pub(super) fn reserve(&self, wanted: u32) -> Result<Reservation, QueueError> {
+        let (total, order) = (&self.reserved.total, Ordering::Relaxed);
         let mut before = total.load(order);
         loop {
             let given = wanted.min(self.entries - before);
@@ -104,7 +107,10 @@ impl Ledger {
             }
             match total.compare_exchange_weak(before, before + given, order, order) {
                 Ok(_) => {
-                    return Ok(Credit { entries: given, promises: Arc::clone(&self.promises) });
+                    return Ok(Reservation {
+                        entries: given,
+                        reserved: Arc::clone(&self.reserved),
+                    });
                 }
                 Err(changed) => before = changed,
             }
@@ -112,64 +118,67 @@ impl Ledger {
     }
 
     /// Reserves all `entries` slots, or none.
-    pub(super) fn withhold(&self, entries: u32) -> Result<Credit, QueueError> {
-        let credit = self.reserve(entries)?;
-        if credit.entries < entries {
+    pub(super) fn reserve_all(&self, entries: u32) -> Result<Reservation, QueueError> {
+        let reservation = self.reserve(entries)?;
+        if reservation.entries < entries {
             return Err(QueueError::CqFull { cqes: self.entries });
         }
-        Ok(credit)
+        Ok(reservation)
     }
 
     /// Returns whether that queue was dropped with work outstanding.
-    pub(super) fn owes(&self, qpn: u32, queue: QueueKind) -> bool {
-        self.promises.owed().iter().any(|owed| owed.debtor == Debtor::Queue(qpn, queue))
+    pub(super) fn has_dropped(&self, qpn: u32, queue: QueueKind) -> bool {
+        self.reserved
+            .dropped()
+            .iter()
+            .any(|dropped| dropped.queue == DroppedQueue::Queue(qpn, queue))
     }
 
     /// Finds a queue that was dropped with work outstanding and is now destroyed, or whose queue
     /// pair is. Returns it with its flag, which identifies the queue.
-    pub(super) fn destroyed(&self) -> Option<(Debtor, Arc<AtomicBool>)> {
-        let owed = self.promises.owed();
-        let destroyed = owed.iter().find(|owed| {
+    pub(super) fn find_destroyed(&self) -> Option<(DroppedQueue, Arc<AtomicBool>)> {
+        let all = self.reserved.dropped();
+        let found = all.iter().find(|dropped| {
             // A queue without a known name cannot be told from a later one.
             let nameless = matches!(
-                owed.debtor,
-                Debtor::Shared(_, Some(UserIndex::Alone | UserIndex::Tagged(_)))
+                dropped.queue,
+                DroppedQueue::Shared(_, Some(UserIndex::Alone | UserIndex::Tagged(_)))
             );
-            !nameless && owed.destroyed.load(Ordering::Acquire)
+            !nameless && dropped.destroyed.load(Ordering::Acquire)
         })?;
-        Some((destroyed.debtor.clone(), Arc::clone(&destroyed.destroyed)))
+        Some((found.queue.clone(), Arc::clone(&found.destroyed)))
     }
 
     /// Releases the slots of a destroyed shared receive queue. None of its CQEs is in the CQ. The
     /// flag `destroyed` identifies the queue.
-    pub(super) fn settle_shared(&self, destroyed: &Arc<AtomicBool>) {
-        self.retain(|owed| !Arc::ptr_eq(&owed.destroyed, destroyed));
+    pub(super) fn release_destroyed(&self, destroyed: &Arc<AtomicBool>) {
+        self.release_if(|dropped| Arc::ptr_eq(&dropped.destroyed, destroyed));
     }
 
     /// Records that a shared receive queue detached a queue pair while receives were outstanding,
     /// whose CQEs may come later.
     pub(super) fn stray(&self, qpn: u32, of: SharedId) {
-        self.promises.strays().insert(qpn, of);
+        self.reserved.strays().insert(qpn, of);
     }
 
     /// Assigns receive CQEs with that number to a new queue pair from now on, instead of to queues
     /// that were dropped. The caller drops the ones that are in the CQ.
     pub(super) fn begin_receives(&self, qpn: u32) {
-        self.promises.strays().remove(&qpn);
-        for owed in self.promises.owed().iter_mut() {
-            if let Debtor::Shared(qpns, _) = &mut owed.debtor {
+        self.reserved.strays().remove(&qpn);
+        for dropped in self.reserved.dropped().iter_mut() {
+            if let DroppedQueue::Shared(qpns, _) = &mut dropped.queue {
                 qpns.retain(|number| *number != qpn);
             }
         }
-        self.settle(&Debtor::Queue(qpn, QueueKind::Receive));
+        self.release(&DroppedQueue::Queue(qpn, QueueKind::Receive));
     }
 
     /// Assigns CQEs with that user index to a new queue. Returns whether a queue that was dropped
     /// had the index.
     pub(super) fn begin_index(&self, index: u32) -> bool {
         let mut had = false;
-        for owed in self.promises.owed().iter_mut() {
-            if let Debtor::Shared(_, name @ Some(UserIndex::Known(_))) = &mut owed.debtor {
+        for dropped in self.reserved.dropped().iter_mut() {
+            if let DroppedQueue::Shared(_, name @ Some(UserIndex::Known(_))) = &mut dropped.queue {
                 if *name == Some(UserIndex::Known(index)) {
                     (*name, had) = (None, true);
                 }
@@ -179,39 +188,39 @@ impl Ledger {
     }
 
     /// Releases the slots of a dropped queue. None of its CQEs is in the CQ, and none comes.
-    pub(super) fn settle(&self, debtor: &Debtor) {
-        self.retain(|owed| owed.debtor != *debtor);
+    pub(super) fn release(&self, queue: &DroppedQueue) {
+        self.release_if(|dropped| dropped.queue == *queue);
     }
 
-    /// Releases the slots of all dropped queues for which the predicate returns false.
-    fn retain(&self, owes: impl Fn(&Owed) -> bool) {
-        self.promises.owed().retain(|owed| {
-            let owes = owes(owed);
-            if !owes {
-                self.promises.total.fetch_sub(owed.entries, Ordering::Relaxed);
+    /// Releases the slots of the dropped queues for which the predicate returns true.
+    fn release_if(&self, is_over: impl Fn(&Dropped) -> bool) {
+        self.reserved.dropped().retain(|dropped| {
+            let over = is_over(dropped);
+            if over {
+                self.reserved.total.fetch_sub(dropped.entries, Ordering::Relaxed);
             }
-            owes
+            !over
         });
     }
 }
 
-impl Credit {
+impl Reservation {
     /// Returns the number of completions that may be outstanding.
     pub(super) fn entries(&self) -> u32 {
         self.entries
     }
 
     /// Keeps the slots of a queue reserved when it is dropped with work outstanding.
-    /// [`Ledger::settle`] releases them.
-    pub(super) fn owe(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
+    /// [`CqSlots::release`] releases them.
+    pub(super) fn keep(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
         let entries = std::mem::take(&mut self.entries);
-        let debtor = Debtor::Queue(qpn, queue);
-        self.promises.owed().push(Owed { entries, debtor, destroyed });
+        let queue = DroppedQueue::Queue(qpn, queue);
+        self.reserved.dropped().push(Dropped { entries, queue, destroyed });
     }
 
     /// Keeps the slots of a shared receive queue that is dropped with work outstanding reserved.
-    /// Its CQEs name `qpns`, the queue pairs that it [detached](Ledger::stray), or `index`.
-    pub(super) fn owe_shared(
+    /// Its CQEs name `qpns`, the queue pairs that it [detached](CqSlots::stray), or `index`.
+    pub(super) fn keep_shared(
         &mut self,
         mut qpns: Vec<u32>,
         of: Option<SharedId>,
@@ -222,15 +231,13 @@ impl Credit {
         if let Some(of) = of {
             qpns.extend(self.take_strays(of));
         }
-        let debtor = Debtor::Shared(qpns, index);
-        self.promises.owed().push(Owed { entries, debtor, destroyed });
+        let queue = DroppedQueue::Shared(qpns, index);
+        self.reserved.dropped().push(Dropped { entries, queue, destroyed });
     }
-}
 
-impl Credit {
     /// Forgets the queue pairs that a shared receive queue detached, and returns their numbers.
     pub(super) fn take_strays(&self, of: SharedId) -> Vec<u32> {
-        let mut strays = self.promises.strays();
+        let mut strays = self.reserved.strays();
         let its: Vec<u32> =
             strays.iter().filter(|stray| *stray.1 == of).map(|stray| *stray.0).collect();
         strays.retain(|_, stray| *stray != of);
@@ -238,9 +245,9 @@ impl Credit {
     }
 }
 
-impl Drop for Credit {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.promises.total.fetch_sub(self.entries, Ordering::Relaxed);
+        self.reserved.total.fetch_sub(self.entries, Ordering::Relaxed);
     }
 }
 
@@ -249,31 +256,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_promised_once_and_come_back() {
-        let ledger = Ledger::new(8);
-        let first = ledger.reserve(5).unwrap();
-        let second = ledger.reserve(5).unwrap();
+    fn slots_are_reserved_once_and_released() {
+        let slots = CqSlots::new(8);
+        let first = slots.reserve(5).unwrap();
+        let second = slots.reserve(5).unwrap();
         assert_eq!((first.entries(), second.entries()), (5, 3));
-        assert_eq!(ledger.reserve(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
+        assert_eq!(slots.reserve(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
         drop(first);
-        assert_eq!(ledger.reserve(9).unwrap().entries(), 5);
+        assert_eq!(slots.reserve(9).unwrap().entries(), 5);
     }
 
     #[test]
-    fn entries_of_a_queue_with_work_outstanding_stay_promised() {
-        let ledger = Ledger::new(8);
+    fn slots_of_a_queue_dropped_with_work_outstanding_stay_reserved() {
+        let slots = CqSlots::new(8);
         let destroyed = Arc::new(AtomicBool::new(false));
-        let mut credit = ledger.reserve(8).unwrap();
-        credit.owe(5, QueueKind::Send, Arc::clone(&destroyed));
-        drop(credit);
-        assert!(ledger.owes(5, QueueKind::Send) && !ledger.owes(5, QueueKind::Receive));
-        assert!(ledger.reserve(1).is_err() && ledger.destroyed().is_none());
+        let mut reservation = slots.reserve(8).unwrap();
+        reservation.keep(5, QueueKind::Send, Arc::clone(&destroyed));
+        drop(reservation);
+        assert!(slots.has_dropped(5, QueueKind::Send) && !slots.has_dropped(5, QueueKind::Receive));
+        assert!(slots.reserve(1).is_err() && slots.find_destroyed().is_none());
         destroyed.store(true, Ordering::Release);
-        let debtor = ledger.destroyed().map(|(debtor, _)| debtor);
-        assert_eq!(debtor, Some(Debtor::Queue(5, QueueKind::Send)));
-        ledger.settle(&Debtor::Queue(5, QueueKind::Receive));
-        assert!(ledger.reserve(1).is_err());
-        ledger.settle(&Debtor::Queue(5, QueueKind::Send));
-        assert!(ledger.is_unpromised() && !ledger.owes(5, QueueKind::Send));
+        let found = slots.find_destroyed().map(|(queue, _)| queue);
+        assert_eq!(found, Some(DroppedQueue::Queue(5, QueueKind::Send)));
+        slots.release(&DroppedQueue::Queue(5, QueueKind::Receive));
+        assert!(slots.reserve(1).is_err());
+        slots.release(&DroppedQueue::Queue(5, QueueKind::Send));
+        assert!(slots.is_unreserved() && !slots.has_dropped(5, QueueKind::Send));
     }
 }
