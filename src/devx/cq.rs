@@ -18,8 +18,7 @@ use crate::ib::capability::Group;
 use crate::ring::Titles;
 use crate::ring::source::{CompletionView, CqCheck, CqObject};
 use crate::verbs::{
-    Backend, CompletionQueue, CompletionQueueBuilder, Context, Cq, CqPart, CqeSize, QueueMaker,
-    microseconds,
+    CompletionQueue, CompletionQueueBuilder, Context, Cq, CqPart, CqeSize, microseconds,
 };
 
 /// The name of the object in errors.
@@ -126,17 +125,6 @@ enum RingForm {
     Usual,
     Enhanced,
     Collapsed,
-}
-
-impl Backend for Firmware {}
-
-impl QueueMaker for Firmware {
-    type Cq = CommandCq;
-    type CqOptions = CommandCqOptions;
-
-    fn build_cq(builder: CompletionQueueBuilder<Self>) -> Result<CompletionQueue<Self>> {
-        builder.build_by_command()
-    }
 }
 
 impl CompletionQueue<Firmware> {
@@ -254,7 +242,7 @@ impl CompletionQueueBuilder<Firmware> {
     }
 
     /// CREATE_CQ.
-    fn build_by_command(self) -> Result<CompletionQueue<Firmware>> {
+    pub(super) fn build_by_command(self) -> Result<CompletionQueue<Firmware>> {
         let (context, options) = (&self.context, &self.options);
         let log_most = context.capabilities().require_at_least(
             Group::General,

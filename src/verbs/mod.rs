@@ -37,7 +37,6 @@ mod qp;
 mod registration;
 mod source;
 mod srq;
-mod srq_claim;
 mod tags;
 mod td;
 mod units;
@@ -84,8 +83,8 @@ pub use qp::{
     UdRtsAttributes, XrcRtsAttributes, state,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
+pub(crate) use srq::SrqPart;
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub(crate) use srq_claim::SrqClaim;
 pub use tags::{TagCapacity, TagMatching};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};

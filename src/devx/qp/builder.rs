@@ -111,7 +111,7 @@ impl QueuePair<Rc, Reset, Firmware> {
 impl QueuePair<XrcRecv, Reset, Firmware> {
     /// Creates the answering end of an extended reliable connection by firmware command, in state
     /// RESET. Each arriving request names a [shared receive
-    /// queue](crate::devx::DevxSrqBuilder::xrc) of `domain`, which gets the message. The context
+    /// queue](crate::verbs::SharedReceiveQueueBuilder::xrc) of `domain`, which gets the message. The context
     /// must name a protection domain and a CQ. The HCA does not use them. CREATE_QP.
     ///
     /// # Errors
