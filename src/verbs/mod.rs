@@ -76,11 +76,11 @@ pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, DciStreams, DctRtrAttributes, GlobalRoute,
-    Init, InitAttributes, Makes, MigrationState, MulticastMembership, QpState, QueuePair,
-    QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
-    ScatterToCqe, State, TransitionError, UcRtrAttributes, UcRtsAttributes, UdInitAttributes,
-    UdRtsAttributes, XrcRtsAttributes, state,
+    AddressVector, AlternatePath, CanReceive, Capacities, Connected, DciStreams, DctRtrAttributes,
+    Failed, GlobalRoute, Init, InitAttributes, Makes, MigrationState, MulticastMembership, QpState,
+    QueuePair, QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts,
+    RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes, UdInitAttributes,
+    UnreliableRtsAttributes, XrcRtsAttributes,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
 pub(crate) use srq::SrqPart;

@@ -3,8 +3,7 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::state::CanReceive;
-use super::{CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, StridingQueue};
+use super::{CanReceive, CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, StridingQueue};
 use crate::error::QueueError;
 use crate::ib::Transport;
 use crate::ring::source::handover::{Receives, Sends};

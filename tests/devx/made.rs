@@ -6,11 +6,11 @@ pub use mlx5::devx::DevxXrcd as XrcDomain;
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::{HasQueues, Rc, XrcRecv};
 use mlx5::ring::CompletionSource;
-use mlx5::verbs::state::{Init, Reset, Rts, State};
 use mlx5::verbs::{
     self, Connected, ProtectionDomain, QpState, RtrAttributes, RtsAttributes,
     SharedReceiveQueueBuilder,
 };
+use mlx5::verbs::{Init, Reset, Rts, State};
 use mlx5_model::Mode;
 
 use crate::rig;

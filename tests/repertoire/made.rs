@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use mlx5::ib::{Dct, HasQueues, Rc, Transport, XrcRecv};
-use mlx5::verbs::state::{Reset, State};
 use mlx5::verbs::{AsyncEvent, EventSource, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
 pub use mlx5::verbs::{
     CompletionQueue, QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain,
 };
+use mlx5::verbs::{Reset, State};
 
 use crate::rig::PATIENCE;
 pub use crate::rig::Rig;

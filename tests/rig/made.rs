@@ -8,11 +8,11 @@ use std::fmt;
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::Receives;
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
 use mlx5::verbs::{
     self, Capacities, Connected, Context, CqeSize, InitAttributes, ProtectionDomain,
     QueuePairAttributes, ThreadDomain,
 };
+use mlx5::verbs::{CanReceive, Init, Reset, Rtr, Rts, State};
 use mlx5::{Error, Result};
 
 /// The interface that creates a queue pair and its CQ.
@@ -238,7 +238,7 @@ impl<T: Connected + ByCommand, S: State> Qp<T, S> {
     }
 
     #[allow(clippy::wrong_self_convention, reason = "as the queue pairs have it")]
-    pub fn to_error(self) -> Moved<T, mlx5::verbs::state::Error, S> {
+    pub fn to_error(self) -> Moved<T, mlx5::verbs::Failed, S> {
         match self {
             Qp::Verbs(qp) => moved!(qp.to_error(), Verbs),
             Qp::Command(qp) => moved!(qp.to_error(), Command),

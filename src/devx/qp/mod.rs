@@ -31,9 +31,8 @@ use crate::ring::source::{
     CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
     SrqOwner, require,
 };
-use crate::verbs::state::CanReceive;
 use crate::verbs::{
-    Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
+    CanReceive, Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
 };
 use crate::wqe::Limits;
 

@@ -1,5 +1,5 @@
 //! Queue pairs. The type names the transport and the state to which the program moved the pair. A
-//! transition consumes one type and returns the next ([`state`]). The attribute structures hold
+//! transition consumes one type and returns the next ([`State`]). The attribute structures hold
 //! what each transition needs ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`], and those
 //! of unreliable transports). They are checked before the call, where libibverbs would only report
 //! EINVAL.
@@ -17,7 +17,7 @@ mod dynamic;
 mod multicast;
 mod query;
 mod raw;
-pub mod state;
+mod state;
 mod transition;
 mod unreliable;
 mod verbs;
@@ -34,9 +34,9 @@ pub use connected::Connected;
 pub use dynamic::{DciStreams, DctRtrAttributes};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
-pub use state::{Init, QpState, Reset, Rtr, Rts, State};
+pub use state::{CanReceive, Failed, Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
-pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
+pub use unreliable::{UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes};
 pub use xrc::XrcRtsAttributes;
 
 use std::fmt;

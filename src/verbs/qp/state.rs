@@ -18,34 +18,34 @@ pub trait State: sealed::Sealed + Send + Sync + 'static {
 pub trait CanReceive: State {}
 
 macro_rules! states {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+    ($($(#[$doc:meta])* $name:ident = $value:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
         impl sealed::Sealed for $name {}
         impl State for $name {
-            const STATE: QpState = QpState::$name;
+            const STATE: QpState = QpState::$value;
         }
     )*};
 }
 
 states! {
     /// Just made, or reset: nothing can be posted.
-    Reset,
+    Reset = Reset,
     /// Bound to a port: receives can be posted, nothing arrives yet.
-    Init,
+    Init = Init,
     /// Connected to its peer, ready to receive.
-    Rtr,
+    Rtr = Rtr,
     /// Ready to send as well.
-    Rts,
-    /// Failed: every request, posted before or after, completes as flushed.
-    Error,
+    Rts = Rts,
+    /// Failed (ERROR): every request, posted before or after, completes as flushed.
+    Failed = Error,
 }
 
 impl CanReceive for Init {}
 impl CanReceive for Rtr {}
 impl CanReceive for Rts {}
-impl CanReceive for Error {}
+impl CanReceive for Failed {}
 
 /// A state as a value (`enum ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

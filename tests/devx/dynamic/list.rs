@@ -7,7 +7,7 @@ mod dynamic;
 mod made {
     use mlx5::devx::{ByCommand, Firmware};
     use mlx5::ib::{Dct, HasQueues};
-    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::Reset;
     use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
 
     pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;

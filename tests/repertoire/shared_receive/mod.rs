@@ -14,7 +14,7 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
-    UdInitAttributes, UdRtsAttributes,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;

@@ -175,7 +175,7 @@ fn every_transport_takes_from_one_queue() {
     let (unreliable, mut to_unreliable) = line!(Uc);
     let datagram = |builder: QueuePairBuilder<Ud>| {
         let qp = builder.build().unwrap().init(&UdInitAttributes::new(1, 0x1234)).unwrap();
-        qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap()
+        qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap()
     };
     let own = datagram(made::builder::<Ud>(&rig.pd, &cq).shared_receive_queue(&srq));
     shared.attach(&own, &mut completions).unwrap();
