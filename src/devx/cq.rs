@@ -10,8 +10,8 @@ use mlx5_sys::ifc::{
 };
 
 use super::event_channel::{DevxEventSource, sealed::Source};
-use super::umem::{Memory, Place};
-use super::{Command, Firmware, Object, Uar, UarKind, Umem, event_queue_number};
+use super::umem::{Memory, Places, places};
+use super::{Command, Firmware, Object, Uar, UarKind, event_queue_number};
 use crate::error::{Error, Result};
 use crate::ib::CqeCompression;
 use crate::ib::capability::Group;
@@ -115,8 +115,7 @@ pub struct CommandCqOptions {
     /// The number of its event queue, if that is not the one of its vector.
     event_queue: Option<u32>,
     uar: Option<Uar>,
-    ring: Option<Place>,
-    record: Option<Place>,
+    places: Places,
 }
 
 /// The form of a ring.
@@ -135,8 +134,7 @@ impl CompletionQueue<Firmware> {
             moderation: (0, Duration::ZERO),
             event_queue: None,
             uar: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         };
         CompletionQueueBuilder::with(context, entries, options)
     }
@@ -209,19 +207,7 @@ impl CompletionQueueBuilder<Firmware> {
         self
     }
 
-    /// Puts the ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
-    /// umem of its own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.ring = Some(Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts the doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
-    /// called, the record has a umem of its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.record = Some(Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(options.places);
 
     /// Returns the size of the ring in bytes, which a umem needs from the ring's offset on.
     pub fn ring_bytes(&self) -> usize {
@@ -274,7 +260,7 @@ impl CompletionQueueBuilder<Firmware> {
             None => Uar::first_of(context, &[UarKind::NonCached, UarKind::BlueFlame])?.uar,
         };
         let bytes = entries as usize * self.cqe_size.bytes();
-        let memory = Memory::of(context, bytes, options.ring.as_ref(), options.record.as_ref())?;
+        let memory = Memory::of(context, bytes, &options.places)?;
         // SAFETY: this call has just taken both parts, and the queue does not exist yet.
         unsafe {
             memory.ring.fill(UNWRITTEN);

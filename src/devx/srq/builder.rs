@@ -9,8 +9,8 @@ use mlx5_sys::ifc::cmd_hca_cap;
 use super::CommandSrq;
 use super::kind::{Kind, Place};
 use crate::devx::domain::Domain;
-use crate::devx::umem::{self, Memory};
-use crate::devx::{DevxXrcd, Firmware, Umem};
+use crate::devx::umem::{Memory, Places, places};
+use crate::devx::{DevxXrcd, Firmware};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
@@ -30,8 +30,7 @@ pub struct CommandSrqOptions {
     cyclic: bool,
     xrc: Option<(DevxXrcd, Result<CqOf>)>,
     user_index: Option<u32>,
-    ring: Option<umem::Place>,
-    record: Option<umem::Place>,
+    places: Places,
 }
 
 /// The CQ of a queue: its number, its identity, and its owner.
@@ -48,8 +47,7 @@ impl SharedReceiveQueue<Firmware> {
             cyclic: false,
             xrc: None,
             user_index: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         })
     }
 }
@@ -91,19 +89,7 @@ impl SharedReceiveQueueBuilder<Firmware> {
         self
     }
 
-    /// Puts its WQEs `offset` bytes into `umem`, a multiple of 4,096. Default: in memory of its
-    /// own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.ring = Some(umem::Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts its doorbell record `offset` bytes into `umem`, a multiple of 8. Default: in memory of
-    /// its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.record = Some(umem::Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(options.places);
 
     pub(in crate::devx) fn build_by_command(self) -> Result<SharedReceiveQueue<Firmware>> {
         self.check()?;
@@ -112,7 +98,7 @@ impl SharedReceiveQueueBuilder<Firmware> {
         let wqes = (self.max_wr + 1).next_power_of_two();
         let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
         let length = wqes as usize * stride as usize;
-        let memory = Memory::of(context, length, options.ring.as_ref(), options.record.as_ref())?;
+        let memory = Memory::of(context, length, &options.places)?;
         // SAFETY: neither the HCA nor this process uses the memory before the queue is made.
         unsafe {
             memory.ring.fill(0);
