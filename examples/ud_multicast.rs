@@ -14,7 +14,7 @@ use mlx5::ib::{Access, Gid, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,
+    QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, SendMessage, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
@@ -41,7 +41,7 @@ impl Station {
         let qp = qp.init(&UdInitAttributes::new(1, QKEY))?;
         let mut completions = CqReader::new(&cq)?;
         let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
-        let qp = qp.rtr()?.rts(&UdRtsAttributes::default())?;
+        let qp = qp.rtr()?.rts(&UnreliableRtsAttributes::default())?;
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
         let memory = pd.allocate(ROOM * 16, Access::LOCAL_WRITE)?;
         let mut station = Station { qp, send, receive, completions, memory };

@@ -7,7 +7,7 @@ use mlx5::ib::{HasQueues, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
-    UdInitAttributes, UdRtsAttributes,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{InlineBytes, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::*;
@@ -51,7 +51,7 @@ impl Line<Ud> {
         Self::new(|rig, cq| {
             let qp = shape::<Ud>(rig, cq).build().expect("a queue pair");
             let qp = qp.init(&UdInitAttributes::new(1, QKEY)).expect("INIT").rtr().expect("RTR");
-            qp.rts(&UdRtsAttributes::default()).expect("RTS")
+            qp.rts(&UnreliableRtsAttributes::default()).expect("RTS")
         })
     }
 

@@ -10,16 +10,15 @@ use mlx5_sys::ifc::{
 };
 
 use super::event_channel::{DevxEventSource, sealed::Source};
-use super::umem::{Memory, Place};
-use super::{Command, Firmware, Object, Uar, UarKind, Umem, event_queue_number};
+use super::umem::{Memory, Places, places};
+use super::{Command, Firmware, Object, Uar, UarKind, event_queue_number};
 use crate::error::{Error, Result};
 use crate::ib::CqeCompression;
 use crate::ib::capability::Group;
 use crate::ring::Titles;
 use crate::ring::source::{CompletionView, CqCheck, CqObject};
 use crate::verbs::{
-    Backend, CompletionQueue, CompletionQueueBuilder, Context, Cq, CqPart, CqeSize, QueueMaker,
-    microseconds,
+    CompletionQueue, CompletionQueueBuilder, Context, Cq, CqPart, CqeSize, microseconds,
 };
 
 /// The name of the object in errors.
@@ -116,8 +115,7 @@ pub struct CommandCqOptions {
     /// The number of its event queue, if that is not the one of its vector.
     event_queue: Option<u32>,
     uar: Option<Uar>,
-    ring: Option<Place>,
-    record: Option<Place>,
+    places: Places,
 }
 
 /// The form of a ring.
@@ -128,17 +126,6 @@ enum RingForm {
     Collapsed,
 }
 
-impl Backend for Firmware {}
-
-impl QueueMaker for Firmware {
-    type Cq = CommandCq;
-    type CqOptions = CommandCqOptions;
-
-    fn build_cq(builder: CompletionQueueBuilder<Self>) -> Result<CompletionQueue<Self>> {
-        builder.build_by_command()
-    }
-}
-
 impl CompletionQueue<Firmware> {
     /// Creates a builder for a completion queue of at least `entries` entries by firmware command.
     pub fn by_command(context: &Context, entries: u32) -> CompletionQueueBuilder<Firmware> {
@@ -147,8 +134,7 @@ impl CompletionQueue<Firmware> {
             moderation: (0, Duration::ZERO),
             event_queue: None,
             uar: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         };
         CompletionQueueBuilder::with(context, entries, options)
     }
@@ -221,19 +207,7 @@ impl CompletionQueueBuilder<Firmware> {
         self
     }
 
-    /// Puts the ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
-    /// umem of its own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.ring = Some(Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts the doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
-    /// called, the record has a umem of its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.record = Some(Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(options.places);
 
     /// Returns the size of the ring in bytes, which a umem needs from the ring's offset on.
     pub fn ring_bytes(&self) -> usize {
@@ -254,7 +228,7 @@ impl CompletionQueueBuilder<Firmware> {
     }
 
     /// CREATE_CQ.
-    fn build_by_command(self) -> Result<CompletionQueue<Firmware>> {
+    pub(super) fn build_by_command(self) -> Result<CompletionQueue<Firmware>> {
         let (context, options) = (&self.context, &self.options);
         let log_most = context.capabilities().require_at_least(
             Group::General,
@@ -286,7 +260,7 @@ impl CompletionQueueBuilder<Firmware> {
             None => Uar::first_of(context, &[UarKind::NonCached, UarKind::BlueFlame])?.uar,
         };
         let bytes = entries as usize * self.cqe_size.bytes();
-        let memory = Memory::of(context, bytes, options.ring.as_ref(), options.record.as_ref())?;
+        let memory = Memory::of(context, bytes, &options.places)?;
         // SAFETY: this call has just taken both parts, and the queue does not exist yet.
         unsafe {
             memory.ring.fill(UNWRITTEN);

@@ -17,7 +17,7 @@ use mlx5_sys::ifc::eqe;
 
 use super::event::DevxEvent;
 use super::object::Object;
-use super::{ByCommand, DevxSrq, Firmware, Rq, Sq};
+use super::{ByCommand, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Dct;
 use crate::ring::deadline;
@@ -113,7 +113,6 @@ macro_rules! sources {
 
 sources! {
     [T: ByCommand, S: State] QueuePair<T, S, Firmware>;
-    [] DevxSrq;
     [] QueuePair<Dct, Rtr, Firmware>;
     [] Rq;
     [] Sq;

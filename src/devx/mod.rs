@@ -8,9 +8,10 @@
 //! opcodes.
 //!
 //! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie. Queues
-//! by command are [`QueuePair`](crate::verbs::QueuePair)s and
-//! [`CompletionQueue`](crate::verbs::CompletionQueue)s of the back end [`Firmware`], and rings take
-//! them over in the same way as those of verbs. [`Capabilities`] are the abilities of the HCA, by name. Commands also
+//! by command are [`QueuePair`](crate::verbs::QueuePair)s,
+//! [`CompletionQueue`](crate::verbs::CompletionQueue)s and
+//! [`SharedReceiveQueue`](crate::verbs::SharedReceiveQueue)s of the back end [`Firmware`], and rings
+//! take them over in the same way as those of verbs. [`Capabilities`] are the abilities of the HCA, by name. Commands also
 //! work on verbs objects ([`CommandTarget`]), to see their contexts in the HCA. Queries can be
 //! asynchronous ([`AsyncCommands`]).
 //!
@@ -34,6 +35,7 @@ mod ethernet;
 mod event;
 mod event_channel;
 mod event_queue;
+mod firmware;
 mod function;
 mod judge;
 mod mkey;
@@ -59,13 +61,13 @@ pub use ethernet::{Rq, RqBuilder, Rqt, RssHash, Sq, SqBuilder, Tir, Tis};
 pub use event::{DevxEvent, PortChange};
 pub use event_channel::{DevxEventSource, EventChannel};
 pub use event_queue::event_queue_number;
+pub use firmware::Firmware;
 pub use function::{Adapter, Traffic, VportCounters, VportState};
 pub use mkey::{DevxMkey, DevxMkeyBuilder, Klm};
 pub use mlx5_diag::text::EventKind;
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use pending::{Answer, AsyncCommands};
-pub use qp::{ByCommand, Firmware};
-pub use srq::{DevxSrq, DevxSrqBuilder};
+pub use qp::ByCommand;
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

@@ -440,6 +440,35 @@ pub(crate) struct Place {
     pub(crate) offset: usize,
 }
 
+/// The places that the caller chose for a queue's ring and doorbell record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) ring: Option<Place>,
+    pub(crate) record: Option<Place>,
+}
+
+/// Adds the setters of [`Places`], which lie in this field, to a builder.
+macro_rules! places {
+    ($($field:ident).+) => {
+        /// Puts its rings `offset` bytes into a umem, a multiple of 4096; receives first, if there
+        /// are two. If not called, they have a umem of their own.
+        pub fn ring(mut self, umem: &$crate::devx::Umem, offset: usize) -> Self {
+            let umem = umem.clone();
+            self.$($field).+.ring = Some($crate::devx::umem::Place { umem, offset });
+            self
+        }
+
+        /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
+        /// called, the record has a umem of its own.
+        pub fn record(mut self, umem: &$crate::devx::Umem, offset: usize) -> Self {
+            let umem = umem.clone();
+            self.$($field).+.record = Some($crate::devx::umem::Place { umem, offset });
+            self
+        }
+    };
+}
+pub(crate) use places;
+
 /// The ring and the doorbell record of a queue.
 pub(crate) struct Memory {
     pub(crate) ring: Part,
@@ -461,12 +490,8 @@ impl Memory {
 
     /// Takes places for a ring of `length` bytes and a doorbell record. A place that the caller did
     /// not choose lies in a new umem.
-    pub(crate) fn of(
-        context: &Context,
-        length: usize,
-        ring: Option<&Place>,
-        record: Option<&Place>,
-    ) -> Result<Memory> {
+    pub(crate) fn of(context: &Context, length: usize, places: &Places) -> Result<Memory> {
+        let (ring, record) = (places.ring.as_ref(), places.record.as_ref());
         for place in [ring, record].into_iter().flatten() {
             if place.umem.context().as_raw() != context.as_raw() {
                 return Err(Error::attribute(

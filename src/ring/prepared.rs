@@ -95,7 +95,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         // Counts as signaled in any case. So posting it changes no count but the head.
         let slack = ring.slack.wrapping_sub(u32::from(!signaled));
         let (until, ..) = ring.encode::<T, O>(self.until, slack, id, &operation)?;
-        if !signaled && ring.signals(until, ring.slack) >= ring.credit.entries() {
+        if !signaled && ring.signals(until, ring.slack) >= ring.cq_slots.entries() {
             return Err(PostError::CqFull);
         }
         self.until = until;

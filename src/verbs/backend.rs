@@ -4,7 +4,10 @@
 //! common exists once, in this module: types, builders, checks, claims and errors.
 
 use super::cq::{CqOptions, CqPart, VerbsCq};
-use super::{CompletionQueue, CompletionQueueBuilder};
+use super::srq::{SrqOptions, SrqPart, VerbsSrq};
+use super::{
+    CompletionQueue, CompletionQueueBuilder, SharedReceiveQueue, SharedReceiveQueueBuilder,
+};
 use crate::error::Result;
 
 /// A back end: [`Verbs`], or [`Firmware`](crate::devx::Firmware).
@@ -21,8 +24,18 @@ pub trait QueueMaker: Sized + Send + Sync + 'static {
     /// Its part of the builder of completion queues.
     type CqOptions;
 
+    /// Its part of a shared receive queue.
+    type Srq: SrqPart;
+    /// Its part of the builder of shared receive queues.
+    type SrqOptions;
+
     /// Creates a completion queue.
     fn build_cq(builder: CompletionQueueBuilder<Self>) -> Result<CompletionQueue<Self>>
+    where
+        Self: Backend;
+
+    /// Creates a shared receive queue.
+    fn build_srq(builder: SharedReceiveQueueBuilder<Self>) -> Result<SharedReceiveQueue<Self>>
     where
         Self: Backend;
 }
@@ -32,8 +45,14 @@ impl Backend for Verbs {}
 impl QueueMaker for Verbs {
     type Cq = VerbsCq;
     type CqOptions = CqOptions;
+    type Srq = VerbsSrq;
+    type SrqOptions = SrqOptions;
 
     fn build_cq(builder: CompletionQueueBuilder) -> Result<CompletionQueue> {
+        builder.build_by_verbs()
+    }
+
+    fn build_srq(builder: SharedReceiveQueueBuilder) -> Result<SharedReceiveQueue> {
         builder.build_by_verbs()
     }
 }

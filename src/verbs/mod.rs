@@ -37,7 +37,6 @@ mod qp;
 mod registration;
 mod source;
 mod srq;
-mod srq_claim;
 mod tags;
 mod td;
 mod units;
@@ -78,14 +77,14 @@ pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes};
 pub use qp::{
     AddressVector, AlternatePath, CanReceive, Capacities, Connected, DciStreams, DctRtrAttributes,
-    Errored, GlobalRoute, Init, InitAttributes, Makes, MigrationState, MulticastMembership,
-    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts,
-    RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes, UcRtsAttributes,
-    UdInitAttributes, UdRtsAttributes, XrcRtsAttributes,
+    Failed, GlobalRoute, Init, InitAttributes, Makes, MigrationState, MulticastMembership, QpState,
+    QueuePair, QueuePairAttributes, QueuePairBuilder, Reset, Rtr, RtrAttributes, Rts,
+    RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes, UdInitAttributes,
+    UnreliableRtsAttributes, XrcRtsAttributes,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
+pub(crate) use srq::SrqPart;
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub(crate) use srq_claim::SrqClaim;
 pub use tags::{TagCapacity, TagMatching};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};

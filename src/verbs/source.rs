@@ -2,23 +2,14 @@
 
 use core::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::CanReceive;
-use super::{
-    CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, SharedReceiveQueue, StridingQueue,
-};
+use super::{CanReceive, CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, StridingQueue};
 use crate::error::QueueError;
 use crate::ib::Transport;
 use crate::ring::receive::striding::{Strides, StridingView};
-use crate::ring::source::handover::{Receives, Sends, Shares};
-use crate::ring::source::{
-    CqObject, DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView, SharedView, SrqOwner,
-    UserIndex,
-};
-use crate::ring::{
-    CqReader, ReceiveSource, SendSource, SharedReceiveSource, StridingRq, shared_receive_view,
-};
+use crate::ring::source::handover::{Receives, Sends};
+use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, SendView};
+use crate::ring::{CqReader, ReceiveSource, SendSource, StridingRq};
 
 // SAFETY: the owner keeps the queue pair alive, and with it the register and the memory of its
 // rings, which do not move: libmlx5 leaves them in place, and a pair made by command has taken its
@@ -66,56 +57,6 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Makes<T>> Receives for Que
 impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
     type Transport = T;
 }
-
-impl SrqOwner for SharedReceiveQueue {
-    fn claim(&self) -> crate::error::Result<Option<Box<[u16]>>> {
-        self.claims().claim()
-    }
-
-    fn release(&self, order: Option<Box<[u16]>>) {
-        self.claims().release(order);
-    }
-
-    fn unclaim(&self, order: Option<Box<[u16]>>) {
-        self.claims().unclaim(order);
-    }
-
-    fn destroyed(&self) -> Arc<AtomicBool> {
-        SharedReceiveQueue::destroyed(self)
-    }
-}
-
-// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those
-// that are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
-unsafe impl Shares for SharedReceiveQueue {
-    fn owner(&self) -> Arc<dyn SrqOwner> {
-        Arc::new(self.clone())
-    }
-
-    unsafe fn shared(&self, order: Option<Box<[u16]>>) -> crate::error::Result<SharedView> {
-        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where
-        // no receive is outstanding; so no other code writes its list.
-        let view =
-            unsafe { shared_receive_view(self.as_raw(), self.xrc_domain().is_some(), order)? };
-        let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
-        let index = view.index.or(self.list_name().map(UserIndex::Tagged));
-        Ok(SharedView { cq, index, ..view })
-    }
-
-    fn number(&self) -> crate::error::Result<u32> {
-        SharedReceiveQueue::number(self)
-    }
-
-    fn id(&self) -> ObjectId {
-        ObjectId::at(self.as_raw().as_ptr())
-    }
-
-    fn is_plain(&self) -> bool {
-        self.xrc_domain().is_none()
-    }
-}
-
-impl SharedReceiveSource for SharedReceiveQueue {}
 
 impl StridingRq {
     /// Takes over a queue permanently, with the CQ that it completes on. Reserves one CQ slot for

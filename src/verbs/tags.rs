@@ -67,7 +67,7 @@ static LISTS: AtomicU64 = AtomicU64::new(0);
 pub(super) struct TagParts {
     pub(super) capacity: TagCapacity,
     /// The name of the list, unique in this process.
-    list: u64,
+    pub(super) list: u64,
     left: Mutex<Option<ListState>>,
 }
 

@@ -7,8 +7,7 @@ use mlx5::devx::{self, CommandTarget, ObjectContext};
 use mlx5::ib::Ud;
 use mlx5::verbs::{
     self, AckTimeout, AddressVector, CompletionQueue, InitAttributes, Mtu, QpState, RnrTimer,
-    RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, UdInitAttributes,
-    UdRtsAttributes,
+    RtrAttributes, RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 
 use crate::rig::Rig;
@@ -136,7 +135,7 @@ fn reliable_connections_are_alike_in_every_state() {
 fn unreliable_connections_are_alike_in_every_state() {
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
-    let (rtr, rts): (UcRtrAttributes, UcRtsAttributes) = (rtr.into(), rts.into());
+    let (rtr, rts): (UcRtrAttributes, UnreliableRtsAttributes) = (rtr.into(), rts.into());
     along!(mlx5::ib::Uc, &rig, init, rtr, rts);
 }
 
@@ -159,7 +158,7 @@ fn datagrams_are_alike_in_every_state() {
     compare!(one, other, "UD INIT");
     let (one, other) = (one.rtr().unwrap(), other.rtr().unwrap());
     compare!(one, other, "UD RTR");
-    let rts = UdRtsAttributes { sq_psn: 0x2468 };
+    let rts = UnreliableRtsAttributes { sq_psn: 0x2468 };
     let (one, other) = (one.rts(&rts).unwrap(), other.rts(&rts).unwrap());
     compare!(one, other, "UD RTS");
     assert_eq!(other.query().unwrap().qkey, 0x1ee7_5eed);

@@ -2,19 +2,28 @@
 
 use std::ops::Deref;
 
+pub use mlx5::devx::DevxXrcd as XrcDomain;
 use mlx5::devx::{ByCommand, Firmware};
-pub use mlx5::devx::{DevxSrq as SharedReceiveQueue, DevxXrcd as XrcDomain};
 use mlx5::ib::{HasQueues, Rc, XrcRecv};
 use mlx5::ring::CompletionSource;
-use mlx5::verbs::{self, Connected, ProtectionDomain, QpState, RtrAttributes, RtsAttributes};
+use mlx5::verbs::{
+    self, Connected, ProtectionDomain, QpState, RtrAttributes, RtsAttributes,
+    SharedReceiveQueueBuilder,
+};
 use mlx5::verbs::{Init, Reset, Rts, State};
 use mlx5_model::Mode;
 
 use crate::rig;
 
 pub type CompletionQueue = verbs::CompletionQueue<Firmware>;
+pub type SharedReceiveQueue = verbs::SharedReceiveQueue<Firmware>;
 pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;
 pub type QueuePairBuilder<T> = verbs::QueuePairBuilder<T, Firmware>;
+
+/// A builder of shared receive queues.
+pub fn srq(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder<Firmware> {
+    SharedReceiveQueue::by_command(pd)
+}
 
 /// A builder of reliable connections.
 pub fn rc(pd: &ProtectionDomain, cq: &impl CompletionSource) -> QueuePairBuilder<Rc> {

@@ -12,7 +12,7 @@ use mlx5::ring::{
 use mlx5::verbs::{
     self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init,
     MemoryRegion, Pages, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
-    UdInitAttributes, UdRtsAttributes,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
 
@@ -428,7 +428,7 @@ fn datagrams(rig: &Rig, by: By) -> Datagrams {
             let mut completions = CqReader::new($cq).unwrap();
             let config = ReceiveConfig::default();
             let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
-            let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
+            let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
             let send = sends(&qp, &mut completions);
             Datagrams { send, receive, completions, number: qp.number() }
         }};

@@ -3,12 +3,12 @@
 use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq, xrc_srqc};
-use mlx5::devx::{DevxSrq, DevxXrcd, Firmware, Umem};
+use mlx5::devx::{DevxXrcd, Firmware, Umem};
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
-    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes,
+    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
@@ -25,14 +25,14 @@ struct Line {
     target: QueuePair<Dct, Rtr, Firmware>,
     cq: CompletionQueue,
     memory: MemoryRegion,
-    srq: DevxSrq,
+    srq: SharedReceiveQueue<Firmware>,
     rig: Rig,
 }
 
 impl Line {
     fn new(cyclic: bool) -> Self {
         let rig = Rig::new(Mode::Trapped);
-        let srq = DevxSrq::builder(&rig.pd).max_wr(7).cyclic(cyclic).build().unwrap();
+        let srq = SharedReceiveQueue::by_command(&rig.pd).max_wr(7).cyclic(cyclic).build().unwrap();
         let cq = rig.cq(64);
         let made =
             QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
@@ -146,7 +146,8 @@ fn a_queue_is_what_was_asked_for() {
     for (max_wr, max_sge, cyclic, log_wqes, log_stride) in
         [(1, 1, false, 1, 5), (7, 3, true, 3, 6), (8, 4, false, 4, 7), (1000, 7, true, 10, 7)]
     {
-        let srq = DevxSrq::builder(&rig.pd).max_wr(max_wr).max_sge(max_sge).cyclic(cyclic);
+        let srq =
+            SharedReceiveQueue::by_command(&rig.pd).max_wr(max_wr).max_sge(max_sge).cyclic(cyclic);
         let srq = srq.build().unwrap();
         let reply = srq.query_context().unwrap();
         let get = |field: mlx5::devx::ifc::Field| {
@@ -164,7 +165,7 @@ fn a_queue_is_what_was_asked_for() {
 fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
     let rig = Rig::new(Mode::Trapped);
     let umem = Umem::new(&rig.context, Pages::new(4 * 4096).unwrap()).unwrap();
-    let builder = || DevxSrq::builder(&rig.pd).max_wr(63).max_sge(3);
+    let builder = || SharedReceiveQueue::by_command(&rig.pd).max_wr(63).max_sge(3);
     let cq = rig.cq(64);
     let srq = builder().ring(&umem, 4096).record(&umem, 64).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
@@ -202,7 +203,7 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
 fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     let rig = Rig::new(Mode::Trapped);
     let (domain, cq) = (DevxXrcd::new(&rig.context).unwrap(), rig.cq(64));
-    let builder = || DevxSrq::builder(&rig.pd).max_wr(15).xrc(&domain, &cq);
+    let builder = || SharedReceiveQueue::by_command(&rig.pd).max_wr(15).xrc(&domain, &cq);
     let (one, other) = (builder().build().unwrap(), builder().build().unwrap());
     let chosen = builder().user_index(0x1234).limit(3).build().unwrap();
     assert_ne!(one.user_index(), other.user_index());
@@ -244,7 +245,7 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
 #[test]
 fn what_the_device_does_not_have_is_refused_with_what_was_sent() {
     let rig = Rig::new(Mode::Trapped);
-    let builder = || DevxSrq::builder(&rig.pd);
+    let builder = || SharedReceiveQueue::by_command(&rig.pd);
     for (wrong, says) in [
         (builder().max_wr(0), "max_wr"),
         (builder().max_wr(1 << 20), "max_wr"),
@@ -257,7 +258,7 @@ fn what_the_device_does_not_have_is_refused_with_what_was_sent() {
     }
     // The other way round: a domain of another context is none here.
     let other = ProtectionDomain::new(&Context::open_first().unwrap()).unwrap();
-    let foreign = DevxSrq::builder(&other).build().unwrap();
+    let foreign = SharedReceiveQueue::by_command(&other).build().unwrap();
     let cq = rig.cq(16);
     let target =
         QueuePair::dc_target_by_command(&rig.pd, &cq, &foreign, KEY).unwrap().build().unwrap();
@@ -274,11 +275,11 @@ fn queues_that_are_never_dropped_do_no_harm() {
     let context = Context::open_first().unwrap();
     let pd = ProtectionDomain::new(&context).unwrap();
     for _ in 0..200 {
-        let srq = DevxSrq::builder(&pd).build().unwrap();
+        let srq = SharedReceiveQueue::by_command(&pd).build().unwrap();
         std::mem::forget(srq);
     }
     for _ in 0..2000 {
-        DevxSrq::builder(&pd).build().unwrap();
+        SharedReceiveQueue::by_command(&pd).build().unwrap();
     }
     let line = Line::new(false);
     std::mem::forget(line.target);

@@ -19,7 +19,7 @@ mod repertoire;
 fn a_requester_of_verbs_reaches_queues_of_commands() {
     let rig = Rig::new(Mode::Trapped);
     let (domain, cq) = (XrcDomain::new(&rig.context).unwrap(), rig.cq(64));
-    let srq = SharedReceiveQueue::builder(&rig.pd).xrc(&domain, &cq).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).xrc(&domain, &cq).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let target = rig.to_init(made::xrc_target(&rig, &domain));

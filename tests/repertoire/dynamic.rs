@@ -130,7 +130,7 @@ impl Target {
 
     fn open_to(rig: &Rig, init: &InitAttributes) -> Self {
         let cq = rig.cq(255);
-        let srq = made::shared(SharedReceiveQueue::builder(&rig.pd).max_sge(3));
+        let srq = made::shared(made::srq(&rig.pd).max_sge(3));
         let qp = rtr(rig, &cq, &srq, init);
         let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();

@@ -12,6 +12,11 @@ use mlx5::verbs::{Reset, State};
 use crate::rig::PATIENCE;
 pub use crate::rig::Rig;
 
+/// A builder of shared receive queues.
+pub fn srq(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {
+    SharedReceiveQueue::builder(pd)
+}
+
 /// A builder of reliable connections.
 pub fn rc(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
     builder(pd, cq)

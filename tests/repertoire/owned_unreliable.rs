@@ -9,7 +9,7 @@ use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Retur
 use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
-    AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, QueuePair, QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, UdAddress};
 
@@ -68,7 +68,8 @@ fn datagrams(rig: &Rig) -> Endpoint<Ud> {
     let qp = shape::<Ud>(rig, &cq).build().unwrap().init(&UdInitAttributes::new(1, QKEY)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp: QueuePair<Ud, Rts> = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
+    let qp: QueuePair<Ud, Rts> =
+        qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
     Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use mlx5::ib::{Rc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AckTimeout, InitAttributes, QueuePair, QueuePairBuilder, RtsAttributes, UdInitAttributes,
-    UdRtsAttributes,
+    UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, SendMessage};
 
@@ -25,7 +25,7 @@ fn datagrams(rig: &Rig, pkey_index: u16) -> Side<Ud> {
     let qp = builder.build().unwrap().init(&attributes).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
+    let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     Side { memory: rig.memory(1 << 16), send, receive, completions, qp }
 }

@@ -9,7 +9,7 @@ use mlx5::ib::{Receives, Transport, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, Init, MemoryRegion, QueuePair, QueuePairBuilder,
-    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
+    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};
@@ -119,7 +119,7 @@ impl Library<Ud> {
         let builder = QueuePairBuilder::<Ud>::new(&rig.pd, &cq);
         let qp = builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64).build().unwrap();
         let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap().rtr().unwrap();
-        let qp = qp.rts(&UdRtsAttributes::default()).unwrap();
+        let qp = qp.rts(&UnreliableRtsAttributes::default()).unwrap();
         Self { memory: rig.memory(MEMORY), qp, cq }
     }
 }

@@ -5,7 +5,7 @@ use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, MemoryRegion, QpState, QueuePair, QueuePairBuilder,
-    RtrAttributes, Rts, RtsAttributes, UcRtrAttributes, UdInitAttributes, UdRtsAttributes,
+    RtrAttributes, Rts, RtsAttributes, UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{
     Inline, Nop, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress,
@@ -107,7 +107,7 @@ pub fn datagrams(rig: &Rig) -> Side<Ud> {
     let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
+    let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     Side { memory: rig.memory(MEMORY), send, receive, completions, qp }
 }

@@ -52,7 +52,7 @@ struct Lines {
 
 pub fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
     let cq = rig.cq(127);
-    let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
+    let srq = made::srq(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
     let srq = srq.build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
@@ -256,7 +256,7 @@ fn a_wrong_queue_is_an_error_of_its_requester_only() {
     // One that is none, an ordinary one, and one of another domain.
     let other = XrcDomain::new(&lines.rig.context).unwrap();
     let foreign = receiver(&lines.rig, &other);
-    let plain = SharedReceiveQueue::builder(&lines.rig.pd).build().unwrap();
+    let plain = made::srq(&lines.rig.pd).build().unwrap();
     let room = lines.sge(0, 64);
     lines.post(0, 1, room);
     for (from, number) in [(0, 0xab_cdef), (1, plain.number().unwrap()), (2, foreign.number)] {
@@ -315,9 +315,8 @@ fn a_table_finds_queues_by_their_user_index() {
     let cq = rig.cq(4095);
     let mut completions = CqReader::new(&cq).unwrap();
     let mut table = QueueTable::<Rc>::new();
-    let srqs: Vec<_> = (0..100)
-        .map(|_| SharedReceiveQueue::builder(&rig.pd).max_wr(3).xrc(&domain, &cq).build().unwrap())
-        .collect();
+    let srqs: Vec<_> =
+        (0..100).map(|_| made::srq(&rig.pd).max_wr(3).xrc(&domain, &cq).build().unwrap()).collect();
     let keys: Vec<_> = srqs
         .iter()
         .map(|srq| {
@@ -359,10 +358,7 @@ fn a_queue_of_a_domain_completes_on_its_own_cq() {
     // The wrong CQ for one that has its own.
     let cq = lines.rig.cq(31);
     let mut completions = CqReader::new(&cq).unwrap();
-    let srq = SharedReceiveQueue::builder(&lines.rig.pd)
-        .xrc(&lines.domain, &lines.receivers[0].cq)
-        .build()
-        .unwrap();
+    let srq = made::srq(&lines.rig.pd).xrc(&lines.domain, &lines.receivers[0].cq).build().unwrap();
     match Srq::new(&srq, &mut completions, ReceiveConfig::default()) {
         Err(mlx5::Error::Queue(QueueError::CqMismatch)) => {}
         other => panic!("{other:?}"),

@@ -238,7 +238,7 @@ impl<T: Connected + ByCommand, S: State> Qp<T, S> {
     }
 
     #[allow(clippy::wrong_self_convention, reason = "as the queue pairs have it")]
-    pub fn to_error(self) -> Moved<T, mlx5::verbs::Errored, S> {
+    pub fn to_error(self) -> Moved<T, mlx5::verbs::Failed, S> {
         match self {
             Qp::Verbs(qp) => moved!(qp.to_error(), Verbs),
             Qp::Command(qp) => moved!(qp.to_error(), Command),

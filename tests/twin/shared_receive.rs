@@ -39,7 +39,7 @@ struct Line<Q, T> {
 }
 
 type ByVerbs = Line<SharedReceiveQueue, QueuePair<Rc, Rts>>;
-type ByCommand = Line<devx::DevxSrq, QueuePair<Rc, Rts, devx::Firmware>>;
+type ByCommand = Line<SharedReceiveQueue<devx::Firmware>, QueuePair<Rc, Rts, devx::Firmware>>;
 
 const PEERS: usize = 3;
 
@@ -75,7 +75,7 @@ fn by_verbs(rig: &Rig, shape: &Shape) -> ByVerbs {
 fn by_command(rig: &Rig, shape: &Shape) -> ByCommand {
     let cq = cq(rig, shape);
     let umem = Umem::new(&rig.context, Pages::new(32 << 10).unwrap()).unwrap();
-    let srq = devx::DevxSrq::builder(&rig.pd).max_wr(shape.max_wr);
+    let srq = SharedReceiveQueue::by_command(&rig.pd).max_wr(shape.max_wr);
     let srq = srq.max_sge(shape.max_sge).record(&umem, 0).ring(&umem, 4096).build().unwrap();
     let (mut takers, mut peers) = (vec![], vec![]);
     for _ in 0..PEERS {

@@ -13,7 +13,7 @@ use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
-    UdInitAttributes, UdRtsAttributes,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{
     Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress,
@@ -177,7 +177,7 @@ impl Twin for Ud {
     }
 
     fn up(_: &Rig, qp: QueuePair<Ud, Init>) -> QueuePair<Ud, Rts> {
-        qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap()
+        qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap()
     }
 
     fn append(

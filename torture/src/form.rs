@@ -5,7 +5,7 @@ use mlx5::ib::{Dci, HasQueues, Rc, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
 use mlx5::verbs::{
     AckTimeout, AddressHandle, Init, InitAttributes, ProtectionDomain, QueuePair, QueuePairBuilder,
-    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UdRtsAttributes,
+    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, RdmaRead, RdmaWrite, RdmaWriteImm, SendImm,
@@ -304,7 +304,7 @@ impl Form for Ud {
         _: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>> {
         let qp = qp.rtr().map_err(|failed| failed.error)?;
-        qp.rts(&UdRtsAttributes { sq_psn: mine.psn }).map_err(|failed| failed.error)
+        qp.rts(&UnreliableRtsAttributes { sq_psn: mine.psn }).map_err(|failed| failed.error)
     }
 
     fn address(peer: &Peer<'_>) -> Result<Datagram> {

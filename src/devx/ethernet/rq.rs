@@ -10,8 +10,8 @@ use mlx5_sys::ifc::{
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::super::domain::Domain;
-use super::super::umem::{Memory, Place};
-use super::super::{Command, Object, QueueCounters, Umem};
+use super::super::umem::{Memory, Places, places};
+use super::super::{Command, Object, QueueCounters};
 use super::queue::{Queue, places};
 use crate::error::{Error, Result};
 use crate::ib::RawPacket;
@@ -55,8 +55,7 @@ pub struct RqBuilder<'a> {
     user_index: u32,
     strip_vlan: bool,
     counters: Option<QueueCounters>,
-    ring: Option<Place>,
-    record: Option<Place>,
+    places: Places,
 }
 
 impl Rq {
@@ -71,8 +70,7 @@ impl Rq {
             user_index: 0,
             strip_vlan: false,
             counters: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         }
     }
 
@@ -180,19 +178,7 @@ impl RqBuilder<'_> {
         self
     }
 
-    /// Puts its ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
-    /// umem of its own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.ring = Some(Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
-    /// called, the record has a umem of its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.record = Some(Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(places);
 
     /// Creates the queue, ready to receive. Two or three calls into the kernel, besides those for
     /// its memory.
@@ -224,7 +210,7 @@ impl RqBuilder<'_> {
         };
         let stride = pieces * SEGMENT_SIZE as u32;
         let bytes = entries as usize * stride as usize;
-        let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
+        let memory = Memory::of(context, bytes, &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         let cq = self.cq.completions()?;

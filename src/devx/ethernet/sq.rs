@@ -10,8 +10,8 @@ use mlx5_sys::ifc::{
 use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::super::domain::Domain;
-use super::super::umem::{Memory, Place};
-use super::super::{Command, Object, Uar, UarKind, Umem};
+use super::super::umem::{Memory, Places, places};
+use super::super::{Command, Object, Uar, UarKind};
 use super::Tis;
 use super::queue::{Queue, places};
 use crate::error::{Error, Result};
@@ -53,8 +53,7 @@ pub struct SqBuilder<'a> {
     max_inline: u32,
     user_index: u32,
     uar: Option<Uar>,
-    ring: Option<Place>,
-    record: Option<Place>,
+    places: Places,
 }
 
 impl Sq {
@@ -74,8 +73,7 @@ impl Sq {
             max_inline: 0,
             user_index: 0,
             uar: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         }
     }
 
@@ -161,19 +159,7 @@ impl SqBuilder<'_> {
         self
     }
 
-    /// Puts its ring `offset` bytes into a umem, a multiple of 4096. If not called, the ring has a
-    /// umem of its own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.ring = Some(Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
-    /// called, the record has a umem of its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.record = Some(Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(places);
 
     /// Returns the blocks of the largest request, and of the ring.
     fn shape(&self) -> Result<(u32, u32)> {
@@ -229,7 +215,7 @@ impl SqBuilder<'_> {
             None => Uar::first_of(context, &UarKind::ALL)?.uar,
         };
         let bytes = blocks as usize * WQEBB_SIZE;
-        let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
+        let memory = Memory::of(context, bytes, &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
         let cq = self.cq.completions()?;

@@ -14,8 +14,8 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 use super::shape::Geometry;
 use super::{ByCommand, CommandPair, Firmware};
 use crate::devx::domain::Domain;
-use crate::devx::umem::{Memory, Place};
-use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind, Umem};
+use crate::devx::umem::{Memory, Places, places};
+use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ib::{HasQueues, Rc, Receives, XrcRecv};
@@ -93,8 +93,7 @@ pub struct CommandOptions {
     user_index: u32,
     counters: Option<QueueCounters>,
     uar: Option<Uar>,
-    ring: Option<Place>,
-    record: Option<Place>,
+    places: Places,
 }
 
 impl QueuePair<Rc, Reset, Firmware> {
@@ -111,7 +110,7 @@ impl QueuePair<Rc, Reset, Firmware> {
 impl QueuePair<XrcRecv, Reset, Firmware> {
     /// Creates the answering end of an extended reliable connection by firmware command, in state
     /// RESET. Each arriving request names a [shared receive
-    /// queue](crate::devx::DevxSrqBuilder::xrc) of `domain`, which gets the message. The context
+    /// queue](crate::verbs::SharedReceiveQueueBuilder::xrc) of `domain`, which gets the message. The context
     /// must name a protection domain and a CQ. The HCA does not use them. CREATE_QP.
     ///
     /// # Errors
@@ -174,8 +173,7 @@ impl CommandOptions {
             user_index: NO_INDEX,
             counters: None,
             uar: None,
-            ring: None,
-            record: None,
+            places: Places::default(),
         }
     }
 }
@@ -209,19 +207,7 @@ impl<T: ByCommand> QueuePairBuilder<T, Firmware> {
         self
     }
 
-    /// Puts its rings, receives first, `offset` bytes into a umem, a multiple of 4096. If not
-    /// called, they have a umem of their own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.ring = Some(Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Puts its doorbell record (8 bytes) `offset` bytes into a umem, a multiple of 8. If not
-    /// called, the record has a umem of its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.options.record = Some(Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(options.places);
 
     /// Returns the size of its rings in bytes, which a umem needs from their offset on.
     ///
@@ -271,7 +257,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             None => Uar::first_of(context, &UarKind::ALL)?.uar,
         };
         let bytes = geometry.bytes();
-        let memory = Memory::of(context, bytes, options.ring.as_ref(), options.record.as_ref())?;
+        let memory = Memory::of(context, bytes, &options.places)?;
         // SAFETY: this call has just taken both parts, and the queue pair does not exist yet.
         unsafe {
             memory.ring.fill(0);

@@ -23,7 +23,7 @@ use mlx5_sys::verbs::ibv_qp;
 
 use self::shape::Geometry;
 use super::umem::Memory;
-use super::{Command, Object, QueueCounters, Uar};
+use super::{Command, Firmware, Object, QueueCounters, Uar};
 use crate::error::{CommandError, Error, QueueError, Result};
 use crate::ib::{Dci, Rc, Receives, Transport, TransportKind, Uc, Ud, XrcRecv, XrcSend};
 use crate::ring::ReceiveSource;
@@ -31,18 +31,10 @@ use crate::ring::source::{
     CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
     SrqOwner, require,
 };
-use crate::verbs::CanReceive;
 use crate::verbs::{
-    Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
+    CanReceive, Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
 };
 use crate::wqe::Limits;
-
-/// The back end of firmware commands.
-///
-/// Queue pairs by command have the states and transitions of verbs queue pairs. Their asynchronous
-/// events do not come to the context's event file.
-#[derive(Clone, Copy, Debug)]
-pub enum Firmware {}
 
 mod sealed {
     use mlx5_sys::ifc::Field;

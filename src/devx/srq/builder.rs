@@ -1,73 +1,62 @@
 //! Builder for shared receive queues made by command.
 
-use std::fmt;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlx5_sys::ifc::cmd_hca_cap;
 
+use super::CommandSrq;
 use super::kind::{Kind, Place};
-use super::{DevxSrq, SrqInner};
 use crate::devx::domain::Domain;
-use crate::devx::umem::{self, Memory};
-use crate::devx::{DevxXrcd, Umem};
+use crate::devx::umem::{Memory, Places, places};
+use crate::devx::{DevxXrcd, Firmware};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
-use crate::ring::source::handover::Completes;
-use crate::verbs::SrqClaim;
+use crate::ring::source::{CqObject, CqOwner};
+use crate::verbs::{Context, SharedReceiveQueue, SharedReceiveQueueBuilder};
 
 /// Size of a segment of a WQE in bytes: one names the next WQE, and there is one for each entry.
 const SEGMENT: u32 = 16;
 /// The smallest WQE.
 const LEAST_STRIDE: u32 = 32;
 
-/// Builder for [`DevxSrq`].
-#[derive(Clone)]
-#[must_use = "nothing is made before build"]
-pub struct DevxSrqBuilder<'a> {
-    pd: &'a dyn Domain,
-    max_wr: u32,
-    max_sge: u32,
+/// Options that only shared receive queues by command have.
+pub struct CommandSrqOptions {
+    context: Context,
+    pd: (Result<u32>, Box<dyn Any + Send + Sync>),
     limit: u32,
     cyclic: bool,
-    xrc: Option<(&'a DevxXrcd, &'a dyn Completes)>,
+    xrc: Option<(DevxXrcd, Result<CqOf>)>,
     user_index: Option<u32>,
-    ring: Option<umem::Place>,
-    record: Option<umem::Place>,
+    places: Places,
 }
 
-impl<'a> DevxSrqBuilder<'a> {
-    pub(super) fn new(pd: &'a dyn Domain) -> Self {
-        Self {
-            pd,
-            max_wr: 64,
-            max_sge: 1,
+/// The CQ of a queue: its number, its identity, and its owner.
+type CqOf = (u32, CqObject, Arc<dyn CqOwner>);
+
+impl SharedReceiveQueue<Firmware> {
+    /// Creates a builder for a queue in `pd` by firmware command. Default: 64 receives of one SGE,
+    /// in a linked list.
+    pub fn by_command(pd: &dyn Domain) -> SharedReceiveQueueBuilder<Firmware> {
+        SharedReceiveQueueBuilder::with(CommandSrqOptions {
+            context: pd.context().clone(),
+            pd: (pd.number(), pd.keep()),
             limit: 0,
             cyclic: false,
             xrc: None,
             user_index: None,
-            ring: None,
-            record: None,
-        }
+            places: Places::default(),
+        })
     }
+}
 
-    /// Sets how many receives it holds at least.
-    pub fn max_wr(mut self, receives: u32) -> Self {
-        self.max_wr = receives;
-        self
-    }
-
-    /// Sets the number of scatter/gather entries of a receive.
-    pub fn max_sge(mut self, entries: u32) -> Self {
-        self.max_sge = entries;
-        self
-    }
-
+impl SharedReceiveQueueBuilder<Firmware> {
     /// Requests one event when fewer receives than this are posted, which may be at once, like
-    /// [`arm_limit`](DevxSrq::arm_limit) later. Default: 0, no event.
+    /// [`arm_limit`](SharedReceiveQueue::arm_limit) later. Default: 0, no event.
     pub fn limit(mut self, receives: u32) -> Self {
-        self.limit = receives;
+        self.options.limit = receives;
         self
     }
 
@@ -78,7 +67,7 @@ impl<'a> DevxSrqBuilder<'a> {
     ///
     /// Verbs cannot request it. Default: a list.
     pub fn cyclic(mut self, cyclic: bool) -> Self {
-        self.cyclic = cyclic;
+        self.options.cyclic = cyclic;
         self
     }
 
@@ -86,8 +75,9 @@ impl<'a> DevxSrqBuilder<'a> {
     /// name it, and its receives complete on `cq`, made by verbs or by command. The domain must be
     /// made by command, too: verbs domains belong to no user context, so the HCA refuses them in
     /// commands of one.
-    pub fn xrc<C: CompletionSource>(mut self, domain: &'a DevxXrcd, cq: &'a C) -> Self {
-        self.xrc = Some((domain, cq));
+    pub fn xrc<C: CompletionSource>(mut self, domain: &DevxXrcd, cq: &C) -> Self {
+        let cq = cq.completions().map(|view| (view.cqn, view.object, cq.owner()));
+        self.options.xrc = Some((domain.clone(), cq));
         self
     }
 
@@ -95,122 +85,82 @@ impl<'a> DevxSrqBuilder<'a> {
     /// from that of any other queue that completes on the same CQ. Default: an index in the upper
     /// half that no other queue has that this process makes by command.
     pub fn user_index(mut self, index: u32) -> Self {
-        self.user_index = Some(index);
+        self.options.user_index = Some(index);
         self
     }
 
-    /// Puts its WQEs `offset` bytes into `umem`, a multiple of 4,096. Default: in memory of its
-    /// own.
-    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
-        self.ring = Some(umem::Place { umem: umem.clone(), offset });
-        self
-    }
+    places!(options.places);
 
-    /// Puts its doorbell record `offset` bytes into `umem`, a multiple of 8. Default: in memory of
-    /// its own.
-    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
-        self.record = Some(umem::Place { umem: umem.clone(), offset });
-        self
-    }
-
-    /// Creates the queue. One command, and a system call if it allocates its own memory.
-    ///
-    /// # Errors
-    /// - [`Error::NoCapability`].
-    /// - [`Error::Attribute`]: a size is beyond the device's limits.
-    /// - [`Error::Call`]: the queue's memory cannot be registered.
-    /// - [`Error::Refused`]: the HCA refused the command.
-    pub fn build(self) -> Result<DevxSrq> {
+    pub(in crate::devx) fn build_by_command(self) -> Result<SharedReceiveQueue<Firmware>> {
         self.check()?;
-        let context = self.pd.context();
+        let options = self.options;
+        let context = &options.context;
         let wqes = (self.max_wr + 1).next_power_of_two();
         let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
         let length = wqes as usize * stride as usize;
-        let memory = Memory::of(context, length, self.ring.as_ref(), self.record.as_ref())?;
+        let memory = Memory::of(context, length, &options.places)?;
         // SAFETY: neither the HCA nor this process uses the memory before the queue is made.
         unsafe {
             memory.ring.fill(0);
             memory.record.fill(0);
         }
-        let (kind, cq) = match self.xrc {
-            None => (Kind::Pool { cyclic: self.cyclic }, None),
+        let (kind, domain, cq) = match options.xrc {
+            None => (Kind::Pool { cyclic: options.cyclic }, None, None),
             Some((domain, cq)) => {
-                let view = cq.completions()?;
-                let user_index = self.user_index.unwrap_or_else(next_user_index);
-                let kind = Kind::Xrc { domain: domain.number(), cq: view.cqn, user_index };
-                (kind, Some((view.object, cq.owner())))
+                let (number, id, owner) = cq?;
+                let user_index = options.user_index.unwrap_or_else(next_user_index);
+                let kind = Kind::Xrc { domain: domain.number(), cq: number, user_index };
+                (kind, Some(domain), Some((id, owner)))
             }
         };
         let place = Place {
-            pd: self.pd.number()?,
+            pd: options.pd.0?,
             umem: memory.ring.umem(),
             ring: memory.ring.offset(),
             record_umem: memory.record.umem(),
             record: memory.record.offset(),
             wqes,
             stride,
-            limit: self.limit,
+            limit: options.limit,
         };
         // SAFETY: list and doorbell record are parts of umems that no other user can take while
-        // `SrqInner` holds them. It keeps all that the command names: domains and CQ.
+        // `CommandSrq` holds them. It keeps all that the command names: domains and CQ.
         let mut object = unsafe { kind.create(&place).create(context)? };
         object.keep(memory.hold());
-        object.keep(self.pd.keep());
-        if let Some((domain, _)) = self.xrc {
-            object.keep(domain.clone());
+        object.keep(options.pd.1);
+        if let Some(domain) = domain {
+            object.keep(domain);
         }
-        Ok(DevxSrq {
-            inner: Arc::new(SrqInner {
-                number: kind.number(object.reply()),
-                object: Some(object),
-                kind,
-                wqes,
-                stride,
-                max_sge: stride / SEGMENT - 1,
-                claim: SrqClaim::default(),
-                destroyed: Arc::default(),
-                memory,
-                cq,
-            }),
-        })
+        let part = CommandSrq {
+            number: kind.number(object.reply()),
+            object: Some(object),
+            kind,
+            wqes,
+            stride,
+            max_sge: stride / SEGMENT - 1,
+            memory,
+            cq,
+        };
+        Ok(SharedReceiveQueue::of(part.capacity(), part.max_sge, part))
     }
 
     fn check(&self) -> Result<()> {
-        let (capability, what) = match self.xrc {
+        let options = &self.options;
+        let (capability, what) = match options.xrc {
             None => (cmd_hca_cap::LOG_MAX_RMP, "a shared receive queue"),
             Some(_) => (cmd_hca_cap::XRC, "a shared receive queue of an XRC domain"),
         };
-        self.pd.context().capabilities().require(Group::General, capability, what)?;
-        let limits = self.pd.context().attributes()?;
-        for (attribute, value, limit) in [
-            ("max_wr", self.max_wr, limits.max_srq_wr),
-            ("max_sge", self.max_sge, limits.max_srq_sge),
-        ] {
-            if !(1..=limit).contains(&value) {
-                let rule = format!("of a shared receive queue of this device it is 1 to {limit}");
-                return Err(Error::attribute(attribute, value, rule));
-            }
-        }
-        if self.xrc.is_some() && self.cyclic {
+        options.context.capabilities().require(Group::General, capability, what)?;
+        self.check_sizes(&options.context)?;
+        if options.xrc.is_some() && options.cyclic {
             let rule = "queues of XRC domains are lists";
             return Err(Error::attribute("cyclic", true, rule));
         }
-        if self.limit > self.max_wr {
+        if options.limit > self.max_wr {
             let rule = format!("the queue holds {}", self.max_wr);
-            return Err(Error::attribute("limit", self.limit, rule));
+            return Err(Error::attribute("limit", options.limit, rule));
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for DevxSrqBuilder<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DevxSrqBuilder")
-            .field("max_wr", &self.max_wr)
-            .field("max_sge", &self.max_sge)
-            .field("cyclic", &self.cyclic)
-            .field("xrc", &self.xrc.map(|(domain, _)| domain))
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Transports whose queue pairs have one peer each.
 
 use super::attributes::Attributes;
-use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, XrcRtsAttributes};
+use super::{
+    RtrAttributes, RtsAttributes, UcRtrAttributes, UnreliableRtsAttributes, XrcRtsAttributes,
+};
 use crate::ib::{Access, Rc, Transport, Uc, XrcRecv, XrcSend};
 
 /// A transport whose queue pairs have one peer each, set in the transition from INIT to RTR.
@@ -23,7 +25,7 @@ impl Connected for Rc {
 impl Connected for Uc {
     const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::MW_BIND);
     type Rtr = UcRtrAttributes;
-    type Rts = UcRtsAttributes;
+    type Rts = UnreliableRtsAttributes;
 }
 
 impl Connected for XrcSend {

@@ -34,9 +34,9 @@ pub use connected::Connected;
 pub use dynamic::{DciStreams, DctRtrAttributes};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
-pub use state::{CanReceive, Errored, Init, QpState, Reset, Rtr, Rts, State};
+pub use state::{CanReceive, Failed, Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
-pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
+pub use unreliable::{UcRtrAttributes, UdInitAttributes, UnreliableRtsAttributes};
 pub use xrc::XrcRtsAttributes;
 
 use std::fmt;

@@ -18,13 +18,13 @@ pub trait State: sealed::Sealed + Send + Sync + 'static {
 pub trait CanReceive: State {}
 
 macro_rules! states {
-    ($($(#[$doc:meta])* $name:ident = $state:ident),* $(,)?) => {$(
+    ($($(#[$doc:meta])* $name:ident = $value:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
         impl sealed::Sealed for $name {}
         impl State for $name {
-            const STATE: QpState = QpState::$state;
+            const STATE: QpState = QpState::$value;
         }
     )*};
 }
@@ -38,14 +38,14 @@ states! {
     Rtr = Rtr,
     /// Ready to send as well.
     Rts = Rts,
-    /// Failed: every request, posted before or after, completes as flushed.
-    Errored = Error,
+    /// Failed (ERROR): every request, posted before or after, completes as flushed.
+    Failed = Error,
 }
 
 impl CanReceive for Init {}
 impl CanReceive for Rtr {}
 impl CanReceive for Rts {}
-impl CanReceive for Errored {}
+impl CanReceive for Failed {}
 
 /// A state as a value (`enum ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

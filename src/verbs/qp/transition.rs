@@ -7,7 +7,7 @@ use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::attributes::Attributes;
 use super::{
-    AlternatePath, Change, Connected, Errored, Init, InitAttributes, Makes, PairObject, QueuePair,
+    AlternatePath, Change, Connected, Failed, Init, InitAttributes, Makes, PairObject, QueuePair,
     Reset, Rtr, Rts, State,
 };
 use crate::error::{Error, Result};
@@ -108,8 +108,8 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// # Errors
     /// [`Error::Call`] by verbs, [`Error::Refused`] by command. A target of dynamic connections
     /// cannot be moved to ERROR.
-    pub fn to_error(self) -> Moved<T, Errored, S, B> {
-        self.step(Ok(()), Change::to::<S, Errored>())
+    pub fn to_error(self) -> Moved<T, Failed, S, B> {
+        self.step(Ok(()), Change::to::<S, Failed>())
     }
 
     /// Any state to RESET: everything that is posted is forgotten without a completion.

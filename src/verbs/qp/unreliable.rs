@@ -68,20 +68,21 @@ impl Attributes for UcRtrAttributes {
     }
 }
 
-/// RTR to RTS of an unreliable connection: how to send.
+/// RTR to RTS of an unreliable connection or a datagram queue pair: how to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UcRtsAttributes {
-    /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
+pub struct UnreliableRtsAttributes {
+    /// The first packet sequence number to send, 24 bits: the `rq_psn` of the peer of a connection.
+    /// Receivers of datagrams ignore it.
     pub sq_psn: u32,
 }
 
-impl From<RtsAttributes> for UcRtsAttributes {
-    fn from(reliable: RtsAttributes) -> UcRtsAttributes {
-        UcRtsAttributes { sq_psn: reliable.sq_psn }
+impl From<RtsAttributes> for UnreliableRtsAttributes {
+    fn from(reliable: RtsAttributes) -> UnreliableRtsAttributes {
+        UnreliableRtsAttributes { sq_psn: reliable.sq_psn }
     }
 }
 
-impl Attributes for UcRtsAttributes {
+impl Attributes for UnreliableRtsAttributes {
     fn check(&self, _: &Context) -> Result<()> {
         check_24_bits("sq_psn", self.sq_psn)
     }
@@ -124,13 +125,6 @@ impl UdInitAttributes {
     }
 }
 
-/// RTR to RTS of a datagram queue pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UdRtsAttributes {
-    /// The first packet sequence number to send, 24 bits. Receivers ignore it.
-    pub sq_psn: u32,
-}
-
 impl<B: Makes<Ud>> QueuePair<Ud, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
@@ -160,10 +154,10 @@ impl<B: Makes<Ud>> QueuePair<Ud, Rtr, B> {
     ///
     /// # Errors
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
-    pub fn rts(self, attributes: &UdRtsAttributes) -> Moved<Ud, Rts, Rtr, B> {
+    pub fn rts(self, attributes: &UnreliableRtsAttributes) -> Moved<Ud, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
-        change.attr.sq_psn = attributes.sq_psn;
-        change.mask = bit::IBV_QP_SQ_PSN.0;
-        self.step(check_24_bits("sq_psn", attributes.sq_psn), change)
+        change.mask = attributes.set(&mut change.attr);
+        let checked = attributes.check(self.context());
+        self.step(checked, change)
     }
 }

@@ -170,12 +170,12 @@ mod builders {
     }
 
     #[cfg(misuse)]
-    fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
+    fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue<devx::Firmware>) {
         let _ = QueuePairBuilder::<Dci, _>::by_command(pd, cq).shared_receive_queue(srq);
         //~^ E0599 shared_receive_queue exists trait bounds were not satisfied
     }
 
-    fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::DevxSrq) {
+    fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue<devx::Firmware>) {
         let _ = QueuePairBuilder::<Dci, _>::by_command(pd, cq).build();
         let _ = QueuePairBuilder::<Ud, _>::by_command(pd, cq).shared_receive_queue(srq).build();
         let _ = QueuePair::dc_target_by_command(pd, cq, srq, 1);

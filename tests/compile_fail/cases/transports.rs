@@ -178,7 +178,7 @@ mod unreliable {
 
         fn timeouts(qp: QueuePair<Uc, Rtr>) {
             let _ = qp.rts(&RtsAttributes::default());
-            //~^ E0308 mismatched types expected &UcRtsAttributes, found &RtsAttributes
+            //~^ E0308 mismatched types expected &UnreliableRtsAttributes, found &RtsAttributes
         }
     }
 
@@ -190,7 +190,7 @@ mod unreliable {
             unsafe { queue.post(1, RdmaWrite::new(sge, remote)) }
         }
         fn none(qp: QueuePair<Uc, Rtr>) {
-            let _ = qp.rts(&UcRtsAttributes::default());
+            let _ = qp.rts(&UnreliableRtsAttributes::default());
         }
     }
 }

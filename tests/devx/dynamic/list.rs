@@ -5,14 +5,20 @@ mod dynamic;
 
 /// Creates the objects, by command.
 mod made {
-    pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
-    use mlx5::devx::{ByCommand, DevxSrqBuilder, Firmware};
+    use mlx5::devx::{ByCommand, Firmware};
     use mlx5::ib::{Dct, HasQueues};
     use mlx5::verbs::Reset;
-    use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr};
+    use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
 
     pub type QueuePair<T, S> = verbs::QueuePair<T, S, Firmware>;
     pub type QueuePairBuilder<T> = verbs::QueuePairBuilder<T, Firmware>;
+
+    pub type SharedReceiveQueue = verbs::SharedReceiveQueue<Firmware>;
+
+    /// A builder of shared receive queues.
+    pub fn srq(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder<Firmware> {
+        SharedReceiveQueue::by_command(pd)
+    }
 
     /// A builder of queue pairs.
     pub fn builder<T: HasQueues + ByCommand>(
@@ -36,7 +42,7 @@ mod made {
     }
 
     /// A shared receive queue.
-    pub fn shared(builder: DevxSrqBuilder<'_>) -> SharedReceiveQueue {
+    pub fn shared(builder: SharedReceiveQueueBuilder<Firmware>) -> SharedReceiveQueue {
         builder.build().unwrap()
     }
 }

@@ -5,12 +5,18 @@ mod dynamic;
 
 /// Creates the objects, by command.
 mod made {
-    pub use mlx5::devx::DevxSrq as SharedReceiveQueue;
-    use mlx5::devx::{DevxSrqBuilder, Firmware};
+    use mlx5::devx::Firmware;
     use mlx5::ib::{Dct, HasQueues};
     use mlx5::verbs::Reset;
-    use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
+    use mlx5::verbs::{self, CompletionQueue, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
     pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
+
+    pub type SharedReceiveQueue = verbs::SharedReceiveQueue<Firmware>;
+
+    /// A builder of shared receive queues.
+    pub fn srq(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder<Firmware> {
+        SharedReceiveQueue::by_command(pd)
+    }
 
     /// A builder of queue pairs.
     pub fn builder<T: HasQueues>(
@@ -34,7 +40,7 @@ mod made {
     }
 
     /// A shared receive queue.
-    pub fn shared(builder: DevxSrqBuilder<'_>) -> SharedReceiveQueue {
+    pub fn shared(builder: SharedReceiveQueueBuilder<Firmware>) -> SharedReceiveQueue {
         builder.cyclic(true).build().unwrap()
     }
 }

@@ -23,7 +23,7 @@ const KEY: u64 = 0x0dc0_ffee_1234_5678;
 fn target(
     rig: &Rig,
     cq: &CompletionQueue,
-    srq: &devx::DevxSrq,
+    srq: &SharedReceiveQueue<devx::Firmware>,
 ) -> QueuePair<Dct, Rtr, devx::Firmware> {
     let made = QueuePair::dc_target_by_command(&rig.pd, cq, srq, KEY)
         .unwrap()
@@ -38,7 +38,7 @@ fn target(
 fn a_target_says_what_it_was_made_with() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let reply = target.query_context().unwrap();
     let get = |field: devx::ifc::Field| reply.get(field.within(query_dct_out::DCT_CONTEXT_ENTRY));
@@ -63,7 +63,7 @@ fn a_target_says_what_it_was_made_with() {
 fn a_target_goes_from_reset_to_rtr_only() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let failed = target(&rig, &cq, &srq).to_error().unwrap_err();
     assert!(failed.to_string().contains("stays in RTR"), "{failed}");
     assert_eq!(failed.queue_pair.query().unwrap().state, QpState::Rtr);
@@ -97,7 +97,7 @@ fn send(rig: &Rig, number: u32, key: u64, payload: &[u8]) -> Completion {
 fn violations_of_the_key_are_counted() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let done = send(&rig, target.number(), !KEY, b"let me in");
     assert!(matches!(done, Completion::Failed(_)), "{done:?}");
@@ -131,7 +131,7 @@ fn objects_of_verbs_and_of_commands_serve_one_target() {
 fn short_messages_come_in_wide_cqes_where_asked_for() {
     let rig = Rig::new(Mode::Trapped);
     let cq = CompletionQueue::builder(&rig.context, 64).cqe_size(CqeSize::B128).build().unwrap();
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let made = QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY)
         .unwrap()
         .scatter_to_cqe(ScatterToCqe::Receives);
@@ -172,7 +172,7 @@ fn what_a_target_cannot_be_made_of_is_named() {
     let error = QueuePair::dc_target_by_command(&rig.pd, &cq, &xrc, KEY).err().unwrap();
     assert!(error.to_string().contains("XRC domain"), "{error}");
 
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let made =
         || QueuePair::dc_target_by_command(&rig.pd, &cq, &srq, KEY).unwrap().build().unwrap();
     let failed = made().init(&InitAttributes::new(7)).unwrap_err();
@@ -200,7 +200,7 @@ fn what_a_target_cannot_be_made_of_is_named() {
 fn a_target_goes_when_the_last_that_uses_it_goes() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(64);
-    let srq = devx::DevxSrq::builder(&rig.pd).build().unwrap();
+    let srq = SharedReceiveQueue::by_command(&rig.pd).build().unwrap();
     let target = target(&rig, &cq, &srq);
     let number = target.number();
     let mut completions = CqReader::new(&cq).unwrap();

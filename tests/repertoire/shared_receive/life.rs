@@ -21,7 +21,7 @@ fn an_owner_that_left_nothing_outstanding_may_be_followed() {
             assert!(!shared.detach(number, completions));
         }
         // The new owner is made when the old one is gone.
-        let other = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+        let other = made::srq(&rig.pd).build().unwrap();
         let other = Srq::new(&other, completions, ReceiveConfig { receives: 1 }).unwrap();
         drop(std::mem::replace(shared, other));
         *shared = Srq::new(srq, completions, config).unwrap();
@@ -130,7 +130,7 @@ fn slots_of_a_destroyed_queue_are_reserved_again() {
     let mut completions = CqReader::new(&cq).unwrap();
     let memory = rig.memory(4096);
     for _ in 0..20 {
-        let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(15).build().unwrap();
+        let srq = made::srq(&rig.pd).max_wr(15).build().unwrap();
         let config = ReceiveConfig::default();
         let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
         assert_eq!(shared.free(), 15);
@@ -141,7 +141,7 @@ fn slots_of_a_destroyed_queue_are_reserved_again() {
         unsafe { shared.post(1, sge) }.unwrap();
         let srq = (shared, srq).1;
         // Held, its entries are owed.
-        let other = SharedReceiveQueue::builder(&rig.pd).max_wr(31).build().unwrap();
+        let other = made::srq(&rig.pd).max_wr(31).build().unwrap();
         let other = Srq::new(&other, &mut completions, config).unwrap();
         assert_eq!(other.free(), 32 - 15);
         drop((other, srq));
@@ -159,7 +159,7 @@ fn number_in_use_again() -> (Server, SharedReceiveQueue) {
     for id in 0..3 {
         server.send(0, id, &[1; 8]);
     }
-    let srq = SharedReceiveQueue::builder(&server.rig.pd).max_wr(31).build().unwrap();
+    let srq = made::srq(&server.rig.pd).max_wr(31).build().unwrap();
     let config = ReceiveConfig::default();
     let shared = Srq::new(&srq, &mut server.completions, config).unwrap();
     let first = std::mem::replace(&mut server.srq, srq);

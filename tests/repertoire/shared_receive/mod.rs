@@ -14,7 +14,7 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
-    UdInitAttributes, UdRtsAttributes,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{EncodeError, Inline, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, UdAddress};
 use mlx5_model::Mode;
@@ -62,7 +62,7 @@ impl Server {
         let rig = Rig::new(Mode::Trapped);
         let cq = CompletionQueue::builder(&rig.context, shape.cqes).cqe_size(shape.cqe_size);
         let cq = cq.build().unwrap();
-        let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr);
+        let srq = made::srq(&rig.pd).max_wr(shape.max_wr);
         let srq = srq.max_sge(shape.max_sge).build().unwrap();
         let mut completions = CqReader::new(&cq).unwrap();
         let config = ReceiveConfig::default();
@@ -248,7 +248,7 @@ fn a_full_queue_and_long_lists_are_refused() {
     assert_eq!(server.post(0), Err(PostError::QueueFull));
     // A CQ with fewer entries than the queue: it is what limits.
     let cq = server.rig.cq(15);
-    let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
+    let srq = made::srq(&server.rig.pd).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let config = ReceiveConfig::default();
     let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
@@ -371,7 +371,7 @@ fn what_belongs_elsewhere_is_refused() {
     let plain = server.rig.init(made::rc(&server.rig.pd, &server.cq));
     let error = server.shared.attach(&plain, &mut server.completions).unwrap_err();
     refused(error, QueueError::SrqMismatch);
-    let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
+    let srq = made::srq(&server.rig.pd).build().unwrap();
     let other = made::rc(&server.rig.pd, &server.cq).shared_receive_queue(&srq);
     let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
     refused(error, QueueError::SrqMismatch);

@@ -12,8 +12,7 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
     let mut table = QueueTable::<Rc>::new();
     let memory = rig.memory(64 * PAIRS);
     let config = ReceiveConfig { receives: 2 };
-    let srqs: Vec<_> =
-        (0..4).map(|_| SharedReceiveQueue::builder(&rig.pd).max_wr(255).build().unwrap()).collect();
+    let srqs: Vec<_> = (0..4).map(|_| made::srq(&rig.pd).max_wr(255).build().unwrap()).collect();
     let keys: Vec<_> = srqs
         .iter()
         .map(|srq| {
@@ -152,7 +151,7 @@ fn a_completion_that_lies_retires_nothing() {
 fn every_transport_takes_from_one_queue() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(127);
-    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let srq = made::srq(&rig.pd).build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
     let memory = rig.memory(ROOM * 64);
@@ -176,7 +175,7 @@ fn every_transport_takes_from_one_queue() {
     let (unreliable, mut to_unreliable) = line!(Uc);
     let datagram = |builder: QueuePairBuilder<Ud>| {
         let qp = builder.build().unwrap().init(&UdInitAttributes::new(1, 0x1234)).unwrap();
-        qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap()
+        qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap()
     };
     let own = datagram(made::builder::<Ud>(&rig.pd, &cq).shared_receive_queue(&srq));
     shared.attach(&own, &mut completions).unwrap();

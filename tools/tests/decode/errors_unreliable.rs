@@ -4,7 +4,7 @@ use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
-    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
+    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, RawWqe, Remote, SendMessage, Sge, UdAddress};
 use mlx5_sys::verbs::ibv_wc_status::*;
@@ -78,7 +78,7 @@ fn datagrams(rig: &Rig) -> Side<Ud> {
     let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
     let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let qp = qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap();
+    let qp = qp.rtr().unwrap().rts(&UnreliableRtsAttributes::default()).unwrap();
     let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
     Side { memory: rig.memory(1 << 16), send, receive, completions, qp, cq }
 }

@@ -13,7 +13,7 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Rc, Receives, Uc, Ud};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Reset, Rts, ScatterToCqe, UdInitAttributes, UdRtsAttributes,
+    QueuePairBuilder, Reset, Rts, ScatterToCqe, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Remote, UdAddress};
 
@@ -131,7 +131,7 @@ impl Connects for Ud {
         };
         let qp = qp.init(&init).map_err(|failed| failed.error)?;
         let qp = qp.rtr().map_err(|failed| failed.error)?;
-        let rts = UdRtsAttributes { sq_psn: mine.psn };
+        let rts = UnreliableRtsAttributes { sq_psn: mine.psn };
         let qp = qp.rts(&rts).map_err(|failed| failed.error)?;
         let mut address = way.port.address(theirs);
         address.service_level = way.plan.service_level;
