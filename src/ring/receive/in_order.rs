@@ -242,12 +242,10 @@ impl Layout for InOrder {
     }
 
     #[inline(always)]
-    unsafe fn retire(&mut self, _: usize) -> u64 {
-        // The slot is computed anew, which takes one instruction less than to remember it.
-        let tail = self.cursor.tail();
-        self.cursor.retire_known(tail.plus(1));
-        let slot = self.cursor.shape().slot(tail);
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+    unsafe fn retire(&mut self, slot: usize) -> u64 {
+        self.retire_oldest();
+        // SAFETY: `outstanding` returned the slot, which is less than the number of entries. That
+        // is the shadow's length.
         unsafe { self.shadow.get_unchecked(slot) }.id
     }
 

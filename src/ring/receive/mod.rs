@@ -22,8 +22,6 @@ pub(super) use any_order::{AnyOrder, Taking};
 pub use batch::ReceiveBatch;
 pub(crate) use in_order::InOrder;
 pub use packet::{Packet, PacketEvent, PacketRq};
-#[cfg(test)]
-pub(super) use queue::ReceiveParts;
 pub use queue::{ReceiveConfig, ReceiveQueue};
 pub(super) use side::Member;
 pub use side::ReceiveSide;

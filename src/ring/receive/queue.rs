@@ -57,18 +57,6 @@ pub struct ReceiveQueue {
     _member: Option<Membership>,
 }
 
-/// Parts of a receive queue.
-pub(in crate::ring) struct ReceiveParts {
-    pub(in crate::ring) buffer: NonNull<u8>,
-    pub(in crate::ring) entries: u32,
-    pub(in crate::ring) stride: u32,
-    pub(in crate::ring) record: Record,
-    pub(in crate::ring) qpn: u32,
-    pub(in crate::ring) cq_slots: Reservation,
-    pub(in crate::ring) cq: CqId,
-    pub(in crate::ring) owner: Arc<dyn QueueOwner>,
-}
-
 // SAFETY: only the queue reaches ring and record (`from_raw`'s contract), through `&mut self`. The
 // HCA accepts stores from any thread.
 unsafe impl Send for ReceiveQueue {}
@@ -145,56 +133,49 @@ impl ReceiveQueue {
         if !completions.reads(view.cq) {
             return Err(QueueError::CqMismatch);
         }
-        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive
-        // word.
-        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wanted = config.receives.min(view.entries);
-        let parts = ReceiveParts {
-            buffer: view.buffer,
-            entries: view.entries,
-            stride: view.stride,
-            record,
-            qpn: view.number,
-            cq_slots: completions.reserve(view.number, QueueKind::Receive, wanted)?,
-            cq: completions.id(),
-            owner,
-        };
-        // SAFETY: ring and record are the live QP's, and nothing else posts to it.
-        let mut queue = unsafe { Self::from_parts(parts)? };
-        queue.ring.flight.completes_on(completions.cqn());
+        let cq_slots = completions.reserve(view.number, QueueKind::Receive, wanted)?;
+        // SAFETY: the view is of a live QP, to whose receive queue nothing else posts.
+        let mut queue = unsafe { Self::from_view(view, owner, completions, cq_slots)? };
         queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
     }
 
     /// # Safety
-    /// - `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes.
-    /// - The record belongs to the result.
-    /// - Ring and record live as long as the result.
-    pub(in crate::ring) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
-        let wqes = Wqes::new(parts.buffer, parts.stride, InOrder::FIRST)?;
-        let most = parts.cq_slots.entries();
-        let layout = InOrder::new(parts.entries, most, parts.record.read(), &wqes)?;
+    /// - The view describes a ring that only the result writes, and its record.
+    /// - Ring and record live as long as the result. No receive is outstanding.
+    pub(in crate::ring) unsafe fn from_view(
+        view: ReceiveView,
+        owner: Arc<dyn QueueOwner>,
+        completions: &CqReader,
+        cq_slots: Reservation,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: by this function's contract, the record lives as long as the result, and only the
+        // result posts, so only it writes the receive word.
+        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
+        let wqes = Wqes::new(view.buffer, view.stride, InOrder::FIRST)?;
+        let layout = InOrder::new(view.entries, cq_slots.entries(), record.read(), &wqes)?;
         let facts = Facts {
             queue: Queue::Receive,
-            number: parts.qpn,
+            number: view.number,
             transport: "",
-            cqn: 0,
-            entries: parts.entries,
-            stride: parts.stride,
+            cqn: completions.cqn(),
+            entries: view.entries,
+            stride: view.stride,
         };
         let flight = flight::Recorder::new(facts, layout.cursor.head());
         // SAFETY: by this function's contract, the ring has the WQEs of the layout, only the result
         // writes ring and record, and both live as long as it. The layout has no receive
         // outstanding.
-        let ring = unsafe { ReceiveRing::new(layout, wqes, parts.record, flight) };
+        let ring = unsafe { ReceiveRing::new(layout, wqes, record, flight) };
         Ok(Self {
             keep: None,
-            owner: parts.owner,
+            owner,
             ring,
-            qpn: parts.qpn,
-            cq_slots: parts.cq_slots,
-            cq: parts.cq,
+            qpn: view.number,
+            cq_slots,
+            cq: completions.id(),
             _member: None,
         })
     }

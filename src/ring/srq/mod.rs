@@ -13,7 +13,5 @@ mod table;
 
 pub(crate) use index::{number, view_of};
 pub use queue::Srq;
-#[cfg(test)]
-pub(super) use queue::SrqParts;
 pub(crate) use queue::UserIndex;
 pub use table::{QueueTable, SharedKey};

@@ -102,24 +102,6 @@ pub(super) struct Detached {
     pub(super) life: Arc<AtomicBool>,
 }
 
-/// Parts of a shared receive queue.
-pub(in crate::ring) struct SrqParts {
-    pub(in crate::ring) buffer: NonNull<u8>,
-    pub(in crate::ring) wqes: u32,
-    pub(in crate::ring) stride: u32,
-    /// The order in which the HCA takes the WQEs.
-    pub(in crate::ring) order: Box<[u16]>,
-    pub(in crate::ring) record: Record,
-    pub(in crate::ring) index: Option<UserIndex>,
-    pub(in crate::ring) taking: Taking,
-    pub(in crate::ring) cq: CqId,
-    pub(in crate::ring) cq_slots: Reservation,
-    pub(in crate::ring) id: ObjectId,
-    /// Its number, or 0, and the number of its CQ. Only for display.
-    pub(in crate::ring) number: u32,
-    pub(in crate::ring) cqn: u32,
-}
-
 // SAFETY: only the queue reaches the list's memory (`from_raw`'s contract), and the HCA accepts
 // stores from any thread.
 unsafe impl Send for Srq {}
@@ -234,75 +216,67 @@ impl Srq {
             completions.begin_index(index);
         }
         let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller
-        // keeps alive. Only posts write it, and the caller lets nothing else post.
-        let record = unsafe { Record::new(view.record, 0) };
-        let parts = SrqParts {
-            buffer: view.buffer,
-            wqes: view.wqes,
-            stride: view.stride,
-            order: view.order,
-            record,
-            index: view.index,
-            taking: if view.cyclic { Taking::Cyclic } else { Taking::Linked },
-            cq: completions.id(),
-            cq_slots: completions.reserve_shared(receives)?,
-            id: view.id,
-            number: view.number,
-            cqn: completions.cqn(),
-        };
+        let (index, cq_slots) = (view.index, completions.reserve_shared(receives)?);
         // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
-        // nothing else post to; none of its receives is outstanding.
-        let mut queue = unsafe { Self::from_parts(parts)? };
-        queue._member = view.index.and_then(|index| completions.admit(Name::Index(index)));
+        // nothing else post to. None of its receives is outstanding.
+        let mut queue = unsafe { Self::from_view(view, completions, cq_slots)? };
+        queue._member = index.and_then(|index| completions.admit(Name::Index(index)));
         Ok(queue)
     }
 
     /// # Safety
-    /// - `buffer` has `wqes` WQEs of `stride` bytes that only the result writes.
-    /// - The record belongs to the result. Buffer and record live as long as the result.
-    /// - No WQE is outstanding, and the HCA takes the WQEs in the order `order`.
-    pub(in crate::ring) unsafe fn from_parts(parts: SrqParts) -> Result<Self, QueueError> {
-        if !parts.stride.is_power_of_two() || parts.stride > 1 << 16 {
+    /// - The view describes memory of WQEs that only the result writes, and their record.
+    /// - Memory and record live as long as the result.
+    /// - No WQE is outstanding, and the HCA takes the WQEs in the view's order.
+    pub(in crate::ring) unsafe fn from_view(
+        view: SharedView,
+        completions: &CqReader,
+        cq_slots: Reservation,
+    ) -> Result<Self, QueueError> {
+        if !view.stride.is_power_of_two() || view.stride > 1 << 16 {
             return Err(QueueError::Geometry(
                 "the shared receive queue's stride is none of a list",
             ));
         }
-        if !parts.wqes.is_power_of_two() || parts.wqes > 1 << 16 {
+        if !view.wqes.is_power_of_two() || view.wqes > 1 << 16 {
             return Err(QueueError::Geometry("the shared receive queue's size is no power of two"));
         }
-        let wqes = Wqes::new(parts.buffer, parts.stride, AnyOrder::FIRST)?;
-        let start = parts.record.read() as u16;
-        let layout = AnyOrder::new(parts.order, parts.wqes as usize, start, parts.taking);
+        // SAFETY: by this function's contract, the record, which has one word, lives as long as the
+        // result, and only the result posts, so only it writes the record.
+        let record = unsafe { Record::new(view.record, 0) };
+        let (cq, taking) = match view.cyclic {
+            false => (completions.id(), Taking::Linked),
+            // Makes the fast path of a poll leave cyclic queues to the slow path.
+            true => (CqId::NONE, Taking::Cyclic),
+        };
+        let wqes = Wqes::new(view.buffer, view.stride, AnyOrder::FIRST)?;
+        let start = record.read() as u16;
+        let layout = AnyOrder::new(view.order, view.wqes as usize, start, taking);
         let Some(mut layout) = layout else {
             return Err(QueueError::Geometry("the shared receive queue's list leads out of it"));
         };
-        layout.limit_to(parts.cq_slots.entries());
+        layout.limit_to(cq_slots.entries());
         let facts = Facts {
             queue: Queue::SharedReceive,
-            number: parts.number,
+            number: view.number,
             transport: "",
-            cqn: parts.cqn,
-            entries: parts.wqes,
-            stride: parts.stride,
+            cqn: completions.cqn(),
+            entries: view.wqes,
+            stride: view.stride,
         };
         let flight = flight::Recorder::new(facts, Counter::default());
         Ok(Self {
             // SAFETY: by this function's contract, the memory has the WQEs of the layout, only the
             // result writes memory and record, and both live as long as it.
-            ring: unsafe { ReceiveRing::new(layout, wqes, parts.record, flight) },
-            // Makes the fast path of a poll leave cyclic queues to the slow path.
-            cq: match parts.taking {
-                Taking::Linked => parts.cq,
-                Taking::Cyclic => CqId::NONE,
-            },
+            ring: unsafe { ReceiveRing::new(layout, wqes, record, flight) },
+            cq,
             members: Numbers::new(),
-            index: parts.index,
-            slots: vec![(parts.cq, parts.cq_slots)],
+            index: view.index,
+            slots: vec![(completions.id(), cq_slots)],
             attached: Vec::new(),
             detached: Box::new(AllDetached { of: SharedId::next(), queue_pairs: Vec::new() }),
             reclaimed: Vec::new(),
-            id: parts.id,
+            id: view.id,
             _member: None,
             keep: None,
         })

@@ -27,9 +27,9 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use zerocopy::IntoBytes;
 
 use super::completion::{CqParts, CqReader};
-use super::receive::{ReceiveParts, ReceiveQueue};
+use super::receive::ReceiveQueue;
 use super::send::{SendParts, SendQueue};
-use super::source::{CqObject, ObjectId, QueueOwner};
+use super::source::{CqObject, ObjectId, QueueOwner, ReceiveView};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::error::QueueError;
@@ -278,17 +278,16 @@ impl Rq {
         record.write(0, &(start & 0xffff).to_be_bytes());
         // SAFETY: the memory lives as long as the queue, in the same structure.
         let queue = unsafe {
-            let parts = ReceiveParts {
+            let view = ReceiveView {
                 buffer: buffer.at(0),
                 entries,
                 stride,
-                record: Record::new(record.at(0).cast(), 0),
-                qpn: QPN,
-                cq_slots: cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap(),
-                cq: cq.reader.id(),
-                owner: Arc::new(Nobody),
+                record: record.at(0).cast(),
+                number: QPN,
+                cq: CqObject::at(cq),
             };
-            ReceiveQueue::from_parts(parts).unwrap()
+            let cq_slots = cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap();
+            ReceiveQueue::from_view(view, Arc::new(Nobody), &cq.reader, cq_slots).unwrap()
         };
         Self { buffer, record, queue }
     }

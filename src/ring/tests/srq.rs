@@ -7,12 +7,10 @@ use mlx5_sys::cqe::opcode;
 
 use super::{Cq, Memory, QPN, Sq, cqe};
 use crate::cqe::Completion;
-use crate::doorbell::Record;
 use crate::ib::Rc;
 use crate::ring::random::{Random, rounds};
-use crate::ring::receive::Taking;
-use crate::ring::source::{CqObject, Member, ObjectId};
-use crate::ring::srq::{SrqParts, UserIndex};
+use crate::ring::source::{CqObject, Member, ObjectId, SharedView};
+use crate::ring::srq::UserIndex;
 use crate::ring::{CqReader, PostError, QueueTable, Queues, Srq};
 use crate::wqe::{Nop, Sge};
 
@@ -35,21 +33,21 @@ impl Plain {
         let id = ObjectId::at(&raw const buffer);
         // SAFETY: the memory lives as long as the queue, in the same structure.
         let queue = unsafe {
-            Srq::from_parts(SrqParts {
+            let view = SharedView {
                 buffer: buffer.at(0),
                 wqes: (SPARE * wqes) as u32,
                 stride: stride as u32,
                 // Any order, and any WQEs.
                 order: (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect(),
-                record: Record::new(record.at(0).cast(), 0),
+                record: record.at(0).cast(),
                 index,
-                taking: Taking::Linked,
-                cq: cq.reader.id(),
-                cq_slots: cq.reader.reserve_shared(wqes as u32 - 1).unwrap(),
+                cyclic: false,
+                cq: None,
                 id,
                 number: 0,
-                cqn: 0,
-            })
+            };
+            let cq_slots = cq.reader.reserve_shared(wqes as u32 - 1).unwrap();
+            Srq::from_view(view, &cq.reader, cq_slots)
         };
         let mut queue = queue.unwrap();
         if index.is_none() {
@@ -183,20 +181,20 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> Srq {
     record.write(0, &u32::from(START).to_be_bytes());
     // SAFETY: the memory lives as long as the queue, in the test.
     let queue = unsafe {
-        Srq::from_parts(SrqParts {
+        let view = SharedView {
             buffer: buffer.at(0),
             wqes: 8,
             stride: 32,
             order: (0..8).map(|at| START.wrapping_add(at) & 7).collect(),
-            record: Record::new(record.at(0).cast(), 0),
+            record: record.at(0).cast(),
             index: None,
-            taking: Taking::Cyclic,
-            cq: cq.reader.id(),
-            cq_slots: cq.reader.reserve_shared(7).unwrap(),
+            cyclic: true,
+            cq: None,
             id: ObjectId::at(&raw const *buffer),
             number: 0,
-            cqn: 0,
-        })
+        };
+        let cq_slots = cq.reader.reserve_shared(7).unwrap();
+        Srq::from_view(view, &cq.reader, cq_slots)
     };
     let mut queue = queue.unwrap();
     queue.enter(QPN, cq.reader.id(), None, None);

@@ -1,0 +1,394 @@
+//! Taking CQEs: the fast path of usual ones, and the paths of all others.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, OPCODE_SHIFT, SOLICITED, opcode};
+
+use super::CqReader;
+use crate::cqe::{
+    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, UnexpectedCqe,
+    UnexpectedCqeReason,
+};
+use crate::ring::{PollError, Queues};
+use crate::watch::timing::Phase;
+
+/// The result of looking for the next CQE.
+pub(crate) enum Found {
+    Nothing,
+    /// The oldest request of the likely queue. It was plain, and no other request was retired. An
+    /// owner of buffers takes them from that request's place.
+    Send(SendDone),
+    /// The oldest receive.
+    Receive(ReceiveDone),
+    /// A case that needs a closer look. Perhaps there is no CQE.
+    Other,
+}
+
+/// The result of looking for the next CQE after the completion was written to its destination.
+enum Step {
+    Nothing,
+    Found,
+    Other,
+}
+
+impl CqReader {
+    /// Takes the next completion, if there is one.
+    ///
+    /// # Errors
+    /// [`PollError`]; nothing is taken then.
+    // Always: as a call, with the result in memory, an empty poll would be four times as long.
+    #[inline(always)]
+    pub fn poll<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> Result<Option<Completion>, PollError> {
+        let (send, receive) = (Found::Send, Found::Receive);
+        let (nothing, other) = (Found::Nothing, Found::Other);
+        // SAFETY: `look_for` passes the place of the next CQE, which is not one to pause at.
+        let take = |reader: &mut Self, at| unsafe { reader.take_at(at) };
+        match self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other) {
+            Found::Nothing => Ok(None),
+            Found::Send(done) => Ok(Some(Completion::Send(done))),
+            Found::Receive(done) => Ok(Some(Completion::Receive(done))),
+            Found::Other => {
+                // A variable of its own, so that only this path needs a completion of any kind in
+                // memory.
+                let mut other = MaybeUninit::uninit();
+                if !self.take_other(queues, &mut other)? {
+                    return Ok(None);
+                }
+                // SAFETY: `take_other` returned true, so it wrote a completion.
+                Ok(Some(unsafe { other.assume_init() }))
+            }
+        }
+    }
+
+    /// Takes up to `into.len()` completions, and returns their number.
+    ///
+    /// # Errors
+    /// [`PollError`], if it occurs before the first completion.
+    #[inline]
+    pub fn poll_many<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut [Completion],
+    ) -> Result<usize, PollError> {
+        let mut taken = 0;
+        for place in into {
+            let place = NonNull::from(place);
+            // SAFETY: `place` comes from a unique reference, which is not used while the closures
+            // are.
+            let put = |completion| unsafe { place.write(completion) };
+            let (send, receive) = (
+                |done| {
+                    put(Completion::Send(done));
+                    Step::Found
+                },
+                |done| {
+                    put(Completion::Receive(done));
+                    Step::Found
+                },
+            );
+            let (nothing, other) = (Step::Nothing, Step::Other);
+            // SAFETY: `look_for` calls this where the next CQE is not one to pause at.
+            let take = |reader: &mut Self, _| unsafe { reader.take_at(reader.consumer.place()) };
+            let found = self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other);
+            let more = match found {
+                Step::Found => Ok(true),
+                Step::Nothing => Ok(false),
+                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes
+                // nothing but a completion, so the caller's place stays initialized.
+                Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
+            };
+            match more {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                // The error persists: the next poll reports it again.
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Returns an iterator over the completions that are there. Each step is a
+    /// [`poll`](Self::poll), and publishes the consumer index.
+    #[inline]
+    pub fn poll_all<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> impl Iterator<Item = Result<Completion, PollError>> {
+        core::iter::from_fn(|| self.poll(queues).transpose())
+    }
+
+    /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
+    /// of its queue. The CQE is still to be taken.
+    #[inline(always)]
+    pub(crate) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+        let (send, receive) = (Found::Send, Found::Receive);
+        let take = |_: &mut Self, _| {};
+        self.look_for::<false, Q, _>(queues, take, send, receive, Found::Nothing, Found::Other)
+    }
+
+    /// Finds the next CQE, if it is a usual one and not one to pause at. Retires its request in its
+    /// queue, calls `take` with the CQE's address, and passes the result to `send` or `receive`.
+    ///
+    /// These two consume the result at once, so that it need not be stored in memory for others.
+    ///
+    /// With `LATER`, the CQE may be of any plain request of the likely queue, otherwise of its
+    /// oldest only.
+    #[inline(always)]
+    pub(in crate::ring) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
+        &mut self,
+        queues: &mut Q,
+        take: impl FnOnce(&mut Self, NonNull<u8>),
+        send: impl FnOnce(SendDone) -> R,
+        receive: impl FnOnce(ReceiveDone) -> R,
+        nothing: R,
+        other: R,
+    ) -> R {
+        self.timing.begin();
+        let at = self.consumer.place();
+        let op_own = self.consumer.op_own();
+        if self.consumer.is_plain(op_own) {
+            // Checked first, so that no decision is left after the code below.
+            if self.consumer.is_at_pause() {
+                return other;
+            }
+            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode
+            // and the owner bit of this lap, so the HCA wrote the CQE and software owns it.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
+            if let Some(mut side) = queues.likely_send_side() {
+                if let Some(entry) = side.retire_plain::<LATER>(self.id, &cqe) {
+                    let done = side.done(&entry, &cqe);
+                    self.timing.stamp(Phase::Decode);
+                    self.flight.cqe(&cqe);
+                    take(self, at);
+                    side.release();
+                    return send(done);
+                }
+            }
+            return other;
+        }
+        if self.consumer.is_stale(op_own) {
+            return if self.consumer.idles() { other } else { nothing };
+        }
+        // A responder's success, also a solicited one.
+        let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
+        let code = kind.rotate_right(OPCODE_SHIFT);
+        const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
+        if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
+            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its
+            // opcode one of the responder's 1 to 4, so software owns the CQE.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
+            let qpn = cqe.qpn();
+            let id = match queues.receive_side(qpn) {
+                Some(mut side) => side.retire_plain(self.id, qpn, &cqe),
+                None => queues
+                    .indexed_side(cqe.user_index())
+                    .and_then(|mut side| side.retire_plain(self.id, qpn, &cqe)),
+            };
+            if let Some(id) = id {
+                let kind = ReceiveKind::success(code as u8, &cqe);
+                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
+                self.timing.stamp(Phase::Decode);
+                self.flight.cqe(&cqe);
+                take(self, at);
+                return receive(done);
+            }
+        }
+        other
+    }
+
+    /// Takes the next CQE, of any kind, writes its completion to `into`, and publishes the consumer
+    /// index. Returns whether there was a CQE.
+    ///
+    /// This path is not only for rare cases. It handles successes of queues other than the likely
+    /// one, short messages in the CQE, and all CQEs of 128 bytes.
+    #[inline(never)]
+    pub(crate) fn take_other<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut MaybeUninit<Completion>,
+    ) -> Result<bool, PollError> {
+        let op_own = self.consumer.op_own();
+        let kind = self.consumer.kind(op_own) & !u32::from(SOLICITED);
+        if kind == 0 {
+            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of
+            // this lap, so software owns the CQE.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
+            let qpn = cqe.qpn();
+            if let Some(mut side) = queues.send_side(qpn) {
+                if let Some(done) = side.complete_plain(self.id, qpn, &cqe) {
+                    self.timing.stamp(Phase::Decode);
+                    self.flight.cqe(&cqe);
+                    self.pass();
+                    side.release();
+                    into.write(Completion::Send(done));
+                    return Ok(true);
+                }
+            }
+        }
+        // A responder's success, also a solicited one, or with a short message in it.
+        const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
+        let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
+        if code.wrapping_sub(1) < 4 {
+            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of
+            // the responder's opcodes 1 to 4, so software owns the CQE.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
+            let qpn = cqe.qpn();
+            let id = match queues.receive_side(qpn) {
+                Some(mut side) => side.retire_short(self.id, qpn, &cqe),
+                None => queues
+                    .indexed_side(cqe.user_index())
+                    .and_then(|mut side| side.retire_short(self.id, qpn, &cqe)),
+            };
+            if let Some(id) = id {
+                let kind = ReceiveKind::success(code as u8, &cqe);
+                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
+                self.timing.stamp(Phase::Decode);
+                self.flight.cqe(&cqe);
+                self.pass();
+                into.write(Completion::Receive(done));
+                return Ok(true);
+            }
+        }
+        self.take_any(queues, into)
+    }
+
+    /// Slow path of [`take_other`](Self::take_other): handles every CQE format.
+    #[cold]
+    #[inline(never)]
+    fn take_any<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut MaybeUninit<Completion>,
+    ) -> Result<bool, PollError> {
+        let Some(cqe) = self.consumer.look() else {
+            return self.find_nothing().map(|()| false);
+        };
+        if cqe.compressed() {
+            if !self.consumer.open() {
+                return Err(PollError::Compressed);
+            }
+            // The CQEs that the block was expanded to are not compressed.
+            return self.take_other(queues, into);
+        }
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
+        let unexpected = |reason| Completion::UnexpectedCqe(UnexpectedCqe::new(reason, &cqe));
+        let mut sender = None;
+        let completion = match cqe.queue() {
+            Some(QueueKind::Send) => {
+                sender = queues.send_side(cqe.qpn());
+                sender.as_mut().map(|side| side.complete(self.id, &cqe))
+            }
+            Some(QueueKind::Receive) => match queues.receive_side(cqe.qpn()) {
+                Some(side) => Some(side.complete(self.id, &cqe)),
+                None => {
+                    queues.indexed_side(cqe.user_index()).map(|side| side.complete(self.id, &cqe))
+                }
+            },
+            None => Some(unexpected(UnexpectedCqeReason::UnknownOpcode)),
+        };
+        let completion =
+            completion.unwrap_or_else(|| unexpected(UnexpectedCqeReason::UnknownQueue));
+        if let Completion::UnexpectedCqe(UnexpectedCqe {
+            reason: UnexpectedCqeReason::UnknownQueue | UnexpectedCqeReason::TagMatching,
+            qpn,
+            ..
+        }) = completion
+        {
+            if self.known.as_ref().is_some_and(|known| known.has_queue_of(&cqe)) {
+                let queue = cqe.queue().unwrap_or(QueueKind::Receive);
+                return Err(PollError::QueueNotGiven { qpn, queue });
+            }
+        }
+        self.timing.stamp(Phase::Decode);
+        self.flight.cqe(&cqe);
+        if matches!(completion, Completion::UnexpectedCqe(_)) {
+            self.flight.unclaimed(&cqe);
+        }
+        self.pass();
+        if let Some(side) = sender {
+            side.release();
+        }
+        into.write(completion);
+        Ok(true)
+    }
+
+    /// Handles a poll that finds no CQE, outside of the fast path.
+    fn find_nothing(&mut self) -> Result<(), PollError> {
+        if self.overrun {
+            return Err(PollError::Overrun);
+        }
+        if self.consumer.idles() {
+            self.look_after();
+        }
+        Ok(())
+    }
+
+    /// Returns the next CQE. Opens a compressed block if the next CQE is its title.
+    pub(in crate::ring) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
+        let Some(cqe) = self.consumer.look() else {
+            return self.find_nothing().map(|()| None);
+        };
+        if !cqe.compressed() {
+            return Ok(Some(cqe));
+        }
+        if !self.consumer.open() {
+            return Err(PollError::Compressed);
+        }
+        Ok(self.consumer.look())
+    }
+
+    /// Takes the next CQE, of any queue, and publishes the consumer index. For queues that are
+    /// alone on the CQ.
+    pub(in crate::ring) fn take_cqe<R>(
+        &mut self,
+        work: impl FnOnce(&CqeRef<'_>) -> R,
+    ) -> Result<Option<R>, PollError> {
+        self.timing.begin();
+        let Some(cqe) = self.look_ahead()? else { return Ok(None) };
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
+        let result = work(&cqe);
+        self.timing.stamp(Phase::Decode);
+        self.flight.cqe(&cqe);
+        self.pass();
+        Ok(Some(result))
+    }
+
+    /// Takes the next CQE, of any kind and at any place, and publishes the consumer index.
+    #[inline(always)]
+    pub(in crate::ring) fn pass(&mut self) {
+        self.consumer.turn();
+        self.consumer.publish();
+        self.timing.stamp(Phase::Release);
+    }
+
+    /// Takes the CQE that [`find`](Self::find) found, and publishes the consumer index.
+    ///
+    /// # Safety
+    /// The last call on this reader was `find`, and it returned a send or a receive.
+    #[inline(always)]
+    pub(crate) unsafe fn take_found(&mut self) {
+        // SAFETY: the caller called `find` last. It found the next CQE, which is not one to pause
+        // at.
+        unsafe { self.take_at(self.consumer.place()) };
+    }
+
+    /// Takes the next CQE, and publishes the consumer index.
+    ///
+    /// # Safety
+    /// The next CQE is at `at`, has 64 bytes, and is not one to pause at.
+    #[inline(always)]
+    unsafe fn take_at(&mut self, at: NonNull<u8>) {
+        // SAFETY: the caller passes the place of the next CQE, of 64 bytes and before the pause.
+        unsafe { self.consumer.take_and_publish(at) };
+        self.timing.stamp(Phase::Release);
+    }
+}
