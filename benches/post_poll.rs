@@ -289,7 +289,7 @@ fn main() -> ExitCode {
     };
     println!("{} rounds of {TIMED} calls per run, in turns, in one process.", choice.rounds);
     println!("On the software model in manual mode: the CPU's side alone; register pages are");
-    println!("ordinary memory here, and nothing of this is a card's speed.\n");
+    println!("ordinary memory here, and nothing of this is a device's speed.\n");
     println!("{}", report.text());
     let written = choice.record.map_or_else(report::folder, Ok).and_then(|folder| {
         report.write(&folder, "cycles")?;

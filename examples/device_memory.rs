@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     // 1. There is little of it, and not every card has it.
     let context = Context::open_first()?;
-    println!("the card has {} KiB of memory to give", context.device_memory()? >> 10);
+    println!("the device has {} KiB of memory to give", context.device_memory()? >> 10);
     let pd = ProtectionDomain::new(&context)?;
     let mut board = DeviceMemory::allocate(&context, 4096, 6)?;
 
@@ -46,8 +46,8 @@ fn main() -> Result<()> {
     let host = pd.allocate(4096, Access::LOCAL_WRITE)?;
 
     // 4. Stores go over the bus, eight bytes at a time or copied in fours. A doorbell takes along
-    //    what was stored before it, so the message is there when the card looks.
-    board.write(1024, b"a message from the card's own memory");
+    //    what was stored before it, so the message is there when the device looks.
+    board.write(1024, b"a message from this HCA's own memory");
     board.store(0, 100);
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     host.read(0, &mut text);
     println!("received: {}", std::str::from_utf8(&text)?);
 
-    // 5. The peer's atomics and WRITEs are done on the card, without a turn over the owner's bus.
+    // 5. The peer's atomics and WRITEs are done on the device, without a turn over the owner's bus.
     let word = Word::new(host.address() + 128, host.lkey());
     // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
     unsafe {

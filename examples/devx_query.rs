@@ -53,7 +53,7 @@ fn main() -> Result<(), Error> {
     // Verbs say the same in their own words.
     let told = qp.query()?;
     let path = |field: mlx5::devx::ifc::Field| after.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
-    println!("\n{:<24} {:>10} {:>10}", "", "the card", "verbs");
+    println!("\n{:<24} {:>10} {:>10}", "", "the HCA", "verbs");
     for (what, card, verbs) in [
         ("destination", after.get(qpc::REMOTE_QPN), told.destination.into()),
         ("next PSN to send", after.get(qpc::NEXT_SEND_PSN), told.sq_psn.into()),

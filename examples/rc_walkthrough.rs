@@ -76,7 +76,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     };
     let device = context.attributes()?;
     let kind = if device.board_id.as_deref() == Some("MLX5-MODEL") {
-        "the software model, no card"
+        "the software model, no device"
     } else {
         device.product()
     };
@@ -98,7 +98,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     // 3. A protection domain: queue pairs reach the memory of their own domain only.
     let pd = ProtectionDomain::new(&context)?;
 
-    // 4. A completion queue: here the card says which requests are done.
+    // 4. A completion queue: here the device says which requests are done.
     let cq = CompletionQueue::new(&context, 16)?;
     say("CQ", format!("{} entries of {} bytes", cq.capacity(), cq.cqe_size().bytes()));
 
@@ -152,7 +152,7 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     // 12. RTR to RTS: how long to wait for answers, how often to try. From here on requests leave.
     let qp = qp.rts(&local.rts(&mine, &theirs))?;
     let mut channel = Endpoint::new(qp, receiver, completions, SendConfig::default())?;
-    say("connected", format!("the card says {}", channel.queue_pair().query()?.state));
+    say("connected", format!("the device says {}", channel.queue_pair().query()?.state));
 
     // 13. Both are ready.
     connection.barrier(1)?;

@@ -135,7 +135,7 @@ fn what_cannot_be_subscribed_to_is_explained() {
     for kind in [EventKind::Completion, EventKind::CqError, EventKind::Other(0x100)] {
         let error = channel.subscribe_device(kind, 0).unwrap_err();
         assert_eq!(error.errno(), Some(Errno(libc::EINVAL)));
-        assert!(error.to_string().contains("the card offers no such event"), "{error}");
+        assert!(error.to_string().contains("the HCA offers no such event"), "{error}");
     }
     assert!(format!("{channel:?}").contains("with_data: true"));
 }

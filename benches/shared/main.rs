@@ -310,7 +310,7 @@ fn main() {
     println!("{RUNS} runs of {rounds} rounds, {POSTS} posts per thread and burst, in turns");
     println!("{unit} per post: the burst's length through all its posts. Median (p10 to p90), and");
     println!("each run's median through that of the shared queue.");
-    println!("On the software model in manual mode: the CPU's side alone, nothing of a card.\n");
+    println!("On the software model in manual mode: the CPU's side alone, nothing of a device.\n");
     let mut lost = false;
     for case in 0..runs[0].len() {
         let runs: Vec<_> = runs.iter().map(|run| &run[case]).collect();

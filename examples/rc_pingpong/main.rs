@@ -109,7 +109,7 @@ fn serve(link: &mut Link, connection: &mut Connection) -> Result<()> {
 fn describe(context: &Context, local: &LocalPort) -> Result<String> {
     let device = context.attributes()?;
     let kind = match device.board_id.as_deref() {
-        Some("MLX5-MODEL") => "the software model, no card".to_owned(),
+        Some("MLX5-MODEL") => "the software model, no device".to_owned(),
         Some(board) => format!("{}, board {board}", device.product()),
         None => device.product().to_owned(),
     };

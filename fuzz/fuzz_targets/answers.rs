@@ -1,7 +1,7 @@
 //! The software card's requester: whatever a peer answers to requests that are outstanding.
 #![no_main]
 
-#[path = "../harness/card.rs"]
+#[path = "../harness/card/mod.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod harness;
 

@@ -1,6 +1,6 @@
 //! Inputs found by the model's fuzz targets, run without the fuzzer.
 
-#[path = "../../fuzz/harness/card.rs"]
+#[path = "../../fuzz/harness/card/mod.rs"]
 mod harness;
 
 use std::path::Path;

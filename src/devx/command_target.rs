@@ -213,7 +213,7 @@ impl<S: State> QueuePair<RawPacket, S> {
 
 /// Returns the query for objects that a command makes.
 fn known(made_by: u16) -> Result<Query> {
-    let rule = "no command asks what the card knows of such an object";
+    let rule = "no command asks what the HCA knows of such an object";
     Query::of(made_by)
         .ok_or_else(|| Error::attribute("object", format_args!("of {}", Name(made_by)), rule))
 }
@@ -228,7 +228,7 @@ fn show(target: &impl CommandTarget, made_by: u16, number: u32) -> Result<Object
 fn qp_made_by<T: Transport>() -> Result<u16> {
     let is = TypeId::of::<T>();
     if is == TypeId::of::<RawPacket>() {
-        let rule = "the card has them as several objects: QueuePair::part_contexts";
+        let rule = "the HCA has them as several objects: QueuePair::part_contexts";
         return Err(Error::attribute("transport", T::NAME, rule));
     }
     Ok(if is == TypeId::of::<Dct>() { opcode::CREATE_DCT } else { opcode::CREATE_QP })

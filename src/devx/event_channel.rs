@@ -344,7 +344,7 @@ fn explain(result: Result<()>) -> Result<()> {
     result.map_err(|error| {
         let cause = match error.errno() {
             Some(Errno(libc::EINVAL)) => Some(Cause::Known(
-                "the card offers no such event of this object or of the device (its capabilities \
+                "the HCA offers no such event of this object or of the device (its capabilities \
                  list them), or the descriptor is no eventfd",
             )),
             _ => None,

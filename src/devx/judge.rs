@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(refused.name(), Some("CREATE_QP"));
         assert_eq!(
             error.to_string(),
-            "the card refused CREATE_QP (0x500): bad parameter (BAD_PARAM_ERR, 0x3), syndrome \
+            "the HCA refused CREATE_QP (0x500): bad parameter (BAD_PARAM_ERR, 0x3), syndrome \
              0x5c0203; sent: wq_umem_id = 7, qpc.pd = 0x12, qpc.mtu = 5, \
              qpc.primary_address_path.sl = 3, qpc.primary_address_path.rgid_rip = fe800000 01"
         );

@@ -329,7 +329,7 @@ impl<'a> DevxMkeyBuilder<'a> {
             .current(Group::General2, cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE)?
             .unwrap_or_default();
         if u64::from(log_size) < least {
-            let rule = format!("this card has pieces of {} bytes at least", 1u64 << least);
+            let rule = format!("this HCA has pieces of {} bytes at least", 1u64 << least);
             return Err(Error::attribute("size of the pieces", size, rule));
         }
         let leads = Leads { log_size, ..self.listed(KSM, pieces.len(), length)? };

@@ -52,14 +52,14 @@ impl UarKind {
                 "this libmlx5 does not know dedicated non-cached registers (rdma-core 47 does)"
             }
             (UarKind::BlueFlame, libc::EOPNOTSUPP) => {
-                "the kernel found that stores to the card's registers are not combined on this \
-                 machine, or the card has no BlueFlame; in a virtual machine the hypervisor decides"
+                "the kernel found that stores to the HCA's registers are not combined on this \
+                 machine, or the HCA has no BlueFlame; in a virtual machine the hypervisor decides"
             }
             (UarKind::NonCached, libc::EOPNOTSUPP) => {
                 "the kernel does not give non-cached registers, or not to this device"
             }
             (_, libc::ENOMEM | libc::ENOSPC) => {
-                "the card has no page of registers left for this process, or memory is short"
+                "the HCA has no page of registers left for this process, or memory is short"
             }
             _ => return None,
         };

@@ -357,7 +357,7 @@ impl UmemBuilder {
             "memory that peers write is local memory that may be written: add LOCAL_WRITE"
         } else if self.page_sizes.is_some_and(|sizes| sizes & !(ADAPTER_PAGE as u64 - 1) == 0) {
             let value = self.page_sizes.unwrap_or(0);
-            let rule = format!("the card's smallest page has {ADAPTER_PAGE} bytes (bit 12)");
+            let rule = format!("the HCA's smallest page has {ADAPTER_PAGE} bytes (bit 12)");
             return Err(Error::attribute("page sizes", format_args!("{value:#x}"), rule));
         } else {
             return Ok(());

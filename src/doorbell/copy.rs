@@ -43,7 +43,7 @@ pub struct CopyUnavailable {
 /// How a WQE is copied to a BlueFlame register, in 64-byte blocks.
 ///
 /// Chosen once, when a queue is taken over ([`SendConfig`](crate::ring::SendConfig)). The default
-/// is [`Words`](Self::Words), the stores that libmlx5 makes: they are known to work on every card,
+/// is [`Words`](Self::Words), the stores that libmlx5 makes: they are known to work on every HCA,
 /// and a short WQE's words are still in registers when they are stored, where every wider store
 /// first reads them back from the ring. Which is fastest to the HCA depends on the processor's
 /// write-combining buffers and on the path to the HCA: [`detect`](Self::detect) says what the

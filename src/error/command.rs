@@ -161,7 +161,7 @@ impl fmt::Debug for CommandError {
 
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the card refused {}: ", Name(self.asked.opcode))?;
+        write!(f, "the HCA refused {}: ", Name(self.asked.opcode))?;
         match (status::name(self.status), status::words(self.status)) {
             (Some(name), Some(words)) => write!(f, "{words} ({name}, {:#x})", self.status)?,
             _ => write!(f, "unknown status {:#x}", self.status)?,
@@ -206,20 +206,20 @@ impl WithheldCommand {
                 "the kernel passes those commands only that it knows to concern nobody but their \
                  user (drivers/infiniband/hw/mlx5/devx.c): general commands that only ask, commands \
                  that make an object, and those on an object that the call names by handle and the \
-                 command by the same number. Before Linux 5.18 it says the same of what the card \
+                 command by the same number. Before Linux 5.18 it says the same of what the HCA \
                  refused"
             }
             libc::EPERM | libc::EACCES => {
                 "this user may not give it: it takes CAP_NET_RAW, and some objects CAP_SYS_RAWIO"
             }
             libc::EOPNOTSUPP => {
-                "this context, kernel or libmlx5 gives no firmware commands: it takes a card whose \
+                "this context, kernel or libmlx5 gives no firmware commands: it takes an HCA whose \
                  firmware allows user contexts, and CAP_NET_RAW when the device is opened"
             }
             libc::EPROTONOSUPPORT | libc::ENOTTY => {
                 "the kernel's driver does not know the call: it is older than it"
             }
-            libc::EREMOTEIO => "the card refused it, and there was no room for its answer",
+            libc::EREMOTEIO => "the HCA refused it, and there was no room for its answer",
             libc::EAGAIN => {
                 "too many answers are waited for on this channel: take some first, or make another"
             }
@@ -228,7 +228,7 @@ impl WithheldCommand {
             libc::ENOSPC => "the reply is longer than the room given for it",
             libc::EFAULT => "the buffers were not readable, or not writable",
             libc::ETIMEDOUT => {
-                "the card's firmware did not answer in time; look into the kernel's log"
+                "the HCA's firmware did not answer in time; look into the kernel's log"
             }
             libc::EIO | libc::ENODEV | libc::ENXIO => {
                 "the device is gone or in a fatal error; look into the kernel's log and reopen it"

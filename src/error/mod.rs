@@ -279,7 +279,7 @@ impl fmt::Display for Devx {
             Devx::Open => f.write_str("DevX"),
             Devx::Refused(errno) => write!(
                 f,
-                "no DevX: {errno}; it takes CAP_NET_RAW and a card whose firmware allows user \
+                "no DevX: {errno}; it takes CAP_NET_RAW and an HCA whose firmware allows user \
                  contexts (ConnectX-4 or newer)"
             ),
         }

@@ -15,9 +15,7 @@ pub enum QueueError {
     #[error("ibv_query_qp failed with errno {0}")]
     QueryQp(i32),
     /// The HCA refused to report the state of a queue that was made by command.
-    #[error(
-        "the card refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}"
-    )]
+    #[error("the HCA refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}")]
     QueryRefused {
         /// `MLX5_CMD_STAT_*`.
         status: u8,
@@ -83,9 +81,7 @@ pub enum QueueError {
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
     /// The HCA checks the CQ's consumer index for overruns.
-    #[error(
-        "the CQ was not made to ignore overruns, so the card has to be told how far it is read"
-    )]
+    #[error("the CQ was not made to ignore overruns, so the HCA has to be told how far it is read")]
     OverrunChecked,
     /// The CQ is collapsed: every CQE overwrites the one before.
     #[error("the CQ is collapsed: a CollapsedCqReader reads it")]

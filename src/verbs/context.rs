@@ -204,8 +204,8 @@ impl fmt::Debug for Context {
 
 fn no_devices() -> Error {
     Error::NoDevices {
-        why: "no card with a loaded driver (`modprobe mlx5_ib`; `lspci -d 15b3:` lists the \
-              cards), or it is not passed into this container",
+        why: "no HCA with a loaded driver (`modprobe mlx5_ib`; `lspci -d 15b3:` lists the \
+              HCAs), or it is not passed into this container",
     }
 }
 

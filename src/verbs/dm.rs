@@ -86,7 +86,7 @@ impl DeviceMemory {
         let dm = unsafe { ibv_alloc_dm(context.as_raw().as_ptr(), &mut attributes) };
         let dm = non_null("ibv_alloc_dm", dm.unwrap_or(std::ptr::null_mut())).map_err(|error| {
             error.because(Some(Cause::Known(
-                "the card has not so much memory left in one piece, or not so aligned; other \
+                "the HCA has not so much memory left in one piece, or not so aligned; other \
                      processes may have taken it",
             )))
         })?;

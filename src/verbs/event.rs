@@ -97,7 +97,7 @@ pub enum EventSource {
 /// The `IBV_EVENT_` name and the meaning of each code.
 const EVENTS: [(&str, &str); 20] = [
     ("CQ_ERR", "the completion queue was overrun or its memory cannot be reached"),
-    ("QP_FATAL", "the queue pair is in the error state: the card could not write its completion"),
+    ("QP_FATAL", "the queue pair is in the error state: the HCA could not write its completion"),
     ("QP_REQ_ERR", "the responder refused a request as invalid"),
     ("QP_ACCESS_ERR", "the responder refused a request for lack of rights"),
     ("COMM_EST", "the first packet arrived before the queue pair was moved to RTS"),

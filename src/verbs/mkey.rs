@@ -129,7 +129,7 @@ impl MkeyBuilder {
         let mkey = non_null("mlx5dv_create_mkey", mkey).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EINVAL | libc::EREMOTEIO) => Some(Cause::Known(
-                    "the context was not opened with DevX, or the card has no room for so many \
+                    "the context was not opened with DevX, or the HCA has no room for so many \
                      entries",
                 )),
                 _ => None,

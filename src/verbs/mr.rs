@@ -146,7 +146,7 @@ impl ProtectionDomain {
         non_null("ibv_reg_mr", mr).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EFAULT) => Some(Cause::Known(
-                    "part of the memory is not mapped, or is read-only while the card is to write",
+                    "part of the memory is not mapped, or is read-only while the HCA is to write",
                 )),
                 _ => Cause::memlock(error.errno(), Some(length)),
             };

@@ -13,8 +13,8 @@ use crate::{decode, doctor, dump, generate, info, lint, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
-/// Every command runs on a card. Where none is found it runs on the model, a software ConnectX inside
-/// the process, and says so: all is as on a card but the times.
+/// Every command runs on a device. Where none is found it runs on the model, a software ConnectX inside
+/// the process, and says so: all is as on a device but the times.
 #[derive(Debug, Parser)]
 #[command(name = "mlx5", version, max_term_width = 100, after_help = ENDINGS)]
 pub struct Cli {
@@ -48,12 +48,12 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it runs on the model where no card is found.
+    /// Whether it runs on the model where no device is found.
     fn may_fall_back(&self) -> bool {
         !matches!(self, Command::Doctor(_))
     }
 
-    /// Whether it is about the model and no card's.
+    /// Whether it is about the model and no device's.
     fn is_of_the_model(&self) -> bool {
         matches!(self, Command::Trace(_) | Command::Replay(_))
     }

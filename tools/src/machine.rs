@@ -49,7 +49,7 @@ impl Machine {
     /// Reports on standard error if the results come from the model.
     pub fn say_model(&self) {
         if is_model() {
-            say!("on the model, a software ConnectX: its times say nothing of a card");
+            say!("on the model, a software ConnectX: its times say nothing of a device");
         }
     }
 

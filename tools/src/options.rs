@@ -8,7 +8,7 @@ pub struct Options {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     pub json: bool,
-    /// Run on the model, also where there is a card
+    /// Run on the model, also where there is a device
     #[arg(long, global = true)]
     pub model: bool,
     /// The device, as ibv_devices lists it [default: the first]

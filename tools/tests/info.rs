@@ -303,7 +303,7 @@ fn capabilities_are_found_by_group_and_by_name() {
     assert_eq!(1 << log["current"].as_u64().unwrap(), verbs);
     // A group that an InfiniBand port does not have is said to be missing.
     let text = run(&["info", "-c", "roce"], 0).out;
-    assert!(text.contains("roce_cap (group 0x4): the card does not have it"), "{text}");
+    assert!(text.contains("roce_cap (group 0x4): the device does not have it"), "{text}");
     let wrong = run(&["info", "-c", "flux_capacitor"], 3);
     assert!(wrong.err.contains("flux_capacitor") && wrong.err.contains("roce_cap"));
 }

@@ -48,7 +48,7 @@ const ADD: u16 = 6;
 const NOP: u16 = 7;
 
 /// Posts a lap and more, so that indices and places differ, and then six WQEs that are captured, none
-/// of which the card is let look at.
+/// of which the device is let look at.
 fn captured() -> Captured {
     static CAPTURED: OnceLock<Captured> = OnceLock::new();
     CAPTURED.get_or_init(capture).clone()
@@ -56,7 +56,7 @@ fn captured() -> Captured {
 
 fn capture() -> Captured {
     mlx5_model::set_mode(mlx5_model::Mode::Manual).unwrap();
-    assert!(mlx5_model::offered(), "no card may be found here");
+    assert!(mlx5_model::offered(), "no device may be found here");
     let context = Context::open_first().unwrap();
     let pd = ProtectionDomain::new(&context).unwrap();
     let local = LocalPort::new(&context, 1, None).unwrap();
@@ -96,7 +96,7 @@ fn capture() -> Captured {
     batch.append(3, RdmaRead::new([sge(0, 8), sge(64, 8), sge(128, 8)], remote)).unwrap();
     batch.append(4, FetchAdd::new(word, remote, 1).signaled()).unwrap();
     batch.append(5, Nop::new().signaled()).unwrap();
-    // SAFETY: the memory lives to the end of the function, and the card is not let run.
+    // SAFETY: the memory lives to the end of the function, and the device is not let run.
     unsafe { batch.ring() };
     let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();

@@ -98,7 +98,7 @@ fn a_comparison_has_both_ways_block_by_block() {
             .filter(|counter| counter["name"] == "queue.rx_write_requests")
             .map(|counter| counter["after"].as_u64().unwrap() - counter["before"].as_u64().unwrap())
             .sum();
-        assert_eq!(writes, 5 * 232, "the card counted what this way posted, and nothing else");
+        assert_eq!(writes, 5 * 232, "the device counted what this way posted, and nothing else");
     }
     let comparison = &report["comparison"];
     assert_eq!(comparison["block"], 200);

@@ -62,7 +62,7 @@ const ORDERS: &[Order] = &[
             ("memory", "the bus: reads, writes and faults as values"),
             ("wire", "packets and frames as bytes; a lossy wire draws random numbers"),
             ("work", "decoded WQEs, completions and events as values; some name packets"),
-            ("identity", "who a card is: names, link, state of the port"),
+            ("identity", "who a device is: names, link, state of the port"),
             ("object", "what commands make, with pages in memory; owns transport state unseen"),
             ("trace", "the format of recordings, and the tap that writes or compares them"),
             ("card", "the state of one device and its boundary, where the tap listens"),
@@ -80,7 +80,7 @@ const ORDERS: &[Order] = &[
         modules: &[
             ("outcome", "how a command ends; knows no command"),
             ("options", "options that every command takes, as plain values"),
-            ("bed", "whether a card or the model stands behind libibverbs"),
+            ("bed", "whether a device or the model stands behind libibverbs"),
             ("output", "prints what the options ask for, and names the bed"),
             ("machine", "opens devices; says on standard error what they are"),
             ("generate", "completions and manual pages of a given command line"),

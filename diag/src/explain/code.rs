@@ -71,7 +71,7 @@ impl ExplainedCode {
 
         let name = format!("vendor code {code:#04x}");
         let Ok(code) = u8::try_from(code) else {
-            let meaning = "No card reports a code of more than 8 bits: this is something else.";
+            let meaning = "No HCA reports a code of more than 8 bits: this is something else.";
             return Self::unknown(name, meaning);
         };
         let known = status.and_then(|status| explain(status, code));

@@ -16,14 +16,14 @@ pub const fn explain(code: u8) -> Option<Explanation> {
             "an error of the firmware" => "look into the kernel's log for a health report; update the firmware";
         },
         status::BAD_OP_ERR => explanation! {
-            "The card has no such command, or not in this state.";
-            "the firmware or the card does not have the feature"
+            "The HCA has no such command, or not in this state.";
+            "the firmware or the HCA does not have the feature"
                 => "look at the capabilities (`mlx5 info`); update the firmware";
             "the object is in a state in which the command is not allowed"
                 => "query the object's state first";
         },
         status::BAD_PARAM_ERR => explanation! {
-            "A field of the command has a value that the card does not take.";
+            "A field of the command has a value that the HCA does not take.";
             "a field is out of the range that the capabilities give"
                 => "decode the command and compare its fields with the capabilities";
             "a reserved field is not zero, or two fields contradict each other"
@@ -31,7 +31,7 @@ pub const fn explain(code: u8) -> Option<Explanation> {
             "the driver is newer than the firmware" => "update the firmware";
         },
         status::BAD_SYS_STATE_ERR => explanation! {
-            "The card or the function is in a state in which the command is not allowed.";
+            "The HCA or the function is in a state in which the command is not allowed.";
             "the function is being reset, or was not initialized"
                 => "look into the kernel's log; load the driver anew";
         },
@@ -47,7 +47,7 @@ pub const fn explain(code: u8) -> Option<Explanation> {
             "objects are destroyed in the wrong order" => "destroy what stands on it first";
         },
         status::LIM_ERR => explanation! {
-            "A limit of the card is reached.";
+            "A limit of the HCA is reached.";
             "too many objects of that kind, perhaps leaked ones" => "look at `rdma resource show`";
         },
         status::BAD_RES_STATE_ERR => explanation! {
@@ -57,11 +57,11 @@ pub const fn explain(code: u8) -> Option<Explanation> {
         },
         status::IX_ERR => explanation! {
             "An index is out of range.";
-            "a number that is not the card's, as of a GID table's entry" => "query the size of the table";
+            "a number that is not the HCA's, as of a GID table's entry" => "query the size of the table";
         },
         status::NO_RES_ERR => explanation! {
-            "The card has no resources left.";
-            "memory of the card (ICM) or objects of that kind are used up"
+            "The HCA has no resources left.";
+            "memory of the HCA (ICM) or objects of that kind are used up"
                 => "look at `rdma resource show`; close programs that hold many";
         },
         status::BAD_QP_STATE_ERR => explanation! {
@@ -165,16 +165,16 @@ syndromes! {
         "queue pairs could not be moved to RTS on new machines; no cause was found"
         "https://github.com/charmplusplus/charm/issues/2532";
     0x65b500 CREATE_QP Met
-        "a program made queue pairs until the card gave no more, at half of max_qp or nearly all of it"
+        "a program made queue pairs until the HCA gave no more, at half of max_qp or nearly all of it"
         "https://lore.kernel.org/linux-rdma/CY5PR11MB65342B7EDE1F12E1012ACC09DDB99@CY5PR11MB6534.namprd11.prod.outlook.com/";
     0x7d49cb CREATE_LAG Told
         "the bond was made before SR-IOV was switched on, and the driver made it a second time"
         "https://lore.kernel.org/r/20221124081040.171790-4-saeed@kernel.org";
     0xd61c0b CREATE_SQ Told
-        "the queue's format of time stamps is not that of the card's clock"
+        "the queue's format of time stamps is not that of the HCA's clock"
         "https://lore.kernel.org/r/20221024115357.37278-7-saeed@kernel.org";
     0xf6db90 CREATE_GENERAL_OBJECT Told
-        "the buffers of a virtio queue are smaller than the card wants them since its mode was changed"
+        "the buffers of a virtio queue are smaller than the HCA wants them since its mode was changed"
         "https://git.kernel.org/torvalds/c/abb0dcf9938c93f765abf8cb45567cadef0af6b2";
 }
 

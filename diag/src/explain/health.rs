@@ -37,24 +37,24 @@ syndromes! {
         "an error of the firmware" => "update it; send the whole health report to the vendor";
     }
     0x07 DEAD_IRISC "irisc not responding" {
-        "A processor on the card does not answer.";
-        "an error of firmware or hardware" => "power cycle the card; update the firmware";
+        "A processor on the HCA does not answer.";
+        "an error of firmware or hardware" => "power cycle the HCA; update the firmware";
     }
     0x08 HW_FATAL_ERR "unrecoverable hardware error" {
         "The hardware has met an error that it cannot recover from.";
-        "a defect, power or heat" => "power cycle; if it comes again, have the card replaced";
+        "a defect, power or heat" => "power cycle; if it comes again, have the HCA replaced";
     }
     0x09 FW_CRC_ERR "firmware CRC error" {
         "The firmware in memory is damaged.";
         "a failed update, or a defect" => "burn the firmware again (mlxfwmanager, mstflint), power cycle";
     }
     0x0a ICM_FETCH_PCI_ERR "ICM fetch PCI error" {
-        "The card could not read its memory in the host.";
-        "errors of the PCIe link, or the IOMMU stopped the card"
-            => "look for AER and IOMMU lines in the kernel's log; reseat the card";
+        "The HCA could not read its memory in the host.";
+        "errors of the PCIe link, or the IOMMU stopped the HCA"
+            => "look for AER and IOMMU lines in the kernel's log; reseat the HCA";
     }
     0x0b ICM_PAGE_ERR "HW fatal error" {
-        "A page of the card's memory in the host is not there.";
+        "A page of the HCA's memory in the host is not there.";
         "the driver took it back too early, or the firmware is wrong about it"
             => "update driver and firmware";
     }
@@ -64,26 +64,26 @@ syndromes! {
     }
     0x0d EQ_IN_ERR "EQ error" {
         "An event queue failed.";
-        "the card could not write it" => "look for PCIe and IOMMU errors in the kernel's log";
+        "the HCA could not write it" => "look for PCIe and IOMMU errors in the kernel's log";
     }
     0x0e EQ_INV "invalid EQ referenced" {
         "An event was for an event queue that does not exist.";
         "an error of driver or firmware" => "update both";
     }
     0x0f FFSER_ERR "FFSER error" {
-        "A memory of the card had an error (Linux gives no more than the name).";
-        "a defect" => "power cycle; if it comes again, have the card replaced";
+        "A memory of the HCA had an error (Linux gives no more than the name).";
+        "a defect" => "power cycle; if it comes again, have the HCA replaced";
     }
     0x10 HIGH_TEMP_ERR "High temperature" {
-        "The card is too hot.";
+        "The HCA is too hot.";
         "too little air, a fan, or an optical module" => "look at `sensors` or `mget_temp`; cool it";
     }
     0x12 ICM_PCI_POISONED_ERR "ICM fetch PCI data poisoned error" {
-        "The card read memory of the host that was marked as damaged.";
+        "The HCA read memory of the host that was marked as damaged.";
         "an uncorrectable error of the host's memory" => "look for machine checks (EDAC) in the kernel's log";
     }
     0x13 TRUST_LOCKDOWN_ERR "Trust lockdown error" {
-        "The card has locked itself because something is not trusted.";
+        "The HCA has locked itself because something is not trusted.";
         "firmware that is not signed or was tampered with" => "ask the vendor";
     }
 }

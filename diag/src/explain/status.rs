@@ -33,18 +33,18 @@ pub const fn explain(status: Status) -> Explanation {
                 => "post receives as long as the longest message, or send no more than was agreed";
             "a request is longer than the port's largest message (2^31 bytes, or the path MTU on UD)"
                 => "split the message";
-            "an Ethernet WQE has fewer bytes of headers in it than the card wants in the WQE itself"
+            "an Ethernet WQE has fewer bytes of headers in it than the HCA wants in the WQE itself"
                 => "ask the port for its minimal inline mode and put those headers into the WQE";
         },
         Status::LocalQpOperation => explanation! {
-            "The card could not execute the WQE.";
+            "The HCA could not execute the WQE.";
             "the WQE is malformed: a wrong size (DS), index or opcode, or segments in the wrong order"
                 => "decode the WQE and compare it with what the operation needs";
             "the transport does not have the operation, or the queue pair was not made for it"
                 => "compare the operation with the queue pair's type and creation attributes";
             "more READs and atomics than max_rd_atomic allows, or max_rd_atomic is 0"
                 => "raise max_rd_atomic when the queue pair is moved to RTS";
-            "the WQE was overwritten before the card fetched it"
+            "the WQE was overwritten before the HCA fetched it"
                 => "post no more than the ring holds: count what is complete, not what was posted";
         },
         Status::LocalProtection => explanation! {
@@ -57,10 +57,10 @@ pub const fn explain(status: Status) -> Explanation {
                 => "register the memory with the queue pair's domain";
             "a receive, READ or atomic writes to a region without local write access"
                 => "register it with IBV_ACCESS_LOCAL_WRITE";
-            "the memory is a GPU's or another device's, and the card cannot reach it"
-                => "load nvidia-peermem or use a dma-buf; switch PCIe ACS off, or put card and device \
+            "the memory is a GPU's or another device's, and the HCA cannot reach it"
+                => "load nvidia-peermem or use a dma-buf; switch PCIe ACS off, or put HCA and device \
                     behind one switch";
-            "the IOMMU stopped the card (IO_PAGE_FAULT or DMAR lines in the kernel's log)"
+            "the IOMMU stopped the HCA (IO_PAGE_FAULT or DMAR lines in the kernel's log)"
                 => "look for them at the same time; then it is a driver that unmapped too early";
         },
         Status::Flushed => explanation! {
@@ -105,7 +105,7 @@ pub const fn explain(status: Status) -> Explanation {
                 => "give it remote read, write or atomic when it is moved to INIT";
             "more READs and atomics in flight than the responder keeps"
                 => "max_rd_atomic must be no more than the responder's max_dest_rd_atomic";
-            "an operation that the responder's transport or card does not have"
+            "an operation that the responder's transport or HCA does not have"
                 => "compare both ends' queue pair types";
         },
         Status::RemoteAccess => explanation! {
@@ -125,7 +125,7 @@ pub const fn explain(status: Status) -> Explanation {
             "The responder could not complete the operation for reasons of its own.";
             "a receive of the responder names memory that it may not use"
                 => "look for a local protection or local access error at the responder";
-            "the responder's card cannot reach the memory, as that of a GPU"
+            "the responder's HCA cannot reach the memory, as that of a GPU"
                 => "see there for nvidia-peermem, PCIe ACS and the IOMMU";
             "the responder's queue pair failed"
                 => "look at the peer's first completion with an error";
@@ -156,9 +156,9 @@ pub const fn explain(status: Status) -> Explanation {
                 => "see whether the memory is still mapped there, and the kernel's log";
         },
         Status::General(_) => explanation! {
-            "The card gives no reason that verbs have a name for.";
+            "The HCA gives no reason that verbs have a name for.";
             "something that only the syndrome and the vendor's code tell"
-                => "look these up below, and ask the vendor with card, firmware version and the dump";
+                => "look these up below, and ask the vendor with HCA, firmware version and the dump";
         },
     }
 }
@@ -180,6 +180,6 @@ mod tests {
         }
         let mut syndromes = STATUSES.map(Status::syndrome);
         syndromes.sort_unstable();
-        assert_eq!(syndromes, STATUSES.map(Status::syndrome), "as the card numbers them");
+        assert_eq!(syndromes, STATUSES.map(Status::syndrome), "as the HCA numbers them");
     }
 }

@@ -152,7 +152,7 @@ impl Status {
                  less."
             }
             Self::LocalQpOperation => {
-                "The card could not execute the WQE: a malformed segment, an operation that this \
+                "The HCA could not execute the WQE: a malformed segment, an operation that this \
                  queue pair's transport does not have, or more READs and atomics than the QP was \
                  set up for. Compare the WQE with what the operation needs."
             }
@@ -206,7 +206,7 @@ impl Status {
                 "The responder gave the operation up. With on-demand paging: the page fault could \
                  not be served."
             }
-            Self::General(_) => "The card gives no reason that verbs have a name for.",
+            Self::General(_) => "The HCA gives no reason that verbs have a name for.",
         }
     }
 }

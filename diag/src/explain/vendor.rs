@@ -37,7 +37,7 @@ codes! {
          wrongly"
         "https://git.kernel.org/torvalds/c/fab05835688526f9de123d1e98e4d1f838da4e22";
     0x51 LocalProtection Met
-        "on requests whose local memory was a GPU's, which the card could not reach"
+        "on requests whose local memory was a GPU's, which the HCA could not reach"
         "https://github.com/linux-rdma/perftest/issues/140";
     0x52 LocalProtection Met
         "on the first frame that a program sent by a send queue it had taken over from libmlx5"
@@ -46,7 +46,7 @@ codes! {
         "on frames that a DPDK program sent, with hardware syndrome 0/157"
         "https://github.com/Juniper/warp17/issues/81";
     0x56 LocalProtection Met
-        "on a receive, while the IOMMU reported page faults of the card"
+        "on a receive, while the IOMMU reported page faults of the HCA"
         "https://lore.kernel.org/linux-rdma/MW3PR19MB42505C41C2BA3F425A5CB606E42D9@MW3PR19MB4250.namprd19.prod.outlook.com/";
     0x61 LocalQpOperation Met
         "on a WRITE of a program under stress, with hardware syndrome 0/1"

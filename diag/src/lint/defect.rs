@@ -76,7 +76,7 @@ defects! {
 
     /// The HCA cannot do it.
     NotCapable {}
-    Defect "not-capable", "the card does not have the capability that this operation needs",
+    Defect "not-capable", "the HCA does not have the capability that this operation needs",
         "ask for the capability before using it (ibv_query_device_ex, QUERY_HCA_CAP)";
 
     /// The opcode modifier is none of the operation's.
@@ -114,7 +114,7 @@ defects! {
     /// The next WQE begins further on than its size says.
     Gap { /** Its size. */ ds: u32, /** Blocks that belong to no WQE. */ blocks: u32 }
     Defect "gap", "the size (ds) is {ds}, but the next WQE begins {blocks} blocks after its end",
-        "count every segment into ds; the card takes the block after the WQE's end for the next \
+        "count every segment into ds; the HCA takes the block after the WQE's end for the next \
          WQE";
 
     /// Bits of the ctrl segment that are reserved.
@@ -153,7 +153,7 @@ defects! {
     /// No CQE though the queue pair signals all.
     NotSignaled {}
     Defect "not-signaled", "asks for no CQE on a queue pair that was made to signal every request",
-        "set the completion mode to 2 in each WQE: the card does not do it, sq_sig_all is \
+        "set the completion mode to 2 in each WQE: the HCA does not do it, sq_sig_all is \
          software's";
 
     /// A request follows a change of keys and does not wait for it.
@@ -194,7 +194,7 @@ defects! {
     StaleBytes { /** The first of them. */ found: u8 }
     Suspicious "stale-bytes",
         "not looked at, and {found:#04x}, which the ring had there one lap before",
-        "clear the segment before filling it in, or leave it: no card minds";
+        "clear the segment before filling it in, or leave it: no HCA minds";
 
     /// Inline data where the operation cannot have it.
     InlineForbidden {}
@@ -277,7 +277,7 @@ defects! {
     /// Too few bytes of a frame in the WQE.
     HeaderShort { /** Bytes. */ found: u32, /** The least. */ expected: u32 }
     Defect "header-short", "{found} bytes of header in the WQE, expected at least {expected}",
-        "put the Ethernet header into the WQE: large sends repeat it, and cards before \
+        "put the Ethernet header into the WQE: large sends repeat it, and HCAs before \
          ConnectX-5 want 18 bytes";
 
     /// A large send that does not say how large its packets are.
@@ -336,7 +336,7 @@ defects! {
     }
     Defect "record-ahead",
         "the record says {record:#06x}, but what is there from {written:#06x} on is a lap old",
-        "write WQEs first, and count their 64-byte blocks: the card executes the stale ones";
+        "write WQEs first, and count their 64-byte blocks: the HCA executes the stale ones";
 
     /// The doorbell record ends within a WQE.
     RecordInside { /** The record. */ record: u16, /** The counter after the WQE. */ end: u16 }

@@ -62,7 +62,7 @@ const KINDS: [(EventKind, u8, &str, &str); 16] = [
         EventKind::QueueFailed,
         event_type::WQ_CATAS_ERROR,
         "WQ_CATAS_ERROR",
-        "the queue is in the error state: the card could not write its completion",
+        "the queue is in the error state: the HCA could not write its completion",
     ),
     (
         EventKind::PathMigrationFailed,

@@ -152,7 +152,7 @@ fn health_reports_are_named_and_those_of_absent_cards_are_not_believed() {
     assert_eq!(records[0].title, "health report: firmware internal error");
     assert_eq!(records[0].value("fw_ver"), Some("22.44.1036"));
     let records = decoded("health_gone");
-    assert_eq!(records[0].title, "health report of a card that does not answer");
+    assert_eq!(records[0].title, "health report of an HCA that does not answer");
     assert!(records[0].findings.is_empty());
 }
 

@@ -154,11 +154,11 @@ impl fmt::Display for MissingCapability {
                 if maximum >= least {
                     write!(
                         f,
-                        "the card itself could do {maximum:#x}: its configuration (mlxconfig) or the \
+                        "the HCA itself could do {maximum:#x}: its configuration (mlxconfig) or the \
                          host has taken it away"
                     )
                 } else {
-                    f.write_str("this card or its firmware does not do it")
+                    f.write_str("this HCA or its firmware does not do it")
                 }
             }
         }

@@ -39,7 +39,7 @@ impl<S: State> QueuePair<Ud, S> {
                      gives to those who join it",
                 )),
                 Some(libc::ENOMEM) => Some(Cause::Known(
-                    "the card has no room for the group, or the group none for the queue pair: see \
+                    "the HCA has no room for the group, or the group none for the queue pair: see \
                      max_mcast_grp and max_mcast_qp_attach of `ibv_devinfo -v`",
                 )),
                 _ => None,

@@ -29,7 +29,7 @@ fn present(situation: &Situation, node: Option<&str>) -> Check {
         Group::Access,
         "device node",
         "/sys/class/infiniband_verbs/uverbs*/ibdev, /dev/infiniband/uverbs*",
-        "programs reach the card by opening its uverbs node",
+        "programs reach the device by opening its uverbs node",
     );
     let Some(node) = node else {
         return question.broken(

@@ -57,8 +57,8 @@ fn present(situation: &Situation) -> Check {
     }
     question.broken(
         "no PCI function of NVIDIA (Mellanox), vendor 15b3",
-        "lspci -d 15b3:    # also empty? reseat the card; in a virtual machine pass the function \
-         through. Without a card, mlx5 doctor --model shows what a good one looks like",
+        "lspci -d 15b3:    # also empty? reseat the device; in a virtual machine pass the function \
+         through. Without a device, mlx5 doctor --model shows what a good one looks like",
     )
 }
 
@@ -111,7 +111,7 @@ fn link(situation: &Situation, function: &Function) -> Check {
             "{}/{{current,max}}_link_{{speed,width}}, and of the port above",
             Tree::shown(folder)
         ),
-        "a link with fewer lanes or a lower rate than the card has limits bandwidth and message rate",
+        "a link with fewer lanes or a lower rate than the device has limits bandwidth and message rate",
     );
     let (Some(now), Some(card)) = (speed(tree, folder, "current"), speed(tree, folder, "max"))
     else {
@@ -122,14 +122,14 @@ fn link(situation: &Situation, function: &Function) -> Check {
     let possible = slot.map_or(card, |slot| (slot.0.min(card.0), slot.1.min(card.1)));
     if now.0 < possible.0 || now.1 < possible.1 {
         return question.warning(
-            format!("degraded: {}, where card and slot can {}", shown(now), shown(possible)),
-            format!("reseat the card, then: lspci -vvs {} | grep LnkSta", function.address),
+            format!("degraded: {}, where device and slot can {}", shown(now), shown(possible)),
+            format!("reseat the device, then: lspci -vvs {} | grep LnkSta", function.address),
         );
     }
     if possible.0 < card.0 || possible.1 < card.1 {
         return question.warning(
-            format!("{}: all that the slot gives; the card can {}", shown(now), shown(card)),
-            "put the card into a slot with that speed and width (dmidecode -t slot lists them)",
+            format!("{}: all that the slot gives; the device can {}", shown(now), shown(card)),
+            "put the device into a slot with that speed and width (dmidecode -t slot lists them)",
         );
     }
     question.good(shown(now))
@@ -160,7 +160,7 @@ fn requests(situation: &Situation, function: &Function) -> Check {
         Group::Card,
         "PCI requests",
         Tree::shown(&path),
-        "small read requests (MaxReadReq) limit how fast the card fetches WQEs and payload",
+        "small read requests (MaxReadReq) limit how fast the device fetches WQEs and payload",
     );
     if situation.model {
         return question.not_applicable("the model has no PCI configuration space");
@@ -190,7 +190,7 @@ fn iommu(situation: &Situation, function: &Function) -> Check {
         Group::Card,
         "IOMMU",
         format!("{}, /sys/kernel/iommu_groups/*/type", Tree::shown(&path)),
-        "where an IOMMU translates, each access of the card may miss in its cache of translations",
+        "where an IOMMU translates, each access of the device may miss in its cache of translations",
     );
     if situation.model {
         return question.not_applicable("the model reaches memory without a bus");
@@ -202,7 +202,7 @@ fn iommu(situation: &Situation, function: &Function) -> Check {
         Some("identity") => question.good(format!("group {group}, passed through")),
         Some(kind) => question.warning(
             format!("group {group} is translated ({kind})"),
-            "iommu=pt on the kernel's command line, where the card is given to no virtual machine",
+            "iommu=pt on the kernel's command line, where the device is given to no virtual machine",
         ),
         None => {
             question.unknown(format!("the kernel does not tell the type of group {group}"), None)
@@ -215,7 +215,7 @@ fn firmware(situation: &Situation) -> Check {
         Group::Card,
         "firmware",
         "/sys/class/infiniband/*/fw_ver",
-        "what the card can do depends on it; drivers name the oldest that they were tested with",
+        "what the device can do depends on it; drivers name the oldest that they were tested with",
     );
     let Some(device) = &situation.device else {
         return question.not_applicable("there is no RDMA device");

@@ -29,7 +29,7 @@ fn opens(situation: &Situation) -> Check {
                 question.good(format!("{}, ports: {}", attributes.name, attributes.ports))
             }
             Err(error) => question
-                .broken(error.to_string(), "dmesg | grep mlx5    # a fatal error of the card?"),
+                .broken(error.to_string(), "dmesg | grep mlx5    # a fatal error of the device?"),
         },
     }
 }
@@ -67,7 +67,7 @@ fn fork(situation: &Situation) -> Check {
         "fork",
         "/proc/sys/kernel/osrelease, RDMAV_FORK_SAFE, IBV_FORK_SAFE",
         "where pages of registered memory are shared with a forked child until one side writes, the \
-         parent may be left with a copy that the card does not reach",
+         parent may be left with a copy that the device does not reach",
     );
     let release = situation.tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());

@@ -106,7 +106,7 @@ fn choice(situation: &Situation, port: u8) -> Check {
         None if situation.arguments.roce.is_some() => question.broken(
             format!("none is of {version}; there are {}", list()),
             "echo 'RoCE v2' > /sys/kernel/config/rdma_cm/DEVICE/ports/1/default_roce_mode    # and \
-             does the card do it? ibv_devinfo -v",
+             does the device do it? ibv_devinfo -v",
         ),
         None => question.warning(
             format!("none is of {version}, which routers pass on; there are {}", list()),

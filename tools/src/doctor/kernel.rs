@@ -5,7 +5,7 @@ use super::situation::Situation;
 
 /// Each module, its purpose, and whether traffic requires it.
 const MODULES: [(&str, &str, bool); 5] = [
-    ("mlx5_core", "the card's own driver", true),
+    ("mlx5_core", "the device's own driver", true),
     ("mlx5_ib", "RDMA devices of ConnectX ports", true),
     ("ib_uverbs", "programs that use RDMA devices, by /dev/infiniband/uverbs*", true),
     ("rdma_cm", "connections by IP address (librdmacm, perftest -R)", false),

@@ -56,7 +56,7 @@ fn library(situation: &Situation, name: &'static str, cure: &str) -> Check {
         Group::Libraries,
         name,
         "/proc/self/maps, the folders of libraries",
-        "the control path goes through it; what it knows of the card depends on its version",
+        "the control path goes through it; what it knows of the device depends on its version",
     );
     match file(&situation.tree, name) {
         Some(file) => question.good(match package(&file) {

@@ -112,7 +112,7 @@ fn huge(situation: &Situation) -> Check {
         Group::Memory,
         "huge pages",
         format!("/{FOLDER}/*/{{nr,free}}_hugepages, /proc/mounts"),
-        "on huge pages queues and buffers need fewer translations, by the processor and by the card",
+        "on huge pages queues and buffers need fewer translations, by the processor and by the device",
     );
     let mut sizes = Vec::new();
     let mut any_free = false;

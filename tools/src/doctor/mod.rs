@@ -39,13 +39,13 @@ use situation::Situation;
 
 /// Find what keeps messages from being sent, with its cure
 ///
-/// Looks at everything that has to be right before the first message: the card on the PCI bus,
+/// Looks at everything that has to be right before the first message: the device on the PCI bus,
 /// modules of the kernel, device nodes and permissions, libraries, limits of memory, ports and their
 /// addresses, doorbell registers, and what makes latencies irregular (frequency, idle states, NUMA).
 /// Last it sends a message from each active port to itself.
 ///
-/// It examines this machine's card. It does not fall back to the model, which would hide that there is
-/// no card: --model asks for it.
+/// It examines this machine's device. It does not fall back to the model, which would hide that there is
+/// no device: --model asks for it.
 ///
 /// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
 /// possible), or a question mark, where it could not be found out. The exit status is 1 if anything is
@@ -78,7 +78,7 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  mlx5 doctor                        what is wrong with this machine's card?
+  mlx5 doctor                        what is wrong with this machine's device?
   mlx5 doctor -v                     and why would that matter?
   mlx5 doctor --gid-index 3 --roce 2 --peer-mtu 4096
                                      will this connection work?

@@ -25,7 +25,7 @@ fn node(situation: &Situation) -> Check {
     let nodes: Vec<String> =
         tree.list(NODES).into_iter().filter(|name| node_number(name).is_some()).collect();
     let Some(node) = tree.number(&format!("{folder}/numa_node")) else {
-        return question.unknown("the kernel does not tell the card's node", None);
+        return question.unknown("the kernel does not tell the device's node", None);
     };
     if nodes.len() < 2 {
         return question.good("the machine has one node");
@@ -33,7 +33,7 @@ fn node(situation: &Situation) -> Check {
     if node < 0 {
         return question.warning(
             format!(
-                "the machine has {} nodes, and its firmware does not tell the card's",
+                "the machine has {} nodes, and its firmware does not tell the device's",
                 nodes.len()
             ),
             "enable NUMA (ACPI SRAT, _PXM) in the firmware's setup; lstopo shows what is known",
@@ -53,14 +53,17 @@ fn node(situation: &Situation) -> Check {
     if near == 0 {
         return question.warning(
             format!(
-                "remote: the card is at node {node}, and no CPU of this process is{}",
+                "remote: the device is at node {node}, and no CPU of this process is{}",
                 farthest(situation, node, &allowed)
             ),
             pin,
         );
     }
     question.warning(
-        format!("the card is at node {node}; {near} of this process's {} CPUs are", allowed.len()),
+        format!(
+            "the device is at node {node}; {near} of this process's {} CPUs are",
+            allowed.len()
+        ),
         pin,
     )
 }

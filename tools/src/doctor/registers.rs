@@ -18,7 +18,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
 
 fn register(situation: &Situation, kind: UarKind) -> Check {
     let why = match kind {
-        UarKind::BlueFlame => "short WQEs are copied to it: the card need not fetch them",
+        UarKind::BlueFlame => "short WQEs are copied to it: the device need not fetch them",
         UarKind::NonCached => {
             "a doorbell for queues by command, without the flush of write-combining"
         }
@@ -33,7 +33,7 @@ fn register(situation: &Situation, kind: UarKind) -> Check {
     }
     match (Uar::new(context, kind), kind) {
         (Ok(uar), UarKind::BlueFlame) if uar.blue_flame() == 0 => question.warning(
-            "given, but the card has no BlueFlame",
+            "given, but the device has no BlueFlame",
             "none: each request is fetched from memory after an 8-byte doorbell",
         ),
         (Ok(uar), UarKind::BlueFlame) => {
@@ -63,7 +63,7 @@ fn copies(situation: &Situation) -> Check {
         Group::Registers,
         "write combining",
         "bf.size of mlx5dv_init_obj; NOPs by each way of copying, timed",
-        "combined, a WQE of 64 bytes goes to the card as one packet of PCI Express",
+        "combined, a WQE of 64 bytes goes to the device as one packet of PCI Express",
     );
     let Some(context) = situation.context() else {
         return question.not_applicable(situation.why_not_open());

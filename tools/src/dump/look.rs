@@ -105,7 +105,7 @@ impl<'a> Target<'a> {
 
 /// The remark for objects that the HCA may not be queried about.
 const NO_DEVX: &str = "the program opened the device without DevX, so the kernel lets nobody ask the \
-    card: contexts, CQs and what was made by command are missing. libmlx5 of rdma-core 29 and later asks \
+    device: contexts, CQs and what was made by command are missing. libmlx5 of rdma-core 29 and later asks \
     for DevX on each open and goes on without it where it is refused: update an older one, and see by \
     `mlx5 info` whether the device refuses it and why. `mlx5 dump` without --pid shows what the kernel \
     itself knows of the queue pairs";
@@ -151,7 +151,7 @@ fn remark(object: &ProcessObject) -> Option<&'static str> {
     let Some(context) = &object.context else {
         return match object.kind {
             ProcessObjectKind::QueuePair => Some(
-                "the card does not tell of it: its number is not known and to be given by --number, or \
+                "the device does not tell of it: its number is not known and to be given by --number, or \
                  it is one for frames or the target of an XRC connection, about which programs may \
                  not ask",
             ),
@@ -169,7 +169,7 @@ fn remark(object: &ProcessObject) -> Option<&'static str> {
                 "it overran: more completions came than it holds; its queue pairs go to the error \
                  state, and a larger CQ or earlier polls are the cure",
             ),
-            0xa => Some("the card could not write to it"),
+            0xa => Some("the device could not write to it"),
             _ => None,
         },
         _ => None,

@@ -16,11 +16,11 @@ use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 
-/// Show what the card knows of the queues of a running program
+/// Show what the device knows of the queues of a running program
 ///
 /// For a program that hangs: is its queue pair in RTS, does it send to the right peer, how far are its
 /// PSNs and counters, did its CQ overrun? Contexts of queue pairs, CQs and shared receive queues come
-/// from the card (QUERY_QP and the like), by the names of mlx5_ifc.h, and the keys of memory regions
+/// from the device (QUERY_QP and the like), by the names of mlx5_ifc.h, and the keys of memory regions
 /// from the kernel. The program is not stopped and does not notice: its open device is only asked.
 ///
 /// Without --pid, the programs that have devices open are listed. It takes the permission to trace

@@ -224,17 +224,17 @@ fn remarks(
     if let (Some(limit), Some(slot)) = (limit, slot) {
         let could = limit.common(&slot);
         if could != limit {
-            remarks.push(format!("the slot does {slot} at most, the card could do {limit}"));
+            remarks.push(format!("the slot does {slot} at most, the device could do {limit}"));
         }
         if link.mbps() < could.mbps() {
             remarks.push(format!(
-                "the link runs at {link}, card and slot could do {could}: reseat the card, and look \
+                "the link runs at {link}, device and slot could do {could}: reseat the device, and look \
                  for a riser, bifurcation or a speed limit in the firmware's set-up"
             ));
         }
     } else if let Some(limit) = limit.filter(|limit| link.mbps() < limit.mbps()) {
         remarks.push(format!(
-            "the link runs at {link}, the card could do {limit}; what the slot could do is not told"
+            "the link runs at {link}, the device could do {limit}; what the slot could do is not told"
         ));
     }
     if link.mbps() < port_mbps {

@@ -21,8 +21,8 @@ use device::Device;
 
 /// Show the devices, how they are linked, and what they can do
 ///
-/// The first thing to look at on a machine: which cards there are, whether their ports are up, which
-/// GID index is which kind of RoCE, whether the PCI link is what card and slot can do, which NUMA node
+/// The first thing to look at on a machine: which devices there are, whether their ports are up, which
+/// GID index is which kind of RoCE, whether the PCI link is what device and slot can do, which NUMA node
 /// and processors are near, whether firmware commands (DevX) are open, and which kinds of doorbell
 /// registers can be mapped. --json has everything that -v has.
 #[derive(Args, Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Show limits and flags too, and all of a port's tables
     #[arg(short, long)]
     verbose: bool,
-    /// Show capabilities of the card by name, of a group (`roce_cap`, `general`), or whose names contain
+    /// Show capabilities of the device by name, of a group (`roce_cap`, `general`), or whose names contain
     /// WORD; without it all that are not zero
     #[arg(short, long, value_name = "WORD", num_args = 0..=1, default_missing_value = "")]
     capabilities: Option<String>,

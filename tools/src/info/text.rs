@@ -73,10 +73,10 @@ fn write_pci(f: &mut fmt::Formatter<'_>, pci: &Pci, verbose: bool) -> fmt::Resul
     }
     match (&pci.device_limit, &pci.slot_limit) {
         (Some(device), Some(slot)) => {
-            write!(f, "; the card could do {}, the slot {}", device.text, slot.text)?;
+            write!(f, "; the device could do {}, the slot {}", device.text, slot.text)?;
         }
         (Some(device), None) => {
-            write!(f, "; the card could do {}, the slot is not told", device.text)?;
+            write!(f, "; the device could do {}, the slot is not told", device.text)?;
         }
         _ => {}
     }
@@ -124,7 +124,7 @@ fn write_registers(
     let there = if there.is_empty() { "none by command".to_owned() } else { there.join("; ") };
     write!(f, "\n  doorbells   {there}")?;
     if let Some(bytes) = registers.blue_flame_bytes {
-        write!(f, "; the card has BlueFlame registers of {bytes} bytes")?;
+        write!(f, "; the device has BlueFlame registers of {bytes} bytes")?;
     }
     if verbose {
         for kind in registers.kinds.iter().filter(|kind| !kind.available) {
@@ -252,7 +252,7 @@ fn write_capabilities(f: &mut fmt::Formatter<'_>, capabilities: &Capabilities) -
         }
     }
     for missing in &capabilities.missing {
-        write!(f, "\n  {missing}: the card does not have it")?;
+        write!(f, "\n  {missing}: the device does not have it")?;
     }
     Ok(())
 }

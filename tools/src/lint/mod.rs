@@ -26,18 +26,18 @@ use crate::output::Output;
 
 /// Check a send queue's WQEs: captured from a ring, recorded, or of a program that it runs
 ///
-/// A card that refuses a WQE says little more than that it did, and of many mistakes it says nothing:
+/// A device that refuses a WQE says little more than that it did, and of many mistakes it says nothing:
 /// it reads another address, takes a stale WQE for a new one, or never completes. This looks at the
 /// bytes instead: opcodes and the transport, sizes and segments, indices and wraps, inline data and
 /// lengths, fences, completions and the ring's size, doorbells. A finding names WQE, segment and byte,
-/// what was expected, what was found, and the cure. A defect is what no card executes as it was meant;
+/// what was expected, what was found, and the cure. A defect is what no device executes as it was meant;
 /// what is suspicious is executed.
 ///
 /// The input is a ring's bytes, binary or as hex (`dump binary memory` of gdb, a hex dump), a log with
 /// dumps of the flight recorder, or a recording of `mlx5 trace --record`. Recordings and dumps tell of
 /// their queues; of a ring's bytes, say what is known of the queue. What is not known is not checked.
 ///
-/// With a program behind --, that program runs on the model, and each WQE is checked as the card fetches
+/// With a program behind --, that program runs on the model, and each WQE is checked as the device fetches
 /// it: findings are said on standard error at once, and the report follows when the program has ended. A
 /// program that does not end by itself may be ended with a signal, as by Ctrl-C.
 #[derive(Args, Clone, Debug)]
@@ -97,7 +97,7 @@ struct Queue {
     /// CQEs that the WQEs of the ring may have outstanding at once
     #[arg(long, value_name = "COUNT", value_parser = number)]
     cqes: Option<u32>,
-    /// Bytes of a frame that must be in the WQE: 18 on cards before ConnectX-5
+    /// Bytes of a frame that must be in the WQE: 18 on devices before ConnectX-5
     #[arg(long, value_name = "BYTES", value_parser = number)]
     header: Option<u32>,
     /// The queue pair was made to signal every request (sq_sig_all)
@@ -106,7 +106,7 @@ struct Queue {
     /// The queue pair was made to check signatures of WQEs
     #[arg(long)]
     signatures: bool,
-    /// Say also which bytes are left of earlier WQEs that no card looks at
+    /// Say also which bytes are left of earlier WQEs that no device looks at
     #[arg(long)]
     strict: bool,
 }

@@ -81,7 +81,7 @@ impl fmt::Display for Overrun {
             write!(f, ", with room for {cqes} CQEs,")?;
         }
         f.write_str(
-            " overran: more completed than was polled, and the card fails the CQ and its queue pairs; \
+            " overran: more completed than was polled, and the device fails the CQ and its queue pairs; \
              make the CQ larger, signal fewer WQEs, or poll before posting more",
         )
     }

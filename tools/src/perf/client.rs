@@ -80,8 +80,10 @@ pub fn measure(
     }
     let Points { environment, peer, points, comparison, mut notes, wrong } = measured;
     if environment.model {
-        notes
-            .insert(0, "on the model, a software ConnectX: times say nothing of a card".to_owned());
+        notes.insert(
+            0,
+            "on the model, a software ConnectX: times say nothing of a device".to_owned(),
+        );
     }
     if arguments.compare && !environment.optimized {
         notes.push(

@@ -89,7 +89,7 @@ impl Pairs {
 pub fn comparison(block: &Plan, on_card: bool, ratios: Vec<Ratio>) -> Comparison {
     let what = if on_card {
         "Calls of this side that post, and polls that find something, by the CPU's constant-rate \
-         counter (medians of a block's calls); latency and time per message as the card made them."
+         counter (medians of a block's calls); latency and time per message as the device made them."
     } else {
         "Calls of this side that post, and polls that find something, by the CPU's constant-rate \
          counter (medians of a block's calls): the CPU's side alone. Latencies and rates are the \

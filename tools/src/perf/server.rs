@@ -38,7 +38,7 @@ const MOST_CLIENTS: usize = 64;
 /// Start it on the machine at the other end, then run `mlx5 perf lat HOST` and the like on this one.
 /// The client says what is measured; the server is told nothing but where its port and its memory are.
 /// It serves clients until it is interrupted, or as many as `--clients` says. Each is served at
-/// once, so two that measure at the same time share the card and the CPUs. A silent client is given
+/// once, so two that measure at the same time share the device and the CPUs. A silent client is given
 /// up and does not hold up others. Any program that can reach the port can have this machine send
 /// and receive: keep it in your own network.
 #[derive(Args, Clone, Debug)]

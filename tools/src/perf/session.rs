@@ -572,7 +572,7 @@ mod tests {
         assert!(hears(b"").contains("closed the connection"));
         assert!(hears(b"GET / HTTP/1.1\r\n").contains("nobody understands"));
         assert!(hears(b"{\"say\":\"ready\",\"more\":1}\n").contains("nobody understands"));
-        assert!(hears(b"{\"say\":\"refused\",\"why\":\"no card\"}\n").contains("no card"));
+        assert!(hears(b"{\"say\":\"refused\",\"why\":\"no device\"}\n").contains("no device"));
         assert!(hears(&vec![b'x'; LIMIT + 5000]).contains("longer than"));
     }
 

@@ -15,7 +15,7 @@ use crate::perf::result::Run;
 /// Show a result that was kept as JSON: as a table, a page, CSV or an HDR log
 ///
 /// The output of `mlx5 perf … --json` has all that the other forms need, so a measurement is made
-/// once and shown often, also on another machine and without a card.
+/// once and shown often, also on another machine and without a device.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -18,9 +18,9 @@ use report::Report;
 
 /// Replay a recording on a fresh model, and compare the results
 ///
-/// The recording of `mlx5 trace --record` has what the program told its cards and what they read, so
+/// The recording of `mlx5 trace --record` has what the program told its devices and what they read, so
 /// neither the program nor its peer is needed. Replies to commands, CQEs, EQEs, packets, interrupts and
-/// all that the cards wrote to memory are compared, byte for byte. The first difference is shown with
+/// all that the devices wrote to memory are compared, byte for byte. The first difference is shown with
 /// what happened before it.
 ///
 /// Use it to keep a problem that is hard to provoke, to see whether a change of the model changes what a

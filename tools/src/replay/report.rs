@@ -160,9 +160,9 @@ fn call(story: &mut Story, difference: &Difference) -> String {
         Call::TakeFrame => return "the oldest packet that waits to leave".into(),
         Call::TakeInterrupt => return "the oldest interrupt".into(),
         Call::Prefix(prefix) => {
-            return format!("QP numbers {:#x} are the card's", u32::from(*prefix) << 8);
+            return format!("QP numbers {:#x} are the device's", u32::from(*prefix) << 8);
         }
-        Call::Memic(bus) => return format!("the card's memory at {bus:#x}"),
+        Call::Memic(bus) => return format!("the device's memory at {bus:#x}"),
         Call::Command(input) => What::Command { input: input.to_vec(), output: Vec::new() },
         other => What::Entered(other.clone()),
     };
@@ -240,7 +240,7 @@ impl fmt::Display for Report {
             self.calls, self.commands, self.cqes, self.eqes, self.packets, self.writes
         )?;
         if self.equal {
-            return write!(f, "  equal: the card did what it had done, byte for byte");
+            return write!(f, "  equal: the device did what it had done, byte for byte");
         }
         write!(f, "  different: {} times", self.differences)?;
         if let Some(first) = &self.first {

@@ -11,19 +11,19 @@ pub(crate) enum Kind {
     Command,
     /// A store to a register: doorbells of send queues, CQs and EQs
     Doorbell,
-    /// A WQE that the card fetched, of a send or receive queue
+    /// A WQE that the device fetched, of a send or receive queue
     Wqe,
-    /// A CQE that the card wrote
+    /// A CQE that the device wrote
     Cqe,
-    /// An EQE that the card wrote
+    /// An EQE that the device wrote
     Eqe,
     /// A packet that was sent or received
     Packet,
-    /// An interrupt that the card raised
+    /// An interrupt that the device raised
     Interrupt,
     /// A change of the port or of the ways from it
     Port,
-    /// A mistake of software that the card does not report
+    /// A mistake of software that the device does not report
     Mistake,
 }
 

@@ -29,7 +29,7 @@ use crate::outcome::Result;
 use crate::output::{Form, Output};
 use filter::Filter;
 
-/// Run a program and show what it does with the card: strace for the card
+/// Run a program and show what it does with the device: strace for the device
 ///
 /// The program runs on the model, a software ConnectX, unchanged. Each firmware command, doorbell,
 /// WQE, CQE and EQE is a line, in order, with the seconds since the beginning. A completion names

@@ -163,7 +163,7 @@ const ROWS: &[Row] = &[
         None,
     ),
     (
-        "opcode that no card knows",
+        "opcode that no HCA knows",
         |_, a, _| {
             let unknown = bytes(0x3e, &[]);
             // SAFETY: the request names no memory.

@@ -335,7 +335,7 @@ fn a_process_on_the_other_node_is_warned_of() {
     breaks("NUMA node", ("warning", "2 of this process's 4 CPUs", pin), &[], |machine| {
         machine.put("proc/self/status", "Cpus_allowed_list:\t2-5");
     });
-    breaks("NUMA node", ("warning", "does not tell the card's", "SRAT"), &[], |machine| {
+    breaks("NUMA node", ("warning", "does not tell the device's", "SRAT"), &[], |machine| {
         machine.put(&format!("{CARD}/numa_node"), "-1");
     });
     breaks(

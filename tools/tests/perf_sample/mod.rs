@@ -139,7 +139,7 @@ pub fn sweep(sizes: &[u64]) -> Run {
             Setting::new("inline", HOSTILE),
         ],
         comparison: Some(Comparison {
-            what: "What the CPU spent in calls, not what the card took.".to_owned(),
+            what: "What the CPU spent in calls, not what the device took.".to_owned(),
             block: 64,
             ratios: ratios.collect(),
         }),

@@ -97,7 +97,7 @@ fn timeout(line: &str, at: usize) -> Option<Reading> {
     record.field_if("device", device(line));
     record.notes.push(
         "Firmware did not answer in time: look for health lines before it in the log; commands that \
-         follow fail as well until the card is reset."
+         follow fail as well until the HCA is reset."
             .to_owned(),
     );
     Some(Reading::to(at, vec![record]))

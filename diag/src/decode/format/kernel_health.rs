@@ -66,7 +66,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => said.iter().find_map(|said| health::by_words(said)),
     };
     record.title = match (known, said.first()) {
-        _ if gone => "health report of a card that does not answer".to_owned(),
+        _ if gone => "health report of an HCA that does not answer".to_owned(),
         (Some(known), _) => format!("health report: {}", known.words),
         (None, Some(said)) => format!("health report: {said}"),
         (None, None) => "health report".to_owned(),
@@ -76,7 +76,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     if gone {
         record.notes.push(
-            "Every word is all ones: the card does not answer on PCIe (link down, powered off, unplugged, \
+            "Every word is all ones: the HCA does not answer on PCIe (link down, powered off, unplugged, \
              or its function was taken away). The report itself means nothing; look for PCIe, hotplug \
              and AER lines before it."
                 .to_owned(),

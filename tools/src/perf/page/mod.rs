@@ -46,8 +46,8 @@ pub fn text(run: &Run) -> Result<String, String> {
     if run.environment.model {
         out.raw(
             "<p class=\"warning\"><strong>Measured on the model</strong>, a software ConnectX \
-             inside the process. Counts are as on a card, and so is what the CPU does to post and \
-             poll; times and rates say nothing of a card.</p>\n",
+             inside the process. Counts are as on a device, and so is what the CPU does to post and \
+             poll; times and rates say nothing of a device.</p>\n",
         );
     }
     if !run.environment.optimized {

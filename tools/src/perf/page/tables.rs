@@ -172,7 +172,7 @@ pub fn details(out: &mut Markup, run: &Run) {
         })
     });
     let names = ["counter", "side", "via", "bytes", "before", "after", "added"];
-    table(out, "counters", "Counters of the card", &names, 3, &counters.collect::<Vec<_>>());
+    table(out, "counters", "Counters of the device", &names, 3, &counters.collect::<Vec<_>>());
 }
 
 /// Adds settings, environment and command line.
