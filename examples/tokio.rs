@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use mlx5::connect::LocalPort;
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair};
@@ -73,13 +73,10 @@ impl Side {
     }
 
     fn poll(&mut self) -> Result<Option<Returned>> {
-        match self.endpoint.poll()? {
-            Some(Event::Returned(returned)) => match returned.outcome {
-                Outcome::Failed(failure) => Err(failure.into()),
-                _ => Ok(Some(returned)),
-            },
-            Some(unexpected) => Err(format!("{unexpected:?}").into()),
-            None => Ok(None),
+        let returned = self.endpoint.poll().next().transpose()?;
+        match returned.as_ref().map(|returned| returned.outcome) {
+            Some(Outcome::Failed(failure)) => Err(failure.into()),
+            _ => Ok(returned),
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::slice::from_ref;
 use std::sync::Arc;
 
-use super::MrSlice;
+use super::{MrSlice, Refused};
 use crate::cqe::{Failure, FrameInfo, UnexpectedCqe};
+use crate::ring::PollError;
 use crate::ring::source::DomainId;
 use crate::ring::striding::{StridingEvent, StridingRq};
-use crate::ring::{PollError, PostError};
 use crate::verbs::{CompletionQueue, StridingQueue};
 
 /// A [`StridingRq`] that owns the memory of its WQEs, and returns it packet by packet.
@@ -67,11 +66,12 @@ impl StridingReceiver {
     /// Posts a WQE over memory of at least [`StridingQueue::wqe_bytes`].
     ///
     /// # Errors
-    /// [`PostError`], with the memory: [`PostError::PdMismatch`] for memory of another protection
-    /// domain or device.
-    pub fn post(&mut self, memory: MrSlice) -> Result<(), (PostError, MrSlice)> {
-        if MrSlice::any_foreign(from_ref(&memory), self.domain) {
-            return Err((PostError::PdMismatch, memory));
+    /// [`Refused`], which gives the memory back: with
+    /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
+    /// protection domain or device.
+    pub fn post(&mut self, memory: MrSlice) -> Result<(), Refused<MrSlice>> {
+        if memory.domain() != self.domain {
+            return Err(Refused::foreign(memory));
         }
         let sge = memory.sge();
         // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and
@@ -83,7 +83,7 @@ impl StridingReceiver {
                 self.posted.push_back(Arc::new(memory));
                 Ok(())
             }
-            Err(error) => Err((error, memory)),
+            Err(error) => Err(Refused { error, operation: memory }),
         }
     }
 

@@ -63,7 +63,7 @@ pub struct ReceiveQueue {
     record: Record,
     qpn: u32,
     pub(super) max_sge: u32,
-    pub(crate) ahead: Ahead,
+    pub(super) ahead: Ahead,
     /// Software's record of posted receives, by slot.
     pub(super) shadow: Box<[Place]>,
     /// Distance from the ring's address to the shadow's. If the stride is the size of a [`Place`],
@@ -303,22 +303,33 @@ impl ReceiveQueue {
     ///   this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: the contract of this function covers the memory of the receive.
+        if unsafe { self.post_usual(id, &list) } {
+            return Ok(());
+        }
+        // `black_box` makes it another list for the compiler, so that only this path needs it in
+        // memory.
+        let rest = black_box(list);
+        // SAFETY: the contract of this function covers the memory of the receive.
+        unsafe { self.post_any(id, &rest) }
+    }
+
+    /// Posts a usual receive, if there is known to be room for it. Returns whether it did.
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_usual<L: SgeList>(&mut self, id: u64, list: &L) -> bool {
         let head = self.cursor.head();
         // SAFETY: `self.ahead` is always of the queue's own head.
-        let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
-        let Some(next) = put else {
-            // `black_box` makes it another list for the compiler, so that only this path needs it
-            // in memory.
-            let rest = black_box(list);
-            // SAFETY: the caller upholds this function's contract, which is also that of
-            // `post_any`.
-            return unsafe { self.post_any(id, &rest) };
-        };
+        let put = unsafe { self.put_usual(head, self.ahead, id, list) };
+        let Some(next) = put else { return false };
         self.ahead.next = next;
-        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's
-        // contract.
+        // SAFETY: `put_usual` wrote the receive at the head. The contract of this function covers
+        // its memory.
         unsafe { self.commit(head.plus(1)) };
-        Ok(())
+        true
     }
 
     /// Restarts the queue after the QP went through RESET to INIT or later. Indices start at zero.
@@ -393,7 +404,7 @@ impl ReceiveQueue {
     ///   and nothing else uses it.
     /// - The receives before `head` were written.
     #[inline(always)]
-    pub(crate) unsafe fn commit(&mut self, head: Counter) {
+    pub(super) unsafe fn commit(&mut self, head: Counter) {
         let before = self.cursor.head();
         self.cursor.publish(head);
         self.record.publish(u32::from(head.low16()));

@@ -44,7 +44,7 @@ impl ReceiveQueue {
     /// # Safety
     /// `ahead` is of `head`.
     #[inline(always)]
-    pub(crate) unsafe fn put_usual<L: SgeList>(
+    pub(super) unsafe fn put_usual<L: SgeList>(
         &mut self,
         head: Counter,
         ahead: Ahead,
@@ -89,7 +89,7 @@ impl ReceiveQueue {
     /// Writes any receive, and returns what is ahead then. A `head` that is not the queue's own is
     /// a batch's.
     #[inline(never)]
-    pub(crate) fn put_any<L: SgeList>(
+    pub(super) fn put_any<L: SgeList>(
         &mut self,
         head: Counter,
         id: u64,
@@ -132,7 +132,7 @@ impl ReceiveQueue {
     /// Until the receive is retired, the memory that it names stays registered for local write, and
     /// nothing else uses it.
     #[inline(never)]
-    pub(super) unsafe fn post_any<L: SgeList>(
+    pub(crate) unsafe fn post_any<L: SgeList>(
         &mut self,
         id: u64,
         list: &L,

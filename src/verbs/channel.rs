@@ -36,8 +36,8 @@ use crate::ring::deadline;
 /// let events = unsafe { AsyncFd::register(channel)? };
 /// loop {
 ///     endpoint.arm(false);
-///     while let Some(event) = endpoint.poll()? {
-///         println!("{event:?}");
+///     for returned in endpoint.poll() {
+///         println!("{:?}", returned?.outcome);
 ///     }
 ///     let mut readable = events.readable().await?;
 ///     while events.get_ref().try_event()?.is_some() {}
