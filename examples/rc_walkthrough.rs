@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
+use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
@@ -219,21 +219,21 @@ const WRITE: u64 = 4;
 fn wait(channel: &mut Endpoint, id: u64) -> Result<MrSlice> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        match channel.poll()? {
-            Some(Event::Returned(returned)) => match returned.outcome {
+        if let Some(returned) = channel.poll().next() {
+            let returned = returned?;
+            match returned.outcome {
                 Outcome::Failed(failure) => return Err(failure.into()),
                 _ if returned.id == id => {
                     let one = returned.buffers.one();
                     return one.map_err(|other| format!("not one slice: {other:?}").into());
                 }
                 other => return Err(format!("unexpected completion {other:?}").into()),
-            },
-            Some(other) => return Err(format!("unexpected completion {other:?}").into()),
-            None if Instant::now() > deadline => {
-                return Err(format!("no completion of request {id} within {TIMEOUT:?}").into());
             }
-            None => std::hint::spin_loop(),
         }
+        if Instant::now() > deadline {
+            return Err(format!("no completion of request {id} within {TIMEOUT:?}").into());
+        }
+        std::hint::spin_loop();
     }
 }
 

@@ -116,6 +116,15 @@ fn an_epoll_loop_hears_of_every_message() {
 }
 
 #[test]
+fn a_tokio_server_answers_every_request() {
+    let text = Process::example("tokio", &[]).end();
+    for number in 1..=5 {
+        assert!(text.contains(&format!("answer: REQUEST {number}\n")), "{text}");
+    }
+    assert!(text.ends_with("all 5 requests were answered\n"), "{text}");
+}
+
+#[test]
 fn an_event_channel_wakes_who_sleeps_on_queues_made_by_command() {
     let text = Process::example("devx_events", &[]).end();
     for number in 1..=5 {

@@ -5,11 +5,11 @@
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
-use mlx5::endpoint::{Endpoint, Event, MrSlice, OwnedOperation, Receiver};
+use mlx5::endpoint::{Endpoint, MrSlice, Owned, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
-use mlx5::wqe::{FetchAdd, Inline, RdmaRead, RdmaWrite, SendMessage};
+use mlx5::wqe::{FetchAdd, Inline, PostOn, RdmaRead, RdmaWrite, SendMessage};
 use mlx5_model as _;
 
 #[path = "rig/process.rs"]
@@ -146,7 +146,7 @@ fn room_for_what_may_still_complete_is_not_given_away() {
 }
 
 /// Posts `operation` alone and in a batch, which is refused: it names memory of another domain.
-fn refused<O: OwnedOperation<Rc>>(channel: &mut Endpoint, operation: O) -> O {
+fn refused<O: PostOn<Rc> + Owned>(channel: &mut Endpoint, operation: O) -> O {
     let slices = operation.slices().len();
     let refused = channel.post(1, operation).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
@@ -185,7 +185,8 @@ fn keeps_memory_of_others_out(card: &Card, other: &Card) {
     let mut done = Vec::new();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while done.len() < 3 && std::time::Instant::now() < deadline {
-        if let Some(Event::Returned(returned)) = channel.poll().unwrap() {
+        for returned in channel.poll() {
+            let returned = returned.unwrap();
             done.push((returned.id, returned.buffers.slices().len()));
         }
     }

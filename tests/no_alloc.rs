@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use mlx5::cqe::Completion;
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
+use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
@@ -258,7 +258,7 @@ fn owned(rig: &Rig) {
         mlx5_model::run();
         quiet("owned poll", || {
             for (channel, place) in [(&mut channel, &mut here), (&mut peer, &mut there)] {
-                let Ok(Some(Event::Returned(returned))) = channel.poll() else {
+                let Some(Ok(returned)) = channel.poll().next() else {
                     panic!("nothing came back");
                 };
                 assert_eq!(returned.id, id);

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote};
@@ -59,10 +59,7 @@ fn watched<R>(section: impl FnOnce() -> R) -> (R, u32) {
 }
 
 fn returned(channel: &mut Endpoint) -> Returned {
-    match channel.poll() {
-        Ok(Some(Event::Returned(returned))) => returned,
-        other => panic!("{other:?}"),
-    }
+    channel.poll().next().expect("a request is retired").unwrap()
 }
 
 #[test]
@@ -106,9 +103,10 @@ fn lists_batches_and_giving_back_allocate_nothing() {
         assert_eq!(ends.each_ref().map(|returned| returned.id), [1, 2, 3]);
         assert!(matches!(ends[2].outcome, Outcome::Sent(_)));
         let [_, second, third] = ends;
-        let (slices, calls) = watched(|| (second.buffers.many(), third.buffers.one()));
+        let (slices, calls) = watched(|| (second.buffers, third.buffers));
         assert_eq!(calls, 0, "taking apart, round {round}");
-        (list, whole) = (slices.0.unwrap(), slices.1.unwrap());
+        let (Buffers::Many(slices), Buffers::One(slice)) = slices else { panic!("{slices:?}") };
+        (list, whole) = (slices, slice);
         assert_eq!((list.len(), whole.len()), (3, 160));
     }
 }

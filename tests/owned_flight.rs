@@ -4,8 +4,8 @@ mod rig;
 
 use std::collections::VecDeque;
 
-use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
-use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
+use mlx5::endpoint::{Buffers, Endpoint, EndpointError, MrSlice, Outcome, Receiver, Returned};
+use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage};
 use mlx5_model::Mode;
@@ -61,10 +61,7 @@ impl Pair {
     }
 
     fn poll(&mut self) -> Option<Returned> {
-        match self.channel.poll().unwrap()? {
-            Event::Returned(returned) => Some(returned),
-            Event::UnexpectedCqe(unexpected) => panic!("{unexpected:?}"),
-        }
+        self.channel.poll().next().map(Result::unwrap)
     }
 }
 
@@ -78,17 +75,14 @@ fn buffers_are_what_they_were_made_of() {
     let pair = Pair::new(false);
     assert!(matches!(Buffers::default(), Buffers::None));
     assert!(Buffers::None.slices().is_empty());
-    assert_eq!(Buffers::None.one().unwrap_err(), Buffers::None);
-    assert_eq!(Buffers::None.many().unwrap_err(), Buffers::None);
-    assert_eq!(Buffers::None.into_iter().len(), 0);
+    assert!(matches!(Buffers::None.one(), Err(Buffers::None)));
+    assert!(Buffers::None.into_iter().next().is_none());
     let one = Buffers::from(pair.slice(7));
     assert!(!matches!(one, Buffers::None));
     assert_eq!((one.slices().len(), one.slices()[0].len()), (1, 7));
     alone(one.one().unwrap());
-    let wrong = Buffers::from(pair.slice(7)).many().unwrap_err();
-    alone(wrong.one().unwrap());
     let mut all = Buffers::from(pair.slice(7)).into_iter();
-    assert_eq!(all.len(), 1);
+    assert_eq!(all.size_hint(), (1, Some(1)));
     alone(all.next().unwrap());
     assert!(all.next().is_none());
     for count in 0..4 {
@@ -100,10 +94,9 @@ fn buffers_are_what_they_were_made_of() {
         assert_eq!(lengths, (10..10 + count).collect::<Vec<_>>());
         // Asked for in the wrong shape, nothing is lost.
         let buffers = buffers.one().unwrap_err();
-        let list = buffers.many().unwrap();
-        assert_eq!(list.len(), count);
-        let all = Buffers::from(list).into_iter();
-        assert_eq!(all.len(), count);
+        assert!(matches!(&buffers, Buffers::Many(list) if list.len() == count));
+        let all = buffers.into_iter();
+        assert_eq!(all.size_hint(), (count, Some(count)));
         let mut seen = 0;
         for slice in all {
             assert_eq!(slice.len(), 10 + seen);
@@ -181,6 +174,61 @@ fn what_one_completion_retires_comes_back_one_by_one() {
             assert!(pair.poll().is_none() && pair.channel.send_queue().is_idle());
         }
     }
+}
+
+#[test]
+fn a_poll_goes_on_where_the_one_before_was_dropped() {
+    let mut pair = Pair::new(false);
+    let remote = pair.remote;
+    for id in 0..6 {
+        // Two completions, of three requests each.
+        let slice = pair.slice(8);
+        pair.channel.post(id, RdmaWrite::new(slice, remote).signaled_if(id % 3 == 2)).unwrap();
+    }
+    mlx5_model::run();
+    let mut ids = Vec::new();
+    for count in [0, 1, 3, 1] {
+        for returned in pair.channel.poll().take(count) {
+            let returned = returned.unwrap();
+            ids.push(returned.id);
+            alone(returned.buffers.one().unwrap());
+        }
+        std::mem::forget(pair.channel.poll());
+    }
+    assert_eq!(ids, [0, 1, 2, 3, 4]);
+    ids.extend(pair.channel.poll().map(|returned| returned.unwrap().id));
+    assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_completion_of_no_request_is_an_error_that_ends_one_poll() {
+    let rig = Rig::new(Mode::Manual);
+    let (cq, peer_cq) = (rig.cq(256), rig.cq(256));
+    let qp = || rig.init(QueuePair::builder(&rig.pd, &cq).max_send_wr(REQUESTS));
+    let peer = || rig.init(QueuePair::builder(&rig.pd, &peer_cq).max_send_wr(REQUESTS));
+    let mut completions = CqReader::new(&cq).unwrap();
+    let (other, _other_peer) = rig.connect(qp(), peer());
+    let mut queue = SendQueue::new(&other, &mut completions, SendConfig::default()).unwrap();
+    // SAFETY: a NOP names no memory.
+    unsafe { queue.post(1, Nop::new().signaled()).unwrap() };
+    mlx5_model::run();
+    drop(queue);
+    let qp = qp();
+    let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    let (qp, _peer) = rig.connect(qp, peer());
+    let mut endpoint = Endpoint::new(qp, receiver, completions, SendConfig::default()).unwrap();
+    endpoint.post(2, Nop::new().signaled()).unwrap();
+    mlx5_model::run();
+    let mut polled = endpoint.poll();
+    let error = polled.next().unwrap().unwrap_err();
+    assert!(
+        matches!(error, EndpointError::UnexpectedCqe(cqe) if cqe.qpn == other.number()),
+        "{error}"
+    );
+    assert!(polled.next().is_none());
+    drop(polled);
+    let ids: Vec<_> = endpoint.poll().map(|returned| returned.unwrap().id).collect();
+    assert_eq!(ids, [2]);
 }
 
 #[test]
@@ -281,7 +329,7 @@ fn receives_come_back_between_requests() {
                 }
             }
             assert!(pair.poll().is_none());
-            assert!(matches!(pair.peer.poll(), Ok(Some(Event::Returned(_)))));
+            assert!(matches!(pair.peer.poll().next(), Some(Ok(_))));
         }
         // What no message has taken is given back by RESET.
         for id in 0..3 {
@@ -381,8 +429,9 @@ fn batches_come_back_like_single_requests() {
             alone(slice);
         }
         assert!(matches!(pair.poll().unwrap(), Returned { id: 100, buffers: Buffers::None, .. }));
-        let list = pair.poll().unwrap().buffers.many().unwrap();
-        assert_eq!(list.iter().map(MrSlice::len).collect::<Vec<_>>(), [1, 2, 3]);
+        let list = pair.poll().unwrap().buffers;
+        assert!(matches!(list, Buffers::Many(_)));
+        assert_eq!(list.slices().iter().map(MrSlice::len).collect::<Vec<_>>(), [1, 2, 3]);
         list.into_iter().for_each(alone);
         assert!(pair.poll().is_none());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
@@ -101,9 +101,8 @@ impl Rig {
 fn wait(channel: &mut Endpoint) -> Returned {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match channel.poll().unwrap() {
-            Some(Event::Returned(returned)) => return returned,
-            Some(Event::UnexpectedCqe(unexpected)) => panic!("{unexpected:?}"),
+        match channel.poll().next() {
+            Some(returned) => return returned.unwrap(),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();
@@ -140,7 +139,8 @@ fn every_operation_gives_its_memory_back() {
 
     // Gathered from two slices of one region, in the other order.
     a.post(2, SendImm::new(vec![tail, text], 0xfeed).signaled().solicited()).unwrap();
-    let mut pieces = sent(wait(&mut a), 2, SendOperation::SendImm).many().unwrap();
+    let buffers = sent(wait(&mut a), 2, SendOperation::SendImm);
+    let Buffers::Many(mut pieces) = buffers else { panic!("{buffers:?}") };
     let (kind, length, buffers) = received(wait(&mut b), 101);
     assert_eq!((kind, length), (ReceiveKind::SendImm(0xfeed), 64));
     assert_eq!(&buffers.one().unwrap().to_vec()[42..64], b"sent by the safe layer");
@@ -305,13 +305,14 @@ fn an_idle_channel_gives_back_what_nothing_reports() {
     for id in 0..3 {
         first.post(id, RdmaWrite::new(rig.private(64), remote)).unwrap();
     }
-    assert!(first.poll().unwrap().is_none());
+    assert!(first.poll().next().is_none());
     assert_eq!(first.reclaim(9), Ok(true));
     let mut returned = Vec::new();
     let deadline = Instant::now() + PATIENCE;
     while returned.len() < 4 {
         assert!(Instant::now() < deadline, "{returned:?}");
-        if let Some(Event::Returned(back)) = first.poll().unwrap() {
+        for back in first.poll() {
+            let back = back.unwrap();
             returned.push((back.id, back.buffers.one().is_ok()));
         }
     }

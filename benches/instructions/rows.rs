@@ -142,7 +142,7 @@ use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
-        [at_most(60.0).and(1.5, FLOOR), at_most_raw(1.15)];
+        [at_most(60.0).and(1.5, FLOOR), at_most_raw(1.3)];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
@@ -195,7 +195,7 @@ rows! {
     TagPoll: "poll, one message of a list of tags", How::Take, [];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
-    PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];
+    PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.45)];
     PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];
     PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.15)];
 }

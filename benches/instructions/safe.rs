@@ -1,6 +1,6 @@
 //! This crate, owned layer.
 
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
+use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::Rc;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
@@ -89,13 +89,15 @@ impl Safe {
         let mut found = 0;
         for _ in 0..calls {
             forget(self);
-            if let Ok(Some(Event::Returned(returned))) = self.channel.poll() {
+            if let Some(Ok(returned)) = self.channel.poll().next() {
                 if let Outcome::Sent(_) = returned.outcome {
                     self.sum += returned.id;
                     found += 1;
                 }
-                if let Ok(slice) = returned.buffers.one() {
-                    put_back(&mut self.slices, slice);
+                match returned.buffers {
+                    Buffers::None => {}
+                    Buffers::One(slice) => put_back(&mut self.slices, slice),
+                    Buffers::Many(slices) => self.slices.extend(slices),
                 }
             }
         }

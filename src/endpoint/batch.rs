@@ -2,14 +2,13 @@
 
 use core::fmt;
 use core::hint::black_box;
-use core::mem::ManuallyDrop;
-use core::ptr::read;
 
-use super::flight::{Flight, Refused};
-use super::{MrSlice, OwnedOperation};
+use super::flight::Flight;
+use super::{Owned, Refused};
 use crate::ib::{Rc, Transport};
 use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
+use crate::wqe::PostOn;
 
 /// Requests that are written to the ring of an [`Endpoint`](super::Endpoint), and not yet known to
 /// the HCA. One doorbell rings them all.
@@ -26,21 +25,18 @@ use crate::watch::lint::Refusal;
 /// ```
 ///
 /// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
-/// nothing, either; the memory is dropped with the endpoint, or by the endpoint's next post or
-/// batch.
+/// nothing, either; the memory of each request is dropped by the next post to its place in the
+/// ring, or with the endpoint.
 #[must_use = "a batch posts nothing until it is rung"]
-pub struct EndpointBatch<'c, T: Transport = Rc> {
-    requests: ring::Batch<'c, T>,
-    flight: &'c mut Flight,
+pub struct EndpointBatch<'e, T: Transport = Rc> {
+    requests: ring::Batch<'e, T>,
+    flight: &'e mut Flight,
 }
 
-impl<'c, T: Transport> EndpointBatch<'c, T> {
+impl<'e, T: Transport> EndpointBatch<'e, T> {
     #[inline]
-    pub(super) fn new(queue: &'c mut SendQueue<T>, flight: &'c mut Flight) -> Self {
-        flight.forget_unposted(&queue.ring);
-        let requests = queue.batch();
-        flight.set_open(true);
-        Self { requests: requests.alone(), flight }
+    pub(super) fn new(queue: &'e mut SendQueue<T>, flight: &'e mut Flight) -> Self {
+        Self { requests: queue.batch(), flight }
     }
 
     /// Writes a request after those already in the batch, see
@@ -49,30 +45,26 @@ impl<'c, T: Transport> EndpointBatch<'c, T> {
     /// # Errors
     /// [`Refused`], which returns the operation. The batch stays as it was, and can still be rung.
     #[inline]
-    pub fn append<O: OwnedOperation<T>>(
+    pub fn append<O: PostOn<T> + Owned>(
         &mut self,
         id: u64,
         operation: O,
     ) -> Result<(), Refused<O>> {
-        if MrSlice::any_foreign(operation.slices(), self.flight.domain) {
+        if !self.flight.accepts(operation.slices()) {
             return Err(Refused::foreign(operation));
         }
-        let slot = self.requests.slot();
+        let head = self.requests.head();
         if self.requests.append_ready(id, &operation) {
-            // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its
-            // place holds nothing: `new` has dropped the buffers of a leaked batch.
-            unsafe { self.flight.add(slot, operation.into_buffers()) }
+            self.flight.put(head, operation);
             return Ok(());
         }
         // `black_box` makes it another operation for the compiler, so that only this path needs it
         // in memory.
-        let rest = black_box(operation);
-        if let Err(error) = self.requests.append_any(id, &rest) {
-            return Err(Refused { error, operation: rest });
+        let operation = black_box(operation);
+        if let Err(error) = self.requests.append_any(id, &operation) {
+            return Err(Refused { error, operation });
         }
-        // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place
-        // holds nothing: `new` has dropped the buffers of a leaked batch.
-        unsafe { self.flight.add(slot, rest.into_buffers()) }
+        self.flight.put(head, operation);
         Ok(())
     }
 
@@ -93,10 +85,9 @@ impl<'c, T: Transport> EndpointBatch<'c, T> {
     /// standard error, and the next post returns it. [`try_ring`](Self::try_ring) returns it at
     /// once. The memory of the requests is dropped then.
     #[inline]
-    pub fn ring(self) {
-        let (rung, mut requests) = self.commit();
-        if let Err(refusal) = rung {
-            requests.keep(refusal);
+    pub fn ring(mut self) {
+        if let Err(refusal) = self.commit() {
+            self.requests.keep(refusal);
         }
     }
 
@@ -106,31 +97,25 @@ impl<'c, T: Transport> EndpointBatch<'c, T> {
     /// The errors of [`ring::Batch::try_ring`](crate::ring::Batch::try_ring). The memory of the
     /// requests is dropped then.
     #[inline]
-    pub fn try_ring(self) -> Result<(), PostError> {
-        self.commit().0?;
-        Ok(())
+    pub fn try_ring(mut self) -> Result<(), PostError> {
+        Ok(self.commit()?)
     }
 
     #[inline(always)]
-    fn commit(self) -> (Result<(), Refusal>, ring::Batch<'c, T>) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: both fields are moved out once, and `this` is never dropped.
-        let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
+    fn commit(&mut self) -> Result<(), Refusal> {
         // SAFETY: all memory that the requests name is in slices, which the flight owns until a
         // poll has retired the request or the QP was reset: nothing else reaches it. If the
         // endpoint is dropped before, the memory is freed only after it was deregistered.
-        let rung = unsafe { requests.commit() };
-        if rung.is_ok() {
-            flight.set_open(false);
-        }
-        (rung, requests)
+        unsafe { self.requests.commit() }
     }
 }
 
 impl<T: Transport> Drop for EndpointBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.flight.forget_unposted(self.requests.send_ring());
+        for at in self.requests.unposted() {
+            drop(self.flight.take(at));
+        }
     }
 }
 

@@ -7,9 +7,9 @@
 //! and a dropped one drops them. A region is freed when its last slice is dropped, and is
 //! deregistered first. So the HCA never reaches memory that was freed or given to another owner.
 //!
-//! The buffers of a request are one word ([`Buffers`]) beside its WQE: for a receive in the receive
-//! queue, for a send request in the endpoint. Each place owns the buffers of one outstanding
-//! request, from post to completion, and is empty otherwise. Dropping the places drops the buffers.
+//! The memory of a request in flight ([`Buffers`]) is in the slot of its WQE: for a receive in the
+//! receiver, for a send request in the endpoint. Each slot owns the buffers of one outstanding
+//! request, from post to completion, and is empty otherwise. Dropping the slots drops the buffers.
 //!
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
 //! `RdmaWrite::new(slice, remote)`, `RdmaRead::new(vec![first, second], remote)`,
@@ -19,17 +19,17 @@ mod batch;
 mod buffers;
 mod flight;
 mod operation;
+mod outcome;
 mod queue_pair;
 mod receiver;
 mod slice;
 mod striding;
-mod tagged;
 
 pub use batch::EndpointBatch;
-pub use buffers::{Buffers, IntoIter};
-pub use flight::{Event, Outcome, Refused, Returned};
-pub use operation::{OwnedOperation, OwnedPayload};
+pub use buffers::Buffers;
+pub use operation::Owned;
+pub use outcome::{EndpointError, Outcome, Refused, Returned};
 pub use queue_pair::{Closed, Endpoint};
 pub use receiver::Receiver;
-pub use slice::{JoinError, MrSlice};
+pub use slice::MrSlice;
 pub use striding::{Frame, FrameArrival, StridingReceiver};

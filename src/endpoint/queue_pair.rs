@@ -1,20 +1,21 @@
 //! Both ends of a queue pair, and the completions of both.
 
+use core::iter::from_fn;
 use core::mem::MaybeUninit;
 
-use super::flight::{Event, Flight, Outcome, Refused, Returned};
-use super::operation::OwnedPayload;
-use super::receiver::Receiver;
-use super::{Buffers, EndpointBatch, MrSlice, OwnedOperation};
+use super::flight::Flight;
+use super::{
+    Buffers, EndpointBatch, EndpointError, MrSlice, Outcome, Owned, Receiver, Refused, Returned,
+};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::error::QueueError;
-use crate::ib::{Rc, Transport};
+use crate::ib::{Counter, Rc, Transport};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
 use crate::ring::source::ObjectId;
 use crate::ring::{CqReader, PollError, PostError, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
-use crate::wqe::{Nop, SgeList};
+use crate::wqe::{Nop, PostOn, SgeList};
 
 /// A queue pair with all its requests in flight and their memory.
 ///
@@ -29,7 +30,10 @@ pub struct Endpoint<T: Transport = Rc> {
     receive: Receiver,
     completions: CqReader,
     receive_completions: Option<CqReader>,
-    sends: Flight,
+    flight: Flight,
+    /// While retired requests have not been returned: where the ring's tail will be, and the
+    /// outcome of the last request before it.
+    retired: Option<(Counter, Outcome)>,
 }
 
 /// The parts of a closed endpoint.
@@ -98,10 +102,11 @@ impl<T: Transport> Endpoint<T> {
         }
         let send = SendQueue::new(&qp, &mut completions, config)?;
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
-        let sends = Flight::new(&send.ring, domain);
+        let flight = Flight::new(send.ring.cursor.shape(), domain);
         // A poll that finds no CQE in the first CQ must look at the other.
         completions.watch(receive_completions.is_some());
-        Ok(Self { qp, send, receive: receiver, completions, receive_completions, sends })
+        let receive = receiver;
+        Ok(Self { qp, send, receive, completions, receive_completions, flight, retired: None })
     }
 
     /// Posts a request. Its memory is returned with its completion, or with that of a later
@@ -112,12 +117,12 @@ impl<T: Transport> Endpoint<T> {
     /// have not been returned yet. [`PostError::PdMismatch`] for memory of another protection
     /// domain or device.
     #[inline]
-    pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        if MrSlice::any_foreign(operation.slices(), self.sends.domain) {
+    pub fn post<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
+        if !self.flight.accepts(operation.slices()) {
             return Err(Refused::foreign(operation));
         }
         self.send.ring.doorbell.timing.begin();
-        let cursor = self.send.ring.cursor;
+        let head = self.send.ring.cursor.head();
         // SAFETY: all memory that the request names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. The poll that retires the request
         // returns them, or `close` does after RESET. If the endpoint is dropped before, so are the
@@ -126,41 +131,31 @@ impl<T: Transport> Endpoint<T> {
         // the slices.
         match unsafe { self.send.post_short(id, &operation) } {
             Ok(true) => {
-                let slot = cursor.shape().slot(cursor.head());
-                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its
-                // place holds nothing: `post_short` posts only where no batch was leaked.
-                unsafe { self.sends.add(slot, operation.into_buffers()) }
-                return Ok(());
+                self.flight.put(head, operation);
+                Ok(())
             }
-            Ok(false) => {}
-            Err(refusal) => return Err(Refused { error: refusal.into(), operation }),
+            Ok(false) => self.post_any(id, operation),
+            Err(refusal) => Err(Refused { error: refusal.into(), operation }),
         }
-        self.post_any(id, operation)
     }
 
     #[inline(never)]
-    fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        self.sends.forget_unposted(&self.send.ring);
-        let cursor = self.send.ring.cursor;
+    fn post_any<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
+        let head = self.send.ring.cursor.head();
         // SAFETY: all memory that the request names is in slices. The flight owns them below, until
         // a poll has retired the request or the QP was reset. If the endpoint is dropped before,
         // their memory is deregistered before it is freed.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
-        // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place
-        // holds nothing: `forget_unposted` has dropped the buffers of a leaked batch.
-        unsafe {
-            let slot = cursor.shape().slot(cursor.head());
-            self.sends.add(slot, operation.into_buffers());
-        }
+        self.flight.put(head, operation);
         Ok(())
     }
 
     /// Starts a batch: several requests with one doorbell.
     #[inline]
     pub fn batch(&mut self) -> EndpointBatch<'_, T> {
-        EndpointBatch::new(&mut self.send, &mut self.sends)
+        EndpointBatch::new(&mut self.send, &mut self.flight)
     }
 
     /// Posts a receive by [`Receiver::post`].
@@ -168,7 +163,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Errors
     /// The errors of [`Receiver::post`]. Nothing is posted then.
     #[inline]
-    pub fn post_receive<P: OwnedPayload + SgeList>(
+    pub fn post_receive<P: SgeList + Owned>(
         &mut self,
         id: u64,
         memory: P,
@@ -184,7 +179,7 @@ impl<T: Transport> Endpoint<T> {
     /// The errors of [`SendQueue::reclaim`].
     pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
     where
-        Nop: OwnedOperation<T>,
+        Nop: PostOn<T>,
     {
         if !self.send.is_silent() {
             return Ok(false);
@@ -192,114 +187,142 @@ impl<T: Transport> Endpoint<T> {
         self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
     }
 
-    /// Takes the next retired request or receive, with its memory. Unsignaled requests come before
-    /// the signaled one whose completion retired them.
+    /// Returns an iterator over the requests and receives that are retired, with their memory.
+    /// Unsignaled requests come before the signaled one whose completion retired them.
+    ///
+    /// The iterator polls at each step, and ends when nothing is left or after an error. It holds
+    /// nothing: what it was not asked for is returned by the next poll.
+    ///
+    /// ```no_run
+    /// # use mlx5::endpoint::{Endpoint, EndpointError, MrSlice};
+    /// # fn example(endpoint: &mut Endpoint, free: &mut Vec<MrSlice>) -> Result<(), EndpointError> {
+    /// for returned in endpoint.poll() {
+    ///     let returned = returned?;
+    ///     println!("request {}: {:?}", returned.id, returned.outcome);
+    ///     free.extend(returned.buffers);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`PollError`].
+    /// Its items may be [`EndpointError`].
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<Event>, PollError> {
+    #[must_use = "it polls when it is asked for an item"]
+    pub fn poll(&mut self) -> impl Iterator<Item = Result<Returned, EndpointError>> {
+        let mut failed = false;
+        from_fn(move || {
+            if failed {
+                return None;
+            }
+            let next = self.next_retired();
+            failed = matches!(next, Some(Err(_)));
+            next
+        })
+    }
+
+    /// Takes the next request that is retired.
+    #[inline]
+    fn next_retired(&mut self) -> Option<Result<Returned, EndpointError>> {
         let mut queues = (&mut self.send, self.receive.queue_mut());
         match self.completions.find(&mut queues) {
-            Found::Nothing => Ok(None),
+            Found::Nothing => None,
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                // SAFETY: `find` found a send, so it has retired it by `retire_oldest`, as the
-                // oldest, and nothing has been retired since.
-                let buffers = unsafe { self.sends.take_oldest(&self.send.ring) };
+                // It was the oldest request, of one block.
+                let buffers = self.flight.take(self.send.ring.cursor.tail().before());
                 let outcome = Outcome::Sent(done);
-                Ok(Some(Event::Returned(Returned { id: done.id, buffers, outcome })))
+                Some(Ok(Returned { id: done.id, buffers, outcome }))
             }
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.
                 unsafe { self.completions.take_found() };
-                Ok(Some(Event::Returned(self.received(done))))
+                Some(Ok(self.received(done)))
             }
             Found::Other => {
-                // A variable of its own, so that only this path needs an event of any kind in
-                // memory.
-                let mut other = MaybeUninit::uninit();
-                if !self.poll_other(&mut other)? {
-                    return Ok(None);
-                }
-                // SAFETY: `poll_other` returned true, so it wrote an event.
-                Ok(Some(unsafe { other.assume_init() }))
+                // A variable of its own, so that only this path needs a request in memory.
+                let mut other = None;
+                self.next_other(&mut other);
+                other
             }
         }
     }
 
-    /// Takes the next event of any kind. Returns whether it wrote one to `into`.
+    /// Takes the next request that is retired, of any kind.
     ///
     /// This path is not only for rare cases. It handles successes of requests that follow
     /// unsignaled ones, and everything of a CQ that has only receives.
     #[cold]
     #[inline(never)]
-    fn poll_other(&mut self, into: &mut MaybeUninit<Event>) -> Result<bool, PollError> {
-        if self.sends.has_retired() {
-            let returned = self.sends.give_back(&mut self.send.ring);
-            if !self.sends.has_retired() {
-                self.completions.hold(false);
-            }
-            if let Some(returned) = returned {
-                into.write(Event::Returned(returned));
-                return Ok(true);
-            }
+    fn next_other(&mut self, into: &mut Option<Result<Returned, EndpointError>>) {
+        *into = self.next_of_any_kind();
+    }
+
+    fn next_of_any_kind(&mut self) -> Option<Result<Returned, EndpointError>> {
+        if let Some(returned) = self.give_back() {
+            return Some(Ok(returned));
         }
         let mark = self.send.ring.mark();
-        let mut queues = (&mut self.send, self.receive.queue_mut());
-        let mut other = MaybeUninit::uninit();
-        if !self.completions.take_other(&mut queues, &mut other)? {
-            let Some(second) = &mut self.receive_completions else { return Ok(false) };
-            match second.find(&mut queues) {
-                Found::Nothing => return Ok(false),
-                Found::Send(done) => {
-                    // SAFETY: `find` was the last call on the reader, and found a send.
-                    unsafe { second.take_found() };
-                    other.write(Completion::Send(done));
-                }
-                Found::Receive(done) => {
-                    // SAFETY: `find` was the last call on the reader, and found a receive.
-                    unsafe { second.take_found() };
-                    into.write(Event::Returned(self.received(done)));
-                    return Ok(true);
-                }
-                Found::Other => {
-                    if !second.take_other(&mut queues, &mut other)? {
-                        return Ok(false);
-                    }
-                }
+        let returned = match self.next_completion().transpose()? {
+            Ok(Completion::Send(done)) => self.sent(mark, Outcome::Sent(done))?,
+            Ok(Completion::Failed(failure)) if failure.queue == QueueKind::Send => {
+                self.sent(mark, Outcome::Failed(failure))?
             }
-        }
-        // SAFETY: `take_other` wrote it if it returned true, and the arm of a send wrote it. The
-        // other arms return.
-        let event = match unsafe { other.assume_init() } {
-            Completion::Send(done) => return Ok(self.sent(mark, Outcome::Sent(done), into)),
-            Completion::Failed(failure) if failure.queue == QueueKind::Send => {
-                return Ok(self.sent(mark, Outcome::Failed(failure), into));
-            }
-            Completion::Receive(done) => Event::Returned(self.received(done)),
-            Completion::Failed(failure) => {
+            Ok(Completion::Receive(done)) => self.received(done),
+            Ok(Completion::Failed(failure)) => {
                 let buffers = self.receive.take_retired();
-                let outcome = Outcome::Failed(failure);
-                Event::Returned(Returned { id: failure.id, buffers, outcome })
+                Returned { id: failure.id, buffers, outcome: Outcome::Failed(failure) }
             }
             // It retired nothing.
-            Completion::UnexpectedCqe(unexpected) => Event::UnexpectedCqe(unexpected),
+            Ok(Completion::UnexpectedCqe(unexpected)) => {
+                return Some(Err(EndpointError::UnexpectedCqe(unexpected)));
+            }
+            Err(error) => return Some(Err(error.into())),
         };
-        into.write(event);
-        Ok(true)
+        Some(Ok(returned))
+    }
+
+    /// Takes the next completion of either CQ, after the first one's `find` found nothing usual.
+    fn next_completion(&mut self) -> Result<Option<Completion>, PollError> {
+        let mut queues = (&mut self.send, self.receive.queue_mut());
+        let mut other = MaybeUninit::uninit();
+        if self.completions.take_other(&mut queues, &mut other)? {
+            // SAFETY: `take_other` returned true, so it wrote a completion.
+            return Ok(Some(unsafe { other.assume_init() }));
+        }
+        match &mut self.receive_completions {
+            Some(second) => second.poll(&mut queues),
+            None => Ok(None),
+        }
     }
 
     /// Handles a CQE, the first since `mark`, that retired requests, the last one with `outcome`.
-    /// Writes the first of them to `into`.
-    fn sent(&mut self, mark: Mark, outcome: Outcome, into: &mut MaybeUninit<Event>) -> bool {
-        self.sends.retire(&mut self.send.ring, mark, outcome);
-        let returned = self.sends.give_back(&mut self.send.ring);
-        if self.sends.has_retired() {
-            self.completions.hold(true);
+    /// Returns the first of them. Every poll takes the slow path until all are returned.
+    fn sent(&mut self, mark: Mark, outcome: Outcome) -> Option<Returned> {
+        self.retired = Some((self.send.ring.hold_back(mark), outcome));
+        self.completions.hold(true);
+        self.give_back()
+    }
+
+    /// Returns the oldest request that a CQE has retired and no poll has returned.
+    fn give_back(&mut self) -> Option<Returned> {
+        let (end, outcome) = self.retired?;
+        let oldest = self.send.ring.give_back(end);
+        let is_last = self.send.ring.cursor.tail() == end;
+        if is_last {
+            self.retired = None;
+            self.completions.hold(false);
         }
-        returned.map(|returned| into.write(Event::Returned(returned))).is_some()
+        let (at, entry) = oldest?;
+        let buffers = self.flight.take(at);
+        let outcome = if is_last {
+            outcome
+        } else {
+            let byte_len = buffers.slices().iter().map(MrSlice::len).sum();
+            Outcome::SentUnsignaled { byte_len }
+        };
+        Some(Returned { id: entry.id, buffers, outcome })
     }
 
     /// Returns the receive that was just retired.
@@ -368,11 +391,14 @@ impl<T: Transport> Endpoint<T> {
     /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
     /// and the memory in flight is freed.
     pub fn close(self) -> crate::error::Result<Closed<T>> {
-        let Self { qp, send, mut receive, mut completions, receive_completions, mut sends } = self;
+        let Self { qp, send, mut receive, mut completions, receive_completions, .. } = self;
+        let mut flight = self.flight;
         completions.hold(false);
         completions.watch(false);
         // Only this function can reach them until the reset.
-        let (sends, receives) = (sends.take_rest(&send.ring), receive.take_outstanding());
+        let sends = send.ring.outstanding();
+        let sends = sends.map(|(at, entry)| (entry.id, flight.take(at))).collect();
+        let receives = receive.take_outstanding();
         // Their claims prevent the reset.
         drop((send, receive));
         let qp = match qp.reset() {

@@ -1,14 +1,10 @@
 //! A receive queue that owns the memory of its receives.
 
-use core::mem::replace;
+use core::hint::black_box;
 
-use super::flight::{Refused, put};
-use super::operation::OwnedPayload;
-use super::{Buffers, MrSlice};
+use super::flight::Flight;
+use super::{Buffers, Owned, Refused};
 use crate::error::QueueError;
-use crate::ring::receive::InOrder;
-use crate::ring::receive::core::Layout;
-use crate::ring::source::DomainId;
 use crate::ring::{CqReader, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::wqe::SgeList;
 
@@ -21,10 +17,7 @@ use crate::wqe::SgeList;
 pub struct Receiver {
     /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
     queue: ReceiveQueue,
-    /// By slot of a posted receive: its memory.
-    held: Box<[Buffers]>,
-    /// Protection domain of the memory that receives may name.
-    domain: DomainId,
+    flight: Flight,
 }
 
 impl Receiver {
@@ -41,8 +34,8 @@ impl Receiver {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let queue = ReceiveQueue::new(qp, completions, config)?;
-        let held = (0..queue.capacity()).map(|_| Buffers::None).collect();
-        Ok(Self { queue, held, domain })
+        let flight = Flight::new(queue.ring.layout.cursor.shape(), domain);
+        Ok(Self { queue, flight })
     }
 
     /// Posts a receive into `memory`, a [`MrSlice`](super::MrSlice) or a `Vec` of them. The memory
@@ -53,56 +46,31 @@ impl Receiver {
     /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
     /// protection domain or device.
     #[inline]
-    pub fn post<P: OwnedPayload + SgeList>(
-        &mut self,
-        id: u64,
-        memory: P,
-    ) -> Result<(), Refused<P>> {
-        if MrSlice::any_foreign(memory.slices(), self.domain) {
+    pub fn post<P: SgeList + Owned>(&mut self, id: u64, memory: P) -> Result<(), Refused<P>> {
+        if !self.flight.accepts(memory.slices()) {
             return Err(Refused::foreign(memory));
         }
-        let ring = &mut self.queue.ring;
-        // SAFETY: the queue's own head.
-        let end = unsafe { ring.put_usual(ring.layout.head(), ring.layout.ahead(), id, &memory) };
-        let Some(end) = end else { return self.post_any(id, memory) };
-        let slot = ring.layout.cursor.shape().slot(ring.layout.head());
-        // SAFETY: a slot is less than the number of entries, which is the length of `held`. The
-        // slot was free, so its place holds nothing. All memory that the receive names is in
-        // slices, which the place owns from here on: nothing reads, writes or borrows it. A poll
-        // gives them back that returns the completion, or `close` after RESET. If the queue is
-        // dropped before, so are the slices: their memory stays registered while other slices of
-        // the region exist, which do not cover it, and is freed after it was deregistered. If the
-        // queue is leaked, so are the slices.
-        unsafe {
-            put(self.held.get_unchecked_mut(slot), memory.into_buffers());
-            ring.commit_one(end);
+        let head = self.queue.ring.layout.cursor.head();
+        // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as
+        // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
+        // returns them, or `close` does after RESET. If the queue is dropped before, so are the
+        // slices: their memory stays registered while other slices of the region exist, which do
+        // not cover it, and is deregistered before it is freed. If the queue is leaked, so are the
+        // slices.
+        if unsafe { self.queue.ring.post_usual(id, &memory) } {
+            self.flight.put(head, memory);
+            return Ok(());
         }
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn post_any<P: OwnedPayload + SgeList>(
-        &mut self,
-        id: u64,
-        memory: P,
-    ) -> Result<(), Refused<P>> {
-        let ring = &mut self.queue.ring;
-        let head = ring.layout.head();
-        // SAFETY: the queue's own head.
-        let ahead = match unsafe { ring.put_any(head, id, &memory) } {
-            Err(error) => return Err(Refused { error, operation: memory }),
-            Ok(ahead) => ahead,
-        };
-        let place = &mut self.held[ring.layout.cursor.shape().slot(head)];
-        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot
-        // was free. All memory that it names is in slices, which the place owns from here on, until
-        // a poll returns the completion or the QP was reset. If the queue is dropped before, so are
-        // the slices: their memory is freed only after it was deregistered.
-        unsafe {
-            put(place, memory.into_buffers());
-            ring.commit(InOrder::after(head), ahead);
+        // `black_box` makes it other memory for the compiler, so that only this path needs its
+        // slices in memory.
+        let memory = black_box(memory);
+        // SAFETY: all memory that the receive names is in slices, which the flight owns below until
+        // a poll returns the completion or the QP was reset. If the queue is dropped before, their
+        // memory is deregistered before it is freed.
+        if let Err(error) = unsafe { self.queue.ring.post_any(id, &memory) } {
+            return Err(Refused { error, operation: memory });
         }
+        self.flight.put(head, memory);
         Ok(())
     }
 
@@ -117,23 +85,20 @@ impl Receiver {
         &mut self.queue
     }
 
-    /// Returns the memory of the receive that was retired last.
+    /// Takes the memory of the receive that was retired last.
     #[inline(always)]
     pub(super) fn take_retired(&mut self) -> Buffers {
-        let cursor = &self.queue.ring.layout.cursor;
-        let slot = cursor.shape().slot(cursor.tail().before());
-        // SAFETY: a slot is less than the number of entries, which is the length of `held`.
-        replace(unsafe { self.held.get_unchecked_mut(slot) }, Buffers::None)
+        self.flight.take(self.queue.ring.layout.cursor.tail().before())
     }
 
-    /// Returns ids and memory of the outstanding receives, oldest first.
+    /// Takes ids and memory of the outstanding receives, oldest first.
     pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
-        let Self { queue, held, .. } = self;
-        let (layout, cursor) = (&queue.ring.layout, &queue.ring.layout.cursor);
-        let take = |(ahead, id)| {
-            let slot = cursor.shape().slot(cursor.tail().plus(ahead));
-            (id, replace(&mut held[slot], Buffers::None))
-        };
-        (0..).zip(layout.outstanding_ids()).map(take).collect()
+        let Self { queue, flight } = self;
+        let layout = &queue.ring.layout;
+        let tail = layout.cursor.tail();
+        (0..)
+            .zip(layout.outstanding_ids())
+            .map(|(at, id)| (id, flight.take(tail.plus(at))))
+            .collect()
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::tagged::Element;
 use crate::ring::source::DomainId;
 use crate::verbs::MemoryRegion;
 use crate::wqe::{
@@ -18,7 +17,6 @@ use crate::wqe::{
 ///
 /// It is one pointer to its data, so it costs little to pass. Creating and splitting allocate, and
 /// joining and dropping free. Posting it and polling do neither.
-#[repr(transparent)]
 pub struct MrSlice {
     part: Box<Part>,
 }
@@ -33,14 +31,12 @@ struct Part {
     domain: DomainId,
     offset: usize,
     length: usize,
-    /// For the first slice of a list in flight: length and capacity of the list.
-    list: [usize; 2],
 }
 
 impl Part {
     fn new(region: Arc<MemoryRegion>, offset: usize, length: usize) -> Self {
         let domain = region.protection_domain().id();
-        let mut part = Self { segment: [0; 2], region, domain, offset, length, list: [0; 2] };
+        let mut part = Self { segment: [0; 2], region, domain, offset, length };
         part.resize(length);
         part
     }
@@ -98,12 +94,12 @@ impl MrSlice {
     /// Joins two slices that lie side by side in the same region, `self` first.
     ///
     /// # Errors
-    /// [`JoinError`], which returns both.
-    pub fn join(mut self, next: Self) -> Result<Self, JoinError> {
+    /// Both, unchanged and in this order, if they do not.
+    pub fn join(mut self, next: Self) -> Result<Self, (Self, Self)> {
         let (part, other) = (&mut *self.part, &*next.part);
         let adjacent = part.offset + part.length == other.offset;
         if !Arc::ptr_eq(&part.region, &other.region) || !adjacent {
-            return Err(JoinError { first: self, second: next });
+            return Err((self, next));
         }
         part.resize(part.length + other.length);
         Ok(self)
@@ -192,10 +188,10 @@ impl MrSlice {
         self.part.segment
     }
 
-    /// Returns whether one of these slices is of another protection domain.
+    /// Returns the protection domain of its region.
     #[inline(always)]
-    pub(super) fn any_foreign(slices: &[MrSlice], domain: DomainId) -> bool {
-        slices.iter().any(|slice| slice.part.domain != domain)
+    pub(super) fn domain(&self) -> DomainId {
+        self.part.domain
     }
 
     fn check(&self, offset: usize, length: usize) {
@@ -204,29 +200,6 @@ impl MrSlice {
             "{length} bytes at offset {offset} lie outside a slice of {} bytes",
             self.part.length
         );
-    }
-}
-
-// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's
-// pointer is what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
-unsafe impl Element for MrSlice {
-    #[inline(always)]
-    fn into_raw(self) -> *mut () {
-        Box::into_raw(self.part).cast()
-    }
-
-    #[inline(always)]
-    unsafe fn from_raw(word: *mut ()) -> Self {
-        // SAFETY: the caller passes a pointer of `Box::into_raw`, once.
-        Self { part: unsafe { Box::from_raw(word.cast()) } }
-    }
-
-    fn list_shape(&self) -> [usize; 2] {
-        self.part.list
-    }
-
-    fn set_list_shape(&mut self, shape: [usize; 2]) {
-        self.part.list = shape;
     }
 }
 
@@ -244,16 +217,6 @@ impl fmt::Debug for MrSlice {
             .field("region", &self.part.region)
             .finish()
     }
-}
-
-/// Two slices that are not adjacent in one region.
-#[derive(Debug, thiserror::Error)]
-#[error("the slices do not lie side by side in one region")]
-pub struct JoinError {
-    /// The first one, unchanged.
-    pub first: MrSlice,
-    /// The second one, unchanged.
-    pub second: MrSlice,
 }
 
 impl OldValue for MrSlice {}

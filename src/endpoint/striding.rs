@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::slice::from_ref;
 use std::sync::Arc;
 
-use super::MrSlice;
+use super::{MrSlice, Refused};
 use crate::cqe::{Failure, PacketInfo, UnexpectedCqe};
 use crate::ring::source::DomainId;
-use crate::ring::{PacketEvent, PollError, PostError, StridingRq};
+use crate::ring::{PacketEvent, PollError, StridingRq};
 use crate::verbs::{CompletionQueue, StridingQueue};
 
 /// A [`StridingRq`] that owns the memory of its WQEs, and returns it packet by packet.
@@ -66,11 +65,12 @@ impl StridingReceiver {
     /// Posts a WQE over memory of at least [`StridingQueue::wqe_bytes`].
     ///
     /// # Errors
-    /// [`PostError`], with the memory: [`PostError::PdMismatch`] for memory of another protection
-    /// domain or device.
-    pub fn post(&mut self, memory: MrSlice) -> Result<(), (PostError, MrSlice)> {
-        if MrSlice::any_foreign(from_ref(&memory), self.domain) {
-            return Err((PostError::PdMismatch, memory));
+    /// [`Refused`], which gives the memory back: with
+    /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
+    /// protection domain or device.
+    pub fn post(&mut self, memory: MrSlice) -> Result<(), Refused<MrSlice>> {
+        if memory.domain() != self.domain {
+            return Err(Refused::foreign(memory));
         }
         let sge = memory.sge();
         // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and
@@ -82,7 +82,7 @@ impl StridingReceiver {
                 self.posted.push_back(Arc::new(memory));
                 Ok(())
             }
-            Err(error) => Err((error, memory)),
+            Err(error) => Err(Refused { error, operation: memory }),
         }
     }
 

@@ -3,7 +3,6 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::send_ring::SendRing;
 use super::slots::{Last, Names};
 use super::{PostError, SendQueue};
 use crate::ib::{Counter, Rc, Transport};
@@ -112,20 +111,6 @@ impl<'q, T: Transport> Batch<'q, T> {
         true
     }
 
-    /// Makes the queue's head not clear until the batch is rung. Posts before that take the general
-    /// path.
-    #[inline(always)]
-    pub(crate) fn alone(self) -> Self {
-        self.queue.ring.set_clear(self.head);
-        self
-    }
-
-    /// Returns the ring that it is written to.
-    #[inline(always)]
-    pub(crate) fn send_ring(&self) -> &SendRing {
-        &self.queue.ring
-    }
-
     /// Appends any request.
     #[inline(always)]
     pub(crate) fn append_any<O: PostOn<T>>(
@@ -156,10 +141,17 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.queue.ring.doorbell.timing.end();
     }
 
-    /// Returns the slot of the next request to append.
+    /// Returns the counter of the next request to append.
     #[inline(always)]
-    pub(crate) fn slot(&self) -> usize {
-        self.queue.ring.cursor.shape().slot(self.head)
+    pub(crate) fn head(&self) -> Counter {
+        self.head
+    }
+
+    /// Returns the counters of blocks that were written and not posted.
+    #[inline(always)]
+    pub(crate) fn unposted(&self) -> impl Iterator<Item = Counter> + use<T> {
+        let head = self.queue.ring.cursor.head();
+        (0..self.head.since(head)).map(move |ahead| head.plus(ahead))
     }
 
     /// Requests in the batch.

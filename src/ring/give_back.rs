@@ -33,9 +33,9 @@ impl SendRing {
         end
     }
 
-    /// Moves the tail over its oldest request, which is retired, towards `end`. Returns its slot
+    /// Moves the tail over its oldest request, which is retired, towards `end`. Returns its counter
     /// and shadow entry; `None` at the end.
-    pub(crate) fn give_back(&mut self, end: Counter) -> Option<(usize, Entry)> {
+    pub(crate) fn give_back(&mut self, end: Counter) -> Option<(Counter, Entry)> {
         let tail = self.cursor.tail();
         if tail == end {
             return None;
@@ -49,19 +49,19 @@ impl SendRing {
         if self.cursor.tail() == end {
             self.shadow.set_tail(end);
         }
-        Some((self.cursor.shape().slot(tail), entry))
+        Some((tail, entry))
     }
 
-    /// Returns slots and shadow entries of requests that were not returned, oldest first.
-    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (usize, Entry)> {
+    /// Returns counters and shadow entries of requests that were not returned, oldest first.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (Counter, Entry)> {
         let mut at = self.cursor.tail();
         core::iter::from_fn(move || {
             if at == self.cursor.head() {
                 return None;
             }
-            let (slot, entry) = (self.cursor.shape().slot(at), self.shadow.get(at));
+            let (start, entry) = (at, self.shadow.get(at));
             at = at.plus(entry.key.blocks().unwrap_or(1));
-            Some((slot, entry))
+            Some((start, entry))
         })
     }
 }

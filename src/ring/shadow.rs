@@ -198,15 +198,8 @@ impl Shadow {
 
     /// Returns the entry of slot 0. One entry for each slot of the ring follows from there.
     #[inline(always)]
-    pub(crate) fn first(&self) -> NonNull<Entry> {
+    pub(super) fn first(&self) -> NonNull<Entry> {
         self.first
-    }
-
-    /// Returns the address of the entry after the one that [`retire_oldest`](Self::retire_oldest)
-    /// has just retired.
-    #[inline(always)]
-    pub(crate) fn behind_retired(&self) -> usize {
-        self.oldest.addr().get()
     }
 
     /// Returns a copy of the entry of a block.

@@ -22,6 +22,29 @@ use crate::ring::deadline;
 ///
 /// The order that loses nothing: request notification, poll until the queue is empty, then wait for
 /// the event.
+///
+/// A task of tokio waits for the channel's [descriptor](AsFd) by `AsyncFd`. So does any other event
+/// loop, by its own means:
+///
+/// ```no_run
+/// # use mlx5::endpoint::Endpoint;
+/// # use mlx5::verbs::CompletionChannel;
+/// # use tokio::io::unix::AsyncFd;
+/// # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+/// # async fn example(mut endpoint: Endpoint, channel: CompletionChannel) -> Result<()> {
+/// // SAFETY: a channel has one descriptor, and keeps it open as long as it exists.
+/// let events = unsafe { AsyncFd::register(channel)? };
+/// loop {
+///     endpoint.arm(false);
+///     for returned in endpoint.poll() {
+///         println!("{:?}", returned?.outcome);
+///     }
+///     let mut readable = events.readable().await?;
+///     while events.get_ref().try_event()?.is_some() {}
+///     readable.clear_ready();
+/// }
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct CompletionChannel {
     inner: Arc<ChannelInner>,

@@ -123,8 +123,8 @@ fn frames_keep_the_memory_that_they_are_in_and_no_longer() {
     let (error, memory) = {
         let mut short = memory;
         let rest = short.split_off(100);
-        let (error, short) = receiver.post(short).unwrap_err();
-        (error, short.join(rest).unwrap())
+        let refused = receiver.post(short).unwrap_err();
+        (refused.error, refused.operation.join(rest).unwrap())
     };
     assert_eq!(error, PostError::ReceiveTooShort);
     receiver.post(memory).unwrap();

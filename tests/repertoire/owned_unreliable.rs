@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use mlx5::cqe::{ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Endpoint, Event, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
@@ -23,9 +23,8 @@ fn shape<T: Receives>(rig: &Rig, cq: &mlx5::verbs::CompletionQueue) -> QueuePair
 fn wait<T: Transport>(channel: &mut Endpoint<T>) -> Returned {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match channel.poll().unwrap() {
-            Some(Event::Returned(returned)) => return returned,
-            Some(Event::UnexpectedCqe(unexpected)) => panic!("{unexpected:?}"),
+        match channel.poll().next() {
+            Some(returned) => return returned.unwrap(),
             None => assert!(Instant::now() < deadline, "no completion"),
         }
         std::thread::yield_now();
@@ -89,7 +88,7 @@ fn connections_give_their_memory_back() {
     // The unsignaled one comes first.
     let second = wait(&mut a);
     assert_eq!((second.id, second.outcome), (2, Outcome::SentUnsignaled { byte_len: 3 }));
-    assert_eq!(sent(&mut a, 3, SendOperation::WriteImm), Buffers::None);
+    assert!(matches!(sent(&mut a, 3, SendOperation::WriteImm), Buffers::None));
     for (id, kind) in [(0, ReceiveKind::Send), (1, ReceiveKind::WriteImm(33))] {
         let returned = wait(&mut b);
         assert_eq!(returned.id, id);
@@ -100,7 +99,7 @@ fn connections_give_their_memory_back() {
     target.read(0, &mut written);
     assert_eq!(&written, b"two\0\0\0\0\0three\0\0\0");
     a.post(4, Nop::new().signaled()).unwrap();
-    assert_eq!(sent(&mut a, 4, SendOperation::Nop), Buffers::None);
+    assert!(matches!(sent(&mut a, 4, SendOperation::Nop), Buffers::None));
     let closed = b.close().unwrap();
     assert_eq!(closed.receives.len(), 1);
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget as _};
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Receiver};
+use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
@@ -80,7 +80,8 @@ fn program() {
             // The request's end, and the receive's, whose memory is posted again.
             let mut done = 0;
             while done < 2 {
-                let Some(Event::Returned(returned)) = channel.poll().unwrap() else { continue };
+                let Some(returned) = channel.poll().next() else { continue };
+                let returned = returned.unwrap();
                 done += 1;
                 if let Ok(memory) = returned.buffers.one() {
                     channel.post_receive(1, memory).unwrap();

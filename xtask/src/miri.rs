@@ -6,7 +6,7 @@ use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
-/// The unit tests of the driver that run under Miri: rings, WQEs, CQEs, doorbells, owned words.
+/// The unit tests of the driver that run under Miri: rings, WQEs, CQEs, doorbells.
 ///
 /// Not here, since Miri has no foreign functions and no memory that a device registers: `verbs`, `devx`,
 /// `sysfs` and `connect`, which call libibverbs or the kernel, and the tests that link the model in.
@@ -16,7 +16,6 @@ const TESTS: &[&str] = &[
     "ring::credit",
     "ring::cursor",
     "ring::keep",
-    "endpoint::tagged",
     "ring::shared",
     "ring::srq::list",
     "ring::srq::numbers",

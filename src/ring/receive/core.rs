@@ -207,7 +207,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// # Safety
     /// Head and `ahead` are the queue's own, or of a batch on this queue.
     #[inline(always)]
-    pub(crate) unsafe fn put_usual<P: SgeList>(
+    pub(super) unsafe fn put_usual<P: SgeList>(
         &mut self,
         head: L::Head,
         ahead: L::Ahead,
@@ -237,7 +237,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// # Safety
     /// The head is the queue's own, or of a batch on this queue.
     #[inline(never)]
-    pub(crate) unsafe fn put_any<P: SgeList>(
+    pub(super) unsafe fn put_any<P: SgeList>(
         &mut self,
         head: L::Head,
         id: u64,
@@ -307,20 +307,33 @@ impl<L: Layout> ReceiveRing<L> {
         id: u64,
         list: P,
     ) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // is retired.
+        if unsafe { self.post_usual(id, &list) } {
+            return Ok(());
+        }
+        // `black_box` makes it another list for the compiler, so that only this path needs it in
+        // memory.
+        let rest = black_box(list);
+        // SAFETY: `rest` names the same memory, which the caller keeps registered and untouched
+        // until the receive is retired.
+        unsafe { self.post_any(id, &rest) }
+    }
+
+    /// Posts a usual receive, if there is known to be room for it. Returns whether it did.
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_usual<P: SgeList>(&mut self, id: u64, list: &P) -> bool {
         // SAFETY: the queue's own head.
-        let end = unsafe { self.put_usual(self.layout.head(), self.layout.ahead(), id, &list) };
-        let Some(end) = end else {
-            // `black_box` makes it another list for the compiler, so that only this path needs it
-            // in memory.
-            let rest = black_box(list);
-            // SAFETY: the caller upholds this function's contract, which repeats that of
-            // `post_any`. `rest` names the same memory.
-            return unsafe { self.post_any(id, &rest) };
-        };
+        let end = unsafe { self.put_usual(self.layout.head(), self.layout.ahead(), id, list) };
+        let Some(end) = end else { return false };
         // SAFETY: `put_usual` wrote the receive at the head. The caller keeps its memory registered
         // and untouched until it is retired.
         unsafe { self.commit_one(end) };
-        Ok(())
+        true
     }
 
     /// Posts any receive.
@@ -329,7 +342,11 @@ impl<L: Layout> ReceiveRing<L> {
     /// Until the receive is retired, the memory that it names stays registered for local write, and
     /// nothing else uses it.
     #[inline(never)]
-    unsafe fn post_any<P: SgeList>(&mut self, id: u64, list: &P) -> Result<(), PostError> {
+    pub(crate) unsafe fn post_any<P: SgeList>(
+        &mut self,
+        id: u64,
+        list: &P,
+    ) -> Result<(), PostError> {
         // SAFETY: the queue's own head. The caller keeps the memory of `list` registered and
         // untouched until the receive is retired.
         unsafe {
@@ -347,7 +364,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// - Until the receive is retired, the memory that it names stays registered for local write,
     ///   and nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn commit_one(&mut self, end: *mut u8) {
+    unsafe fn commit_one(&mut self, end: *mut u8) {
         let before = self.layout.head();
         self.layout.post_one(end);
         self.tell(before);
@@ -360,7 +377,7 @@ impl<L: Layout> ReceiveRing<L> {
     /// - Until each of them is retired, the memory that it names stays registered for local write,
     ///   and nothing else uses it.
     #[inline(always)]
-    pub(crate) unsafe fn commit(&mut self, head: L::Head, ahead: L::Ahead) {
+    pub(super) unsafe fn commit(&mut self, head: L::Head, ahead: L::Ahead) {
         let before = self.layout.head();
         self.layout.post(head, ahead);
         self.tell(before);

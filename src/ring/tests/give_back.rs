@@ -7,6 +7,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::{Cq, Sq, cqe};
 use crate::cqe::Completion;
+use crate::ib::Counter;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::{Inline, InlineBytes, Nop, SendMessage};
@@ -81,12 +82,9 @@ impl Case {
 
     fn check(&self) {
         let ring = &self.sq.queue.ring;
-        let expected: Vec<_> = self
-            .outstanding
-            .iter()
-            .map(|posted| ((posted.index % BLOCKS) as usize, posted.id))
-            .collect();
-        let found: Vec<_> = ring.outstanding().map(|(slot, entry)| (slot, entry.id)).collect();
+        let expected: Vec<_> =
+            self.outstanding.iter().map(|posted| (Counter::new(posted.index), posted.id)).collect();
+        let found: Vec<_> = ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
         assert_eq!(found, expected);
         assert_eq!(self.sq.queue.free_blocks(), BLOCKS - self.used());
     }
@@ -106,9 +104,9 @@ impl Case {
         let end = self.sq.queue.ring.hold_back(mark);
         for _ in 0..=last {
             self.check();
-            let (slot, entry) = self.sq.queue.ring.give_back(end).unwrap();
+            let (at, entry) = self.sq.queue.ring.give_back(end).unwrap();
             let posted = self.outstanding.pop_front().unwrap();
-            assert_eq!((slot as u32, entry.id), (posted.index % BLOCKS, posted.id));
+            assert_eq!((at, entry.id), (Counter::new(posted.index), posted.id));
             // Room that is given back can be used at once.
             match random.below(4) {
                 0 => self.post(random),

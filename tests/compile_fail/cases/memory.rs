@@ -18,7 +18,7 @@ mod by_address {
 
         fn post(channel: &mut Endpoint, sge: Sge) {
             let _ = channel.post(1, SendMessage::new(sge));
-            //~^ E0277 the trait bound Sge: OwnedPayload is not satisfied
+            //~^ E0277 the trait bound Sge: Owned is not satisfied
         }
     }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
-use mlx5::endpoint::{Endpoint, Event, MrSlice, Outcome, Receiver};
+use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
@@ -85,19 +85,19 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     let deadline = Instant::now() + PATIENCE;
     let (mut sent, mut arrived) = (false, None);
     while !sent || arrived.is_none() {
-        match channel.poll()? {
-            Some(Event::Returned(returned)) => match (returned.id, returned.outcome) {
+        for returned in channel.poll() {
+            let returned = returned?;
+            match (returned.id, returned.outcome) {
                 (_, Outcome::Failed(failure)) => return Err(failure.to_string().into()),
                 (SEND, _) => sent = true,
                 (_, Outcome::Received(_)) => arrived = returned.buffers.one().ok(),
                 (id, outcome) => return Err(format!("request {id} ended so: {outcome:?}").into()),
-            },
-            Some(other) => return Err(format!("an unexpected completion: {other:?}").into()),
-            None if Instant::now() > deadline => {
-                return Err(format!("nothing arrived within {PATIENCE:?}").into());
             }
-            None => std::hint::spin_loop(),
         }
+        if Instant::now() > deadline {
+            return Err(format!("nothing arrived within {PATIENCE:?}").into());
+        }
+        std::hint::spin_loop();
     }
     match arrived {
         Some(arrived) if arrived.to_vec() == pattern => Ok(()),
