@@ -7,13 +7,13 @@
 //! HCA, the error is [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and
 //! opcodes.
 //!
-//! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie. Queues
-//! by command are [`QueuePair`](crate::verbs::QueuePair)s,
+//! Queues need a [`Uar`], whose doorbell they ring, and a [`Umem`], in which their rings lie.
+//! Queues by command are [`QueuePair`](crate::verbs::QueuePair)s,
 //! [`CompletionQueue`](crate::verbs::CompletionQueue)s and
-//! [`SharedReceiveQueue`](crate::verbs::SharedReceiveQueue)s of the back end [`Firmware`], and rings
-//! take them over in the same way as those of verbs. [`Capabilities`] are the abilities of the HCA, by name. Commands also
-//! work on verbs objects ([`CommandTarget`]), to see their contexts in the HCA. Queries can be
-//! asynchronous ([`AsyncCommands`]).
+//! [`SharedReceiveQueue`](crate::verbs::SharedReceiveQueue)s of the back end [`Firmware`], and
+//! rings take them over in the same way as those of verbs. [`Capabilities`] are the abilities of
+//! the HCA, by name. Commands also work on verbs objects ([`CommandTarget`]), to see their contexts
+//! in the HCA. Queries can be asynchronous ([`AsyncCommands`]).
 //!
 //! [`process`] queries devices that other processes have open.
 //!

@@ -110,8 +110,8 @@ impl QueuePair<Rc, Reset, Firmware> {
 impl QueuePair<XrcRecv, Reset, Firmware> {
     /// Creates the answering end of an extended reliable connection by firmware command, in state
     /// RESET. Each arriving request names a [shared receive
-    /// queue](crate::verbs::SharedReceiveQueueBuilder::xrc) of `domain`, which gets the message. The context
-    /// must name a protection domain and a CQ. The HCA does not use them. CREATE_QP.
+    /// queue](crate::verbs::SharedReceiveQueueBuilder::xrc) of `domain`, which gets the message.
+    /// The context must name a protection domain and a CQ. The HCA does not use them. CREATE_QP.
     ///
     /// # Errors
     /// - [`Error::NoUar`]: no doorbell register is available.
@@ -309,8 +309,8 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
             .reply(create_qp_out::SIZE);
         // SAFETY: rings and doorbell record are parts of umems that no other user can take while
-        // `CommandPair` holds them. It keeps all that the command names: domains, CQs, shared receive
-        // queue, UAR.
+        // `CommandPair` holds them. It keeps all that the command names: domains, CQs, shared
+        // receive queue, UAR.
         let mut object = unsafe { command.create(context)? };
         object.keep(memory.hold());
         if let Some(domain) = options.domain {

@@ -97,8 +97,9 @@ impl<B: Makes<Dci>> QueuePair<Dci, Reset, B> {
     /// RESET to INIT. An initiator answers nothing, so no rights are passed on.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
-    /// command.
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
+    /// [`Error::Refused`](crate::Error::Refused) by command.
     pub fn init(self, attributes: &InitAttributes) -> Moved<Dci, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set_port(&mut change);
@@ -111,7 +112,8 @@ impl<B: Makes<Dci>> QueuePair<Dci, Init, B> {
     /// INIT to RTR. `path_mtu` is the largest payload of a packet, which must equal its targets'.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
+    /// command.
     pub fn rtr(self, path_mtu: Mtu) -> Moved<Dci, Rtr, Init, B> {
         let mut change = Change::to::<Init, Rtr>();
         change.attr.path_mtu = path_mtu.code().into();
@@ -124,7 +126,8 @@ impl<B: Makes<Dci>> QueuePair<Dci, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
-    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
+    /// [`Error::Refused`](crate::Error::Refused) by command.
     pub fn rts(self, attributes: &RtsAttributes) -> Moved<Dci, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
         change.mask = attributes.set(&mut change.attr);
@@ -139,8 +142,8 @@ impl QueuePair<Dci, Rts> {
     /// them](crate::verbs::Context::devx).
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): the stream has not failed, there are no streams, or the queue pair has
-    /// failed.
+    /// [`Error::Call`](crate::Error::Call): the stream has not failed, there are no streams, or the
+    /// queue pair has failed.
     pub fn reset_stream(&self, stream: u16) -> Result<()> {
         // SAFETY: the queue pair is alive.
         let result = unsafe { dv::mlx5dv_dci_stream_id_reset(self.as_raw().as_ptr(), stream) };
@@ -186,8 +189,10 @@ impl<B: Makes<Dct>> QueuePair<Dct, Reset, B> {
     /// RESET to INIT: sets the port and the rights of initiators.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs; by command, the errors
-    /// of querying the capabilities of atomics if initiators may execute them.
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs;
+    /// by command, the errors of querying the capabilities of atomics if initiators may execute
+    /// them.
     pub fn init(self, attributes: &InitAttributes) -> Moved<Dct, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set(&mut change, Access::all());
@@ -200,8 +205,11 @@ impl<B: Makes<Dct>> QueuePair<Dct, Init, B> {
     /// INIT to RTR. From now on it has a [number](QueuePair::number), by which initiators find it.
     ///
     /// # Errors
-    /// [`Error::PortNotActive`](crate::Error::PortNotActive), [`Error::GidRequired`](crate::Error::GidRequired), [`Error::GidEmpty`](crate::Error::GidEmpty), [`Error::GidKind`](crate::Error::GidKind),
-    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    /// [`Error::PortNotActive`](crate::Error::PortNotActive),
+    /// [`Error::GidRequired`](crate::Error::GidRequired),
+    /// [`Error::GidEmpty`](crate::Error::GidEmpty), [`Error::GidKind`](crate::Error::GidKind),
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
+    /// [`Error::Refused`](crate::Error::Refused) by command.
     pub fn rtr(self, attributes: &DctRtrAttributes) -> Moved<Dct, Rtr, Init, B> {
         let mut change = Change::to::<Init, Rtr>();
         change.mask = attributes.set(&mut change.attr);

@@ -4,8 +4,8 @@
 //! of unreliable transports). They are checked before the call, where libibverbs would only report
 //! EINVAL.
 //!
-//! The type, its transitions and its builder are the same for all back ends ([`Backend`](super::Backend)), of which
-//! `verbs` is one and [`devx`](crate::devx) the other.
+//! The type, its transitions and its builder are the same for all back ends
+//! ([`Backend`](super::Backend)), of which `verbs` is one and [`devx`](crate::devx) the other.
 
 mod address;
 mod attributes;
@@ -90,8 +90,8 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     ///
     /// # Errors
     /// - By verbs: [`Error::Call`](crate::Error::Call).
-    /// - By command: [`Error::Refused`](crate::Error::Refused); [`Error::Queue`](crate::Error::Queue)
-    ///   for a target of dynamic connections before RTR.
+    /// - By command: [`Error::Refused`](crate::Error::Refused);
+    ///   [`Error::Queue`](crate::Error::Queue) for a target of dynamic connections before RTR.
     pub fn query(&self) -> Result<QueuePairAttributes> {
         PairObject::attributes(&self.pair, T::TRANSPORT_KIND)
     }

@@ -119,8 +119,8 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// life.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while the direct path owns one of its queues; [`Error::Call`] by verbs,
-    /// [`Error::Refused`] by command. A target of dynamic connections cannot be reset.
+    /// [`Error::QueueInUse`] while the direct path owns one of its queues; [`Error::Call`] by
+    /// verbs, [`Error::Refused`] by command. A target of dynamic connections cannot be reset.
     pub fn reset(self) -> Moved<T, Reset, S, B> {
         let pair = Arc::clone(&self.pair);
         let reserved = match pair.claims.reserve() {

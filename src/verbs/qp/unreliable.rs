@@ -129,8 +129,9 @@ impl<B: Makes<Ud>> QueuePair<Ud, Reset, B> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort), [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
-    /// command.
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
+    /// [`Error::Refused`](crate::Error::Refused) by command.
     pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set(&mut change);
@@ -143,7 +144,8 @@ impl<B: Makes<Ud>> QueuePair<Ud, Init, B> {
     /// INIT to RTR. From now on messages with the right Q_Key are accepted.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
+    /// command.
     pub fn rtr(self) -> Moved<Ud, Rtr, Init, B> {
         self.step(Ok(()), Change::to::<Init, Rtr>())
     }
@@ -153,7 +155,8 @@ impl<B: Makes<Ud>> QueuePair<Ud, Rtr, B> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
-    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by command.
+    /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
+    /// [`Error::Refused`](crate::Error::Refused) by command.
     pub fn rts(self, attributes: &UnreliableRtsAttributes) -> Moved<Ud, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
         change.mask = attributes.set(&mut change.attr);
