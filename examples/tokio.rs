@@ -60,7 +60,7 @@ impl Side {
             if let Some(returned) = self.poll()? {
                 return Ok(returned);
             }
-            self.endpoint.arm(false);
+            self.endpoint.arm();
             if let Some(returned) = self.poll()? {
                 return Ok(returned);
             }

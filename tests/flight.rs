@@ -438,7 +438,7 @@ fn the_safe_layer_is_recorded_as_the_one_below_it() {
     assert_eq!(story(&sender.completions().flight_record()), "c");
     assert_eq!(story(&receiver.receive_queue().flight_record()), "wdc");
     assert_eq!(story(&receiver.completions().flight_record()), "c");
-    receiver.arm(false);
+    receiver.arm();
     let record = receiver.completions().flight_record();
     assert_eq!(story(&record), "cd", "{record}");
     let What::Doorbell(bell) = record.events[1].what else { panic!("{record}") };

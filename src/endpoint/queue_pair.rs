@@ -332,15 +332,17 @@ impl<T: Transport> Endpoint<T> {
         Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 
-    /// Requests an event on the completion channel of each of its CQs at the next completion. With
-    /// `solicited_only`, at the next solicited completion or error. Poll once more afterwards: a
-    /// completion that came before may have raised no event. Costs, for each CQ, one store to the
-    /// record, one to a register, and two store fences.
-    pub fn arm(&mut self, solicited_only: bool) {
-        self.readers().for_each(match solicited_only {
-            true => CqReader::arm_solicited,
-            false => CqReader::arm,
-        });
+    /// Requests an event on the completion channel of each of its CQs at the next completion. Poll
+    /// once more afterwards: a completion that came before may have raised no event. Costs, for
+    /// each CQ, one store to the record, one to a register, and two store fences.
+    pub fn arm(&mut self) {
+        self.readers().for_each(CqReader::arm);
+    }
+
+    /// Requests an event like [`arm`](Self::arm), but only at the next solicited completion or
+    /// error.
+    pub fn arm_solicited(&mut self) {
+        self.readers().for_each(CqReader::arm_solicited);
     }
 
     /// Counts an event taken from the channel of a CQ that was taken over by

@@ -35,7 +35,7 @@ use crate::ring::deadline;
 /// // SAFETY: a channel has one descriptor, and keeps it open as long as it exists.
 /// let events = unsafe { AsyncFd::register(channel)? };
 /// loop {
-///     endpoint.arm(false);
+///     endpoint.arm();
 ///     for returned in endpoint.poll() {
 ///         println!("{:?}", returned?.outcome);
 ///     }
