@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! Results of requests and polls.
 
 use core::fmt;
 

@@ -16,14 +16,15 @@ use crate::watch::flight::{self, DoorbellKind};
 use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
-/// Where the WQEs of a receive queue lie, which of them are free, and the ids of the posted ones.
+/// The layout of a receive queue: the places of its WQEs, the free ones among them, and the ids of
+/// the posted ones.
 ///
 /// A head is the WQE to be written next: the queue's own, or that of a batch. What a layout knows
 /// of posted WQEs is in memory that the HCA cannot reach.
 pub trait Layout {
     /// The position of a head.
     type Head: Copy;
-    /// What is known of the WQEs from a head on.
+    /// The state of the WQEs from a head on.
     type Ahead: Copy;
 
     /// Offset of the first data segment in a WQE.
