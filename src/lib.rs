@@ -1,13 +1,112 @@
-//! Userspace data path for NVIDIA ConnectX HCAs.
+//! A driver for the data path of NVIDIA ConnectX HCAs, in user space.
 //!
-//! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
-//! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
-//! itself, rings the HCA itself and reads CQEs ([`cqe`]) itself ([`ring`]). The safe layer above
-//! ([`endpoint`]) owns the memory of requests. What verbs cannot ask or make is asked and made by
-//! firmware command ([`devx`]). All of them speak in the plain values
-//! of [`ib`]. [`diag`] shows queue entries as text, explains the HCA's codes and checks WQEs.
-//! [`timing`] shows where cycles go. The feature `unproven` adds requests that no test has had
-//! executed, in the modules `wqe::unproven` and `devx::unproven`.
+//! libibverbs creates the queues and connects them. From then on the program posts and polls
+//! without it: this crate writes WQEs into the send queue, rings the doorbell and reads CQEs. That
+//! path has no lock, no allocation and no system call.
+//!
+//! It is for RDMA programs that count instructions, and for RDMA programs whose mistakes the
+//! compiler should find. It needs Linux with libibverbs, and a ConnectX that libmlx5 drives. Tests
+//! and first steps need no device: the repository has a software ConnectX, which a program links in
+//! and which runs inside the process.
+//!
+//! # Example
+//!
+//! A client that sends a message and waits for the answer. A TCP connection tells each side where
+//! the other one is.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use mlx5::connect::{Connection, LocalPort};
+//! use mlx5::endpoint::{Endpoint, MrSlice, Outcome, Receiver};
+//! use mlx5::ib::Access;
+//! use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
+//! use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
+//! use mlx5::wqe::{Inline, SendMessage};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Context::open_first()?;
+//! let pd = ProtectionDomain::new(&context)?;
+//! let cq = CompletionQueue::new(&context, 128)?;
+//! let qp = QueuePair::builder(&pd, &cq).max_inline_data(64).build()?;
+//!
+//! let mut connection = Connection::connect("192.0.2.1:7471", Duration::from_secs(10))?;
+//! let port = LocalPort::new(&context, 1, None)?;
+//! let mine = port.connection_data(&qp);
+//! let theirs = connection.exchange(&mine)?;
+//! let qp = qp.init(&port.init())?.rtr(&port.rtr(&mine, &theirs))?;
+//! let qp = qp.rts(&port.rts(&mine, &theirs))?;
+//!
+//! let mut reader = CqReader::new(&cq)?;
+//! let mut receiver = Receiver::new(&qp, &mut reader, ReceiveConfig::default())?;
+//! receiver.post(1, MrSlice::new(pd.allocate(4096, Access::LOCAL_WRITE)?))?;
+//! let mut endpoint = Endpoint::new(qp, receiver, reader, SendConfig::default())?;
+//! connection.barrier(1)?;
+//! endpoint.post(2, SendMessage::new(Inline(b"hello")).signaled())?;
+//! loop {
+//!     for returned in endpoint.poll() {
+//!         let returned = returned?;
+//!         match returned.outcome {
+//!             Outcome::Received(done) => {
+//!                 println!("{} bytes arrived", done.byte_len);
+//!                 return Ok(());
+//!             }
+//!             Outcome::Failed(failure) => return Err(failure.into()),
+//!             _ => println!("request {} is done", returned.id),
+//!         }
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # The types that matter
+//!
+//! | type | is |
+//! |---|---|
+//! | [`Context`](verbs::Context) | an opened device, from which all other objects are made |
+//! | [`MemoryRegion`](verbs::MemoryRegion) | memory that the HCA may reach, with its keys |
+//! | [`QueuePair`](verbs::QueuePair) | one end of a connection. Its type names its transport and its state |
+//! | [`SendQueue`](ring::SendQueue), [`CqReader`](ring::CqReader) | the raw layer: posting is `unsafe`, because the caller keeps the memory alive until the completion |
+//! | [`Endpoint`](endpoint::Endpoint) | the safe layer: it owns the memory of its requests, and needs no `unsafe` |
+//!
+//! # The modules
+//!
+//! | module | is for |
+//! |---|---|
+//! | [`verbs`] | devices, memory, queues and their states, by libibverbs |
+//! | [`connect`] | exchanging connection data over TCP, and the attributes that follow from it |
+//! | [`endpoint`] | posting and polling with buffers that move: the safe layer |
+//! | [`ring`] | posting and polling with addresses: the raw layer. Also queues of C programs |
+//! | [`wqe`] | the operations: SEND, WRITE, READ, atomics and more, a type for each |
+//! | [`cqe`] | completions, and the status of failures |
+//! | [`ib`] | plain values: transports, access rights, GIDs |
+//! | [`devx`] | objects and queries by firmware command, which verbs do not offer |
+//! | [`diag`] | queue entries as text, meanings of the HCA's codes, checks of WQEs |
+//! | [`timing`] | a clock of the CPU's counter, and the times of phases |
+//! | `flight` | the last events of a queue, with the feature `flight-recorder` |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `rdma-sys` (default) | verbs bindings from the crate rdma-sys, which needs libclang 15 or older to build. Without it, mlx5-sys makes the same bindings by a newer bindgen, with libclang 9 or newer |
+//! | `timing` | time stamps of the phases of posts and polls |
+//! | `flight-recorder` | a record of the last WQEs, doorbells and CQEs of each queue |
+//! | `lint` | checks of WQEs before they are rung |
+//! | `unproven` | requests that no test has had executed, in `wqe::unproven` and `devx::unproven` |
+//!
+//! Without a feature, no instruction of it is left in posts and polls.
+//!
+//! # Where to go on
+//!
+//! The repository has more pages and programs:
+//!
+//! - `docs/concepts.md`: the words of RDMA in two sentences each, every libibverbs call beside its
+//!   counterpart here, and complete programs on both layers.
+//! - `examples/rc_walkthrough.rs`: a connection from the first call to the last, step by step.
+//!   `README.md` lists the other examples by task.
+//! - `docs/soundness.md`: what safe code cannot break. `docs/performance.md`: what posts and polls
+//!   cost, and how that is measured.
 
 pub mod connect;
 pub mod cqe;
@@ -32,7 +131,12 @@ pub use watch::timing;
 /// The libmlx5 that the program loads at run time may be of a newer one.
 pub const RDMA_CORE_VERSION: &str = env!("MLX5_RDMA_CORE");
 
-/// The README's example, compiled and run.
+/// The README's examples, compiled. The complete program is run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The code of the page on concepts, compiled. Its complete programs are run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/concepts.md")]
+struct Concepts;

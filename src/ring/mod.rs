@@ -4,9 +4,8 @@
 //! each queue what is retired. [`Srq`] is a receive queue of many queue pairs, and
 //! [`TmSrq`] one that matches tags. Each is taken over from an object of verbs, made by
 //! this crate or by others, or from one made by firmware command. From then on it belongs to one
-//! owner: methods take `&mut self`, and there are no locks, allocations or system calls. `cursor`
-//! has all index arithmetic. Data that the HCA could overwrite is never trusted: ids and indices
-//! live in private memory.
+//! owner: methods take `&mut self`, and there are no locks, allocations or system calls. Data that
+//! the HCA could overwrite is never trusted: ids and indices are in private memory.
 //!
 //! This is the raw layer: the HCA reads and writes memory after a post returned. So committing a
 //! WQE is `unsafe`, at one place per queue, whose contract says which memory must stay alive until

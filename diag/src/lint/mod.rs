@@ -7,8 +7,7 @@
 //! intended, is only [suspicious](Severity::Suspicious).
 //!
 //! The bytes may come from a ring in memory, a dump or a recording. Any bytes are accepted. It does
-//! not panic and does not allocate. `facts` has the facts, `defect` the table of all defects,
-//! `queue` the checks across WQEs, and `wqe`, `data` and `keys` those of the segments of one WQE.
+//! not panic and does not allocate.
 //!
 //! ```
 //! use mlx5_diag::lint::{Facts, Lint, Transport};

@@ -66,8 +66,8 @@ impl Capacities {
 /// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory,
 /// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
 ///
-/// Requests of [`owned`](crate::endpoint) name slices of a `MemoryRegion` only, so any choice is
-/// right there. For the raw queues it is a condition of their `unsafe` posts.
+/// Requests of the safe layer ([`endpoint`](crate::endpoint)) name slices of a `MemoryRegion` only,
+/// so any choice is right there. For the raw queues it is a condition of their `unsafe` posts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
     /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`). Right for every kind of memory.

@@ -20,10 +20,10 @@
 //!   mean that they have left the store buffer: on an Intel Xeon (family 6, model 207), a stamp
 //!   behind 16 stores that miss the caches and an `sfence` came no later than one without the
 //!   fence, while an `mfence` took 1500 ticks. Only an HCA shows the time of a fence behind
-//!   write-combining stores. (`benches/phases.rs` measures the first kind anew.)
+//!   write-combining stores. (`cargo xtask bench --phases` measures the first kind anew.)
 //! - Stamps keep neighbouring phases from overlapping, as they would without: the phases together
 //!   take longer than a call of a build without them. They show where the time goes, not how long
-//!   a post takes; `benches/post_poll.rs` does that.
+//!   a post takes; `cargo xtask bench --cycles` does that.
 //! - Ticks are of the constant-rate counter, not of the core's clock.
 
 mod clock;
