@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         // SAFETY: the parts are in no other receive, and are looked at when these complete.
         unsafe { batch.ring() };
-        srq.arm_limit(LOW)?;
+        srq.set_limit(LOW)?;
         refills += 1;
         Ok(())
     };

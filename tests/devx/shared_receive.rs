@@ -126,16 +126,16 @@ fn a_limit_is_armed_by_command_and_seen_by_query() {
         for id in 0..5 {
             line.post(&mut shared, id).unwrap();
         }
-        line.srq.arm_limit(4).unwrap();
+        line.srq.set_limit(4).unwrap();
         line.pass(&mut shared, &mut completions, 0);
         let query = line.srq.query().unwrap();
         assert_eq!((query.max_wr, query.max_sge, query.limit), (7, 1, 4));
         line.pass(&mut shared, &mut completions, 1);
         assert_eq!(line.srq.query().unwrap().limit, 0, "it was reached");
-        let error = line.srq.arm_limit(8).unwrap_err();
+        let error = line.srq.set_limit(8).unwrap_err();
         assert!(error.to_string().contains("holds 7"), "{error}");
         // Above what is posted it is reached at once.
-        line.srq.arm_limit(7).unwrap();
+        line.srq.set_limit(7).unwrap();
         assert_eq!(line.srq.query().unwrap().limit, 0);
     }
 }
@@ -227,9 +227,9 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
         // SAFETY: the memory lives to the end.
         unsafe { shared.post(id, Sge::new(memory.address(), 64, memory.lkey())) }.unwrap();
     }
-    one.arm_limit(5).unwrap();
+    one.set_limit(5).unwrap();
     assert_eq!(one.query().unwrap().limit, 5);
-    one.arm_limit(6).unwrap();
+    one.set_limit(6).unwrap();
     assert_eq!(one.query().unwrap().limit, 0, "it was reached at once");
     // Another CQ is not where they complete.
     let elsewhere = rig.cq(16);

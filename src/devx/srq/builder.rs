@@ -54,7 +54,7 @@ impl SharedReceiveQueue<Firmware> {
 
 impl SharedReceiveQueueBuilder<Firmware> {
     /// Requests one event when fewer receives than this are posted, which may be at once, like
-    /// [`arm_limit`](SharedReceiveQueue::arm_limit) later. Default: 0, no event.
+    /// [`set_limit`](SharedReceiveQueue::set_limit) later. Default: 0, no event.
     pub fn limit(mut self, receives: u32) -> Self {
         self.options.limit = receives;
         self

@@ -57,7 +57,7 @@ impl SrqPart for CommandSrq {
         Ok(self.number)
     }
 
-    fn arm_limit(&self, receives: u32) -> Result<()> {
+    fn set_limit(&self, receives: u32) -> Result<()> {
         let command = self.kind.arm(self.number, receives);
         // SAFETY: the command sets the limit below which an event comes, and nothing else.
         unsafe { self.object().modify(&command) }.map(drop)

@@ -28,7 +28,7 @@ use crate::ring::source::{ObjectId, SharedView, SrqOwner};
 ///
 /// Events of a queue of verbs come from [`Context::async_event`](super::Context::async_event), with
 /// the address of [`as_raw`](Self::as_raw) as their source. `SRQ_LIMIT_REACHED` comes once for each
-/// [`arm_limit`](Self::arm_limit). `QP_LAST_WQE_REACHED` means that a queue pair in the error state
+/// [`set_limit`](Self::set_limit). `QP_LAST_WQE_REACHED` means that a queue pair in the error state
 /// takes no more receives from the queue. Events of a queue by command come to an
 /// [`EventChannel`](crate::devx::EventChannel).
 pub struct SharedReceiveQueue<B: Backend = Verbs> {
@@ -60,7 +60,7 @@ pub trait SrqPart: Send + Sync + Sized + 'static {
     fn number(&self) -> Result<u32>;
 
     /// Requests one event when fewer than `receives` are posted.
-    fn arm_limit(&self, receives: u32) -> Result<()>;
+    fn set_limit(&self, receives: u32) -> Result<()>;
 
     /// Queries capacity and limit.
     fn query(&self) -> Result<SharedReceiveAttributes>;
@@ -149,12 +149,12 @@ impl<B: Backend> SharedReceiveQueue<B> {
     /// # Errors
     /// [`Error::Attribute`] beyond the capacity; [`Error::Call`] by verbs, [`Error::Refused`] by
     /// command.
-    pub fn arm_limit(&self, receives: u32) -> Result<()> {
+    pub fn set_limit(&self, receives: u32) -> Result<()> {
         if receives > self.capacity() {
             let rule = format!("the queue holds {}", self.capacity());
             return Err(Error::attribute("limit", receives, rule));
         }
-        self.srq.part.arm_limit(receives)
+        self.srq.part.set_limit(receives)
     }
 
     /// Queries the attributes of the queue. One call into the kernel.

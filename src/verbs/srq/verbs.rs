@@ -53,7 +53,7 @@ impl SrqPart for VerbsSrq {
         Ok(unsafe { shared_receive_number(self.srq)? })
     }
 
-    fn arm_limit(&self, receives: u32) -> Result<()> {
+    fn set_limit(&self, receives: u32) -> Result<()> {
         let mut attributes = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: receives };
         let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as libc::c_int;
         // SAFETY: the queue is alive, and the attributes live through the call.

@@ -325,7 +325,7 @@ fn a_limit_is_told_of_once_and_can_be_read() {
     for id in 0..10 {
         server.post(id).unwrap();
     }
-    server.srq.arm_limit(8).unwrap();
+    server.srq.set_limit(8).unwrap();
     assert_eq!(server.srq.query().unwrap().limit, 8);
     for id in 0..2 {
         server.send(0, id, b"x");
@@ -339,7 +339,7 @@ fn a_limit_is_told_of_once_and_can_be_read() {
     server.send(1, 3, b"x");
     server.received();
     made::nothing_is_told(&server.rig);
-    let refused = server.srq.arm_limit(server.srq.capacity() + 1).unwrap_err();
+    let refused = server.srq.set_limit(server.srq.capacity() + 1).unwrap_err();
     assert!(refused.to_string().contains("holds"), "{refused}");
 }
 
