@@ -6,10 +6,12 @@ use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::ib::{Access, Rc};
 use mlx5::ib::{GidType, PortState};
+use mlx5::ring::{CqReader, QueueError, ReceiveConfig, Srq};
 use mlx5::verbs::{
     AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context, CqeSize,
     Devx, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, ProtectionDomain,
-    QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes, ThreadDomain, devices,
+    QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue,
+    ThreadDomain, devices,
 };
 use mlx5_model as _;
 
@@ -500,4 +502,17 @@ fn atomics_are_granted_where_the_device_has_them() {
     let fixture = Fixture::new();
     let granted = fixture.local().init().access.contains(Access::REMOTE_ATOMIC);
     assert_eq!(granted, fixture.context.attributes().unwrap().atomics);
+}
+
+#[test]
+fn a_target_of_dynamic_connections_is_attached_from_rtr_on() {
+    let Fixture { pd, cq, context: _context } = Fixture::new();
+    let srq = SharedReceiveQueue::builder(&pd).build().unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
+    let mut shared = Srq::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let target = QueuePair::dc_target(&pd, &cq, &srq, 7).build().unwrap();
+    let target = target.init(&InitAttributes::new(1)).unwrap();
+    let error = shared.attach(&target, &mut completions).unwrap_err();
+    assert!(matches!(error, Error::Queue(QueueError::WrongState { name: "INIT", .. })), "{error}");
+    assert_eq!(shared.attached().count(), 0);
 }

@@ -4,12 +4,12 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx5_sys::verbs::ibv_qp;
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::Srq;
 use super::queue::{AllDetached, Attached, Detached};
 use crate::cqe::QueueKind;
-use crate::error::QueueError;
+use crate::error::{QueueError, state_name};
 use crate::ring::ReceiveSource;
 use crate::ring::completion::CqReader;
 use crate::ring::keep::QueueKeep;
@@ -34,8 +34,8 @@ impl Srq {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// queue pair takes from another queue or completes on another CQ, or the CQ has no free slot
-    /// to reserve. Nothing is changed then.
+    /// queue pair takes from another queue or completes on another CQ, the CQ has no free slot to
+    /// reserve, or it is a target of dynamic connections before RTR. Nothing is changed then.
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
@@ -108,6 +108,12 @@ impl Srq {
         completions: &mut CqReader,
         keep: Option<QueueKeep>,
     ) -> Result<u32, QueueError> {
+        if qp.number == 0 {
+            // Targets of dynamic connections are the only ones without a number.
+            let (found, needed) =
+                (ibv_qp_state::IBV_QPS_INIT, "RTR, from which on it has a number");
+            return Err(QueueError::WrongState { found, name: state_name(found), needed });
+        }
         if qp.srq != Some(self.id) {
             return Err(QueueError::SrqMismatch);
         }
