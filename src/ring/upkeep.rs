@@ -69,6 +69,7 @@ impl<T: Recoverable> SendQueue<T> {
     /// [`QueueError::WrongState`] if the queue pair is not in SQE (in ERROR, only RESET helps);
     /// [`QueueError::NotIdle`]: poll until the flushed requests are returned;
     /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_SQE"))]
     pub fn recover(&mut self) -> crate::error::Result<()> {
         let state = self.ring.owner.state()?;
         // Other code may have moved it to RTS, with this ring still stopped.

@@ -73,6 +73,7 @@ pub enum TagError {
 }
 
 /// An entry for a list of tags.
+#[doc(alias = "ibv_ops_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct TagReceive {
@@ -115,6 +116,7 @@ impl TagReceive {
 ///
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
+#[doc(alias = "IBV_SRQT_TM")]
 pub struct TmSrq {
     pub(super) shared: Srq,
     pub(super) commands: SendQueue<Rc>,
@@ -235,6 +237,7 @@ impl TmSrq {
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
+    #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
@@ -262,6 +265,7 @@ impl TmSrq {
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in
     ///   this process at the entry's address.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_ADD"))]
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
         let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };
@@ -287,6 +291,7 @@ impl TmSrq {
     ///
     /// # Errors
     /// [`TagError`]; nothing is changed then.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_DEL"))]
     pub fn remove(&mut self, handle: TagHandle) -> Result<(), TagError> {
         if !self.list.holds(handle) {
             return Err(TagError::Gone);
@@ -308,6 +313,7 @@ impl TmSrq {
     ///
     /// # Errors
     /// [`TagError::Post`]; nothing is changed then.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_SYNC"))]
     pub fn sync(&mut self, id: u64) -> Result<(), TagError> {
         let report = Report::Program;
         let flags = ListFlags { report: self.may_report(report)?, known: Some(self.seen) };
