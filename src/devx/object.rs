@@ -228,3 +228,12 @@ pub struct DestroyError {
     #[source]
     pub error: Error,
 }
+
+impl From<Box<DestroyError>> for Error {
+    /// Drops the object.
+    fn from(failed: Box<DestroyError>) -> Error {
+        let DestroyError { object, error } = *failed;
+        drop(object);
+        error
+    }
+}

@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use super::CqReader;
-use super::error::PollError;
+use super::{CqReader, PollError};
 use crate::cqe::{CqeRef, Headers};
 
 /// The next CQE of a reader, which stays in the CQ: see [`CqReader::peek`].

@@ -5,29 +5,11 @@ use std::time::{Duration, Instant};
 use mlx5_sys::verbs::ibv_qp_state;
 
 use super::source::require;
-use super::{CqReader, PollError, PostError, Queues, ReceiveQueue, SendQueue};
+use super::{CqReader, DrainError, PostError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
 use crate::error::QueueError;
 use crate::ib::{Recoverable, Transport};
 use crate::wqe::{Nop, PostOn};
-
-/// Why a queue was not drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DrainError {
-    /// Polling the CQ failed.
-    #[error(transparent)]
-    Poll(#[from] PollError),
-    /// No completion reports the outstanding requests, and no marker could be posted.
-    #[error("no marker could be posted behind requests that nothing reports: {0}")]
-    Marker(PostError),
-    /// The drain exceeded its timeout.
-    #[error("the queue was not drained in time: {outstanding} blocks or receives are outstanding")]
-    TimedOut {
-        /// Number of blocks or receives that were outstanding then.
-        outstanding: u32,
-    },
-}
 
 impl<T: Transport> SendQueue<T> {
     /// Returns whether requests are outstanding, and all of them are unsignaled. Then no completion

@@ -14,7 +14,7 @@ use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
 use crate::ring::{
-    PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq,
+    PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq, TagError,
 };
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
@@ -55,21 +55,6 @@ pub struct TagConfig {
     /// Configuration of the send queue that changes its list. [`SendConfig::signals`] is the number
     /// of reported changes that may be under way.
     pub changes: SendConfig,
-}
-
-/// Why a list was not changed. Nothing was posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TagError {
-    /// The list has as many entries as it was made for, or as its CQ has slots for.
-    #[error("the list of tags is full: wait for messages to take entries, or remove some")]
-    ListFull,
-    /// A message has taken the entry, or its removal was requested before.
-    #[error("the handle names no entry any more: a message has taken it, or it is being removed")]
-    Gone,
-    /// The request could not be posted.
-    #[error(transparent)]
-    Post(#[from] PostError),
 }
 
 /// An entry for a list of tags.
