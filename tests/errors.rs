@@ -6,11 +6,15 @@ use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 
 use mlx5::Error;
-use mlx5::connect::LocalPort;
+use mlx5::connect::{ConnectError, LocalPort};
+use mlx5::cqe::QueueKind;
 use mlx5::endpoint::{Endpoint, EndpointError, MrSlice, Outcome, Receiver, Returned};
 use mlx5::ib::Access;
-use mlx5::ring::{CqReader, PollError, PostError, ReceiveConfig, SendConfig};
-use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
+use mlx5::ring::{
+    CqReader, DrainError, PollError, PostError, ProbeError, QueueError, ReceiveConfig, SendConfig,
+    TagError,
+};
+use mlx5::verbs::{CompletionQueue, Context, InitAttributes, ProtectionDomain, QueuePair};
 use mlx5::wqe::{EncodeError, Inline, RdmaWrite, Remote, SendMessage};
 use mlx5_model as _;
 
@@ -134,4 +138,35 @@ fn errors_of_polls_have_one_variant_each() {
     assert!(matches!(error, Error::Poll(PollError::Overrun)), "{error}");
     let error = Error::from(EncodeError::WqeLength);
     assert!(matches!(error, Error::Post(PostError::Encode(EncodeError::WqeLength))), "{error}");
+}
+
+/// `main` prints the `Debug` of the error that it returns.
+#[test]
+fn debug_of_every_error_is_its_sentence() {
+    fn sentence<E: StdError>(error: E) {
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(error.to_string().contains(' '), "{error}");
+    }
+    let (mut endpoint, memory) = self::endpoint().unwrap();
+    let refused = endpoint.post(1, SendMessage::new(Inline(&TOO_LONG))).unwrap_err();
+    assert_eq!(format!("{refused:?}"), refused.to_string());
+    sentence(PostError::from(refused));
+    sentence(EncodeError::InlineTooLong);
+    sentence(PollError::QueueNotGiven { qpn: 5, queue: QueueKind::Send });
+    sentence(EndpointError::Poll(PollError::Overrun));
+    sentence(DrainError::TimedOut { outstanding: 3 });
+    sentence(TagError::ListFull);
+    sentence(ProbeError::SharedCq);
+    sentence(QueueError::CqMismatch);
+    sentence(ConnectError::NotThisProtocol { got: *b"HTTP" });
+    sentence(Error::NotMlx5 { name: "mlx4_0".into() });
+    sentence(Error::from(TagError::Gone));
+    sentence(Context::open("absent").unwrap_err());
+    let context = endpoint.queue_pair().context();
+    let pd = ProtectionDomain::new(context).unwrap();
+    let cq = CompletionQueue::new(context, 16).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+    sentence(qp.init(&InitAttributes::new(99)).unwrap_err());
+    sentence(pd.register(Vec::new(), Access::LOCAL_WRITE).unwrap_err());
+    sentence(memory.into_region().unwrap().into_buffer::<Vec<u8>>().unwrap_err());
 }

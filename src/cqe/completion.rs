@@ -6,6 +6,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
 use super::{CqeRef, QueueKind, Status};
+use crate::ib::debug_as_display;
 
 /// The result of one CQE.
 #[doc(alias = "ibv_wc")]
@@ -234,7 +235,7 @@ impl ReceiveKind {
 
 /// A request failed.
 #[doc(alias = "ibv_wc")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// The id that the request was posted with.
     pub id: u64,
@@ -268,6 +269,8 @@ impl fmt::Display for Failure {
         write!(f, " failed: {status}, vendor code {vendor_error:#04x}. {}", status.explanation())
     }
 }
+
+debug_as_display!(Failure);
 
 impl std::error::Error for Failure {}
 

@@ -13,6 +13,7 @@ use mlx5_sys::dv::{
 use super::command::{Command, Reply};
 use super::judge::withheld;
 use crate::error::{Errno, Error, Name, Result};
+use crate::ib::debug_as_display;
 use crate::verbs::Context;
 
 /// An object that a command created. Dropping it destroys it.
@@ -219,7 +220,7 @@ impl fmt::Debug for Object {
 }
 
 /// An object that could not be destroyed, with the reason.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError {
     /// The object, which still exists.
@@ -228,6 +229,8 @@ pub struct DestroyError {
     #[source]
     pub error: Error,
 }
+
+debug_as_display!(DestroyError);
 
 impl From<Box<DestroyError>> for Error {
     /// Drops the object.

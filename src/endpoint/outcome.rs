@@ -5,6 +5,7 @@ use core::fmt;
 use super::Buffers;
 use crate::cqe::{Failure, ReceiveDone, SendDone, UnexpectedCqe};
 use crate::error::Error;
+use crate::ib::debug_as_display;
 use crate::ring::{PollError, PostError};
 
 /// A request that was not posted, with the error and all its memory.
@@ -122,7 +123,7 @@ pub enum Outcome {
 }
 
 /// Why a poll of an [`Endpoint`](super::Endpoint) returned no request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// A CQ cannot be polled further. Nothing was taken from it.
     #[error(transparent)]
@@ -142,3 +143,5 @@ impl From<EndpointError> for Error {
         }
     }
 }
+
+debug_as_display!(EndpointError);

@@ -1,11 +1,12 @@
 //! Errors of the data path: small values that leave the queue as it was.
 
 use crate::cqe::QueueKind;
+use crate::ib::debug_as_display;
 use crate::watch::lint::Refusal;
 use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue has fewer free entries than the WQE needs.
@@ -52,7 +53,7 @@ impl From<Refusal> for PostError {
 }
 
 /// Why a CQ cannot be polled further. Nothing is taken from the CQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
     /// The next CQE opens an invalid compressed block: of an error, of fewer than two CQEs, or of
@@ -84,7 +85,7 @@ pub enum PollError {
 }
 
 /// Why a queue was not drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
     /// Polling the CQ failed.
@@ -102,7 +103,7 @@ pub enum DrainError {
 }
 
 /// Why a list was not changed. Nothing was posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagError {
     /// The list has as many entries as it was made for, or as its CQ has slots for.
@@ -117,7 +118,7 @@ pub enum TagError {
 }
 
 /// Why the ways of copying to a BlueFlame register were not timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// The queue copies no WQEs: its register is shared, uncached, or has no BlueFlame.
@@ -144,3 +145,5 @@ pub enum ProbeError {
     #[error("a NOP did not complete within a second")]
     Lost,
 }
+
+debug_as_display!(PostError, PollError, DrainError, TagError, ProbeError);

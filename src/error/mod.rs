@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::cqe::{Failure, UnexpectedCqe};
 use crate::ib::capability::MissingCapability;
-use crate::ib::{GidType, PortState};
+use crate::ib::{GidType, PortState, debug_as_display};
 use crate::wqe::EncodeError;
 
 pub(crate) use command::{Asked, Hex, Name};
@@ -48,7 +48,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     }
 /// }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system has no RDMA device.
@@ -257,6 +257,8 @@ pub enum Error {
     #[error(transparent)]
     Probe(#[from] ProbeError),
 }
+
+debug_as_display!(Error);
 
 impl From<EncodeError> for Error {
     /// Returns [`Error::Post`]: the operation cannot be posted.

@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
 use super::volatile;
 use super::{Buffer, HugePageSize, Pages, ProtectionDomain};
 use crate::error::{Cause, Error, Result, check, non_null};
-use crate::ib::Access;
+use crate::ib::{Access, debug_as_display};
 use crate::verbs::check_region_access;
 
 /// A registered memory region.
@@ -424,7 +424,6 @@ impl<B> fmt::Display for RegisterError<B> {
 impl<B> std::error::Error for RegisterError<B> {}
 
 /// A region whose buffer could not be returned.
-#[derive(Debug)]
 pub struct ReclaimError {
     /// The region, still registered.
     pub region: MemoryRegion,
@@ -443,5 +442,7 @@ impl fmt::Display for ReclaimError {
         fmt::Display::fmt(&self.error, f)
     }
 }
+
+debug_as_display!(ReclaimError);
 
 impl std::error::Error for ReclaimError {}
