@@ -39,12 +39,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// fn send(endpoint: &mut Endpoint, text: &[u8]) -> mlx5::Result<()> {
 ///     endpoint.post(1, SendMessage::new(Inline(text)).signaled())?;
 ///     loop {
-///         for returned in endpoint.poll() {
-///             match returned?.outcome {
-///                 Outcome::Failed(failure) => return Err(failure.into()),
-///                 _ => return Ok(()),
-///             }
-///         }
+///         let Some(returned) = endpoint.poll().next() else { continue };
+///         return match returned?.outcome {
+///             Outcome::Failed(failure) => Err(failure.into()),
+///             _ => Ok(()),
+///         };
 ///     }
 /// }
 /// ```
