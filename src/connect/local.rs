@@ -138,6 +138,7 @@ impl LocalPort {
 
     /// Returns the address of a datagram's sender, for an address handle to answer it. `header` is
     /// the datagram's header, if it had one.
+    #[doc(alias("ibv_init_ah_from_wc", "ibv_create_ah_from_wc"))]
     pub fn sender(&self, done: &ReceiveDone, header: Option<&DatagramHeader>) -> AddressVector {
         let global = header.map(|header| GlobalRoute {
             traffic_class: header.traffic_class,

@@ -6,8 +6,10 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
 use super::{CqeRef, QueueKind, Status};
+use crate::ib::debug_as_display;
 
 /// The result of one CQE.
+#[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which request is done, or that one failed"]
 pub enum Completion {
@@ -25,6 +27,7 @@ pub enum Completion {
 }
 
 /// A request of a send queue is done.
+#[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendDone {
     /// The id that the request was posted with.
@@ -38,24 +41,30 @@ pub struct SendDone {
 }
 
 /// An operation of a send queue.
+#[doc(alias = "ibv_wc_opcode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendOperation {
     /// NOP.
     Nop,
     /// SEND.
+    #[doc(alias = "IBV_WC_SEND")]
     Send,
     /// SEND with immediate.
     SendImm,
     /// RDMA WRITE.
+    #[doc(alias = "IBV_WC_RDMA_WRITE")]
     Write,
     /// RDMA WRITE with immediate.
     WriteImm,
     /// RDMA READ.
+    #[doc(alias = "IBV_WC_RDMA_READ")]
     Read,
     /// Atomic compare and swap.
+    #[doc(alias = "IBV_WC_COMP_SWAP")]
     CompareSwap,
     /// Atomic fetch and add.
+    #[doc(alias = "IBV_WC_FETCH_ADD")]
     FetchAdd,
     /// Masked atomic compare and swap.
     MaskedCompareSwap,
@@ -70,10 +79,12 @@ pub enum SendOperation {
     /// SEND with invalidate.
     SendInvalidate,
     /// UMR: a memory window was bound, or a key configured or invalidated.
+    #[doc(alias = "IBV_WC_BIND_MW")]
     Umr,
     /// SET_PSV: a signature's starting value was set.
     SetPsv,
     /// TSO: a large send of Ethernet.
+    #[doc(alias = "IBV_WC_TSO")]
     LargeSend,
     /// DUMP: memory was read and not sent.
     Dump,
@@ -126,6 +137,7 @@ impl SendOperation {
 }
 
 /// A receive is done.
+#[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveDone {
     /// The id that the receive was posted with.
@@ -135,16 +147,22 @@ pub struct ReceiveDone {
     /// The kind of message that arrived.
     pub kind: ReceiveKind,
     /// Length of the message in bytes. WRITE with immediate: number of bytes written.
+    #[doc(alias = "ibv_wc_read_byte_len")]
     pub byte_len: u32,
     /// Number of the peer's queue pair, if the transport reports it (RC: 0).
+    #[doc(alias = "ibv_wc_read_src_qp")]
     pub src_qp: u32,
     /// Source LID.
+    #[doc(alias = "ibv_wc_read_slid")]
     pub slid: u16,
     /// Service level.
+    #[doc(alias = "ibv_wc_read_sl")]
     pub sl: u8,
     /// Path bits of the destination LID.
+    #[doc(alias = "ibv_wc_read_dlid_path_bits")]
     pub dlid_path_bits: u8,
     /// Whether the message had a global route header.
+    #[doc(alias = "IBV_WC_GRH")]
     pub grh: bool,
     /// Whether the peer asked for a solicited event.
     pub solicited: bool,
@@ -170,16 +188,20 @@ impl ReceiveDone {
 }
 
 /// The kind of message that completed a receive.
+#[doc(alias("ibv_wc_opcode", "IBV_WC_RECV"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveKind {
     /// A SEND.
     Send,
     /// A SEND with immediate data.
+    #[doc(alias("IBV_WC_WITH_IMM", "ibv_wc_read_imm_data"))]
     SendImm(u32),
     /// A SEND that invalidated this remote key.
+    #[doc(alias("IBV_WC_WITH_INV", "ibv_wc_read_invalidated_rkey"))]
     SendInvalidate(u32),
     /// A WRITE with immediate data. The payload is where the peer wrote it, not in the receive's
     /// memory.
+    #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
     WriteImm(u32),
 }
 
@@ -212,7 +234,8 @@ impl ReceiveKind {
 }
 
 /// A request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_wc")]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// The id that the request was posted with.
     pub id: u64,
@@ -223,6 +246,7 @@ pub struct Failure {
     /// The cause of the failure.
     pub status: Status,
     /// Vendor syndrome: the vendor's own code for the cause. 0 if the HCA gave none.
+    #[doc(alias = "ibv_wc_read_vendor_err")]
     pub vendor_error: u8,
     /// Index of the WQE as the CQE names it: low 16 bits, in 64-byte blocks for a send queue.
     pub wqe_index: u16,
@@ -245,6 +269,8 @@ impl fmt::Display for Failure {
         write!(f, " failed: {status}, vendor code {vendor_error:#04x}. {}", status.explanation())
     }
 }
+
+debug_as_display!(Failure);
 
 impl std::error::Error for Failure {}
 

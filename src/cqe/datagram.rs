@@ -22,6 +22,7 @@ impl ReceiveDone {
 }
 
 /// The global header of a datagram's packet: its GRH on InfiniBand, its IP header on RoCE.
+#[doc(alias("ibv_grh", "ibv_init_ah_from_wc"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {
     /// The sender's GID.

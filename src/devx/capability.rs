@@ -31,6 +31,7 @@ pub struct Capabilities<'a> {
 
 impl Context {
     /// Returns the capabilities of the HCA. They are queried at the first use.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_HCA_CAP")]
     pub fn capabilities(&self) -> Capabilities<'_> {
         Capabilities { context: self }
     }

@@ -81,6 +81,7 @@ impl Command {
 
     /// Sets a field of at most 64 bits; one of a nested structure by
     /// [`Field::within`](mlx5_sys::ifc::Field::within).
+    #[doc(alias = "DEVX_SET")]
     pub fn set(mut self, field: Field, value: impl Into<u64>) -> Command {
         let value = value.into();
         let fits = field.width() >= 64 || value >> field.width() == 0;
@@ -166,6 +167,7 @@ impl Command {
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context can execute capability queries only.
+    #[doc(alias = "mlx5dv_devx_general_cmd")]
     pub fn query(&self, context: &Context) -> Result<Reply> {
         self.check_query()?;
         // SAFETY: the check above says that the command changes no object and gives the HCA access
@@ -187,6 +189,7 @@ impl Command {
     ///   while the access lasts, or in which a queue of this crate has its ring or doorbell record.
     /// - The command does not change the state, the counters or the memory of a queue that this
     ///   crate posts to or polls.
+    #[doc(alias = "mlx5dv_devx_general_cmd")]
     pub unsafe fn execute(&self, context: &Context) -> Result<Reply> {
         self.run(context, "mlx5dv_devx_general_cmd", |command, reply| {
             // SAFETY: the context is open, and both buffers live through the call and have the
@@ -289,6 +292,7 @@ impl Reply {
     ///
     /// # Panics
     /// If the field is wider, or lies outside of what [`Command::reply`] asked for.
+    #[doc(alias = "DEVX_GET")]
     pub fn get(&self, field: Field) -> u64 {
         field.get(&self.bytes)
     }

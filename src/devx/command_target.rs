@@ -27,6 +27,18 @@ use sealed::Sealed;
 /// The kernel checks that the command names the object. The command runs with the number of the
 /// context's user context, which owns objects of both kinds. Change verbs objects only where verbs
 /// cannot: libmlx5 and the kernel do not notice such changes.
+#[doc(alias(
+    "mlx5dv_devx_qp_query",
+    "mlx5dv_devx_qp_modify",
+    "mlx5dv_devx_cq_query",
+    "mlx5dv_devx_cq_modify",
+    "mlx5dv_devx_srq_query",
+    "mlx5dv_devx_srq_modify",
+    "mlx5dv_devx_wq_query",
+    "mlx5dv_devx_wq_modify",
+    "mlx5dv_devx_ind_tbl_query",
+    "mlx5dv_devx_ind_tbl_modify"
+))]
 pub trait CommandTarget: Sealed {
     /// Queries the object by a command that names it. One call into the kernel.
     ///

@@ -38,6 +38,7 @@ impl QueueCounters {
     /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context may give no commands.
+    #[doc(alias = "MLX5_CMD_OP_ALLOC_Q_COUNTER")]
     pub fn new(context: &Context) -> Result<QueueCounters> {
         context.capabilities().require(
             Group::General,
@@ -71,6 +72,7 @@ impl QueueCounters {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) by the HCA,
     /// [`Error::Withheld`](crate::Error::Withheld) by the kernel.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_Q_COUNTER")]
     pub fn read(&self) -> Result<QueueCounts> {
         self.query(false)
     }

@@ -128,6 +128,7 @@ enum RingForm {
 
 impl CompletionQueue<Firmware> {
     /// Creates a builder for a completion queue of at least `entries` entries by firmware command.
+    #[doc(alias = "MLX5_CMD_OP_CREATE_CQ")]
     pub fn by_command(context: &Context, entries: u32) -> CompletionQueueBuilder<Firmware> {
         let options = CommandCqOptions {
             form: RingForm::Usual,
@@ -160,6 +161,7 @@ impl CompletionQueue<Firmware> {
     ///
     /// # Errors
     /// [`Error::Refused`].
+    #[doc(alias = "MLX5_CMD_OP_QUERY_CQ")]
     pub fn query(&self) -> Result<Vec<u8>> {
         self.cq().part.query()
     }
@@ -195,6 +197,7 @@ impl CompletionQueueBuilder<Firmware> {
     }
 
     /// Sends its events to the event queue of this number, not to that of a [vector](Self::vector).
+    #[doc(alias = "mlx5dv_devx_query_eqn")]
     pub fn event_queue(mut self, number: u32) -> Self {
         self.options.event_queue = Some(number);
         self

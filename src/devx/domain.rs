@@ -137,18 +137,21 @@ macro_rules! domain {
 domain! {
     /// A protection domain made by command (`ALLOC_PD`): its queues only reach the memory of its
     /// keys. Objects made by command accept it wherever they accept a verbs domain.
+    #[doc(alias = "MLX5_CMD_OP_ALLOC_PD")]
     DevxPd, ALLOC_PD, alloc_pd_in, alloc_pd_out::PD
 }
 
 domain! {
     /// A domain of extended reliable connections made by command (`ALLOC_XRCD`). It belongs to one
     /// process: other processes cannot open it.
+    #[doc(alias = "MLX5_CMD_OP_ALLOC_XRCD")]
     DevxXrcd, ALLOC_XRCD, alloc_xrcd_in, alloc_xrcd_out::XRCD
 }
 
 domain! {
     /// A transport domain (`ALLOC_TRANSPORT_DOMAIN`), to which Ethernet's sending interfaces
     /// ([`Tis`](super::Tis)) and receiving interfaces ([`Tir`](super::Tir)) belong.
+    #[doc(alias = "MLX5_CMD_OP_ALLOC_TRANSPORT_DOMAIN")]
     TransportDomain, ALLOC_TRANSPORT_DOMAIN, alloc_transport_domain_in,
     alloc_transport_domain_out::TRANSPORT_DOMAIN
 }

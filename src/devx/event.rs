@@ -6,6 +6,7 @@ use mlx5_diag::text::EventKind;
 use mlx5_sys::ifc::{comp_event, cq_error, eqe, port_state_change_event, qp_events};
 
 /// An event that was [subscribed](super::EventChannel::subscribe) to.
+#[doc(alias = "mlx5dv_devx_async_event_hdr")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct DevxEvent {
     pub(super) kind: EventKind,

@@ -34,6 +34,7 @@ use crate::verbs::{
 ///
 /// Unread events of an object stay after it is destroyed. Subscriptions end with the object, or
 /// with the channel.
+#[doc(alias("mlx5dv_devx_event_channel", "mlx5dv_devx_destroy_event_channel"))]
 #[derive(Clone)]
 pub struct EventChannel {
     inner: Arc<Inner>,
@@ -123,6 +124,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "mlx5dv_devx_create_event_channel")]
     pub fn new(context: &Context) -> Result<EventChannel> {
         EventChannel::open(context, false)
     }
@@ -132,6 +134,10 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias(
+        "mlx5dv_devx_create_event_channel",
+        "MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA"
+    ))]
     pub fn without_data(context: &Context) -> Result<EventChannel> {
         EventChannel::open(context, true)
     }
@@ -154,6 +160,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`]: EINVAL for a kind that the HCA does not offer of objects.
     /// [`Error::Attribute`] for an object of another opened device.
+    #[doc(alias = "mlx5dv_devx_subscribe_devx_event")]
     pub fn subscribe(
         &self,
         source: &impl DevxEventSource,
@@ -170,6 +177,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL for a kind that is not the device's.
+    #[doc(alias = "mlx5dv_devx_subscribe_devx_event")]
     pub fn subscribe_device(&self, kind: EventKind, cookie: u64) -> Result<()> {
         self.enter(std::ptr::null_mut(), Subscription { kind, cookie, taken: None })
     }
@@ -213,6 +221,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.
+    #[doc(alias = "mlx5dv_devx_subscribe_devx_event_fd")]
     pub fn signal(
         &self,
         source: Option<&dyn DevxEventSource>,
@@ -240,6 +249,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
     /// awaited event may be among them. The remaining events can still be read.
+    #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn wait(&self, timeout: Duration) -> Result<Option<DevxEvent>> {
         let deadline = deadline(timeout);
         loop {
@@ -258,6 +268,7 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
     /// awaited event may be among them. The remaining events can still be read.
+    #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn try_event(&self) -> Result<Option<DevxEvent>> {
         const CALL: &str = "mlx5dv_devx_get_event";
         // The cookie, and the HCA's event data.

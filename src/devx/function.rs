@@ -129,6 +129,7 @@ impl Context {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
     ///   only.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_ADAPTER")]
     pub fn adapter(&self) -> Result<Adapter> {
         use query_adapter_param_block as block;
         let query = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE);
@@ -165,6 +166,7 @@ impl Context {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
     ///   only.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_VPORT_STATE")]
     pub fn vport_state(&self) -> Result<VportState> {
         let query = Command::new(opcode::QUERY_VPORT_STATE, query_vport_state_in::SIZE);
         let reply = query.reply(query_vport_state_out::SIZE).query(self)?;
@@ -182,6 +184,7 @@ impl Context {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
     ///   only.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_VPORT_COUNTER")]
     pub fn vport_counters(&self) -> Result<VportCounters> {
         self.capabilities().require(
             Group::General,
@@ -201,6 +204,7 @@ impl Context {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
     ///   only.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_HCA_VPORT_CONTEXT")]
     pub fn hca_vport_context(&self, port: u8) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, query_hca_vport_context_in::SIZE)
             .set(query_hca_vport_context_in::PORT_NUM, port)
@@ -217,6 +221,7 @@ impl Context {
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
     /// - [`Error::NoDevx`](crate::Error::NoDevx) if the context can execute capability queries
     ///   only.
+    #[doc(alias = "MLX5_CMD_OP_QUERY_NIC_VPORT_CONTEXT")]
     pub fn nic_vport_context(&self) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, query_nic_vport_context_in::SIZE);
         let reply = query.reply(query_nic_vport_context_out::SIZE).query(self)?;

@@ -36,6 +36,7 @@ const KEY: &str = "memory key";
 /// key: in WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
 ///
 /// Dropping it frees it. Requests that use it fail from then on.
+#[doc(alias("MLX5_CMD_OP_CREATE_MKEY", "MLX5_CMD_OP_DESTROY_MKEY"))]
 pub struct DevxMkey {
     object: Object,
     key: u32,
@@ -57,6 +58,7 @@ pub struct DevxMkeyBuilder<'a> {
 }
 
 /// A piece of memory in a list of pieces of equal size (KSM entry).
+#[doc(alias = "mlx5_wqe_umr_klm_seg")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Klm {
     /// Virtual address of its first byte behind the key.

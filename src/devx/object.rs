@@ -13,6 +13,7 @@ use mlx5_sys::dv::{
 use super::command::{Command, Reply};
 use super::judge::withheld;
 use crate::error::{Errno, Error, Name, Result};
+use crate::ib::debug_as_display;
 use crate::verbs::Context;
 
 /// An object that a command created. Dropping it destroys it.
@@ -20,6 +21,7 @@ use crate::verbs::Context;
 /// The kernel identifies it by a handle, and checks that a command on it names it. The kernel
 /// destroys it with the opened device at the latest, so an object that is never dropped does no
 /// harm. It keeps its context open, and keeps all that was passed to [`keep`](Self::keep).
+#[doc(alias = "mlx5dv_devx_obj")]
 pub struct Object {
     object: NonNull<mlx5dv_devx_obj>,
     opcode: u16,
@@ -60,6 +62,7 @@ impl Command {
     ///   key leads to, and that no Rust reference covers.
     /// - WQEs that the caller writes to a queue's ring fulfill the contract of
     ///   [`SendQueue::post`](crate::ring::SendQueue::post).
+    #[doc(alias = "mlx5dv_devx_obj_create")]
     pub unsafe fn create(&self, context: &Context) -> Result<Object> {
         const CALL: &str = "mlx5dv_devx_obj_create";
         let mut made = None;
@@ -109,6 +112,7 @@ impl Object {
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
     /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
+    #[doc(alias = "mlx5dv_devx_obj_query")]
     pub fn query(&self, command: &Command) -> Result<Reply> {
         command.check_query()?;
         command.run(&self.context, "mlx5dv_devx_obj_query", |command, reply| {
@@ -142,6 +146,7 @@ impl Object {
     ///   doorbell record.
     /// - Each object that the command names exists as long as this one, or until another change
     ///   takes it out.
+    #[doc(alias = "mlx5dv_devx_obj_modify")]
     pub unsafe fn modify(&self, command: &Command) -> Result<Reply> {
         command.run(&self.context, "mlx5dv_devx_obj_modify", |command, reply| {
             // SAFETY: the object is alive, and both buffers live through the call and have the
@@ -164,6 +169,7 @@ impl Object {
     /// # Errors
     /// The object, unchanged, with [`Error::Call`]: EBUSY or EINVAL while another object depends on
     /// it, EREMOTEIO if the HCA refuses for another reason.
+    #[doc(alias = "mlx5dv_devx_obj_destroy")]
     pub fn destroy(self) -> Result<(), Box<DestroyError>> {
         // SAFETY: the object is alive; if the call succeeds, it is not touched again.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
@@ -214,7 +220,7 @@ impl fmt::Debug for Object {
 }
 
 /// An object that could not be destroyed, with the reason.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError {
     /// The object, which still exists.
@@ -222,4 +228,15 @@ pub struct DestroyError {
     /// The reason.
     #[source]
     pub error: Error,
+}
+
+debug_as_display!(DestroyError);
+
+impl From<Box<DestroyError>> for Error {
+    /// Drops the object.
+    fn from(failed: Box<DestroyError>) -> Error {
+        let DestroyError { object, error } = *failed;
+        drop(object);
+        error
+    }
 }

@@ -28,6 +28,7 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// channel, 1 MiB. Each query has a cookie of the program. Answers come in the order in which the
 /// HCA executed the commands. Dropping the channel waits for outstanding queries and discards their
 /// answers.
+#[doc(alias("mlx5dv_devx_cmd_comp", "mlx5dv_devx_destroy_cmd_comp"))]
 pub struct AsyncCommands {
     channel: NonNull<mlx5dv_devx_cmd_comp>,
     /// The queries without an answer. The kernel only has their keys.
@@ -62,6 +63,7 @@ impl AsyncCommands {
     ///
     /// # Errors
     /// [`Error::Call`]; [`Error::NoDevx`] if the context cannot execute commands.
+    #[doc(alias = "mlx5dv_devx_create_cmd_comp")]
     pub fn new(context: &Context) -> Result<AsyncCommands> {
         if let why @ Devx::Refused(_) = context.devx() {
             return Err(Error::NoDevx { device: context.name(), why });
@@ -85,6 +87,7 @@ impl AsyncCommands {
     /// - [`Error::Attribute`] if the opcode is not a query
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), if the command cannot be sent, or if the
     ///   object belongs to another device.
+    #[doc(alias = "mlx5dv_devx_obj_query_async")]
     pub fn query(&self, object: &Object, command: &Command, cookie: u64) -> Result<()> {
         command.check_query()?;
         command.check(&self.context)?;
@@ -118,6 +121,7 @@ impl AsyncCommands {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "mlx5dv_devx_get_async_cmd_comp")]
     pub fn try_answer(&self) -> Result<Option<Answer>> {
         // Locked while reading, so that the largest outstanding reply is known.
         let mut outstanding = self.lock();
@@ -163,6 +167,7 @@ impl AsyncCommands {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "mlx5dv_devx_get_async_cmd_comp")]
     pub fn answer(&self, timeout: Duration) -> Result<Option<Answer>> {
         let until: Instant = deadline(timeout);
         loop {

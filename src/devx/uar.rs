@@ -87,6 +87,7 @@ impl fmt::Display for UarKind {
 ///
 /// Clones are cheap and name the same register. It is freed after its last clone, and the last
 /// queue made with it, are dropped.
+#[doc(alias("mlx5dv_devx_uar", "mlx5dv_devx_free_uar"))]
 #[derive(Clone)]
 pub struct Uar {
     inner: Arc<UarInner>,
@@ -131,6 +132,7 @@ impl Uar {
     ///
     /// # Errors
     /// [`Error::NoDevx`]; [`Error::Call`] with the cause if the kind is not available.
+    #[doc(alias = "mlx5dv_devx_alloc_uar")]
     pub fn new(context: &Context, kind: UarKind) -> Result<Uar> {
         if let devx @ Devx::Refused(_) = context.devx() {
             return Err(Error::NoDevx { device: context.name(), why: devx });
@@ -168,6 +170,7 @@ impl Uar {
     ///
     /// # Errors
     /// [`Error::NoUar`], with the reason for each kind.
+    #[doc(alias = "mlx5dv_devx_alloc_uar")]
     pub fn first_of(context: &Context, kinds: &[UarKind]) -> Result<UarChoice> {
         let mut refused = Vec::new();
         for &kind in kinds {

@@ -28,6 +28,7 @@ const ADAPTER_PAGE: usize = 4096;
 ///
 /// Clones are cheap and name the same memory. It is deregistered after the last clone and the last
 /// object in it are dropped.
+#[doc(alias("mlx5dv_devx_umem", "mlx5dv_devx_umem_dereg"))]
 #[derive(Clone)]
 pub struct Umem {
     inner: Arc<UmemInner>,
@@ -107,6 +108,7 @@ impl Drop for UmemInner {
 }
 
 /// Builder for [`Umem`], see [`Umem::builder`].
+#[doc(alias = "mlx5dv_devx_umem_in")]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is registered before one of its last methods"]
 pub struct UmemBuilder {
@@ -121,6 +123,7 @@ impl Umem {
     ///
     /// # Errors
     /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
+    #[doc(alias = "mlx5dv_devx_umem_reg")]
     pub fn new(context: &Context, pages: Pages) -> Result<Umem> {
         Umem::builder(context).pages(pages)
     }
@@ -253,6 +256,7 @@ impl UmemBuilder {
     ///
     /// # Errors
     /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
+    #[doc(alias("mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_reg_ex"))]
     pub fn pages(self, pages: Pages) -> Result<Umem> {
         let (start, length) = (pages.as_ptr(), pages.len());
         // SAFETY: the umem owns the pages from here on. It unmaps them after it is deregistered,
@@ -269,6 +273,7 @@ impl UmemBuilder {
     /// * The memory stays mapped as long as the umem, its clones, and all that lies in it.
     /// * Meanwhile, no other code accesses what lies in it: rings, doorbell records, and the memory
     ///   that keys give access to.
+    #[doc(alias("mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_reg_ex"))]
     pub unsafe fn memory(self, start: NonNull<u8>, length: usize) -> Result<Umem> {
         // SAFETY: the caller upholds the contract of `register`, which is that of this function.
         unsafe { self.register(start, length, None) }
@@ -285,6 +290,7 @@ impl UmemBuilder {
     /// # Safety
     /// If the memory is also mapped into this process, no Rust reference covers bytes that the HCA
     /// is made to write.
+    #[doc(alias = "mlx5dv_devx_umem_reg_ex")]
     pub unsafe fn dmabuf(self, fd: BorrowedFd<'_>, offset: usize, length: usize) -> Result<Umem> {
         self.check(length)?;
         let mut asked = self.asked(std::ptr::without_provenance_mut(offset), length);

@@ -23,12 +23,13 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 use volatile_register::WO;
 
 use super::register::store;
+use crate::ib::debug_as_display;
 
 /// Words of eight bytes in a block.
 pub(super) const WORDS: usize = WQEBB_SIZE / 8;
 
 /// A way of copying that this processor cannot execute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this processor \
      does not have, or the system does not offer"
@@ -39,6 +40,8 @@ pub struct CopyUnavailable {
     /// The feature that is missing.
     pub feature: &'static str,
 }
+
+debug_as_display!(CopyUnavailable);
 
 /// How a WQE is copied to a BlueFlame register, in 64-byte blocks.
 ///

@@ -27,6 +27,7 @@ use crate::wqe::PostOn;
 /// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
 /// nothing, either; the memory of each request is dropped by the next post to its place in the
 /// ring, or with the endpoint.
+#[doc(alias = "ibv_wr_abort")]
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct EndpointBatch<'e, T: Transport = Rc> {
     requests: ring::Batch<'e, T>,
@@ -84,6 +85,7 @@ impl<'e, T: Transport> EndpointBatch<'e, T> {
     /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on
     /// standard error, and the next post returns it. [`try_ring`](Self::try_ring) returns it at
     /// once. The memory of the requests is dropped then.
+    #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub fn ring(mut self) {
         if let Err(refusal) = self.commit() {
@@ -96,6 +98,7 @@ impl<'e, T: Transport> EndpointBatch<'e, T> {
     /// # Errors
     /// The errors of [`ring::Batch::try_ring`](crate::ring::Batch::try_ring). The memory of the
     /// requests is dropped then.
+    #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub fn try_ring(mut self) -> Result<(), PostError> {
         Ok(self.commit()?)

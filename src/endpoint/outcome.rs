@@ -4,9 +4,41 @@ use core::fmt;
 
 use super::Buffers;
 use crate::cqe::{Failure, ReceiveDone, SendDone, UnexpectedCqe};
+use crate::error::Error;
+use crate::ib::debug_as_display;
 use crate::ring::{PollError, PostError};
 
 /// A request that was not posted, with the error and all its memory.
+///
+/// It is not an error itself, but `?` converts it to one: to [`PostError`], to
+/// [`mlx5::Error`](crate::Error), and to `Box<dyn Error>`, which then holds the [`PostError`]. This
+/// works for every operation, also for one that borrows its payload. The conversion drops the
+/// operation and the memory that it owns. To keep the memory, take `operation` first:
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, MrSlice};
+/// # use mlx5::ring::PostError;
+/// # use mlx5::wqe::{Inline, SendMessage};
+/// # use std::error::Error;
+/// fn greet(endpoint: &mut Endpoint, name: &str) -> Result<(), Box<dyn Error>> {
+///     endpoint.post(1, SendMessage::new(Inline(name.as_bytes())))?;
+///     Ok(())
+/// }
+///
+/// /// Sends the slice, or returns it if the queue is full.
+/// fn send(endpoint: &mut Endpoint, slice: MrSlice) -> mlx5::Result<Option<MrSlice>> {
+///     match endpoint.post(2, SendMessage::new(slice)) {
+///         Ok(()) => Ok(None),
+///         Err(refused) if refused.error == PostError::QueueFull => {
+///             Ok(Some(refused.operation.into_payload()))
+///         }
+///         Err(refused) => Err(refused.into()),
+///     }
+/// }
+/// ```
+///
+/// For error types of other crates, such as `anyhow::Error`, convert it first:
+/// `.map_err(PostError::from)?`.
 pub struct Refused<O> {
     /// Why. The queue is as it was.
     pub error: PostError,
@@ -34,7 +66,33 @@ impl<O> fmt::Display for Refused<O> {
     }
 }
 
-impl<O> std::error::Error for Refused<O> {}
+impl<O> From<Refused<O>> for PostError {
+    /// Drops the operation, and the memory that it owns.
+    fn from(refused: Refused<O>) -> PostError {
+        refused.error
+    }
+}
+
+impl<O> From<Refused<O>> for Error {
+    /// Drops the operation, and the memory that it owns.
+    fn from(refused: Refused<O>) -> Error {
+        refused.error.into()
+    }
+}
+
+impl<O> From<Refused<O>> for Box<dyn std::error::Error> {
+    /// Boxes the [`PostError`]. Drops the operation, and the memory that it owns.
+    fn from(refused: Refused<O>) -> Self {
+        refused.error.into()
+    }
+}
+
+impl<O> From<Refused<O>> for Box<dyn std::error::Error + Send + Sync> {
+    /// Boxes the [`PostError`]. Drops the operation, and the memory that it owns.
+    fn from(refused: Refused<O>) -> Self {
+        refused.error.into()
+    }
+}
 
 /// A retired request, and its memory.
 #[derive(Debug)]
@@ -65,7 +123,7 @@ pub enum Outcome {
 }
 
 /// Why a poll of an [`Endpoint`](super::Endpoint) returned no request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// A CQ cannot be polled further. Nothing was taken from it.
     #[error(transparent)]
@@ -75,3 +133,15 @@ pub enum EndpointError {
     #[error("a completion is of no request of the endpoint: {0:?}")]
     UnexpectedCqe(UnexpectedCqe),
 }
+
+impl From<EndpointError> for Error {
+    /// Returns [`Error::Poll`] or [`Error::UnexpectedCqe`].
+    fn from(error: EndpointError) -> Error {
+        match error {
+            EndpointError::Poll(error) => error.into(),
+            EndpointError::UnexpectedCqe(unexpected) => Error::UnexpectedCqe(unexpected.into()),
+        }
+    }
+}
+
+debug_as_display!(EndpointError);

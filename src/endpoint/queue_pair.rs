@@ -116,6 +116,7 @@ impl<T: Transport> Endpoint<T> {
     /// [`Refused`], which returns the operation. [`PostError::QueueFull`] also if retired requests
     /// have not been returned yet. [`PostError::PdMismatch`] for memory of another protection
     /// domain or device.
+    #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
         if !self.flight.accepts(operation.slices()) {
@@ -153,6 +154,7 @@ impl<T: Transport> Endpoint<T> {
     }
 
     /// Starts a batch: several requests with one doorbell.
+    #[doc(alias("ibv_wr_start", "ibv_post_send"))]
     #[inline]
     pub fn batch(&mut self) -> EndpointBatch<'_, T> {
         EndpointBatch::new(&mut self.send, &mut self.flight)
@@ -162,6 +164,7 @@ impl<T: Transport> Endpoint<T> {
     ///
     /// # Errors
     /// The errors of [`Receiver::post`]. Nothing is posted then.
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_receive<P: SgeList + Owned>(
         &mut self,
@@ -207,6 +210,7 @@ impl<T: Transport> Endpoint<T> {
     ///
     /// # Errors
     /// Its items may be [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
     #[inline]
     #[must_use = "it polls when it is asked for an item"]
     pub fn poll(&mut self) -> impl Iterator<Item = Result<Returned, EndpointError>> {
@@ -335,12 +339,14 @@ impl<T: Transport> Endpoint<T> {
     /// Requests an event on the completion channel of each of its CQs at the next completion. Poll
     /// once more afterwards: a completion that came before may have raised no event. Costs, for
     /// each CQ, one store to the record, one to a register, and two store fences.
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.readers().for_each(CqReader::arm);
     }
 
     /// Requests an event like [`arm`](Self::arm), but only at the next solicited completion or
     /// error.
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm_solicited(&mut self) {
         self.readers().for_each(CqReader::arm_solicited);
     }

@@ -45,6 +45,7 @@ impl Receiver {
     /// [`Refused`], which gives the memory back: with
     /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
     /// protection domain or device.
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post<P: SgeList + Owned>(&mut self, id: u64, memory: P) -> Result<(), Refused<P>> {
         if !self.flight.accepts(memory.slices()) {

@@ -178,6 +178,7 @@ impl MrSlice {
     }
 
     /// Returns its scatter/gather entry, for the raw layer.
+    #[doc(alias = "ibv_sge")]
     pub fn sge(&self) -> Sge {
         self.part.sge()
     }

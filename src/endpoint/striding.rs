@@ -68,6 +68,7 @@ impl StridingReceiver {
     /// [`Refused`], which gives the memory back: with
     /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
     /// protection domain or device.
+    #[doc(alias = "ibv_post_wq_recv")]
     pub fn post(&mut self, memory: MrSlice) -> Result<(), Refused<MrSlice>> {
         if memory.domain() != self.domain {
             return Err(Refused::foreign(memory));
@@ -90,6 +91,7 @@ impl StridingReceiver {
     ///
     /// # Errors
     /// [`PollError`].
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Result<Option<FrameArrival>, PollError> {
         loop {
             let Some(event) = self.raw.poll()? else { return Ok(None) };
@@ -131,6 +133,7 @@ impl StridingReceiver {
 
     /// Requests an event at the next packet, see
     /// [`CqReader::arm`](crate::ring::CqReader::arm).
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.raw.arm();
     }

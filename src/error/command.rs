@@ -5,6 +5,7 @@ use std::fmt;
 use mlx5_sys::ifc::{Field, opcode, status};
 
 use super::Errno;
+use crate::ib::debug_as_display;
 
 /// A field that was set in a command, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,11 +154,7 @@ impl CommandError {
 
 impl std::error::Error for CommandError {}
 
-impl fmt::Debug for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(CommandError);
 
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,11 +237,7 @@ impl WithheldCommand {
 
 impl std::error::Error for WithheldCommand {}
 
-impl fmt::Debug for WithheldCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(WithheldCommand);
 
 impl fmt::Display for WithheldCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,8 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::ib::debug_as_display;
+
 /// An exchange with a peer failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address to connect to cannot be resolved.
@@ -94,3 +96,5 @@ pub enum ConnectError {
     #[error("the connection to the peer failed: {0}")]
     Io(io::Error),
 }
+
+debug_as_display!(ConnectError);

@@ -1,28 +1,53 @@
-//! Errors of the control path, with cause and cure where they are known.
+//! Errors of both paths as plain values, with cause and cure where they are known.
 
 mod command;
 mod connect;
+mod data;
 mod queue;
 mod system;
 
 use std::fmt;
 
+use crate::cqe::{Failure, UnexpectedCqe};
 use crate::ib::capability::MissingCapability;
-use crate::ib::{GidType, PortState};
+use crate::ib::{GidType, PortState, debug_as_display};
+use crate::wqe::EncodeError;
 
 pub(crate) use command::{Asked, Hex, Name};
 pub use command::{CommandError, Sent, WithheldCommand};
 pub use connect::ConnectError;
+pub use data::{DrainError, PollError, PostError, ProbeError, TagError};
 pub use queue::QueueError;
 pub(crate) use queue::state_name;
 pub use system::{Cause, Errno};
 
-/// The control path's result.
+/// The result of the control path, and of programs that post and poll with `?`.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the control path. Its text names the call, the errno, and, if known, the cause with
-/// its cure.
-#[derive(Debug, thiserror::Error)]
+/// An error of any call. Its text names the call, the errno, and, if known, the cause with its cure.
+///
+/// Calls of the control path return it. Calls that post and poll return small errors of their own,
+/// and `?` converts each of them to its variant here: [`PostError`](crate::ring::PostError) to
+/// [`Post`](Self::Post), and so on. A [`Refused`](crate::endpoint::Refused) request becomes
+/// [`Post`](Self::Post), and its memory is dropped.
+///
+/// `Debug` prints the same text as `Display`, so that a `main` which returns it prints a sentence.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, Outcome};
+/// # use mlx5::wqe::{Inline, SendMessage};
+/// fn send(endpoint: &mut Endpoint, text: &[u8]) -> mlx5::Result<()> {
+///     endpoint.post(1, SendMessage::new(Inline(text)).signaled())?;
+///     loop {
+///         let Some(returned) = endpoint.poll().next() else { continue };
+///         return match returned?.outcome {
+///             Outcome::Failed(failure) => Err(failure.into()),
+///             _ => Ok(()),
+///         };
+///     }
+/// }
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system has no RDMA device.
@@ -209,6 +234,36 @@ pub enum Error {
     /// The exchange with the peer failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// A request or a receive was not posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// A CQ cannot be polled further.
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    /// A poll of an [`Endpoint`](crate::endpoint::Endpoint) found a CQE of none of its requests.
+    #[error("a completion is of no request of the endpoint: {0:?}")]
+    UnexpectedCqe(Box<UnexpectedCqe>),
+    /// A request failed. Polls return [`Failure`] as a completion; programs convert it with `?`.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// A queue was not drained.
+    #[error(transparent)]
+    Drain(#[from] DrainError),
+    /// The list of a tag-matching queue was not changed.
+    #[error(transparent)]
+    Tag(#[from] TagError),
+    /// The ways of copying to a BlueFlame register were not timed.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+}
+
+debug_as_display!(Error);
+
+impl From<EncodeError> for Error {
+    /// Returns [`Error::Post`]: the operation cannot be posted.
+    fn from(error: EncodeError) -> Error {
+        PostError::from(error).into()
+    }
 }
 
 impl Error {

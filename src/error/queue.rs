@@ -3,9 +3,10 @@
 use mlx5_sys::verbs::ibv_qp_state;
 
 use crate::doorbell::CopyUnavailable;
+use crate::ib::debug_as_display;
 
 /// Why a queue could not be taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
     /// `mlx5dv_init_obj` failed.
@@ -116,6 +117,8 @@ pub enum QueueError {
     )]
     RegisterShared,
 }
+
+debug_as_display!(QueueError);
 
 /// Returns the name of a QP state.
 pub(crate) const fn state_name(state: u32) -> &'static str {

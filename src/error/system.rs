@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::ib::debug_as_display;
+
 /// An error number of the system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
@@ -63,11 +65,7 @@ impl fmt::Display for Errno {
     }
 }
 
-impl fmt::Debug for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(Errno);
 
 /// The cause of a failed call, and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 /// A GID, 128 bits in network order. On InfiniBand a subnet prefix and a port's GUID; on RoCE an
 /// IPv6 address, or an IPv4 address mapped into one.
+#[doc(alias = "ibv_gid")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -90,13 +91,17 @@ impl fmt::Debug for Guid {
 }
 
 /// The network protocol of packets with this source GID.
+#[doc(alias = "ibv_gid_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GidType {
     /// InfiniBand.
+    #[doc(alias = "IBV_GID_TYPE_IB")]
     InfiniBand,
     /// RoCE version 1: an Ethernet type of its own, not routable.
+    #[doc(alias = "IBV_GID_TYPE_ROCE_V1")]
     RoceV1,
     /// RoCE version 2: UDP port 4791.
+    #[doc(alias = "IBV_GID_TYPE_ROCE_V2")]
     RoceV2,
 }
 

@@ -6,6 +6,7 @@ mod compression;
 mod counter;
 mod gid;
 mod port;
+mod text;
 mod transport;
 
 pub use access::Access;
@@ -13,6 +14,7 @@ pub use compression::CqeCompression;
 pub(crate) use counter::{Counter, Shape};
 pub use gid::{Gid, GidType, Guid};
 pub use port::PortState;
+pub(crate) use text::debug_as_display;
 pub(crate) use transport::TransportKind;
 pub use transport::{
     Dci, Dct, HasQueues, RawPacket, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,

@@ -3,17 +3,23 @@
 use std::fmt;
 
 /// Whether a port carries traffic (`enum ibv_port_state`).
+#[doc(alias = "ibv_port_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortState {
     /// No link.
+    #[doc(alias = "IBV_PORT_DOWN")]
     Down,
     /// Link, but not configured by a subnet manager.
+    #[doc(alias = "IBV_PORT_INIT")]
     Init,
     /// Configured, about to be made active.
+    #[doc(alias = "IBV_PORT_ARMED")]
     Armed,
     /// Carries traffic.
+    #[doc(alias = "IBV_PORT_ACTIVE")]
     Active,
     /// Carries traffic while the link recovers.
+    #[doc(alias = "IBV_PORT_ACTIVE_DEFER")]
     ActiveDefer,
     /// A value this crate does not know.
     Unknown(u32),

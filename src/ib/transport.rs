@@ -24,6 +24,7 @@ pub(crate) use sealed::Kind as TransportKind;
 use sealed::Sealed;
 
 /// A transport: a type that exists at compile time only.
+#[doc(alias = "ibv_qp_type")]
 pub trait Transport: Sealed + Send + Sync + 'static {
     /// `enum ibv_qp_type`.
     const QP_TYPE: u32;
@@ -76,24 +77,30 @@ macro_rules! transports {
 
 transports! {
     /// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
+    #[doc(alias = "IBV_QPT_RC")]
     Rc = IBV_QPT_RC, "RC", 2;
     /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. If a packet is
     /// lost, the whole message is lost, without an error.
+    #[doc(alias = "IBV_QPT_UC")]
     Uc = IBV_QPT_UC, "UC", 2;
     /// Unreliable datagram: any number of peers, to which each SEND is
     /// [addressed](crate::wqe::SendMessage::to), and multicast groups. A message is one packet at
     /// most.
+    #[doc(alias = "IBV_QPT_UD")]
     Ud = IBV_QPT_UD, "UD", 4;
     /// Extended reliable connection, the end that requests: one peer, in order, acknowledged; SEND,
     /// WRITE, READ and atomics, each [addressed](crate::wqe::SendMessage::to) to a shared receive
     /// queue of the peer's XRC domain. It takes no receives.
+    #[doc(alias = "IBV_QPT_XRC_SEND")]
     XrcSend = IBV_QPT_XRC_SEND, "XRC_SEND", 3;
     /// Extended reliable connection, the end that [answers](crate::verbs::QueuePair::target). It
     /// has no queues of its own.
+    #[doc(alias = "IBV_QPT_XRC_RECV")]
     XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
     /// Frames of Ethernet that the program makes itself, header and all:
     /// [sent](crate::wqe::EthSend) as they are, or with what the HCA fills in, and received where a
     /// [flow](crate::verbs::Flow) leads them to. On ports of Ethernet only.
+    #[doc(alias = "IBV_QPT_RAW_PACKET")]
     RawPacket = IBV_QPT_RAW_PACKET, "raw packet", 3;
     /// Initiator of dynamic connections: any number of targets, to which each request is
     /// [addressed](crate::wqe::DcAddress); the operations and the reliability of RC. It receives
@@ -103,10 +110,12 @@ transports! {
     /// another does, which waits until all before it are answered. What one request's target
     /// refuses takes the queue pair to ERROR, unless it has
     /// [streams](crate::verbs::QueuePairBuilder::streams).
+    #[doc(alias("MLX5DV_DCTYPE_DCI", "IBV_QPT_DRIVER"))]
     Dci = IBV_QPT_DRIVER, "DCI", 5;
     /// Target of dynamic connections: what any number of initiators send to, if they know its
     /// number and its access key. Its receives come from a [shared receive
     /// queue](crate::ring::Srq). It posts nothing.
+    #[doc(alias("MLX5DV_DCTYPE_DCT", "IBV_QPT_DRIVER"))]
     Dct = IBV_QPT_DRIVER, "DCT", 1;
 }
 

@@ -27,6 +27,7 @@ use crate::wqe::PostOn;
 ///
 /// One doorbell rings them all. Dropping or leaking the batch posts nothing: the next post
 /// overwrites its WQEs.
+#[doc(alias = "ibv_wr_abort")]
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
     pub(super) queue: &'q mut SendQueue<T>,
@@ -183,6 +184,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
     /// was copied by [`append`](Self::append) and needs nothing.
+    #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn ring(mut self) {
         // SAFETY: passed on.
@@ -209,6 +211,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
     /// was copied by [`append`](Self::append) and needs nothing.
+    #[doc(alias = "ibv_wr_complete")]
     #[inline]
     pub unsafe fn try_ring(mut self) -> Result<(), PostError> {
         // SAFETY: passed on.

@@ -193,6 +193,7 @@ impl CollapsedCqReader {
     /// # Errors
     /// Never [`PollError::Overrun`]. A damaged CQE is returned as
     /// [`UnexpectedCqe`](Completion::UnexpectedCqe).
+    #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll<T: Transport>(
         &mut self,

@@ -22,7 +22,6 @@ mod cursor;
 mod dedicated;
 mod dynamic;
 mod enhanced;
-mod error;
 pub(crate) mod give_back;
 mod health;
 mod keep;
@@ -54,17 +53,16 @@ mod tests;
 mod upkeep;
 
 pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, UarMapping};
-pub use crate::error::QueueError;
+pub use crate::error::{DrainError, PollError, PostError, ProbeError, QueueError, TagError};
 pub use batch::Batch;
 pub use collapsed::CollapsedCqReader;
 pub use completion::CqReader;
 pub use consumer::Publish;
 pub use dedicated::{DedicatedRegister, Turn};
 pub(crate) use enhanced::Titles;
-pub use error::{PollError, PostError};
 pub use peek::Peeked;
 pub use prepared::Prepared;
-pub use probe::{CopyProbe, CopyTime, ProbeError};
+pub use probe::{CopyProbe, CopyTime};
 pub use queues::Queues;
 pub(crate) use receive::ReceiveSide;
 pub use receive::{
@@ -77,9 +75,8 @@ pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSourc
 pub use srq::{QueueTable, SharedKey, Srq};
 pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
 pub use tags::{
-    IncompleteReason, TagArrival, TagCompletion, TagConfig, TagError, TagHandle, TagIncomplete,
-    TagMatch, TagReceive, TmSrq,
+    IncompleteReason, TagArrival, TagCompletion, TagConfig, TagHandle, TagIncomplete, TagMatch,
+    TagReceive, TmSrq,
 };
 pub(crate) use tags::{ListOwner, ListState};
-pub use upkeep::DrainError;
 pub(crate) use upkeep::deadline;

@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use super::CqReader;
-use super::error::PollError;
+use super::{CqReader, PollError};
 use crate::cqe::{CqeRef, Headers};
 
 /// The next CQE of a reader, which stays in the CQ: see [`CqReader::peek`].
@@ -20,12 +19,14 @@ impl Peeked<'_> {
     /// The HCA's clock when it wrote the CQE, in counts of
     /// [`DeviceClock`](crate::verbs::DeviceClock). In a compressed block: that of the block's
     /// first.
+    #[doc(alias = "ibv_wc_read_completion_ts")]
     pub fn timestamp(&self) -> u64 {
         self.cqe.timestamp()
     }
 
     /// Number of the queue pair; of a packet that a flow rule marked, the mark
     /// ([`flow_tag`](Self::flow_tag)).
+    #[doc(alias = "ibv_wc_read_qp_num")]
     pub fn qpn(&self) -> u32 {
         self.cqe.qpn()
     }
@@ -37,21 +38,25 @@ impl Peeked<'_> {
     }
 
     /// The mark that a flow rule has put on the packet.
+    #[doc(alias = "ibv_wc_read_flow_tag")]
     pub fn flow_tag(&self) -> u32 {
         self.cqe.qpn()
     }
 
     /// The opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    #[doc(alias("ibv_wc_read_opcode", "mlx5dv_get_cqe_opcode"))]
     pub fn opcode(&self) -> u8 {
         self.cqe.opcode()
     }
 
     /// Returns whether the peer asked for a solicited event.
+    #[doc(alias = "mlx5dv_get_cqe_se")]
     pub fn solicited(&self) -> bool {
         self.cqe.solicited()
     }
 
     /// Receives: length of the message in bytes.
+    #[doc(alias = "ibv_wc_read_byte_len")]
     pub fn byte_len(&self) -> u32 {
         self.cqe.byte_count()
     }
@@ -77,6 +82,7 @@ impl Peeked<'_> {
     }
 
     /// The VLAN tag that the HCA removed from the packet.
+    #[doc(alias = "ibv_wc_read_cvlan")]
     pub fn vlan(&self) -> u16 {
         self.cqe.vlan()
     }
@@ -107,6 +113,7 @@ impl CqReader {
     ///
     /// # Errors
     /// [`PollError`], as the poll would.
+    #[doc(alias("ibv_start_poll", "ibv_next_poll", "ibv_end_poll"))]
     pub fn peek(&mut self) -> Result<Option<Peeked<'_>>, PollError> {
         Ok(self.look_ahead()?.map(|cqe| Peeked { cqe }))
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::{Duration, Instant};
 
-use super::{BlueFlameCopy, CqReader, PollError, PostError, SendQueue};
+use super::{BlueFlameCopy, CqReader, ProbeError, SendQueue};
 use crate::cqe::{Completion, SendDone};
 use crate::ib::Transport;
 use crate::wqe::{Nop, PostOn};
@@ -59,35 +59,6 @@ impl fmt::Display for CopyProbe {
         }
         Ok(())
     }
-}
-
-/// Why the measurement failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProbeError {
-    /// The queue copies no WQEs: its register is shared, uncached, or has no BlueFlame.
-    #[error(
-        "no WQE of this queue goes by BlueFlame: the register is shared, uncached, or lacks it"
-    )]
-    NoBlueFlame,
-    /// Requests are outstanding.
-    #[error("requests of this queue are outstanding: poll for their completions first")]
-    NotIdle,
-    /// CQEs of another queue could come.
-    #[error("other queues complete on the CQ, or it is another queue's: probe on a CQ of its own")]
-    SharedCq,
-    /// A NOP was refused.
-    #[error("a NOP could not be posted: {0}")]
-    Post(#[from] PostError),
-    /// The CQ cannot be polled.
-    #[error("the CQ cannot be polled: {0}")]
-    Poll(#[from] PollError),
-    /// A CQE other than a NOP's success was polled.
-    #[error("a NOP failed: the queue pair is out of order")]
-    Failed,
-    /// A NOP did not complete within a second. It is still outstanding.
-    #[error("a NOP did not complete within a second")]
-    Lost,
 }
 
 impl<T: Transport> SendQueue<T>

@@ -85,6 +85,7 @@ impl Default for SendConfig {
 /// stores the WQE, one word to the doorbell record, and one to the register (or the WQE's blocks,
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
+#[doc(alias = "mlx5dv_qp")]
 pub struct SendQueue<T: Transport = Rc> {
     pub(crate) ring: SendRing,
     keep: Option<QueueKeep>,
@@ -121,6 +122,7 @@ impl<T: Transport> SendQueue<T> {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// QP is no longer in RTS, it completes on another CQ, the CQ has no free slot to reserve, or
     /// another send queue of this crate uses the doorbell register. Nothing is changed then.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub fn new<Q: SendSource<Transport = T>>(
         qp: &Q,
         completions: &mut CqReader,
@@ -174,6 +176,7 @@ impl<T: Transport> SendQueue<T> {
     ///   [`restart`](Self::restart).
     /// - With [`RegisterUse::Own`], no other queue, here or in libmlx5, stores to the BlueFlame
     ///   register that libmlx5 gave the QP.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
         completions: &mut CqReader,
@@ -355,6 +358,7 @@ impl<T: Transport> SendQueue<T> {
     }
 
     /// Starts a batch. Dropping it unrung posts nothing.
+    #[doc(alias("ibv_wr_start", "ibv_post_send"))]
     #[inline]
     pub fn batch(&mut self) -> Batch<'_, T> {
         Batch::new(self)
@@ -377,6 +381,7 @@ impl<T: Transport> SendQueue<T> {
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
+    #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();

@@ -5,29 +5,11 @@ use std::time::{Duration, Instant};
 use mlx5_sys::verbs::ibv_qp_state;
 
 use super::source::require;
-use super::{CqReader, PollError, PostError, Queues, ReceiveQueue, SendQueue};
+use super::{CqReader, DrainError, PostError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
 use crate::error::QueueError;
 use crate::ib::{Recoverable, Transport};
 use crate::wqe::{Nop, PostOn};
-
-/// Why a queue was not drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DrainError {
-    /// Polling the CQ failed.
-    #[error(transparent)]
-    Poll(#[from] PollError),
-    /// No completion reports the outstanding requests, and no marker could be posted.
-    #[error("no marker could be posted behind requests that nothing reports: {0}")]
-    Marker(PostError),
-    /// The drain exceeded its timeout.
-    #[error("the queue was not drained in time: {outstanding} blocks or receives are outstanding")]
-    TimedOut {
-        /// Number of blocks or receives that were outstanding then.
-        outstanding: u32,
-    },
-}
 
 impl<T: Transport> SendQueue<T> {
     /// Returns whether requests are outstanding, and all of them are unsignaled. Then no completion
@@ -69,6 +51,7 @@ impl<T: Recoverable> SendQueue<T> {
     /// [`QueueError::WrongState`] if the queue pair is not in SQE (in ERROR, only RESET helps);
     /// [`QueueError::NotIdle`]: poll until the flushed requests are returned;
     /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_SQE"))]
     pub fn recover(&mut self) -> crate::error::Result<()> {
         let state = self.ring.owner.state()?;
         // Other code may have moved it to RTS, with this ring still stopped.
@@ -92,7 +75,7 @@ impl CqReader {
     /// posts a marker: a NOP with the id `marker`, which no other NOP of the queue may have.
     /// `others` are the other live queues that complete on the same CQ (or `()`). All completions
     /// but the marker's are passed to `each`, those of `others`, too. A completion of a queue that
-    /// is missing ends the drain with [`PollError::QueueNotGiven`].
+    /// is missing ends the drain with [`QueueNotGiven`](super::PollError::QueueNotGiven).
     ///
     /// # Errors
     /// [`DrainError`]. Completions taken until then have been passed to `each`.

@@ -19,6 +19,7 @@ use crate::wqe::{DcAddress, UdAddress};
 /// InfiniBand it takes no system call. Requests hold a copy of the HCA's part, so the handle may be
 /// dropped once the addresses are made from it. On RoCEv2, for a flow label of 0, libmlx5 chooses a
 /// random UDP source port. For another flow label, the port follows from the label.
+#[doc(alias("ibv_ah", "ibv_destroy_ah"))]
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,
     vector: AvSeg,
@@ -46,6 +47,7 @@ impl AddressHandle {
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
     /// [`Error::Attribute`]; [`Error::Call`], on RoCE also if the MAC address of the GID is not
     /// known.
+    #[doc(alias = "ibv_create_ah")]
     pub fn new(pd: &ProtectionDomain, address: &AddressVector) -> Result<AddressHandle> {
         address.check_datagram(pd.context())?;
         let mut raw = address.to_raw();
@@ -95,6 +97,7 @@ impl UdAddress {
     /// Returns the address of queue pair `qpn` (24 bits) at `handle`, with its Q_Key. With bit 31
     /// of `qkey`, the HCA sends the sender's own Q_Key instead. A multicast group has the queue
     /// pair number [`MULTICAST`](Self::MULTICAST).
+    #[doc(alias("mlx5dv_ah", "mlx5dv_init_obj"))]
     pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
         UdAddress::of(*handle.vector(), qpn, qkey)
     }

@@ -19,6 +19,7 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As long as the window is bound, no reference to its memory exists that conflicts with the
     /// access that the binding grants to peers.
+    #[doc(alias("ibv_bind_mw", "ibv_wr_bind_mw"))]
     pub unsafe fn bind<K: WindowType>(
         &mut self,
         id: u64,
@@ -42,6 +43,7 @@ impl<T: Transport> SendQueue<T> {
     ///
     /// # Errors
     /// [`PostError`]: nothing is posted, and the window keeps its key.
+    #[doc(alias = "ibv_wr_local_inv")]
     pub fn unbind(&mut self, id: u64, window: &mut MemoryWindow<Type2>) -> Result<(), PostError>
     where
         LocalInvalidate: PostOn<T>,

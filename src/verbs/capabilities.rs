@@ -12,6 +12,7 @@ use crate::error::Result;
 /// `rss_caps.rx_hash_function`. A kernel or library that does not know a number reports zero, too.
 ///
 /// Its `Display` lists all, a line each, with the names of flags.
+#[doc(alias("ibv_device_attr_ex", "mlx5dv_context"))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerbsCapabilities {
     numbers: Vec<(&'static str, u64)>,
@@ -116,6 +117,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias("ibv_query_device_ex", "mlx5dv_query_device"))]
     pub fn verbs_capabilities(&self) -> Result<VerbsCapabilities> {
         Ok(VerbsCapabilities::new(&self.extended_attributes()?))
     }

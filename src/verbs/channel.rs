@@ -45,6 +45,7 @@ use crate::ring::deadline;
 /// }
 /// # }
 /// ```
+#[doc(alias("ibv_comp_channel", "ibv_destroy_comp_channel"))]
 #[derive(Clone)]
 pub struct CompletionChannel {
     inner: Arc<ChannelInner>,
@@ -74,6 +75,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias = "ibv_create_comp_channel")]
     pub fn new(context: &Context) -> Result<CompletionChannel> {
         // SAFETY: the context is open.
         let channel = unsafe { ibv_create_comp_channel(context.as_raw().as_ptr()) };
@@ -92,6 +94,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
         let deadline = deadline(timeout);
         loop {
@@ -110,6 +113,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn try_event(&self) -> Result<Option<CompletionQueueHandle>> {
         loop {
             let mut cq = std::ptr::null_mut();

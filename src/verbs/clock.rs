@@ -56,6 +56,7 @@ const TRIES: u32 = 1 << 16;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "mlx5dv_clock_info")]
 pub struct DeviceClock {
     page: NonNull<Page>,
     page_size: usize,
@@ -76,6 +77,7 @@ impl DeviceClock {
     ///
     /// # Errors
     /// [`Error::Call`] for `mmap` if the kernel's driver has no such page (before Linux 4.15).
+    #[doc(alias = "mlx5dv_get_clock_info")]
     pub fn new(context: &Context) -> Result<DeviceClock> {
         // SAFETY: sysconf has no preconditions.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -114,6 +116,7 @@ impl DeviceClock {
 
     /// Returns the clock's present count, by an access to the HCA of about a microsecond. `None` if
     /// the kernel does not let programs read the register.
+    #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn count(&self) -> Option<u64> {
         let register = self.register?;
         // SAFETY: both words lie in the register, which the context keeps mapped.
@@ -202,6 +205,7 @@ impl ClockReading {
     /// Converts a count, such as a CQE's, before or after the reading, to nanoseconds since 1970.
     /// The accuracy is that of the kernel's clock, and decreases with the age of the reading. The
     /// HCA's counter wraps: a count more than half a round away is taken for one of another round.
+    #[doc(alias = "mlx5dv_ts_to_ns")]
     pub fn nanoseconds(&self, count: u64) -> u64 {
         let after = count.wrapping_sub(self.cycles) & self.mask;
         let scaled = |counts: u64| u128::from(counts) * u128::from(self.mult);

@@ -22,6 +22,7 @@ use crate::verbs::Zeroed;
 
 /// An opened device. Clones are cheap and name the same opened device. It is closed after its last
 /// clone, and the last object made from it, are dropped.
+#[doc(alias("ibv_context", "ibv_close_device"))]
 #[derive(Clone)]
 pub struct Context {
     pub(crate) inner: Arc<ContextInner>,
@@ -59,6 +60,7 @@ impl Context {
     /// [`Error::NoDevices`], [`Error::DeviceNotFound`] (which lists the present names),
     /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] if opening fails, with a
     /// missing device node or a missing permission named.
+    #[doc(alias("ibv_open_device", "mlx5dv_open_device"))]
     pub fn open(name: &str) -> Result<Context> {
         let devices = devices()?;
         if devices.is_empty() {
@@ -79,6 +81,7 @@ impl Context {
     /// - [`Error::NoDevices`]: the system has no RDMA device.
     /// - [`Error::NotMlx5`]: libmlx5 drives none of its devices.
     /// - [`Error::Call`]: opening fails, with a missing device node or a missing permission named.
+    #[doc(alias("ibv_open_device", "mlx5dv_open_device"))]
     pub fn open_first() -> Result<Context> {
         let devices = devices()?;
         match devices.iter().find(|device| device.is_mlx5()) {
@@ -127,6 +130,7 @@ impl Context {
     }
 
     /// Returns the device's name.
+    #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> String {
         device_name(self.device())
     }
@@ -150,6 +154,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "ibv_query_device")]
     pub fn attributes(&self) -> Result<DeviceAttributes> {
         let mut raw = ibv_device_attr::zeroed();
         // SAFETY: the context is open, and `raw` lives through the call.
@@ -169,6 +174,7 @@ impl Context {
     }
 
     /// Returns the number of completion vectors (interrupts) among which CQs can be spread.
+    #[doc(alias = "num_comp_vectors")]
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
@@ -231,6 +237,7 @@ fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
 }
 
 /// Names, versions and limits of a device.
+#[doc(alias = "ibv_device_attr")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceAttributes {

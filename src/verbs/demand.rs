@@ -17,6 +17,7 @@ use crate::wqe::{Remote, Sge};
 
 bitflags! {
     /// Operations of a transport on ODP memory (`enum ibv_odp_transport_cap_bits`).
+    #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct OdpOperations: u32 {
         /// Send from it.
@@ -35,6 +36,7 @@ bitflags! {
 }
 
 /// On-demand paging capabilities of a device: memory registered with [`Access::ON_DEMAND`].
+#[doc(alias = "ibv_odp_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnDemand {
@@ -57,6 +59,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias = "ibv_query_device_ex")]
     pub fn on_demand(&self) -> Result<OnDemand> {
         let attributes = self.extended_attributes()?;
         let caps = attributes.odp_caps;
@@ -73,6 +76,11 @@ impl Context {
 }
 
 /// How [`ProtectionDomain::prefetch`] brings pages in.
+#[doc(alias(
+    "ibv_advise_mr_advice",
+    "IBV_ADVISE_MR_ADVICE_PREFETCH",
+    "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE"
+))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
     /// For reading: brings in pages that are not present.
@@ -96,6 +104,7 @@ impl ProtectionDomain {
     /// - No request with the key writes memory that a Rust reference covers, or reads memory that
     ///   is not initialised.
     /// - With `REMOTE` rights, no peer that would do so is told the key.
+    #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn register_whole(&self, access: Access) -> Result<ImplicitOdpRegion> {
         check_region_access(access)?;
         let (pd, bits) = (self.as_raw().as_ptr(), (access | Access::ON_DEMAND).bits());
@@ -120,6 +129,7 @@ impl ProtectionDomain {
     /// [`Error::Call`](crate::Error::Call): ENOENT for a key of another kind of region or domain,
     /// EPERM for [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is
     /// not mapped.
+    #[doc(alias = "ibv_advise_mr")]
     pub fn prefetch(&self, memory: &[Sge], how: Prefetch, wait: bool) -> Result<()> {
         let mut list: Vec<ibv_sge> = memory
             .iter()
@@ -141,6 +151,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) with ENOTSUP where the HCA has no key for it.
+    #[doc(alias = "ibv_alloc_null_mr")]
     pub fn null_region(&self) -> Result<NullRegion> {
         // SAFETY: the PD is alive.
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };

@@ -20,6 +20,7 @@ use crate::ib::Guid;
 ///
 /// # Errors
 /// [`Error::NoDevices`] where the kernel has no RDMA support at all.
+#[doc(alias("ibv_get_device_list", "ibv_free_device_list"))]
 pub fn devices() -> Result<Vec<Device>> {
     let mut count = 0;
     // SAFETY: `count` is a live int.
@@ -59,6 +60,7 @@ unsafe impl Send for DeviceList {}
 unsafe impl Sync for DeviceList {}
 
 /// A device that can be opened.
+#[doc(alias = "ibv_device")]
 #[derive(Clone)]
 pub struct Device {
     device: NonNull<ibv_device>,
@@ -73,17 +75,20 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// Returns its name in the system, `mlx5_0` for example.
+    #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> String {
         device_name(self.device)
     }
 
     /// Returns its node GUID.
+    #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
         // SAFETY: `list` keeps the device valid.
         Guid(u64::from_be(unsafe { ibv_get_device_guid(self.device.as_ptr()) }))
     }
 
     /// Returns whether libmlx5 drives it.
+    #[doc(alias = "mlx5dv_is_supported")]
     pub fn is_mlx5(&self) -> bool {
         // SAFETY: `list` keeps the device valid.
         unsafe { mlx5dv_is_supported(self.device.as_ptr()) }
@@ -108,6 +113,7 @@ impl Device {
     /// # Errors
     /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] if opening fails, with a
     /// missing device node or a missing permission named.
+    #[doc(alias("ibv_open_device", "mlx5dv_open_device"))]
     pub fn open(&self) -> Result<Context> {
         Context::open_device(self)
     }

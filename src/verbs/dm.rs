@@ -27,6 +27,7 @@ use crate::wqe::{Remote, Sge};
 ///
 /// Requests name it by a [`DeviceRegion`]. It is freed after the last region over it, and the
 /// `DeviceMemory`, are dropped.
+#[doc(alias("ibv_dm", "ibv_free_dm"))]
 pub struct DeviceMemory {
     inner: Arc<DmInner>,
 }
@@ -59,6 +60,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "max_dm_size")]
     pub fn device_memory(&self) -> Result<u64> {
         Ok(self.extended_attributes()?.max_dm_size)
     }
@@ -71,6 +73,7 @@ impl DeviceMemory {
     /// # Errors
     /// [`Error::Attribute`] for zero bytes or more than the HCA has, [`Error::Call`] if other
     /// allocations have used it up.
+    #[doc(alias = "ibv_alloc_dm")]
     pub fn allocate(context: &Context, length: usize, log_alignment: u32) -> Result<DeviceMemory> {
         let most = context.device_memory()?;
         if most == 0 {
@@ -163,6 +166,7 @@ impl DeviceMemory {
     ///
     /// # Panics
     /// If it does not fit, or offset or length is not a multiple of 4: HCAs refuse smaller stores.
+    #[doc(alias = "ibv_memcpy_to_dm")]
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact(4).enumerate() {
@@ -178,6 +182,7 @@ impl DeviceMemory {
     ///
     /// # Panics
     /// If the range ends beyond the memory, or offset or length is not a multiple of 4.
+    #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact_mut(4).enumerate() {
@@ -255,6 +260,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`Error::Attribute`] for a part that does not lie inside, memory of another opened device,
     /// or rights other than writing locally and those of the peer; [`Error::Call`].
+    #[doc(alias = "ibv_reg_dm_mr")]
     pub fn register_device(
         &self,
         memory: &DeviceMemory,

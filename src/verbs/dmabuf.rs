@@ -22,6 +22,7 @@ use crate::wqe::{Remote, Sge};
 ///
 /// The region keeps the dma-buf, though not the descriptor, until it is dropped. The exporter
 /// decides about other accesses to the memory meanwhile: the region gives no access to bytes.
+#[doc(alias = "ibv_mr")]
 pub struct DmaBufRegion {
     registration: Registration,
     address: u64,
@@ -40,6 +41,7 @@ impl ProtectionDomain {
     /// # Safety
     /// If the memory is also mapped into this process, no request writes bytes that a Rust
     /// reference covers. With `REMOTE` rights, no peer does so either.
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub unsafe fn register_dmabuf(
         &self,
         fd: BorrowedFd<'_>,

@@ -14,29 +14,50 @@ use crate::error::{Errno, Error, Result, check};
 use crate::ring::deadline;
 
 /// The kind of an asynchronous event: `enum ibv_event_type`.
+#[doc(alias = "ibv_event_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "`explanation` says what each means")]
 pub enum AsyncEventKind {
+    #[doc(alias = "IBV_EVENT_CQ_ERR")]
     CqError,
+    #[doc(alias = "IBV_EVENT_QP_FATAL")]
     QpFatal,
+    #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
     QpRequestError,
+    #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
     QpAccessError,
+    #[doc(alias = "IBV_EVENT_COMM_EST")]
     CommunicationEstablished,
+    #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SendQueueDrained,
+    #[doc(alias = "IBV_EVENT_PATH_MIG")]
     PathMigrated,
+    #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
     PathMigrationError,
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     DeviceFatal,
+    #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     PortActive,
+    #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PortError,
+    #[doc(alias = "IBV_EVENT_LID_CHANGE")]
     LidChange,
+    #[doc(alias = "IBV_EVENT_PKEY_CHANGE")]
     PkeyChange,
+    #[doc(alias = "IBV_EVENT_SM_CHANGE")]
     SmChange,
+    #[doc(alias = "IBV_EVENT_SRQ_ERR")]
     SrqError,
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     SrqLimitReached,
+    #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
     QpLastWqeReached,
+    #[doc(alias = "IBV_EVENT_CLIENT_REREGISTER")]
     ClientReregister,
+    #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     GidChange,
+    #[doc(alias = "IBV_EVENT_WQ_FATAL")]
     WqFatal,
     /// A kind that this crate does not know.
     Other(u32),
@@ -67,6 +88,7 @@ const KINDS: [AsyncEventKind; EVENTS.len()] = [
 ];
 
 /// An asynchronous event of a device, a port or a queue.
+#[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
@@ -130,6 +152,7 @@ impl AsyncEvent {
     }
 
     /// Returns the name after `IBV_EVENT_`, and its meaning, if the code is known.
+    #[doc(alias = "ibv_event_type_str")]
     pub fn explanation(&self) -> Option<(&'static str, &'static str)> {
         EVENTS.get(self.code as usize).copied()
     }
@@ -216,6 +239,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias("ibv_get_async_event", "ibv_ack_async_event"))]
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         let deadline = deadline(timeout);
         loop {
@@ -232,6 +256,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias("ibv_get_async_event", "ibv_ack_async_event"))]
     pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
         loop {

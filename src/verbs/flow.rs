@@ -63,6 +63,7 @@ impl sealed::Target for RssQueues {
 }
 
 /// A flow rule. It steers matching packets to its target as long as it exists.
+#[doc(alias("ibv_flow", "ibv_destroy_flow"))]
 pub struct Flow {
     flow: NonNull<ibv_flow>,
     /// Dropped after the flow, and before the target, which keeps the context open.
@@ -105,6 +106,7 @@ impl Flow {
 }
 
 /// Builder for [`Flow`], see [`Flow::builder`]. Fields that are not set match every packet.
+#[doc(alias = "ibv_flow_attr")]
 #[derive(Clone)]
 #[must_use = "nothing is led anywhere before build"]
 pub struct FlowBuilder {
@@ -133,6 +135,7 @@ impl FlowBuilder {
     }
 
     /// Matches packets to that MAC address.
+    #[doc(alias = "ibv_flow_spec_eth")]
     pub fn destination(mut self, address: [u8; 6]) -> Self {
         let spec = self.ethernet();
         (spec.val.dst_mac, spec.mask.dst_mac) = (address, [0xff; 6]);
@@ -161,6 +164,7 @@ impl FlowBuilder {
     }
 
     /// Matches IPv4 packets from that address.
+    #[doc(alias = "ibv_flow_spec_ipv4")]
     pub fn source_ip(mut self, address: Ipv4Addr) -> Self {
         let spec = self.addresses();
         (spec.val.src_ip, spec.mask.src_ip) = (u32::from(address).to_be(), u32::MAX);
@@ -168,6 +172,7 @@ impl FlowBuilder {
     }
 
     /// Matches IPv4 packets to that address.
+    #[doc(alias = "ibv_flow_spec_ipv4")]
     pub fn destination_ip(mut self, address: Ipv4Addr) -> Self {
         let spec = self.addresses();
         (spec.val.dst_ip, spec.mask.dst_ip) = (u32::from(address).to_be(), u32::MAX);
@@ -175,6 +180,7 @@ impl FlowBuilder {
     }
 
     /// Matches UDP packets to that port.
+    #[doc(alias = "ibv_flow_spec_tcp_udp")]
     pub fn udp_port(mut self, port: u16) -> Self {
         let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_UDP);
         (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
@@ -182,6 +188,7 @@ impl FlowBuilder {
     }
 
     /// Matches TCP packets to that port.
+    #[doc(alias = "ibv_flow_spec_tcp_udp")]
     pub fn tcp_port(mut self, port: u16) -> Self {
         let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_TCP);
         (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
@@ -189,6 +196,7 @@ impl FlowBuilder {
     }
 
     /// Sets the flow tag in completions, 24 bits.
+    #[doc(alias = "ibv_flow_spec_action_tag")]
     pub fn tag(mut self, tag: u32) -> Self {
         self.tag = Some(tag);
         self
@@ -201,12 +209,14 @@ impl FlowBuilder {
     }
 
     /// Matches all packets that no other flow steers, instead of those described.
+    #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
     pub fn rest(mut self) -> Self {
         self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT;
         self
     }
 
     /// Matches a copy of each packet that the port receives or sends, instead of those described.
+    #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
     pub fn sniffer(mut self) -> Self {
         self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_SNIFFER;
         self
@@ -219,6 +229,7 @@ impl FlowBuilder {
     /// support, or no right to steer packets (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error)
     /// for the [rest](Self::rest) or a [sniffer](Self::sniffer) to a TIR, which the kernel steers
     /// to queue pairs only.
+    #[doc(alias = "ibv_create_flow")]
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
         let (flow, matcher) = match target.place() {
             Place::Qp(qp) => (self.lead_to(qp)?, None),

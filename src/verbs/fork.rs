@@ -12,6 +12,7 @@ use crate::error::{Cause, Errno, Error, Result};
 /// A fork shares the memory of the process with the child until one of them writes: then the writer
 /// gets a copy. If the parent writes first, the HCA goes on with the old page, and the parent no
 /// longer sees what the HCA writes. See [`fork_init`] for what prevents that.
+#[doc(alias = "ibv_fork_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {
     /// Nothing is done: if the process forks, its traffic may go wrong silently.
@@ -26,6 +27,7 @@ pub enum ForkStatus {
 
 /// Returns how memory that the HCA reaches is kept apart from forked children. One or two system
 /// calls.
+#[doc(alias = "ibv_is_fork_initialized")]
 pub fn fork_status() -> ForkStatus {
     // `enum ibv_fork_status` of `verbs.h`
     const ENABLED: u32 = 1;
@@ -76,6 +78,7 @@ pub fn fork_status() -> ForkStatus {
 /// # Errors
 /// [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
 /// memory from children.
+#[doc(alias = "ibv_fork_init")]
 pub fn fork_init() -> Result<ForkStatus> {
     // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its
     // own locks.

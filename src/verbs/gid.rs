@@ -9,6 +9,7 @@ use crate::error::{Error, Result, check};
 use crate::ib::{Gid, GidType};
 
 /// An entry of a port's GID table.
+#[doc(alias = "ibv_gid_entry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
@@ -36,6 +37,7 @@ impl Context {
     /// # Errors
     /// [`Error::GidEmpty`] with the entries that are in use, [`Error::GidIndexRange`],
     /// [`Error::NoSuchPort`], [`Error::Call`].
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_ex"))]
     pub fn gid(&self, port: u8, index: u32) -> Result<GidEntry> {
         let length = self.port(port)?.gid_table_length;
         if index >= length {
@@ -58,6 +60,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
+    #[doc(alias = "ibv_query_gid_table")]
     pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>> {
         let length = self.port(port)?.gid_table_length;
         (0..length).filter_map(|index| self.gid_entry(port, index).transpose()).collect()

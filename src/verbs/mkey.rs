@@ -20,6 +20,7 @@ use crate::wqe::{ConfigureKey, LocalInvalidate};
 ///
 /// The key is made by DevX, which the device must allow ([`Context::devx`](super::Context::devx)).
 /// Dropping it frees it. Requests that use it fail from then on.
+#[doc(alias("mlx5dv_mkey", "mlx5dv_destroy_mkey"))]
 pub struct Mkey {
     mkey: NonNull<mlx5dv_mkey>,
     entries: u16,
@@ -42,6 +43,7 @@ impl Mkey {
     /// - [`Error::Call`] with EOPNOTSUPP or EPROTONOSUPPORT: the context was not opened with DevX,
     ///   or the kernel does not offer it.
     /// - [`Error::Call`] with EINVAL or EREMOTEIO: the HCA has no space for so many entries.
+    #[doc(alias = "mlx5dv_create_mkey")]
     pub fn new(pd: &ProtectionDomain, entries: u16) -> Result<Self> {
         Self::builder(pd, entries).build()
     }
@@ -69,11 +71,13 @@ impl Mkey {
     }
 
     /// Returns a builder for the UMR WQE that configures the key.
+    #[doc(alias = "mlx5dv_wr_mkey_configure")]
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.lkey())
     }
 
     /// Returns the request that invalidates the key.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.lkey())
     }
@@ -90,6 +94,7 @@ impl Mkey {
 }
 
 /// Builder for [`Mkey`].
+#[doc(alias = "mlx5dv_mkey_init_attr")]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct MkeyBuilder {
@@ -112,6 +117,7 @@ impl MkeyBuilder {
     /// - [`Error::Call`] with EOPNOTSUPP or EPROTONOSUPPORT: the context was not opened with DevX,
     ///   or the kernel does not offer it.
     /// - [`Error::Call`] with EINVAL or EREMOTEIO: the HCA has no space for so many entries.
+    #[doc(alias = "mlx5dv_create_mkey")]
     pub fn build(self) -> Result<Mkey> {
         // libmlx5 counts up to a multiple of four, in 16 bits.
         const MOST: u16 = u16::MAX - 3;

@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
 use super::volatile;
 use super::{Buffer, HugePageSize, Pages, ProtectionDomain};
 use crate::error::{Cause, Error, Result, check, non_null};
-use crate::ib::Access;
+use crate::ib::{Access, debug_as_display};
 use crate::verbs::check_region_access;
 
 /// A registered memory region.
@@ -27,6 +27,7 @@ use crate::verbs::check_region_access;
 ///
 /// Dropping the region deregisters it. Requests still in flight on it then fail with a protection
 /// error; they never reach memory that was freed.
+#[doc(alias("ibv_mr", "ibv_dereg_mr"))]
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
     address: NonNull<u8>,
@@ -57,6 +58,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`RegisterError`], which returns the buffer: [`Error::Attribute`] for an empty buffer or
     /// rights that do not go together, [`Error::Call`] with the memory lock limit named.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn register<B: Buffer>(
         &self,
         buffer: B,
@@ -86,6 +88,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion> {
         Ok(self.register(Pages::new(length)?, access)?)
     }
@@ -96,6 +99,7 @@ impl ProtectionDomain {
     /// - [`Error::HugePages`]: too few huge pages are reserved.
     /// - [`Error::Attribute`].
     /// - [`Error::Call`] with the memory lock limit named.
+    #[doc(alias = "ibv_reg_mr")]
     pub fn allocate_huge(
         &self,
         length: usize,
@@ -115,6 +119,7 @@ impl ProtectionDomain {
     /// - As long as the region exists, no reference to them exists that conflicts with accesses by
     ///   the region's methods or by the HCA.
     /// - Any thread may access them through the region.
+    #[doc(alias("ibv_reg_mr", "ibv_reg_mr_iova"))]
     pub unsafe fn register_raw(
         &self,
         address: NonNull<u8>,
@@ -283,6 +288,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// [`Error::Attribute`], [`Error::Call`]: the rights are unchanged then.
+    #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_ACCESS"))]
     pub fn set_access(&mut self, access: Access) -> Result<()> {
         check_region_access(access)?;
         let pd = std::ptr::null_mut();
@@ -297,6 +303,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::Attribute`] for a domain of another opened device, [`Error::Call`]: the region's
     /// domain is unchanged then.
+    #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_PD"))]
     pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
         if pd.context().as_raw() != self.pd.context().as_raw() {
             return Err(Error::attribute(
@@ -333,6 +340,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`ReclaimError`], which returns the region: [`Error::Attribute`] if it was made of another
     /// type of buffer, [`Error::Call`] if it cannot be deregistered.
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn into_buffer<B: Buffer>(self) -> Result<B, ReclaimError> {
         let word = match self.backing {
             Backing::Buffer { word, kind, .. } if kind == TypeId::of::<B>() => word,
@@ -416,7 +424,6 @@ impl<B> fmt::Display for RegisterError<B> {
 impl<B> std::error::Error for RegisterError<B> {}
 
 /// A region whose buffer could not be returned.
-#[derive(Debug)]
 pub struct ReclaimError {
     /// The region, still registered.
     pub region: MemoryRegion,
@@ -435,5 +442,7 @@ impl fmt::Display for ReclaimError {
         fmt::Display::fmt(&self.error, f)
     }
 }
+
+debug_as_display!(ReclaimError);
 
 impl std::error::Error for ReclaimError {}

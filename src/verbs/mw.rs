@@ -24,11 +24,13 @@ use sealed::Sealed;
 pub trait WindowType: Sealed {}
 
 /// Windows that any queue pair of the domain may use, and that can be rebound while bound.
+#[doc(alias = "IBV_MW_TYPE_1")]
 #[derive(Clone, Copy, Debug)]
 pub enum Type1 {}
 
 /// Windows of the queue pair that binds them (type 2B). This side or the peer invalidates them
 /// before they are rebound. The program chooses the low byte of their key.
+#[doc(alias = "IBV_MW_TYPE_2")]
 #[derive(Clone, Copy, Debug)]
 pub enum Type2 {}
 
@@ -49,6 +51,7 @@ impl WindowType for Type2 {}
 ///
 /// Dropping the window frees it, bound or not. Peers that use its key then get an error. They also
 /// do if the region that it is bound to is dropped before it.
+#[doc(alias("ibv_mw", "ibv_dealloc_mw"))]
 pub struct MemoryWindow<K: WindowType> {
     mw: NonNull<ibv_mw>,
     rkey: u32,
@@ -67,6 +70,7 @@ impl<K: WindowType> MemoryWindow<K> {
     ///
     /// # Errors
     /// [`Error::Call`]: EOPNOTSUPP where the HCA has no windows of the type.
+    #[doc(alias = "ibv_alloc_mw")]
     pub fn new(pd: &ProtectionDomain) -> Result<Self> {
         // SAFETY: the domain is alive.
         let mw = unsafe { ibv_alloc_mw(pd.as_raw().as_ptr(), K::TYPE) };
@@ -86,6 +90,7 @@ impl<K: WindowType> MemoryWindow<K> {
     ///
     /// # Panics
     /// If it is not a key of this window: they differ in the low byte only.
+    #[doc(alias = "ibv_inc_rkey")]
     pub fn set_rkey(&mut self, rkey: u32) {
         assert_eq!(rkey >> 8, self.rkey >> 8, "{rkey:#x} is no key of window {:#x}", self.rkey);
         self.rkey = rkey;
@@ -148,6 +153,7 @@ impl MemoryWindow<Type1> {
     /// # Errors
     /// [`Error::Attribute`]: the region is of another domain or lacks `MW_BIND`; the rights are not
     /// peers' rights or exceed the region's; the part is empty, over 2 GiB or outside the region.
+    #[doc(alias = "ibv_bind_mw")]
     pub fn bind(
         &self,
         region: &MemoryRegion,
@@ -173,6 +179,7 @@ impl MemoryWindow<Type2> {
     /// # Errors
     /// [`Error::Attribute`]: the region is of another domain or lacks `MW_BIND`; the rights are not
     /// peers' rights or exceed the region's; the part is empty, over 2 GiB or outside the region.
+    #[doc(alias("ibv_bind_mw", "IBV_WR_BIND_MW"))]
     pub fn bind(
         &self,
         qpn: u32,
@@ -189,6 +196,7 @@ impl MemoryWindow<Type2> {
     /// Returns the request that invalidates the window. The key's low byte is 0 afterwards. Store
     /// the new key by [`set_rkey`](Self::set_rkey), or post by
     /// [`SendQueue::unbind`](crate::ring::SendQueue::unbind), which stores it.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.rkey)
     }

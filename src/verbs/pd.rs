@@ -16,6 +16,7 @@ use crate::ring::source::DomainId;
 ///
 /// Clones are cheap and name the same domain, which is freed when the last of them, and the last
 /// object made in it, is gone.
+#[doc(alias("ibv_pd", "ibv_dealloc_pd"))]
 #[derive(Clone)]
 pub struct ProtectionDomain {
     pub(crate) inner: Arc<PdInner>,
@@ -44,6 +45,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias = "ibv_alloc_pd")]
     pub fn new(context: &Context) -> Result<ProtectionDomain> {
         // SAFETY: the context is open.
         let pd = non_null("ibv_alloc_pd", unsafe { ibv_alloc_pd(context.as_raw().as_ptr()) })?;
@@ -54,6 +56,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) where it is not one of libmlx5.
+    #[doc(alias = "mlx5dv_pd")]
     pub fn number(&self) -> Result<u32> {
         let mut pd = MaybeUninit::<mlx5dv_pd>::zeroed();
         let mut object = MaybeUninit::<mlx5dv_obj>::zeroed();

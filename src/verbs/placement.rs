@@ -57,6 +57,7 @@ impl QueueBuffer {
 /// - lies on pages that hold nothing but memory of queues, because the HCA gets access to whole
 ///   pages;
 /// - is used by nothing else until [`free`](Self::free) is called for it.
+#[doc(alias("ibv_parent_domain_init_attr", "ibv_alloc_parent_domain", "mlx5dv_set_context_attr"))]
 pub unsafe trait QueueAllocator: Send + Sync + 'static {
     /// Allocates memory for a queue. `None`: out of memory, and the queue is not made.
     fn allocate(&self, size: usize, alignment: usize, buffer: QueueBuffer) -> Option<NonNull<u8>>;

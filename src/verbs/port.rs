@@ -11,6 +11,7 @@ use crate::ib::PortState;
 use crate::verbs::Zeroed;
 
 /// The link layer of a port.
+#[doc(alias("IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
     /// InfiniBand: addressed by LID, by GID between subnets.
@@ -70,6 +71,7 @@ const CAPABILITIES_2: &[(u32, &str)] = &[
 ];
 
 /// The attributes of a port.
+#[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortAttributes {
@@ -229,6 +231,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
+    #[doc(alias = "ibv_query_port")]
     pub fn port(&self, port: u8) -> Result<PortAttributes> {
         let mut raw = ibv_port_attr::zeroed();
         // SAFETY: the context is open, and `raw` lives through the call.
@@ -241,6 +244,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Attribute`] beyond the table, [`Error::NoSuchPort`], [`Error::Call`].
+    #[doc(alias = "ibv_query_pkey")]
     pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         let length = self.port(port)?.pkey_table_length;
         if index >= length {

@@ -18,6 +18,7 @@ use crate::ring::{CqReader, ListOwner, ListState, TagConfig, TmSrq};
 const PORT: u8 = 1;
 
 /// Tag-matching capabilities of a device.
+#[doc(alias = "ibv_tm_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagMatching {
     /// Entries of one list.
@@ -34,6 +35,7 @@ pub struct TagMatching {
 }
 
 /// The capacity of a tag-matching queue.
+#[doc(alias = "ibv_tm_cap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCapacity {
     /// Entries of its list.
@@ -48,6 +50,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Call`].
+    #[doc(alias = "ibv_query_device_ex")]
     pub fn tag_matching(&self) -> Result<Option<TagMatching>> {
         let caps = self.extended_attributes()?.tm_caps;
         Ok((caps.max_num_tags != 0).then_some(TagMatching {

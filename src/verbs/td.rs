@@ -24,6 +24,7 @@ use crate::verbs::Zeroed;
 ///
 /// Clones are cheap and name the same domain. It is freed after its last clone, and the last queue
 /// pair made in it, are dropped. Each takes a page of the HCA's register space.
+#[doc(alias("ibv_td", "ibv_dealloc_td"))]
 #[derive(Clone)]
 pub struct ThreadDomain {
     inner: Arc<TdInner>,
@@ -54,6 +55,7 @@ impl ThreadDomain {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): ENOSPC or ENOMEM if the HCA has no UAR page left.
+    #[doc(alias = "ibv_alloc_td")]
     pub fn new(context: &Context) -> Result<ThreadDomain> {
         let mut attributes = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open, and the attributes live through the call.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// A path MTU: how many bytes of payload one packet carries.
+#[doc(alias = "ibv_mtu")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Mtu {
@@ -28,6 +29,7 @@ impl Mtu {
     }
 
     /// `enum ibv_mtu`, 1 to 5.
+    #[doc(alias = "ibv_mtu")]
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -62,6 +64,7 @@ impl fmt::Display for Mtu {
 ///
 /// The HCA waits between one and four times the value (InfiniBand 9.7.6.1.3), and HCAs have a
 /// lower bound of their own.
+#[doc(alias = "timeout")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckTimeout(u8);
 
@@ -116,6 +119,7 @@ impl fmt::Display for AckTimeout {
 }
 
 /// The RNR NAK timer: how long a responder without a posted receive asks the sender to wait.
+#[doc(alias = "min_rnr_timer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
 

@@ -26,6 +26,7 @@ const QUEUE: &str = "striding receive queue";
 /// strides as it needs, so that one WQE serves many packets.
 ///
 /// Clones are cheap and name the same queue. Packets reach it through a [`RssQueues`].
+#[doc(alias("ibv_wq", "ibv_destroy_wq"))]
 #[derive(Clone)]
 pub struct StridingQueue {
     inner: Arc<WqInner>,
@@ -55,6 +56,7 @@ impl Drop for WqInner {
 }
 
 /// Builder for [`StridingQueue`], see [`StridingQueue::builder`].
+#[doc(alias("ibv_wq_init_attr", "mlx5dv_wq_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct StridingQueueBuilder {
@@ -188,6 +190,7 @@ impl StridingQueueBuilder {
     ///
     /// # Errors
     /// [`Error::Attribute`] for strides that the device does not support, [`Error::Call`].
+    #[doc(alias("ibv_create_wq", "mlx5dv_create_wq", "ibv_modify_wq"))]
     pub fn build(self) -> Result<StridingQueue> {
         let context = self.pd.context();
         if self.cq.context().as_raw() != context.as_raw() {
@@ -271,6 +274,7 @@ fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
 /// RSS: spreads packets among receive queues by a hash of their addresses and ports. The packets of
 /// one connection go to one queue. It receives what [`Flow`](super::Flow)s steer to it. Clones are
 /// cheap.
+#[doc(alias("ibv_rwq_ind_table", "ibv_rx_hash_conf", "ibv_destroy_rwq_ind_table"))]
 #[derive(Clone)]
 pub struct RssQueues {
     inner: Arc<SpreadInner>,
@@ -316,6 +320,7 @@ impl RssQueues {
     ///
     /// # Errors
     /// [`Error::Attribute`] for another number of queues, [`Error::Call`].
+    #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn new(queues: &[StridingQueue], key: &[u8; KEY]) -> Result<Self> {
         /// `enum ibv_rx_hash_function_flags`, `enum ibv_rx_hash_fields`
         const TOEPLITZ: u8 = 1;

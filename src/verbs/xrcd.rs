@@ -18,6 +18,7 @@ use crate::error::{Cause, Errno, Error, Result, non_null};
 ///
 /// Clones are cheap and name the same domain, which is closed when the last of them, and the last
 /// object made in it, is gone.
+#[doc(alias("ibv_xrcd", "ibv_close_xrcd"))]
 #[derive(Clone)]
 pub struct XrcDomain {
     inner: Arc<XrcdInner>,
@@ -58,6 +59,7 @@ impl XrcDomain {
     ///
     /// # Errors
     /// [`Error::Call`]; `EOPNOTSUPP` where the device has no extended reliable connections.
+    #[doc(alias = "ibv_open_xrcd")]
     pub fn new(context: &Context) -> Result<XrcDomain> {
         Self::open(context, -1, libc::O_CREAT)
     }
@@ -68,6 +70,7 @@ impl XrcDomain {
     /// # Errors
     /// [`Error::Call`], with the reason where the file has a domain and should not, or the other
     /// way round.
+    #[doc(alias = "ibv_open_xrcd")]
     pub fn of_file(context: &Context, file: impl AsFd, how: XrcOpen) -> Result<XrcDomain> {
         let flags = match how {
             XrcOpen::Either => libc::O_CREAT,

@@ -183,6 +183,7 @@ pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 /// The destination of a datagram: a queue pair, and its Q_Key.
 ///
 /// Created once for each peer. Its segments hold everything that a request states about it.
+#[doc(alias("ibv_wr_set_ud_addr", "mlx5_wqe_datagram_seg"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct UdAddress {
@@ -227,6 +228,7 @@ impl EncodeAddress for UdAddress {
 
 /// The destination of a request on an extended reliable connection (XRC): a shared receive queue of
 /// the peer's XRC domain. A request that takes no receive must name one, too.
+#[doc(alias = "ibv_wr_set_xrc_srqn")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcAddress {
     segment: Segment,

@@ -7,6 +7,7 @@ use super::encode::{encode, setters};
 ///
 /// For Ethernet send queues. HCAs that encrypt TLS records need it to process the first part of a
 /// record whose rest has to be sent again. Otherwise it shows that the HCA can read the memory.
+#[doc(alias = "MLX5_OPCODE_DUMP")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Dump<P> {

@@ -11,6 +11,7 @@ use super::{Address, Segment, Segments};
 /// The destination of a request on dynamic connections: a target, and its access key.
 ///
 /// Created once for each target. Its segments hold everything that a request states about it.
+#[doc(alias = "mlx5dv_wr_set_dc_addr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct DcAddress {
@@ -27,6 +28,7 @@ impl DcAddress {
     }
 
     /// Returns the same target, by a stream of the initiator. Initiators without streams ignore it.
+    #[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
     #[must_use]
     pub const fn on_stream(mut self, stream: u16) -> DcAddress {
         self.stream = stream;

@@ -75,6 +75,7 @@ mod sealed {
 pub(crate) use sealed::Encode;
 
 /// A request for a send queue: one of this module's types.
+#[doc(alias("ibv_send_wr", "ibv_wr_opcode"))]
 pub trait Operation: Encode {
     /// Opcode in the ctrl segment (`mlx5dv.h`, `MLX5_OPCODE_*`).
     const OPCODE: u8;
@@ -115,6 +116,7 @@ macro_rules! setters {
     (signaled) => {
         /// Asks for a completion. An unsignaled request is retired by the completion of a later
         /// one; only its failure is reported. Default: unsignaled.
+        #[doc(alias = "IBV_SEND_SIGNALED")]
         pub const fn signaled(mut self) -> Self {
             self.flags |= ::mlx5_sys::wqe::CE_ALWAYS;
             self
@@ -129,6 +131,7 @@ macro_rules! setters {
         }
 
         /// Starts only when the READs and atomics before it are done.
+        #[doc(alias = "IBV_SEND_FENCE")]
         pub const fn fenced(mut self) -> Self {
             self.flags |= ::mlx5_sys::wqe::FENCE_SMALL_AND_FENCE;
             self
@@ -136,6 +139,7 @@ macro_rules! setters {
     };
     (solicited) => {
         /// Raises an event at the peer, if its CQ is armed for solicited completions.
+        #[doc(alias = "IBV_SEND_SOLICITED")]
         pub const fn solicited(mut self) -> Self {
             self.flags |= ::mlx5_sys::wqe::SOLICITED;
             self

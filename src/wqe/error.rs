@@ -1,7 +1,9 @@
 //! Why an operation cannot be written as a WQE.
 
+use crate::ib::debug_as_display;
+
 /// Why an operation is not, or does not fit, a WQE of the queue. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// More inline bytes than the queue was made for.
@@ -39,3 +41,5 @@ pub enum EncodeError {
     #[error("the ctrl segment's size (ds) is not that of the bytes")]
     WqeSize,
 }
+
+debug_as_display!(EncodeError);

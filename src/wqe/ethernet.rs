@@ -41,6 +41,7 @@ impl<'a> Start<'a> {
 /// HCAs before ConnectX-5 need the first 18 bytes (or the whole packet, if shorter) in the WQE, see
 /// [`header`](Self::header). [`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline)
 /// returns how many.
+#[doc(alias("IBV_QPT_RAW_PACKET", "mlx5_wqe_eth_seg"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthSend<'a, P> {
@@ -74,6 +75,7 @@ macro_rules! checksums {
     () => {
         /// Makes the HCA fill in the checksums of IPv4's header and of TCP or UDP. The bytes in
         /// their place are ignored. Default: they are sent unchanged.
+        #[doc(alias = "IBV_SEND_IP_CSUM")]
         pub const fn checksums(mut self) -> Self {
             self.checksums = ETH_L3_CSUM | ETH_L4_CSUM;
             self
@@ -94,6 +96,7 @@ impl<P: Payload> EthSend<'_, P> {
 /// Sends a TCP segment that may be longer than a packet (TSO). The HCA cuts the payload into
 /// pieces, and sends each behind the header, with adjusted lengths, sequence numbers, flags and
 /// checksums.
+#[doc(alias("IBV_WR_TSO", "ibv_wr_send_tso", "MLX5_OPCODE_TSO"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthTso<'a, P> {

@@ -11,6 +11,7 @@ use crate::wqe::EncodeError;
 /// The HCA's capabilities state whether it supports it, and how long a copy may be
 /// (`mlx5dv_context::max_wr_memcpy_length`). If the HCA requires it, the queue pair must be created
 /// for it: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
+#[doc(alias("mlx5dv_wr_memcpy", "MLX5_OPCODE_MMO"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct DmaMemcpy {

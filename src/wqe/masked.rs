@@ -160,6 +160,7 @@ impl<N: Number> Bits<N> {
 }
 
 /// Masked atomic compare and swap on a [`Number`] in the peer's memory.
+#[doc(alias = "MLX5_OPCODE_ATOMIC_MASKED_CS")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MaskedCompareSwap<N = u64, W = Word> {
@@ -198,6 +199,7 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
 }
 
 /// Atomic addition to the fields of a [`Number`] in the peer's memory.
+#[doc(alias = "MLX5_OPCODE_ATOMIC_MASKED_FA")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MaskedFetchAdd<N = u64, W = Word> {

@@ -145,6 +145,7 @@ pub struct Strided {
 }
 
 /// A periodic layout: each cycle takes the bytes of each piece, further on by the piece's stride.
+#[doc(alias("mlx5dv_wr_set_mkey_layout_interleaved", "mlx5dv_wr_mr_interleaved"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved<'a> {
     /// Cycles.
@@ -289,6 +290,7 @@ impl EncodeLayout for ListAt {
 /// request completes. For all that time, no reference to memory behind it may exist that the access
 /// would contradict. From the regions it needs only this side's own access. The rights of peers are
 /// given by [`access`](Self::access), whatever the regions grant them.
+#[doc(alias("mlx5dv_wr_mkey_configure", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct ConfigureKey<L = ()> {
@@ -320,12 +322,14 @@ impl ConfigureKey {
 impl<L: KeyLayout> ConfigureKey<L> {
     /// Sets the rights of the key: `LOCAL_WRITE`, `REMOTE_READ`, `REMOTE_WRITE`, `REMOTE_ATOMIC`.
     /// Other rights are ignored. Reading by this side is always allowed.
+    #[doc(alias = "mlx5dv_wr_set_mkey_access_flags")]
     pub const fn access(mut self, access: Access) -> Self {
         self.access = Some(access_flags(access));
         self
     }
 
     /// Sets the layout of the key.
+    #[doc(alias("mlx5dv_wr_set_mkey_layout_list", "mlx5dv_wr_mr_list"))]
     pub fn layout<M: KeyLayout>(self, layout: M) -> ConfigureKey<M> {
         let Self { key, access, layout: _, free, flags } = self;
         ConfigureKey { key, access, layout, free, flags }

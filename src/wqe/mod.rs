@@ -57,6 +57,7 @@ pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 /// A plain description: nothing is borrowed. What must stay alive until when is said where a WQE is
 /// committed, at [`Batch::ring`](crate::ring::Batch::ring). An entry of length 0 is left out of the
 /// WQE.
+#[doc(alias("ibv_sge", "mlx5_wqe_data_seg"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sge {
     /// Virtual address, within the memory region of `lkey`.
@@ -75,6 +76,7 @@ impl Sge {
 }
 
 /// Memory of the peer: its address there, and the key that the peer gave.
+#[doc(alias = "mlx5_wqe_raddr_seg")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Remote {
     /// Virtual address at the peer.

@@ -10,6 +10,7 @@ use super::{
 use crate::wqe::EncodeError;
 
 /// Does nothing but take its place in the queue, and complete.
+#[doc(alias = "MLX5_OPCODE_NOP")]
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Nop {
@@ -28,6 +29,7 @@ impl Nop {
 encode!([] Nop, NOP);
 
 /// SEND: the peer's oldest receive takes the payload.
+#[doc(alias("IBV_WR_SEND", "ibv_wr_send", "MLX5_OPCODE_SEND"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendMessage<P> {
@@ -58,6 +60,7 @@ impl<P: Payload> SendMessage<P> {
 encode!([P: Payload] SendMessage<P>, SEND, payload payload);
 
 /// SEND with immediate: the peer's completion also carries 32 bits.
+#[doc(alias("IBV_WR_SEND_WITH_IMM", "ibv_wr_send_imm", "MLX5_OPCODE_SEND_IMM"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendImm<P> {
@@ -89,6 +92,7 @@ impl<P: Payload> SendImm<P> {
 encode!([P: Payload] SendImm<P>, SEND_IMM, payload payload, imm imm);
 
 /// RDMA WRITE: puts the payload into the peer's memory, and the peer does not notice.
+#[doc(alias("IBV_WR_RDMA_WRITE", "ibv_wr_rdma_write", "MLX5_OPCODE_RDMA_WRITE"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct RdmaWrite<P> {
@@ -120,6 +124,7 @@ encode!([P: Payload] RdmaWrite<P>, RDMA_WRITE, remote remote, payload payload);
 
 /// RDMA WRITE with immediate: also takes the peer's oldest receive, whose completion carries 32
 /// bits and the length.
+#[doc(alias("IBV_WR_RDMA_WRITE_WITH_IMM", "ibv_wr_rdma_write_imm", "MLX5_OPCODE_RDMA_WRITE_IMM"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct RdmaWriteImm<P> {
@@ -153,6 +158,7 @@ impl<P: Payload> RdmaWriteImm<P> {
 encode!([P: Payload] RdmaWriteImm<P>, RDMA_WRITE_IMM, remote remote, payload payload, imm imm);
 
 /// RDMA READ: fetches the peer's memory, as many bytes as the entries hold.
+#[doc(alias("IBV_WR_RDMA_READ", "ibv_wr_rdma_read", "MLX5_OPCODE_RDMA_READ"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct RdmaRead<P> {
@@ -183,6 +189,7 @@ impl<P: SgeList> RdmaRead<P> {
 encode!([P: SgeList] RdmaRead<P>, RDMA_READ, remote remote, payload payload);
 
 /// Atomic compare and swap on 8 bytes of the peer's memory.
+#[doc(alias("IBV_WR_ATOMIC_CMP_AND_SWP", "ibv_wr_atomic_cmp_swp", "MLX5_OPCODE_ATOMIC_CS"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct CompareSwap<W = Word> {
@@ -219,6 +226,7 @@ impl<W: OldValue> CompareSwap<W> {
 }
 
 /// Atomic addition to 8 bytes of the peer's memory.
+#[doc(alias("IBV_WR_ATOMIC_FETCH_AND_ADD", "ibv_wr_atomic_fetch_add", "MLX5_OPCODE_ATOMIC_FA"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct FetchAdd<W = Word> {

@@ -72,6 +72,7 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries. A READ scatters to it.
+#[doc(alias("ibv_wr_set_sge", "ibv_wr_set_sge_list"))]
 pub trait SgeList: Payload {}
 
 /// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`MrSlice`]
@@ -91,14 +92,17 @@ impl EncodeWord for Word {
 
 /// Bytes in the WQE itself. They are copied when the operation is appended, so they may change
 /// right after. An empty slice adds nothing to the WQE.
+#[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
 /// Inline bytes of a length known at compile time, see [`Inline`].
+#[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data"))]
 #[derive(Clone, Copy, Debug)]
 pub struct InlineBytes<const N: usize>(pub [u8; N]);
 
 /// Inline bytes gathered from several slices, see [`Inline`].
+#[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data_list"))]
 #[derive(Clone, Copy, Debug)]
 pub struct InlineGather<'a>(pub &'a [&'a [u8]]);
 

@@ -9,6 +9,7 @@ use super::{Code, Encode, Limits, Operation, Segments};
 use crate::wqe::EncodeError;
 
 /// A WQE as bytes, for operations that this crate has no type for.
+#[doc(alias = "mlx5dv_wr_raw_wqe")]
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct RawWqe<'a> {

@@ -53,6 +53,7 @@ impl Tag {
 }
 
 /// The kind of a message (`enum ibv_tmh_op`).
+#[doc(alias = "ibv_tmh_op")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TagKind {
@@ -74,6 +75,7 @@ pub enum TagKind {
 /// A tuple of a header and a list of entries is a [`Payload`] for a
 /// [`SendMessage`](super::SendMessage): `SendMessage::new((TagHeader::eager(7), sge))`. The header is
 /// in the WQE, and the HCA gathers the entries. The queue needs `max_inline_data` of 16.
+#[doc(alias = "ibv_tmh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHeader {
     /// Kind of the message.
@@ -156,6 +158,7 @@ impl TagHeader {
 }
 
 /// The memory of a message that its receiver fetches: 16 bytes behind its [`TagHeader`].
+#[doc(alias = "ibv_rvh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     /// The sender's memory, readable by its peer.

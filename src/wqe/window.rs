@@ -17,6 +17,7 @@ const LIST_DS: u32 = 4;
 
 /// SEND with invalidate: the peer's oldest receive takes the payload, and one of the peer's keys is
 /// invalidated. The peer's completion carries the key.
+#[doc(alias("IBV_WR_SEND_WITH_INV", "ibv_wr_send_inv", "MLX5_OPCODE_SEND_INVAL"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendInvalidate<P> {
@@ -60,6 +61,7 @@ encode!([P: Payload] SendInvalidate<P>, SEND_INVAL, payload payload, imm rkey);
 /// The window grants its access until it is bound again, invalidated or freed, not only until the
 /// request completes. For all that time, no reference to the memory may exist that a peer's access
 /// would contradict.
+#[doc(alias("IBV_WR_BIND_MW", "ibv_wr_bind_mw", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct BindWindow {
@@ -100,6 +102,7 @@ impl BindWindow {
     }
 
     /// Makes addresses behind the window start at 0, not at the memory's own.
+    #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
     pub const fn zero_based(mut self) -> Self {
         self.start = 0;
         self
@@ -183,6 +186,7 @@ impl Encode for BindWindow {
 ///
 /// A window of type 2 can then be bound anew, a key with a layout
 /// ([`ConfigureKey`](super::ConfigureKey)) be given another. The key's low byte is 0 afterwards.
+#[doc(alias("IBV_WR_LOCAL_INV", "ibv_wr_local_inv", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct LocalInvalidate {

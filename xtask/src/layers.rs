@@ -32,7 +32,7 @@ const ORDERS: &[Order] = &[
             ("wqe", "writes the bytes of one WQE, from plain values"),
             ("cqe", "reads the bytes of one CQE into plain values"),
             ("doorbell", "records, registers and fences; rings for what WQEs were written"),
-            ("error", "errors of the control path as plain values, on either control path"),
+            ("error", "errors of both paths as plain values"),
             ("ring", "queues in memory: made of WQEs, CQEs and doorbells"),
             ("verbs", "control path by libibverbs; supplies the parts that rings are made of"),
             ("devx", "control path by firmware commands, on objects that verbs opened"),

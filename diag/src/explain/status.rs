@@ -24,6 +24,7 @@ pub const STATUSES: [Status; 13] = [
 ///
 /// Meanings are those of the InfiniBand Architecture Specification, volume 1, 11.6.2, and of
 /// `ibv_poll_cq(3)`.
+#[doc(alias = "ibv_wc_status_str")]
 #[must_use]
 pub const fn explain(status: Status) -> Explanation {
     match status {

@@ -6,36 +6,51 @@ use mlx5_sys::cqe::syndrome;
 use mlx5_sys::verbs::ibv_wc_status;
 
 /// Why a request failed, as `enum ibv_wc_status` (`verbs.h`) distinguishes it.
+#[doc(alias = "ibv_wc_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
     /// `IBV_WC_LOC_LEN_ERR`.
+    #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
     LocalLength,
     /// `IBV_WC_LOC_QP_OP_ERR`.
+    #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
     LocalQpOperation,
     /// `IBV_WC_LOC_PROT_ERR`.
+    #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
     LocalProtection,
     /// `IBV_WC_WR_FLUSH_ERR`.
+    #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     Flushed,
     /// `IBV_WC_MW_BIND_ERR`.
+    #[doc(alias = "IBV_WC_MW_BIND_ERR")]
     MemoryWindowBind,
     /// `IBV_WC_BAD_RESP_ERR`.
+    #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
     BadResponse,
     /// `IBV_WC_LOC_ACCESS_ERR`.
+    #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
     LocalAccess,
     /// `IBV_WC_REM_INV_REQ_ERR`.
+    #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
     RemoteInvalidRequest,
     /// `IBV_WC_REM_ACCESS_ERR`.
+    #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
     RemoteAccess,
     /// `IBV_WC_REM_OP_ERR`.
+    #[doc(alias = "IBV_WC_REM_OP_ERR")]
     RemoteOperation,
     /// `IBV_WC_RETRY_EXC_ERR`.
+    #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
     RetriesExceeded,
     /// `IBV_WC_RNR_RETRY_EXC_ERR`.
+    #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
     RnrRetriesExceeded,
     /// `IBV_WC_REM_ABORT_ERR`.
+    #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
     RemoteAborted,
     /// `IBV_WC_GENERAL_ERR`: a syndrome without a name of its own, given here.
+    #[doc(alias = "IBV_WC_GENERAL_ERR")]
     General(u8),
 }
 

@@ -36,6 +36,7 @@ const RDY: u64 = 1;
 ///
 /// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
 /// object that steers to it, are dropped.
+#[doc(alias("MLX5_CMD_OP_CREATE_RQ", "MLX5_CMD_OP_DESTROY_RQ"))]
 #[derive(Clone)]
 pub struct Rq {
     queue: Arc<Queue>,

@@ -34,6 +34,7 @@ const CYCLIC: u64 = 1;
 ///
 /// [`SendQueue`](crate::ring::SendQueue) posts to it as to a raw packet queue pair. Completions
 /// name it by its [`number`](Self::number).
+#[doc(alias("MLX5_CMD_OP_CREATE_SQ", "MLX5_CMD_OP_DESTROY_SQ"))]
 pub struct Sq {
     queue: Arc<Queue>,
     blocks: u32,

@@ -28,6 +28,7 @@ const KEY_AT: usize = 0x28;
 ///
 /// Clones are cheap and name the same interface. It is destroyed after its last clone, and the last
 /// flow that uses it, are dropped.
+#[doc(alias("MLX5_CMD_OP_CREATE_TIR", "MLX5_CMD_OP_DESTROY_TIR"))]
 #[derive(Clone)]
 pub struct Tir {
     inner: Arc<TirInner>,

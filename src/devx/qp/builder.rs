@@ -99,6 +99,7 @@ pub struct CommandOptions {
 impl QueuePair<Rc, Reset, Firmware> {
     /// Creates a builder for a reliable connection by firmware command, in `pd`, that completes on
     /// `cq`, see [`QueuePairBuilder::by_command`].
+    #[doc(alias = "MLX5_CMD_OP_CREATE_QP")]
     pub fn by_command<C: CompletionSource>(
         pd: &dyn Domain,
         cq: &C,

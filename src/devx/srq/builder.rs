@@ -39,6 +39,7 @@ type CqOf = (u32, CqObject, Arc<dyn CqOwner>);
 impl SharedReceiveQueue<Firmware> {
     /// Creates a builder for a queue in `pd` by firmware command. Default: 64 receives of one SGE,
     /// in a linked list.
+    #[doc(alias("MLX5_CMD_OP_CREATE_RMP", "MLX5_CMD_OP_CREATE_XRC_SRQ"))]
     pub fn by_command(pd: &dyn Domain) -> SharedReceiveQueueBuilder<Firmware> {
         SharedReceiveQueueBuilder::with(CommandSrqOptions {
             context: pd.context().clone(),

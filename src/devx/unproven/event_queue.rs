@@ -24,6 +24,7 @@ fn only_vfio(error: Error) -> Error {
 /// libmlx5 offers them on devices that a program drives by VFIO, without the kernel's driver. On
 /// other devices, completions and events come to a program by an
 /// [`EventChannel`](crate::devx::EventChannel).
+#[doc(alias("mlx5dv_devx_msi_vector", "mlx5dv_devx_free_msi_vector"))]
 #[derive(Debug)]
 pub struct MsiVector {
     vector: NonNull<mlx5dv_devx_msi_vector>,
@@ -40,6 +41,7 @@ impl MsiVector {
     ///
     /// # Errors
     /// [`Error::Call`], with EOPNOTSUPP where the kernel drives the device.
+    #[doc(alias = "mlx5dv_devx_alloc_msi_vector")]
     pub fn new(context: &Context) -> Result<MsiVector> {
         // SAFETY: the context is open.
         let vector = unsafe { mlx5dv_devx_alloc_msi_vector(context.as_raw().as_ptr()) };
@@ -70,6 +72,7 @@ impl Drop for MsiVector {
 /// An event queue of the program. The program reads its ring itself.
 ///
 /// It needs a device that a program drives by VFIO, like [`MsiVector`].
+#[doc(alias("mlx5dv_devx_eq", "mlx5dv_devx_destroy_eq"))]
 #[derive(Debug)]
 pub struct EventQueue {
     queue: NonNull<mlx5dv_devx_eq>,
@@ -90,6 +93,7 @@ impl EventQueue {
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     /// - [`Error::Attribute`] if the command cannot be sent.
+    #[doc(alias = "mlx5dv_devx_create_eq")]
     pub fn create(
         context: &Context,
         command: &Command,

@@ -13,6 +13,7 @@ use crate::verbs::Context;
 ///
 /// An HCA can make up to four at once. The kernel has one made at a time, so that each can be freed
 /// alone.
+#[doc(alias = "MLX5_CMD_OP_CREATE_PSV")]
 pub struct Psv {
     object: Object,
     number: u32,

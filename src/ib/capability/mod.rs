@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx5_sys::ifc::Field;
 
+use crate::ib::debug_as_display;
 pub use group::Group;
 
 /// The groups that were queried; `None` for groups that the HCA does not have.
@@ -89,11 +90,7 @@ impl fmt::Display for GroupValues {
     }
 }
 
-impl fmt::Debug for GroupValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(GroupValues);
 
 /// A capability that is needed and that the HCA lacks.
 #[derive(Clone, PartialEq, Eq)]
@@ -165,11 +162,7 @@ impl fmt::Display for MissingCapability {
     }
 }
 
-impl fmt::Debug for MissingCapability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(MissingCapability);
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,7 @@ use crate::watch::timing::Recorder;
 /// A poll that finds no CQE costs one load and a count. A poll that finds one reads the fields it
 /// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
 /// It does so once per CQE, before the queue may use the CQE's slot for another request.
+#[doc(alias = "mlx5dv_cq")]
 pub struct CqReader {
     pub(in crate::ring) consumer: Consumer,
     arm: ArmDoorbell,
@@ -84,6 +85,7 @@ impl CqReader {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_CQ"))]
     pub fn new<C: CompletionSource>(cq: &C) -> crate::error::Result<Self> {
         let keep = CqKeep::new(cq.owner())?;
         let view = cq.completions()?;
@@ -118,6 +120,7 @@ impl CqReader {
     /// - `cq` stays alive as long as the result, and is not resized.
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
     ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_CQ"))]
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm
         // it, until the result is dropped.
@@ -264,11 +267,13 @@ impl CqReader {
     /// The HCA tells late requests from new ones by the number of events taken. For this crate's
     /// CQs, [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts
     /// them. For others, [`event_taken`](Self::event_taken) does.
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.request_event(ARM_NEXT);
     }
 
     /// Requests an event like [`arm`](Self::arm), at the next solicited completion or error.
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm_solicited(&mut self) {
         self.request_event(ARM_SOLICITED);
     }

@@ -38,6 +38,7 @@ impl CqReader {
     /// # Errors
     /// [`PollError`]; nothing is taken then.
     // Always: as a call, with the result in memory, an empty poll would be four times as long.
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll<Q: Queues + ?Sized>(
         &mut self,
@@ -68,6 +69,7 @@ impl CqReader {
     ///
     /// # Errors
     /// [`PollError`], if it occurs before the first completion.
+    #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll_many<Q: Queues + ?Sized>(
         &mut self,
@@ -114,6 +116,7 @@ impl CqReader {
 
     /// Returns an iterator over the completions that are there. Each step is a
     /// [`poll`](Self::poll), and publishes the consumer index.
+    #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll_all<Q: Queues + ?Sized>(
         &mut self,

@@ -103,6 +103,7 @@ impl PacketRq {
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
+    #[doc(alias = "ibv_post_recv")]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
         // completes.
@@ -113,6 +114,7 @@ impl PacketRq {
     ///
     /// # Errors
     /// [`PollError`].
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let queue = &mut self.queue;
         next_event(&mut self.completions, |cqe| {
@@ -131,6 +133,7 @@ impl PacketRq {
     }
 
     /// Requests an event at the next packet, see [`CqReader::arm`].
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.completions.arm();
     }

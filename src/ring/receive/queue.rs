@@ -44,6 +44,7 @@ impl Default for ReceiveConfig {
 /// post, fill a [`ReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
 /// for one receive. A post stores the WQE and one word to the doorbell record. It rings no
 /// register: the HCA reads the record when a message needs a receive.
+#[doc(alias = "mlx5dv_qp")]
 pub struct ReceiveQueue {
     // Holds the queue pair, as `owner` does. The safe layer keeps the memory of receives in a field
     // behind this queue, so that it is dropped after the queue pair was released.
@@ -73,6 +74,7 @@ impl ReceiveQueue {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
     /// to reserve. Nothing is changed then.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut CqReader,
@@ -107,6 +109,7 @@ impl ReceiveQueue {
     /// - Until the result is dropped, nothing else posts to the QP's receive queue
     ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP is not moved to RESET, except for
     ///   [`restart`](Self::restart).
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
         completions: &mut CqReader,
@@ -222,6 +225,7 @@ impl ReceiveQueue {
     }
 
     /// Starts a batch. Dropping it posts nothing.
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn batch(&mut self) -> ReceiveBatch<'_> {
         ReceiveBatch::new(&mut self.ring)
@@ -242,6 +246,7 @@ impl ReceiveQueue {
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
     ///   this process at the address in each entry.
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive

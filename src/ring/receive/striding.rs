@@ -30,6 +30,7 @@ use crate::wqe::{Linear, Segments, Sge, data_segment};
 /// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
 /// pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
 /// libmlx5's own posting leaves the first segment out.
+#[doc(alias = "mlx5dv_rwq")]
 pub struct StridingRq {
     ring: ReceiveRing<InOrder>,
     /// Number of strides of the oldest WQE that are taken.
@@ -137,6 +138,7 @@ impl StridingRq {
     /// Until the WQE is used up or failed, or the queue is destroyed:
     /// - The memory stays registered with local write access.
     /// - Nothing else accesses those of its bytes in which no packet has been reported.
+    #[doc(alias = "ibv_post_wq_recv")]
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
         let length = self.wqe_bytes();
         if memory.length < length {
@@ -163,6 +165,7 @@ impl StridingRq {
     ///
     /// # Errors
     /// [`PollError`].
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let Self { ring, used, strides, completions, .. } = self;
         let wqes = &mut ring.layout;
@@ -191,6 +194,7 @@ impl StridingRq {
     }
 
     /// Requests an event at the next packet, see [`CqReader::arm`].
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.completions.arm();
     }

@@ -39,6 +39,7 @@ use crate::wqe::SgeList;
 /// completes with [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor syndrome
 /// 0x93. Its queue pair continues, and the message comes again. libmlx5 posts such a receive again
 /// by itself. With this queue the program does so, after it has faulted the pages in.
+#[doc(alias = "mlx5dv_srq")]
 #[repr(align(64))]
 pub struct Srq {
     pub(in crate::ring) ring: ReceiveRing<AnyOrder>,
@@ -119,6 +120,7 @@ impl Srq {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): an
     /// error of [`from_raw`](Self::from_raw), or the queue is of an XRC domain and completes on
     /// another CQ. Nothing is changed then.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_SRQ"))]
     pub fn new<Q: SharedReceiveSource>(
         srq: &Q,
         completions: &mut CqReader,
@@ -182,6 +184,7 @@ impl Srq {
     ///   `Srq`).
     /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on
     ///   the same CQ.
+    #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_SRQ"))]
     pub unsafe fn from_raw(
         srq: NonNull<ibv_srq>,
         xrc: bool,
@@ -337,6 +340,7 @@ impl Srq {
     }
 
     /// Starts a batch. Dropping it posts nothing.
+    #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn batch(&mut self) -> ReceiveBatch<'_, Self> {
         ReceiveBatch::new(&mut self.ring)
@@ -358,6 +362,7 @@ impl Srq {
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
+    #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive

@@ -52,6 +52,7 @@ pub enum TagCompletion {
 }
 
 /// A message has taken an entry.
+#[doc(alias("IBV_WC_TM_MATCH", "ibv_wc_tm_info"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagMatch {
     /// The entry's id.

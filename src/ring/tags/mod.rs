@@ -15,4 +15,4 @@ mod queue;
 pub use completion::{IncompleteReason, TagArrival, TagCompletion, TagIncomplete, TagMatch};
 pub use list::TagHandle;
 pub(crate) use queue::{ListOwner, ListState};
-pub use queue::{TagConfig, TagError, TagReceive, TmSrq};
+pub use queue::{TagConfig, TagReceive, TmSrq};

@@ -37,6 +37,7 @@ impl TmSrq {
     ///
     /// # Errors
     /// [`PollError`]; nothing is taken then.
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll<Q: Queues + ?Sized>(
         &mut self,
         completions: &mut CqReader,

@@ -14,7 +14,7 @@ use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
 use crate::ring::{
-    PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq,
+    PostError, ReceiveBatch, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, Srq, TagError,
 };
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
@@ -57,22 +57,8 @@ pub struct TagConfig {
     pub changes: SendConfig,
 }
 
-/// Why a list was not changed. Nothing was posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TagError {
-    /// The list has as many entries as it was made for, or as its CQ has slots for.
-    #[error("the list of tags is full: wait for messages to take entries, or remove some")]
-    ListFull,
-    /// A message has taken the entry, or its removal was requested before.
-    #[error("the handle names no entry any more: a message has taken it, or it is being removed")]
-    Gone,
-    /// The request could not be posted.
-    #[error(transparent)]
-    Post(#[from] PostError),
-}
-
 /// An entry for a list of tags.
+#[doc(alias = "ibv_ops_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct TagReceive {
@@ -115,6 +101,7 @@ impl TagReceive {
 ///
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
+#[doc(alias = "IBV_SRQT_TM")]
 pub struct TmSrq {
     pub(super) shared: Srq,
     pub(super) commands: SendQueue<Rc>,
@@ -235,6 +222,7 @@ impl TmSrq {
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
     ///   for other code do), the memory is mapped, writable, in this process at the address in each
     ///   entry.
+    #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
@@ -262,6 +250,7 @@ impl TmSrq {
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in
     ///   this process at the entry's address.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_ADD"))]
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
         let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };
@@ -287,6 +276,7 @@ impl TmSrq {
     ///
     /// # Errors
     /// [`TagError`]; nothing is changed then.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_DEL"))]
     pub fn remove(&mut self, handle: TagHandle) -> Result<(), TagError> {
         if !self.list.holds(handle) {
             return Err(TagError::Gone);
@@ -308,6 +298,7 @@ impl TmSrq {
     ///
     /// # Errors
     /// [`TagError::Post`]; nothing is changed then.
+    #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_SYNC"))]
     pub fn sync(&mut self, id: u64) -> Result<(), TagError> {
         let report = Report::Program;
         let flags = ListFlags { report: self.may_report(report)?, known: Some(self.seen) };

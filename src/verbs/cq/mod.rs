@@ -24,6 +24,7 @@ use crate::ring::{CompletionSource, Titles};
 const QUEUE: &str = "completion queue";
 
 /// The size of a completion queue entry.
+#[doc(alias = "mlx5dv_cq_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CqeSize {
     /// 64 bytes: up to 32 bytes of received data can travel inside.
@@ -50,6 +51,7 @@ impl CqeSize {
 /// both. Queue pairs by command complete on either. Verbs queue pairs complete on those of verbs
 /// alone: libibverbs and the kernel take a `struct ibv_cq`, a kernel object for a CQ that the
 /// kernel's driver has made.
+#[doc(alias("ibv_cq", "ibv_cq_ex", "ibv_destroy_cq"))]
 pub struct CompletionQueue<B: Backend = Verbs> {
     cq: Arc<Cq<B::Cq>>,
 }
@@ -189,6 +191,7 @@ impl<B: Backend> CompletionQueue<B> {
     /// # Errors
     /// [`Error::Attribute`] for a longer time; for example where the HCA has no moderation,
     /// [`Error::Call`] by verbs, [`Error::Refused`] by command.
+    #[doc(alias("ibv_modify_cq", "ibv_moderate_cq"))]
     pub fn moderate(&self, completions: u16, period: Duration) -> Result<()> {
         self.cq.part.moderate(completions, microseconds(period)?)
     }
@@ -241,6 +244,7 @@ pub(crate) fn microseconds(period: Duration) -> Result<u16> {
 }
 
 /// Builder for [`CompletionQueue`], by back end `B`.
+#[doc(alias("ibv_cq_init_attr_ex", "mlx5dv_cq_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct CompletionQueueBuilder<B: Backend = Verbs> {
@@ -279,6 +283,7 @@ impl<B: Backend> CompletionQueueBuilder<B> {
     /// wrong.
     ///
     /// A compressed completion has no timestamp of its own, only that of its title CQE.
+    #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
     pub fn compression(mut self, format: CqeCompression) -> Self {
         self.compression = Some(format);
         self
@@ -290,12 +295,14 @@ impl<B: Backend> CompletionQueueBuilder<B> {
     /// the oldest, without an event. A reader of this crate limits the outstanding WQEs of its
     /// queues to the capacity. A queue pair in the error state flushes more than that if it has
     /// unsignaled WQEs.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn ignore_overrun(mut self) -> Self {
         self.ignores_overrun = true;
         self
     }
 
     /// Sets the completion vector (interrupt) of its events; 0 if not called.
+    #[doc(alias = "comp_vector")]
     pub fn vector(mut self, vector: u32) -> Self {
         self.vector = vector;
         self
@@ -309,6 +316,7 @@ impl<B: Backend> CompletionQueueBuilder<B> {
     /// - [`Error::Call`] with the memory lock limit named.
     /// - By command: [`Error::NoUar`], [`Error::NoCapability`], [`Error::Refused`],
     ///   [`Error::Withheld`], [`Error::NoDevx`].
+    #[doc(alias("ibv_create_cq", "ibv_create_cq_ex", "mlx5dv_create_cq"))]
     pub fn build(self) -> Result<CompletionQueue<B>> {
         B::build_cq(self)
     }

@@ -122,11 +122,13 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::Attribute`]: the number of entries is out of the device's range. [`Error::Call`]
     /// with the memory lock limit named.
+    #[doc(alias = "ibv_create_cq")]
     pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
         CompletionQueue::builder(context, entries).build()
     }
 
     /// Creates a builder for a completion queue of at least `entries` entries.
+    #[doc(alias("ibv_create_cq", "ibv_create_cq_ex", "mlx5dv_create_cq"))]
     pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
         CompletionQueueBuilder::with(context, entries, CqOptions::default())
     }
@@ -142,6 +144,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path reads the queue, [`Error::Attribute`] without a
     /// channel, [`Error::Call`].
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notification(&self, solicited_only: bool) -> Result<()> {
         if self.cq.taken.load(Ordering::Acquire) {
             return Err(Error::QueueInUse { queue: QUEUE });
@@ -169,6 +172,7 @@ impl CompletionQueue {
     /// [`Error::QueueInUse`] once the direct path has read the queue; [`Error::Attribute`] out of
     /// the device's range; [`Error::Call`], for example if the queue holds more completions than
     /// that.
+    #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         if self.cq.was_taken.load(Ordering::Relaxed) {
             return Err(Error::QueueInUse { queue: QUEUE });

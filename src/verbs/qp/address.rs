@@ -10,6 +10,7 @@ use crate::verbs::{AckTimeout, Context, GidEntry, PortAttributes};
 const MULTICAST_LIDS: u16 = 0xc000;
 
 /// The address of a peer, and the port that leads to it.
+#[doc(alias = "ibv_ah_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
     /// The local port, from 1.
@@ -28,6 +29,7 @@ pub struct AddressVector {
 }
 
 /// Addressing by GID.
+#[doc(alias = "ibv_global_route")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// The peer's GID.
@@ -43,6 +45,7 @@ pub struct GlobalRoute {
 }
 
 /// The path that takes over when the first one fails.
+#[doc(alias = "alt_ah_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlternatePath {
     /// The peer's address on it, and the local port.

@@ -27,6 +27,7 @@ pub(super) use sealed::Attributes;
 /// RESET to INIT: the port and the rights of the peer.
 ///
 /// `InitAttributes { access: Access::REMOTE_READ, ..InitAttributes::new(1) }`
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct InitAttributes {
     /// The local port, from 1.
@@ -77,6 +78,7 @@ impl InitAttributes {
 /// INIT to RTR: the peer.
 ///
 /// `RtrAttributes { path_mtu: Mtu::Mtu1024, ..RtrAttributes::new(qpn, address) }`
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RtrAttributes {
     /// The peer's queue pair number, 24 bits.
@@ -147,6 +149,7 @@ impl Attributes for RtrAttributes {
 /// RTR to RTS: how to send.
 ///
 /// `RtsAttributes { retry_cnt: 3, ..RtsAttributes::default() }`
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.

@@ -9,6 +9,7 @@ use crate::ib::{HasQueues, Receives, Transport};
 use crate::verbs::Verbs;
 
 /// The capacities of the queues of a pair.
+#[doc(alias = "ibv_qp_cap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
     /// Requests of the send queue.
@@ -68,6 +69,7 @@ impl Capacities {
 ///
 /// Requests of the safe layer ([`endpoint`](crate::endpoint)) name slices of a `MemoryRegion` only,
 /// so any choice is right there. For the raw queues it is a condition of their `unsafe` posts.
+#[doc(alias("MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE", "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
     /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`). Right for every kind of memory.
@@ -83,6 +85,7 @@ pub enum ScatterToCqe {
 }
 
 /// Builder for [`QueuePair`] of transport `T`, by back end `B`.
+#[doc(alias("ibv_qp_init_attr", "ibv_qp_init_attr_ex", "mlx5dv_qp_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: Transport, B: Makes<T> = Verbs> {
@@ -129,6 +132,7 @@ impl<T: HasQueues, B: Makes<T>> QueuePairBuilder<T, B> {
 
     /// Makes every request signaled (`sq_sig_all`). The HCA does not know of it: `ibv_post_send`
     /// and the rings that are made of the queue pair set the flag in each WQE.
+    #[doc(alias = "sq_sig_all")]
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
@@ -164,6 +168,7 @@ impl<T: Transport, B: Makes<T>> QueuePairBuilder<T, B> {
     /// - By command: [`Error::NoCapability`](crate::Error::NoCapability),
     ///   [`Error::NoUar`](crate::Error::NoUar), [`Error::Refused`](crate::Error::Refused),
     ///   [`Error::Withheld`](crate::Error::Withheld), [`Error::NoDevx`](crate::Error::NoDevx).
+    #[doc(alias("ibv_create_qp", "ibv_create_qp_ex", "mlx5dv_create_qp"))]
     pub fn build(self) -> Result<QueuePair<T, Reset, B>> {
         B::build(self)
     }

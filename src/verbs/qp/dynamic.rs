@@ -24,6 +24,7 @@ use crate::verbs::{
 ///
 /// Requests of one stream are executed in order. A failure of one stream does not stop the others.
 /// `mlx5dv_query_device` reports which streams a device supports.
+#[doc(alias = "mlx5dv_dci_streams")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DciStreams {
     /// log2 of the streams that the HCA executes at a time. A request may name any stream.
@@ -81,6 +82,7 @@ impl<B: Makes<Dci>> QueuePairBuilder<Dci, B> {
 impl QueuePair<Dct, Reset> {
     /// Creates a builder for a target in `pd`. Its receives come from `receives` and complete on
     /// `cq`. It accepts requests that carry `access_key`.
+    #[doc(alias("mlx5dv_create_qp", "MLX5DV_DCTYPE_DCT"))]
     pub fn dc_target(
         pd: &ProtectionDomain,
         cq: &CompletionQueue,
@@ -100,6 +102,7 @@ impl<B: Makes<Dci>> QueuePair<Dci, Reset, B> {
     /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
     /// [`Error::Refused`](crate::Error::Refused) by command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(self, attributes: &InitAttributes) -> Moved<Dci, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set_port(&mut change);
@@ -114,6 +117,7 @@ impl<B: Makes<Dci>> QueuePair<Dci, Init, B> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
     /// command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rtr(self, path_mtu: Mtu) -> Moved<Dci, Rtr, Init, B> {
         let mut change = Change::to::<Init, Rtr>();
         change.attr.path_mtu = path_mtu.code().into();
@@ -128,6 +132,7 @@ impl<B: Makes<Dci>> QueuePair<Dci, Rtr, B> {
     /// # Errors
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
     /// [`Error::Refused`](crate::Error::Refused) by command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rts(self, attributes: &RtsAttributes) -> Moved<Dci, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
         change.mask = attributes.set(&mut change.attr);
@@ -144,6 +149,7 @@ impl QueuePair<Dci, Rts> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): the stream has not failed, there are no streams, or the
     /// queue pair has failed.
+    #[doc(alias = "mlx5dv_dci_stream_id_reset")]
     pub fn reset_stream(&self, stream: u16) -> Result<()> {
         // SAFETY: the queue pair is alive.
         let result = unsafe { dv::mlx5dv_dci_stream_id_reset(self.as_raw().as_ptr(), stream) };
@@ -154,6 +160,7 @@ impl QueuePair<Dci, Rts> {
 /// INIT to RTR of a target: how it responds.
 ///
 /// `DctRtrAttributes { path_mtu: Mtu::Mtu4096, ..DctRtrAttributes::new(own_address) }`
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct DctRtrAttributes {
     /// The largest payload of a packet, which must equal its initiators'.
@@ -193,6 +200,7 @@ impl<B: Makes<Dct>> QueuePair<Dct, Reset, B> {
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs;
     /// by command, the errors of querying the capabilities of atomics if initiators may execute
     /// them.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(self, attributes: &InitAttributes) -> Moved<Dct, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set(&mut change, Access::all());
@@ -210,6 +218,7 @@ impl<B: Makes<Dct>> QueuePair<Dct, Init, B> {
     /// [`Error::GidEmpty`](crate::Error::GidEmpty), [`Error::GidKind`](crate::Error::GidKind),
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
     /// [`Error::Refused`](crate::Error::Refused) by command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rtr(self, attributes: &DctRtrAttributes) -> Moved<Dct, Rtr, Init, B> {
         let mut change = Change::to::<Init, Rtr>();
         change.mask = attributes.set(&mut change.attr);

@@ -55,6 +55,7 @@ use crate::ring::source::DomainId;
 ///
 /// [`builder`](Self::builder) creates queue pairs by verbs, and
 /// [`by_command`](Self::by_command) by firmware command. Peers cannot tell them apart.
+#[doc(alias("ibv_qp", "ibv_destroy_qp"))]
 pub struct QueuePair<T: Transport, S: State, B: Makes<T> = Verbs> {
     pair: Arc<Pair<B::Object>>,
     marker: PhantomData<fn() -> (T, S)>,
@@ -66,6 +67,7 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     }
 
     /// Returns its number, by which the peer addresses it. 24 bits.
+    #[doc(alias = "qp_num")]
     pub fn number(&self) -> u32 {
         self.pair.number()
     }
@@ -92,6 +94,7 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// - By verbs: [`Error::Call`](crate::Error::Call).
     /// - By command: [`Error::Refused`](crate::Error::Refused);
     ///   [`Error::Queue`](crate::Error::Queue) for a target of dynamic connections before RTR.
+    #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QueuePairAttributes> {
         PairObject::attributes(&self.pair, T::TRANSPORT_KIND)
     }

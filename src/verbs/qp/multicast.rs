@@ -24,6 +24,7 @@ impl<S: State> QueuePair<Ud, S> {
     /// # Errors
     /// [`Error::Attribute`] where that is no multicast group, [`Error::Call`] where the HCA has no
     /// entry left.
+    #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_multicast(&self, group: Gid, lid: u16) -> Result<MulticastMembership> {
         if !group.is_multicast() {
             let rule = "a multicast group begins with ff, or is an IPv4 one, mapped";
@@ -54,6 +55,7 @@ impl<S: State> QueuePair<Ud, S> {
 /// kept alive until then.
 ///
 /// Attached twice, it is one member all the same, and is one no more as soon as either goes.
+#[doc(alias = "ibv_detach_mcast")]
 #[must_use = "the queue pair leaves the group when this is dropped"]
 pub struct MulticastMembership {
     queue_pair: Arc<Pair<VerbsPair>>,

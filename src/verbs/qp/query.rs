@@ -7,6 +7,7 @@ use crate::ib::{Access, TransportKind};
 use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, RnrTimer};
 
 /// The path migration state of a connection (`enum ibv_mig_state`).
+#[doc(alias = "ibv_mig_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MigrationState {
     /// No migration is possible: there is no alternate path, or the connection has moved to it.
@@ -21,6 +22,7 @@ pub enum MigrationState {
 ///
 /// Attributes of a later state than the present one have no meaning yet. Attributes with an "unset"
 /// value are `None`.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QueuePairAttributes {

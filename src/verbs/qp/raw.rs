@@ -12,6 +12,7 @@ impl QueuePair<RawPacket, Reset> {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(self, port: u8) -> Moved<RawPacket, Init, Reset> {
         let mut change = Change::to::<Reset, Init>();
         change.attr.port_num = port;
@@ -25,6 +26,7 @@ impl QueuePair<RawPacket, Init> {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rtr(self) -> Moved<RawPacket, Rtr, Init> {
         self.step(Ok(()), Change::to::<Init, Rtr>())
     }
@@ -35,6 +37,7 @@ impl QueuePair<RawPacket, Rtr> {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rts(self) -> Moved<RawPacket, Rts, Rtr> {
         self.step(Ok(()), Change::to::<Rtr, Rts>())
     }

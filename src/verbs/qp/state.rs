@@ -31,14 +31,19 @@ macro_rules! states {
 
 states! {
     /// Just made, or reset: nothing can be posted.
+    #[doc(alias = "IBV_QPS_RESET")]
     Reset = Reset,
     /// Bound to a port: receives can be posted, nothing arrives yet.
+    #[doc(alias = "IBV_QPS_INIT")]
     Init = Init,
     /// Connected to its peer, ready to receive.
+    #[doc(alias = "IBV_QPS_RTR")]
     Rtr = Rtr,
     /// Ready to send as well.
+    #[doc(alias = "IBV_QPS_RTS")]
     Rts = Rts,
     /// Failed (ERROR): every request, posted before or after, completes as flushed.
+    #[doc(alias = "IBV_QPS_ERR")]
     Failed = Error,
 }
 
@@ -48,22 +53,30 @@ impl CanReceive for Rts {}
 impl CanReceive for Failed {}
 
 /// A state as a value (`enum ibv_qp_state`).
+#[doc(alias = "ibv_qp_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum QpState {
     /// Nothing can be posted.
+    #[doc(alias = "IBV_QPS_RESET")]
     Reset = 0,
     /// Receives can be posted.
+    #[doc(alias = "IBV_QPS_INIT")]
     Init = 1,
     /// Receives arrive.
+    #[doc(alias = "IBV_QPS_RTR")]
     Rtr = 2,
     /// Sends leave.
+    #[doc(alias = "IBV_QPS_RTS")]
     Rts = 3,
     /// Send queue drained.
+    #[doc(alias = "IBV_QPS_SQD")]
     SqDrained = 4,
     /// Send queue failed, receive queue works (not of RC).
+    #[doc(alias = "IBV_QPS_SQE")]
     SqError = 5,
     /// Failed.
+    #[doc(alias = "IBV_QPS_ERR")]
     Error = 6,
     /// A value this crate does not know.
     Unknown = 7,

@@ -32,6 +32,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Reset, B> {
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Attribute`]; [`Error::Call`] by verbs, [`Error::Refused`] by
     /// command.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_INIT"))]
     pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set(&mut change, T::ACCESS);
@@ -49,6 +50,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Init, B> {
     /// - By verbs: [`Error::Call`].
     /// - By command: [`Error::Refused`]; [`Error::Call`] if the MAC address of the GID is not
     ///   known.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_RTR"))]
     pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init, B> {
         let mut change = Change::to::<Init, Rtr>();
         change.mask = attributes.set(&mut change.attr);
@@ -63,6 +65,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Rtr, B> {
     ///
     /// # Errors
     /// [`Error::Attribute`]; [`Error::Call`] by verbs, [`Error::Refused`] by command.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_RTS"))]
     pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
         change.mask = attributes.set(&mut change.attr);
@@ -81,6 +84,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
     /// - If the HCA has no automatic path migration: [`Error::Call`] by verbs, [`Error::Refused`]
     ///   by command.
     /// - By command: [`Error::Call`] if the MAC address of the GID is not known.
+    #[doc(alias("ibv_modify_qp", "IBV_QP_ALT_PATH"))]
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
         let mut change = Change::within::<Rts>();
@@ -93,6 +97,7 @@ impl<T: Connected, B: Makes<T>> QueuePair<T, Rts, B> {
     ///
     /// # Errors
     /// If no path is armed: [`Error::Call`] by verbs, [`Error::Refused`] by command.
+    #[doc(alias("ibv_modify_qp", "IBV_QP_PATH_MIG_STATE"))]
     pub fn migrate(&self) -> Result<()> {
         let mut change = Change::within::<Rts>();
         change.attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
@@ -108,6 +113,7 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// # Errors
     /// [`Error::Call`] by verbs, [`Error::Refused`] by command. A target of dynamic connections
     /// cannot be moved to ERROR.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_ERR"))]
     pub fn to_error(self) -> Moved<T, Failed, S, B> {
         self.step(Ok(()), Change::to::<S, Failed>())
     }
@@ -121,6 +127,7 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path owns one of its queues; [`Error::Call`] by
     /// verbs, [`Error::Refused`] by command. A target of dynamic connections cannot be reset.
+    #[doc(alias("ibv_modify_qp", "IBV_QPS_RESET"))]
     pub fn reset(self) -> Moved<T, Reset, S, B> {
         let pair = Arc::clone(&self.pair);
         let reserved = match pair.claims.reserve() {

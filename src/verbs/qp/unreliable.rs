@@ -19,6 +19,7 @@ use crate::verbs::{Context, Mtu};
 ///
 /// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or converted
 /// from the attributes of a reliable one, which have more.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct UcRtrAttributes {
     /// The peer's queue pair number, 24 bits.
@@ -69,6 +70,7 @@ impl Attributes for UcRtrAttributes {
 }
 
 /// RTR to RTS of an unreliable connection or a datagram queue pair: how to send.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreliableRtsAttributes {
     /// The first packet sequence number to send, 24 bits: the `rq_psn` of the peer of a connection.
@@ -96,6 +98,7 @@ impl Attributes for UnreliableRtsAttributes {
 /// RESET to INIT of a datagram queue pair: the port, and the Q_Key that senders must know.
 ///
 /// `UdInitAttributes { pkey_index: 1, ..UdInitAttributes::new(1, 0x1234) }`
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdInitAttributes {
     /// The local port, from 1.
@@ -132,6 +135,7 @@ impl<B: Makes<Ud>> QueuePair<Ud, Reset, B> {
     /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
     /// [`Error::Refused`](crate::Error::Refused) by command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset, B> {
         let mut change = Change::to::<Reset, Init>();
         attributes.set(&mut change);
@@ -146,6 +150,7 @@ impl<B: Makes<Ud>> QueuePair<Ud, Init, B> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) by verbs, [`Error::Refused`](crate::Error::Refused) by
     /// command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rtr(self) -> Moved<Ud, Rtr, Init, B> {
         self.step(Ok(()), Change::to::<Init, Rtr>())
     }
@@ -157,6 +162,7 @@ impl<B: Makes<Ud>> QueuePair<Ud, Rtr, B> {
     /// # Errors
     /// [`Error::Attribute`](crate::Error::Attribute); [`Error::Call`](crate::Error::Call) by verbs,
     /// [`Error::Refused`](crate::Error::Refused) by command.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn rts(self, attributes: &UnreliableRtsAttributes) -> Moved<Ud, Rts, Rtr, B> {
         let mut change = Change::to::<Rtr, Rts>();
         change.mask = attributes.set(&mut change.attr);

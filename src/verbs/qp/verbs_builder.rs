@@ -40,6 +40,7 @@ pub struct VerbsOptions {
 impl QueuePair<Rc, Reset> {
     /// Creates a builder for a reliable connection in `pd` that completes on `cq`, see
     /// [`QueuePairBuilder::new`].
+    #[doc(alias("ibv_create_qp", "ibv_create_qp_ex"))]
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
         QueuePairBuilder::new(pd, cq)
     }
@@ -83,6 +84,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// completions only for signaled requests.
     ///
     /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
+    #[doc(alias("ibv_create_qp", "ibv_create_qp_ex", "mlx5dv_create_qp"))]
     pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
         Self::of_handle(pd, cq.handle())
     }
@@ -104,6 +106,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
 
     /// Sets the thread domain whose doorbell register the queue pair uses; libmlx5 chooses one if
     /// not called.
+    #[doc(alias = "ibv_alloc_parent_domain")]
     pub fn thread_domain(mut self, domain: &ThreadDomain) -> Self {
         self.options.thread_domain = Some(domain.clone());
         self

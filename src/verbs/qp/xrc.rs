@@ -15,6 +15,7 @@ use crate::ib::{Transport, XrcRecv};
 use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
 
 /// RTR to RTS of the answering end of an extended reliable connection.
+#[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcRtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
@@ -47,6 +48,7 @@ impl QueuePair<XrcRecv, Reset> {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias("ibv_create_qp_ex", "IBV_QPT_XRC_RECV"))]
     pub fn target(domain: &XrcDomain) -> Result<QueuePair<XrcRecv, Reset>> {
         let mut attributes = ibv_qp_init_attr_ex::zeroed();
         attributes.qp_type = XrcRecv::QP_TYPE;

@@ -31,6 +31,7 @@ use crate::ring::source::{ObjectId, SharedView, SrqOwner};
 /// [`set_limit`](Self::set_limit). `QP_LAST_WQE_REACHED` means that a queue pair in the error state
 /// takes no more receives from the queue. Events of a queue by command come to an
 /// [`EventChannel`](crate::devx::EventChannel).
+#[doc(alias("ibv_srq", "ibv_destroy_srq"))]
 pub struct SharedReceiveQueue<B: Backend = Verbs> {
     srq: Arc<Srq<B::Srq>>,
 }
@@ -107,6 +108,7 @@ impl<O: SrqPart> SrqOwner for Srq<O> {
 }
 
 /// Capacity and limit of a shared receive queue.
+#[doc(alias = "ibv_srq_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveAttributes {
     /// WQEs that the kernel made it for. libmlx5 makes about twice as many as can be posted, and
@@ -139,6 +141,7 @@ impl<B: Backend> SharedReceiveQueue<B> {
     ///
     /// # Errors
     /// By verbs: [`Error::Queue`] if it is not a queue of libmlx5. By command: none.
+    #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Result<u32> {
         self.srq.part.number()
     }
@@ -149,6 +152,7 @@ impl<B: Backend> SharedReceiveQueue<B> {
     /// # Errors
     /// [`Error::Attribute`] beyond the capacity; [`Error::Call`] by verbs, [`Error::Refused`] by
     /// command.
+    #[doc(alias("ibv_modify_srq", "IBV_SRQ_LIMIT"))]
     pub fn set_limit(&self, receives: u32) -> Result<()> {
         if receives > self.capacity() {
             let rule = format!("the queue holds {}", self.capacity());
@@ -161,6 +165,7 @@ impl<B: Backend> SharedReceiveQueue<B> {
     ///
     /// # Errors
     /// [`Error::Call`] by verbs, [`Error::Refused`] by command.
+    #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SharedReceiveAttributes> {
         self.srq.part.query()
     }
@@ -220,6 +225,7 @@ impl<B: Backend> fmt::Debug for SharedReceiveQueue<B> {
 }
 
 /// Builder for [`SharedReceiveQueue`], by back end `B`.
+#[doc(alias("ibv_srq_init_attr", "ibv_srq_init_attr_ex"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
 pub struct SharedReceiveQueueBuilder<B: Backend = Verbs> {
@@ -253,6 +259,7 @@ impl<B: Backend> SharedReceiveQueueBuilder<B> {
     /// - [`Error::Call`] with the memory lock limit named.
     /// - By command: [`Error::NoCapability`], [`Error::Refused`], [`Error::Withheld`],
     ///   [`Error::NoDevx`].
+    #[doc(alias("ibv_create_srq", "ibv_create_srq_ex"))]
     pub fn build(self) -> Result<SharedReceiveQueue<B>> {
         B::build_srq(self)
     }

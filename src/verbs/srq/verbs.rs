@@ -100,6 +100,7 @@ impl SrqPart for VerbsSrq {
 
 impl SharedReceiveQueue {
     /// Creates a builder for a queue in `pd`. Default: 64 receives of one SGE each.
+    #[doc(alias("ibv_create_srq", "ibv_create_srq_ex"))]
     pub fn builder(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {
         let options = SrqOptions { pd: pd.clone(), wanted: Wanted::Basic, memory: None };
         SharedReceiveQueueBuilder::with(options)
@@ -163,6 +164,7 @@ enum Wanted {
 impl SharedReceiveQueueBuilder {
     /// Makes it a queue for extended reliable connections: requests to any target of `domain` may
     /// name it, and its receives complete on `cq`.
+    #[doc(alias = "IBV_SRQT_XRC")]
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
         self.options.wanted = Wanted::Xrc(domain.clone(), cq.handle());
         self
@@ -175,6 +177,7 @@ impl SharedReceiveQueueBuilder {
     /// On Linux, an HCA fetches [messages for their receivers](crate::wqe::Rendezvous) only on
     /// queue pairs that were made with [no send WQEs](crate::verbs::QueuePairBuilder::max_send_wr),
     /// because it uses their send queues itself.
+    #[doc(alias = "IBV_SRQT_TM")]
     pub fn tags(mut self, cq: &CompletionQueue, capacity: TagCapacity) -> Self {
         self.options.wanted = Wanted::Tags(capacity, cq.handle());
         self

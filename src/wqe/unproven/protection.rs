@@ -22,6 +22,7 @@ pub enum Encrypted {
 }
 
 /// The encryption of data behind a key: AES-XTS.
+#[doc(alias("mlx5dv_wr_set_mkey_crypto", "mlx5dv_crypto_attr"))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Encryption {
     /// The encrypted side.
@@ -75,6 +76,7 @@ impl Encryption {
 }
 
 /// A layout with the protection of its data: signed, encrypted, or both.
+#[doc(alias = "mlx5dv_wr_set_mkey_sig_block")]
 #[derive(Clone, Copy, Debug)]
 pub struct Protected<L> {
     layout: L,

@@ -188,6 +188,7 @@ pub struct SignedBlocks {
 }
 
 /// The signing of data behind a key, on at least one side.
+#[doc(alias = "mlx5dv_sig_block_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// In memory.
@@ -233,6 +234,7 @@ impl Signature {
 
 /// Sets the start value of a PSV. Needed for each side, after a key was configured with
 /// [`Protected::signed`](super::Protected::signed). The request after it waits for it.
+#[doc(alias = "MLX5_OPCODE_SET_PSV")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SetPsv {

@@ -10,6 +10,7 @@ use crate::wqe::{Encode, EncodeError, Limits, Operation, PostOn, Segment, Segmen
 ///
 /// Only queue pairs that were created to steer others may wait (QPC's `cd_master`), and verbs has
 /// no flag for it. On others it fails with a local QP operation error.
+#[doc(alias = "MLX5_OPCODE_WAIT")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Wait {
@@ -35,6 +36,7 @@ impl Wait {
 /// Lets a send queue run that waits to be enabled (QPC's `cd_slave_send`).
 ///
 /// Only for queue pairs that were created to steer others, see [`Wait`].
+#[doc(alias = "MLX5_OPCODE_SEND_ENABLE")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendEnable {

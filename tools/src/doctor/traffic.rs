@@ -65,7 +65,7 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     let mut completions = CqReader::new(&cq)?;
     let mut receiver = Receiver::new(&queue_pair, &mut completions, ReceiveConfig::default())?;
     let arriving = MrSlice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
-    receiver.post(RECEIVE, arriving).map_err(|refused| refused.error)?;
+    receiver.post(RECEIVE, arriving)?;
 
     let queue_pair = queue_pair.rtr(&local.rtr(&own, &own))?;
     // On a port connected to itself, a message that does not arrive at once never arrives.
@@ -80,7 +80,7 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     let pattern: Vec<u8> = (0..LENGTH).map(|index| (index * 7 + index / 251) as u8).collect();
     let mut leaving = MrSlice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
     leaving.write(0, &pattern);
-    channel.post(SEND, SendMessage::new(leaving).signaled()).map_err(|refused| refused.error)?;
+    channel.post(SEND, SendMessage::new(leaving).signaled())?;
 
     let deadline = Instant::now() + PATIENCE;
     let (mut sent, mut arrived) = (false, None);

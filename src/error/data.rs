@@ -1,11 +1,12 @@
-//! Errors of posting and polling.
+//! Errors of the data path: small values that leave the queue as it was.
 
 use crate::cqe::QueueKind;
+use crate::ib::debug_as_display;
 use crate::watch::lint::Refusal;
 use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue has fewer free entries than the WQE needs.
@@ -52,7 +53,7 @@ impl From<Refusal> for PostError {
 }
 
 /// Why a CQ cannot be polled further. Nothing is taken from the CQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
     /// The next CQE opens an invalid compressed block: of an error, of fewer than two CQEs, or of
@@ -82,3 +83,67 @@ pub enum PollError {
         queue: QueueKind,
     },
 }
+
+/// Why a queue was not drained.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// Polling the CQ failed.
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    /// No completion reports the outstanding requests, and no marker could be posted.
+    #[error("no marker could be posted behind requests that nothing reports: {0}")]
+    Marker(PostError),
+    /// The drain exceeded its timeout.
+    #[error("the queue was not drained in time: {outstanding} blocks or receives are outstanding")]
+    TimedOut {
+        /// Number of blocks or receives that were outstanding then.
+        outstanding: u32,
+    },
+}
+
+/// Why a list was not changed. Nothing was posted.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TagError {
+    /// The list has as many entries as it was made for, or as its CQ has slots for.
+    #[error("the list of tags is full: wait for messages to take entries, or remove some")]
+    ListFull,
+    /// A message has taken the entry, or its removal was requested before.
+    #[error("the handle names no entry any more: a message has taken it, or it is being removed")]
+    Gone,
+    /// The request could not be posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+/// Why the ways of copying to a BlueFlame register were not timed.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The queue copies no WQEs: its register is shared, uncached, or has no BlueFlame.
+    #[error(
+        "no WQE of this queue goes by BlueFlame: the register is shared, uncached, or lacks it"
+    )]
+    NoBlueFlame,
+    /// Requests are outstanding.
+    #[error("requests of this queue are outstanding: poll for their completions first")]
+    NotIdle,
+    /// CQEs of another queue could come.
+    #[error("other queues complete on the CQ, or it is another queue's: probe on a CQ of its own")]
+    SharedCq,
+    /// A NOP was refused.
+    #[error("a NOP could not be posted: {0}")]
+    Post(#[from] PostError),
+    /// The CQ cannot be polled.
+    #[error("the CQ cannot be polled: {0}")]
+    Poll(#[from] PollError),
+    /// A CQE other than a NOP's success was polled.
+    #[error("a NOP failed: the queue pair is out of order")]
+    Failed,
+    /// A NOP did not complete within a second. It is still outstanding.
+    #[error("a NOP did not complete within a second")]
+    Lost,
+}
+
+debug_as_display!(PostError, PollError, DrainError, TagError, ProbeError);
