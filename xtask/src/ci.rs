@@ -116,9 +116,11 @@ fn clippy(decision: &Decision) -> Result {
     build::run("cargo clippy", &mut command)
 }
 
+/// With the features that docs.rs shows.
 fn doc(decision: &Decision) -> Result {
     let mut command = build::cargo_with("doc", decision);
     command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    command.args(["--features", "mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"]);
     build::run("cargo doc", &mut command)
 }
 

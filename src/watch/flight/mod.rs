@@ -3,18 +3,20 @@
 //! With the feature `flight-recorder`, every queue keeps its last WQEs as they were posted, its
 //! last doorbells, and the last CQEs about it, each with a stamp of the CPU's constant-rate
 //! counter. `SendQueue::flight_record`, `ReceiveQueue::flight_record`,
-//! `Srq::flight_record` and `CqReader::flight_record` return them as a [`Record`].
-//! Without the feature the recorder in each queue is a type without size whose methods are empty,
-//! and leaves no instruction. Always available is the [`Record`] itself: its text, which `Display`
-//! writes, and [`Dump::parse`], which finds it again in a log.
+//! `Srq::flight_record` and `CqReader::flight_record` return them as a
+//! [`Record`](mlx5_diag::flight::Record). Without the feature the recorder in each queue is a type
+//! without size whose methods are empty, and leaves no instruction. Always available is the
+//! `Record` itself: its text, which `Display` writes, and
+//! [`Dump::parse`](mlx5_diag::flight::Dump::parse), which finds it again in a log.
 //!
 //! # On an error
 //!
 //! The first error CQE freezes the record. Later events, above all the flush of everything that was
 //! outstanding, are recorded elsewhere and overwrite nothing. The WQE that failed is read once more
 //! from the ring, so it is in the record however many were posted since. If its bytes have changed
-//! since the post, the memory was corrupted, and [`Record::changed`] says so. A further error that
-//! is not a flush freezes the record anew. Until then `flight_record` returns the frozen one;
+//! since the post, the memory was corrupted, and
+//! [`Record::changed`](mlx5_diag::flight::Record::changed) says so. A further error that is not a
+//! flush freezes the record anew. Until then `flight_record` returns the frozen one;
 //! `clear_flight` discards it.
 //!
 //! If `MLX5_FLIGHT_DUMP` is set to `stderr` or to the name of a file, the record of a queue is
