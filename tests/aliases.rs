@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The calls of a program, by the part of its life. Each has a counterpart with its name as alias.
+/// The calls of libibverbs and mlx5dv by theme. Each has a counterpart with its name as an alias.
 const CALLS: &[(&str, &[&str])] = &[
     (
         "device",

@@ -12,7 +12,9 @@ use crate::wqe::{
 /// A payload or an operation that names memory by slices only, so that it can be posted without
 /// `unsafe`.
 ///
-/// Payloads are a [`MrSlice`], a `Vec` of them, and those that are copied into the WQE.
+/// Such payloads are an [`MrSlice`], a `Vec` of slices, and every payload that is copied into the
+/// WQE. A program can post no other type: [`PostOn`](crate::wqe::PostOn) and [`SgeList`] are
+/// sealed. So the queues may rely on `slices`.
 pub trait Owned {
     /// The slices that it names.
     fn slices(&self) -> &[MrSlice];

@@ -75,7 +75,7 @@ impl CqReader {
     /// posts a marker: a NOP with the id `marker`, which no other NOP of the queue may have.
     /// `others` are the other live queues that complete on the same CQ (or `()`). All completions
     /// but the marker's are passed to `each`, those of `others`, too. A completion of a queue that
-    /// is missing ends the drain with [`QueueNotGiven`](super::PollError::QueueNotGiven).
+    /// is missing ends the call with [`QueueNotGiven`](super::PollError::QueueNotGiven).
     ///
     /// # Errors
     /// [`DrainError`]. Completions taken until then have been passed to `each`.

@@ -19,7 +19,7 @@ use crate::wqe::{Linear, Segments, TERMINATOR};
 pub struct InOrder {
     pub(crate) cursor: Cursor,
     most: u32,
-    /// What is ahead of the queue's head.
+    /// The WQEs from the queue's head on that can be written at once.
     ahead: Ahead,
     /// Software's record of posted receives, by slot.
     shadow: Box<[Place]>,

@@ -254,7 +254,7 @@ pub struct CompletionQueueBuilder<B: Backend = Verbs> {
     pub(crate) compression: Option<CqeCompression>,
     pub(crate) ignores_overrun: bool,
     pub(crate) vector: u32,
-    /// What only this back end has.
+    /// The options of this back end alone.
     pub(crate) options: B::CqOptions,
 }
 

@@ -1,4 +1,4 @@
-//! What a back end has of a queue pair, and the part that is common to all.
+//! The part of a queue pair that belongs to a back end, and the part that all have in common.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -4,14 +4,14 @@
 ///
 /// A post runs through `Reserve` to `Flush` in this order, a poll through `Sight` to `Release`;
 /// calls that do without a phase leave it out. A batch has the first two per request, the others
-/// once; `poll_many` and `drain` have `Release` once per CQE.
+/// once; `poll_many` and `poll_all` have `Release` once per CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
     /// From the call of a post, or of a batch's `append`, until a slot in the ring is found.
     Reserve,
-    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request:
-    /// what varies is filled in.
+    /// The WQE's stores to the ring, and the note of it in private memory. Of a prepared
+    /// request: the payload is filled in.
     Encode,
     /// The fence between the WQEs and the doorbell record, and the update of the producer index. No
     /// instruction on x86-64.

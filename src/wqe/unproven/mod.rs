@@ -14,6 +14,38 @@
 //!
 //! This module may change in any release.
 
+/// Implements a request that is a ctrl segment and one more, which its `segment` returns.
+macro_rules! one_segment {
+    ($type:ident, $code:ident) => {
+        impl $crate::wqe::Operation for $type {
+            const OPCODE: u8 = ::mlx5_sys::wqe::opcode::$code;
+        }
+
+        impl $crate::wqe::Encode for $type {
+            #[inline(always)]
+            fn body_ds(&self) -> u32 {
+                1
+            }
+
+            #[inline(always)]
+            fn check(&self, _: &$crate::wqe::Limits) -> Result<(), $crate::wqe::EncodeError> {
+                Ok(())
+            }
+
+            #[inline(always)]
+            fn flags(&self) -> u8 {
+                self.flags
+            }
+
+            #[inline(always)]
+            unsafe fn put<W: $crate::wqe::Segments>(&self, writer: &mut W) {
+                // SAFETY: the segment that `body_ds` counts.
+                unsafe { writer.put(self.segment()) }
+            }
+        }
+    };
+}
+
 mod protection;
 mod signature;
 mod steering;

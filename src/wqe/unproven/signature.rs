@@ -5,12 +5,12 @@ use mlx5_sys::wqe::{
     BLOCK_520, BLOCK_4048, BLOCK_4096, BLOCK_4160, BSF_APPREF_ESCAPE, BSF_APPTAG_ESCAPE,
     BSF_INCREMENT_REFTAG, BSF_INLINE_VALID, BSF_PSV_MASK, BSF_REFRESH_DIF, BSF_REPEAT_BLOCK,
     BSF_SAME_BLOCKS, BSF_SEED, BSF_SIZE_INLINE, BSF_SIZE_SHIFT, BSF_SIZE_SIGNATURE_AND_CRYPTO, Bsf,
-    BsfInline, PsvSeg, T10DIF_CHECKSUM, T10DIF_CRC, opcode,
+    BsfInline, PsvSeg, T10DIF_CHECKSUM, T10DIF_CRC,
 };
 
 use crate::ib::Rc;
 use crate::wqe::encode::setters;
-use crate::wqe::{Encode, EncodeError, Limits, Operation, PostOn, Segment, Segments};
+use crate::wqe::{PostOn, Segment};
 
 /// Size of the blocks that are signed, or of the units that are encrypted, without signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,40 +250,19 @@ impl SetPsv {
     }
 
     setters!(signaled);
-}
-
-impl Operation for SetPsv {
-    const OPCODE: u8 = opcode::SET_PSV;
-}
-
-impl Encode for SetPsv {
-    #[inline(always)]
-    fn body_ds(&self) -> u32 {
-        1
-    }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn flags(&self) -> u8 {
-        self.flags
-    }
-
-    #[inline(always)]
-    unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        let segment: Segment = zerocopy::transmute!(PsvSeg {
+    fn segment(&self) -> Segment {
+        zerocopy::transmute!(PsvSeg {
             psv_index: self.index.into(),
             syndrome: 0.into(),
             reserved: 0.into(),
             transient_signature: self.value.into(),
-        });
-        // SAFETY: `body_ds` counts it.
-        unsafe { writer.put(segment) }
+        })
     }
 }
+
+one_segment!(SetPsv, SET_PSV);
 
 impl PostOn<Rc> for SetPsv {}
 
@@ -292,7 +271,7 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::wqe::Linear;
+    use crate::wqe::{Encode, Linear};
 
     const CRC: BlockSignature = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
     const DIF: BlockSignature = BlockSignature::T10Dif {

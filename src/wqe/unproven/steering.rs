@@ -1,10 +1,10 @@
 //! Operations that synchronize queues: one waits for a CQ, or lets another run.
 
-use mlx5_sys::wqe::{QueueSeg, opcode};
+use mlx5_sys::wqe::QueueSeg;
 
 use crate::ib::Transport;
 use crate::wqe::encode::setters;
-use crate::wqe::{Encode, EncodeError, Limits, Operation, PostOn, Segment, Segments};
+use crate::wqe::{PostOn, Segment};
 
 /// Waits until a CQ has had this many completions. Requests posted behind it wait, too.
 ///
@@ -70,39 +70,8 @@ fn queue_segment(number: u32, index: u32) -> Segment {
     })
 }
 
-macro_rules! queues {
-    ($type:ident, $code:ident) => {
-        impl Operation for $type {
-            const OPCODE: u8 = opcode::$code;
-        }
-
-        impl Encode for $type {
-            #[inline(always)]
-            fn body_ds(&self) -> u32 {
-                1
-            }
-
-            #[inline(always)]
-            fn check(&self, _: &Limits) -> Result<(), EncodeError> {
-                Ok(())
-            }
-
-            #[inline(always)]
-            fn flags(&self) -> u8 {
-                self.flags
-            }
-
-            #[inline(always)]
-            unsafe fn put<W: Segments>(&self, writer: &mut W) {
-                // SAFETY: the segment that `body_ds` counts.
-                unsafe { writer.put(self.segment()) }
-            }
-        }
-    };
-}
-
-queues!(Wait, WAIT);
-queues!(SendEnable, SEND_EN);
+one_segment!(Wait, WAIT);
+one_segment!(SendEnable, SEND_EN);
 
 impl<T: Transport> PostOn<T> for Wait {}
 impl<T: Transport> PostOn<T> for SendEnable {}
