@@ -97,6 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let counted = pd.allocate(8, Access::LOCAL_WRITE)?;
 
+    // ANCHOR: address
     // What each peer would tell by other means: number and address. Made into an address once.
     let mut addresses = Vec::new();
     for peer in &peers {
@@ -104,6 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         addresses.push(DcAddress::new(&way, peer.qp.number(), KEY));
     }
     let first = &peers[0].memory;
+    // ANCHOR_END: address
     let sum = Remote::new(first.remote_address(), first.rkey());
     for (number, address) in addresses.iter().enumerate() {
         let text = format!("hello, number {number}");

@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pd = ProtectionDomain::new(&context)?;
     let port = LocalPort::new(&context, 1, None)?;
 
+    // ANCHOR: shared
     // 1. One queue of receives, and one CQ for all that complete. The reader of the CQ promises
     //    the queue as many CQEs as receives can be outstanding, so that it never overruns.
     let cq = CompletionQueue::new(&context, 1023)?;
@@ -45,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     //    connections as for one.
     let mut table = QueueTable::new();
     let key = table.insert_shared(receives).map_err(|_| "it is an ordinary one")?;
+    // ANCHOR_END: shared
 
     // 3. The connections. The server's ends are made with the shared queue, and attached to it
     //    before their peers send.
@@ -53,8 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let server = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
         let client = QueuePair::builder(&pd, &cq).max_inline_data(32).build()?;
         let (here, there) = (port.connection_data(&server), port.connection_data(&client));
+        // ANCHOR: attach
         let server = server.init(&port.init())?;
         table.attach(key, &server, &mut completions)?;
+        // ANCHOR_END: attach
         let server = server.rtr(&port.rtr(&here, &there))?.rts(&port.rts(&here, &there))?;
         let client = client.init(&port.init())?;
         let client = client.rtr(&port.rtr(&there, &here))?.rts(&port.rts(&there, &here))?;
@@ -72,6 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut free: Vec<u64> = (0..RECEIVES).collect();
     let mut refills = 0;
     let mut refill = |table: &mut QueueTable, free: &mut Vec<u64>| -> Result<(), Box<dyn Error>> {
+        // ANCHOR: refill
         let queue = table.shared(key).ok_or("the table has it")?;
         let mut batch = queue.batch();
         for id in free.drain(..) {
@@ -80,6 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // SAFETY: the parts are in no other receive, and are looked at when these complete.
         unsafe { batch.ring() };
         srq.set_limit(LOW)?;
+        // ANCHOR_END: refill
         refills += 1;
         Ok(())
     };
