@@ -57,8 +57,8 @@ fn main() -> Result<()> {
         inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
         owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
     }
+    // ANCHOR_END: use
     for _ in 0..2 {
-        // ANCHOR_END: use
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
     }
     let mut text = [0; 36];

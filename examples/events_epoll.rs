@@ -94,8 +94,8 @@ fn main() -> Result<()> {
             }
         }
     }
-    sender.join().map_err(|_| "the sender failed")?;
     // ANCHOR_END: loop
+    sender.join().map_err(|_| "the sender failed")?;
     println!("all {received} are there");
     Ok(())
 }

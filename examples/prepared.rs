@@ -49,7 +49,7 @@ fn main() -> Result<()> {
 
     // ANCHOR: prepare
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
-    //    here. The card does not look at them, since the doorbell record does not cover them.
+    //    here. The HCA does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
         prepared.prepare(slot, write)?;

@@ -82,8 +82,8 @@ fn main() -> Result<()> {
                 other => return Err(format!("{other:?}").into()),
             }
         }
+        // ANCHOR_END: poll
     }
-    // ANCHOR_END: poll
     println!(
         "{done} requests, {completed} completions, compressed: {}",
         cq.compression().is_some()

@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let receive = ReceiveQueue::from_raw(program.qp, &mut completions, config)?;
         (completions, send, receive)
     };
-    println!("took over {send:?}");
     // ANCHOR_END: from-raw
+    println!("took over {send:?}");
 
     // 3. The program's registered memory is named by its address and key.
     let memory = Sge::new(program.address(), 64, program.lkey());

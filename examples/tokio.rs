@@ -72,8 +72,8 @@ impl Side {
             readable.clear_ready();
         }
     }
-
     // ANCHOR_END: next
+
     fn poll(&mut self) -> Result<Option<Returned>> {
         let returned = self.endpoint.poll().next().transpose()?;
         match returned.as_ref().map(|returned| returned.outcome) {
