@@ -97,12 +97,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let counted = pd.allocate(8, Access::LOCAL_WRITE)?;
 
-    // What each peer would tell by other means: number and address. Made into an address once.
+    // ANCHOR: address
+    // Each peer tells its number and address by other means. An address is made once.
     let mut addresses = Vec::new();
     for peer in &peers {
         let way = AddressHandle::new(&pd, &port.address(&port.connection_data(&peer.qp)))?;
         addresses.push(DcAddress::new(&way, peer.qp.number(), KEY));
     }
+    // ANCHOR_END: address
     let first = &peers[0].memory;
     let sum = Remote::new(first.remote_address(), first.rkey());
     for (number, address) in addresses.iter().enumerate() {

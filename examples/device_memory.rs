@@ -24,10 +24,12 @@ fn main() -> Result<()> {
     let pd = ProtectionDomain::new(&context)?;
     let mut board = DeviceMemory::allocate(&context, 4096, 6)?;
 
+    // ANCHOR: region
     // 2. Requests name it by a region, whose addresses start at zero. They are not pointers of this
     //    process.
     let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let region = pd.register_device(&board, 0, board.len(), rights)?;
+    // ANCHOR_END: region
 
     // 3. Two queue pairs, connected to each other; the walkthrough explains every step of that.
     let local = LocalPort::new(&context, 1, None)?;
@@ -45,6 +47,7 @@ fn main() -> Result<()> {
     let mut client = SendQueue::new(&peer, &mut completions, SendConfig::default())?;
     let host = pd.allocate(4096, Access::LOCAL_WRITE)?;
 
+    // ANCHOR: use
     // 4. Stores go over the bus, eight bytes at a time or copied in fours. A doorbell takes along
     //    what was stored before it, so the message is there when the device looks.
     board.write(1024, b"a message from this HCA's own memory");
@@ -54,6 +57,7 @@ fn main() -> Result<()> {
         inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
         owner.post(2, SendMessage::new(region.sge(1024, 36)).signaled())?;
     }
+    // ANCHOR_END: use
     for _ in 0..2 {
         println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
     }

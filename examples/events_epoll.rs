@@ -60,6 +60,7 @@ fn main() -> Result<()> {
     epoll.add(channel.as_fd(), 1)?;
     epoll.add(events.as_fd(), 2)?;
 
+    // ANCHOR: loop
     // 4. The order that loses nothing: ask for an event, poll until nothing is left, then wait.
     //    A CQE that comes between asking and waiting raises the event. Earlier CQEs were polled.
     let mut received = 0;
@@ -93,6 +94,7 @@ fn main() -> Result<()> {
             }
         }
     }
+    // ANCHOR_END: loop
     sender.join().map_err(|_| "the sender failed")?;
     println!("all {received} are there");
     Ok(())

@@ -47,6 +47,7 @@ fn main() -> Result<()> {
     // SAFETY: the memory outlives the queue, and the program does not access this part.
     unsafe { inbox.post(1, letter)? };
 
+    // ANCHOR: bind
     // 3. A window of type 2: only the peer of one queue pair may use it, and that peer may
     //    invalidate it. A request binds it to 512 bytes. The program chooses the key's low byte, so
     //    that earlier keys become invalid.
@@ -54,6 +55,7 @@ fn main() -> Result<()> {
     let grant = window.bind(owner.number(), 42, &memory, 1024, 512, Access::REMOTE_WRITE)?;
     // SAFETY: no code holds a reference to the memory as long as the peer may write it.
     let rkey = unsafe { owner_send.bind(2, &mut window, grant.signaled())? };
+    // ANCHOR_END: bind
     println!("bound: {}", wait(&mut owner_completions, &mut owner_send)?);
 
     // 4. The guest writes into the window. The programs decide how it learns address and key.

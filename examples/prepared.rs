@@ -1,9 +1,10 @@
 //! Prepared requests, written ahead: at the critical moment, the program only fills in the payload
-//! and rings the doorbell.
+//! and rings the doorbell. The thread is pinned to a core, so that the ring stays in its caches.
 //!
-//! Both sides in this process: `cargo run --example prepared`
+//! Both sides in this process: `cargo run --example prepared [core]`
 
 use std::error::Error;
+use std::io;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
@@ -18,6 +19,11 @@ use mlx5_model as _;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
+    // The core: an argument, or the one on which the program happens to run.
+    // SAFETY: the call has no conditions.
+    let present = unsafe { libc::sched_getcpu() }.try_into();
+    pin(std::env::args().nth(1).map_or(Ok(present?), |core| core.parse())?)?;
+
     // 1. Two queue pairs, connected to each other; the walkthrough explains every step of that.
     let context = Context::open_first()?;
     let local = LocalPort::new(&context, 1, None)?;
@@ -41,18 +47,22 @@ fn main() -> Result<()> {
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
     let mut prepared = Prepared::new(queue);
 
+    // ANCHOR: prepare
     // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
-    //    here. The card does not look at them, since the doorbell record does not cover them.
+    //    here. The HCA does not look at them, since the doorbell record does not cover them.
     for slot in 0..4 {
         let write = RdmaWrite::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
         prepared.prepare(slot, write)?;
     }
+    // ANCHOR_END: prepare
     println!("{} requests are prepared", prepared.len());
 
+    // ANCHOR: fire
     // 4. Now: the payload, the doorbell record, the register. Each call fires the oldest request.
     for price in [101_u64, 102, 103] {
         prepared.fire(price.to_le_bytes())?;
     }
+    // ANCHOR_END: fire
 
     // 5. Completions come as always, in order.
     for _ in 0..3 {
@@ -73,6 +83,24 @@ fn main() -> Result<()> {
     println!("prepared: {} {} {} {}", word(0), word(8), word(16), word(24));
     Ok(())
 }
+
+// ANCHOR: pin
+/// Pins this thread to a core. A thread that the scheduler moves finds the ring in no cache.
+fn pin(core: usize) -> Result<()> {
+    // SAFETY: a set of cores is bits, for which zeros are a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if core >= 8 * size_of_val(&set) {
+        return Err(format!("there is no core {core}").into());
+    }
+    // SAFETY: the set has a bit for the core, by the check above.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the kernel reads the set, of the size given, during the call. 0 is this thread.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
+        0 => Ok(()),
+        _ => Err(format!("core {core}: {}", io::Error::last_os_error()).into()),
+    }
+}
+// ANCHOR_END: pin
 
 /// Polls until there is a completion, and says of what.
 fn wait(completions: &mut CqReader, queues: &mut impl Queues) -> Result<String> {

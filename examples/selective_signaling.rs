@@ -55,6 +55,7 @@ fn main() -> Result<()> {
     //    program would not learn that it has completed.
     let (mut posted, mut done, mut completed, mut last) = (0, 0, 0, None);
     while done < COUNTERS {
+        // ANCHOR: batch
         let mut batch = queue.batch();
         for _ in 0..BATCH.min(COUNTERS - posted) {
             let (payload, number) = ((posted + 1).to_le_bytes(), posted + 1);
@@ -68,17 +69,20 @@ fn main() -> Result<()> {
         }
         // SAFETY: inline payloads name no memory of this side, which would have to stay alive.
         unsafe { batch.ring() };
+        // ANCHOR_END: batch
 
         // 4. A look at the next completion tells when it was written, before a poll takes it.
         if let Some(next) = completions.peek()? {
             last = clock.map(|clock| clock.time(next.timestamp()));
         }
+        // ANCHOR: poll
         while let Some(completion) = completions.poll(&mut queue)? {
             match completion {
                 Completion::Send(sent) => (done, completed) = (sent.id, completed + 1),
                 other => return Err(format!("{other:?}").into()),
             }
         }
+        // ANCHOR_END: poll
     }
     println!(
         "{done} requests, {completed} completions, compressed: {}",

@@ -33,18 +33,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::open_first()?;
     let pd = ProtectionDomain::new(&context)?;
     let port = LocalPort::new(&context, 1, None)?;
+    // Declared before the queues, so that it is freed after them.
+    let memory = pd.allocate((RECEIVES * ROOM) as usize, Access::LOCAL_WRITE)?;
 
-    // 1. One queue of receives, and one CQ for all that complete. The reader of the CQ promises
-    //    the queue as many CQEs as receives can be outstanding, so that it never overruns.
+    // ANCHOR: shared
+    // 1. One queue of receives, and one CQ for all completions. The reader of the CQ reserves a CQ
+    //    slot for each receive that can be outstanding, so the CQ never overruns.
     let cq = CompletionQueue::new(&context, 1023)?;
     let srq = SharedReceiveQueue::builder(&pd).max_wr(RECEIVES as u32).build()?;
     let mut completions = CqReader::new(&cq)?;
     let receives = Srq::new(&srq, &mut completions, ReceiveConfig { receives: RECEIVES as u32 })?;
 
-    // 2. A table that polls find queues by number in. Looking one up takes as long for hundreds of
+    // 2. A table in which polls find queues by number. Looking one up takes as long for hundreds of
     //    connections as for one.
     let mut table = QueueTable::new();
-    let key = table.insert_shared(receives).map_err(|_| "it is an ordinary one")?;
+    let key = table
+        .insert_shared(receives)
+        .map_err(|_| "the table has an unknown SRQ of an XRC domain")?;
+    // ANCHOR_END: shared
 
     // 3. The connections. The server's ends are made with the shared queue, and attached to it
     //    before their peers send.
@@ -53,8 +59,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let server = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
         let client = QueuePair::builder(&pd, &cq).max_inline_data(32).build()?;
         let (here, there) = (port.connection_data(&server), port.connection_data(&client));
+        // ANCHOR: attach
         let server = server.init(&port.init())?;
         table.attach(key, &server, &mut completions)?;
+        // ANCHOR_END: attach
         let server = server.rtr(&port.rtr(&here, &there))?.rts(&port.rts(&here, &there))?;
         let client = client.init(&port.init())?;
         let client = client.rtr(&port.rtr(&there, &here))?.rts(&port.rts(&there, &here))?;
@@ -67,19 +75,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 4. Memory for the receives: the id says which part of it a receive has. They are posted by a
     //    batch, which costs one store to the doorbell record, and the card is to tell once when
     //    fewer than a few are left.
-    let memory = pd.allocate((RECEIVES * ROOM) as usize, Access::LOCAL_WRITE)?;
     let part = |id: u64| Sge::new(memory.address() + id * ROOM, ROOM as u32, memory.lkey());
     let mut free: Vec<u64> = (0..RECEIVES).collect();
     let mut refills = 0;
     let mut refill = |table: &mut QueueTable, free: &mut Vec<u64>| -> Result<(), Box<dyn Error>> {
+        // ANCHOR: refill
         let queue = table.shared(key).ok_or("the table has it")?;
         let mut batch = queue.batch();
         for id in free.drain(..) {
             batch.append(id, part(id))?;
         }
-        // SAFETY: the parts are in no other receive, and are looked at when these complete.
+        // SAFETY: each part is in no other receive, and is read after its completion. The memory is
+        // freed after the queues.
         unsafe { batch.ring() };
         srq.set_limit(LOW)?;
+        // ANCHOR_END: refill
         refills += 1;
         Ok(())
     };

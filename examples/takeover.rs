@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 2. The conditions of the `unsafe` calls: the objects stay alive, nothing is outstanding on
     //    them, and from now on no other code posts, polls or arms. The queues continue where
     //    libmlx5 stopped, according to the doorbell records.
+    // ANCHOR: from-raw
     // SAFETY: the objects are idle and stay alive. The program waits in `main` until it gets them
     // back, and does not post, poll or arm meanwhile.
     let (mut completions, mut send, mut receive) = unsafe {
@@ -30,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let receive = ReceiveQueue::from_raw(program.qp, &mut completions, config)?;
         (completions, send, receive)
     };
+    // ANCHOR_END: from-raw
     println!("took over {send:?}");
 
     // 3. The program's registered memory is named by its address and key.
@@ -57,9 +59,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 4. Hand the objects back when nothing is outstanding. The program can query, reset and
     //    destroy them. To post by libmlx5 again, it takes the queue pair through RESET. It never
     //    polls the CQ again: libmlx5 does not know which CQEs were read (docs/takeover.md).
+    // ANCHOR: into-raw
     let qp = send.into_raw().map_err(|_| "requests are outstanding")?;
     receive.into_raw().map_err(|_| "receives are outstanding")?;
     let cq = completions.into_raw().map_err(|_| "not a CQ of libibverbs")?;
+    // ANCHOR_END: into-raw
     assert_eq!((qp, cq), (program.qp, program.cq));
     program.end();
     println!("handed back");

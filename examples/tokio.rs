@@ -53,6 +53,7 @@ struct Side {
 }
 
 impl Side {
+    // ANCHOR: next
     /// Waits for the next request that is retired. The order loses no completion: poll, request an
     /// event, poll once more, then wait. A CQE that comes after the second poll raises the event.
     async fn next(&mut self) -> Result<Returned> {
@@ -71,6 +72,7 @@ impl Side {
             readable.clear_ready();
         }
     }
+    // ANCHOR_END: next
 
     fn poll(&mut self) -> Result<Option<Returned>> {
         let returned = self.endpoint.poll().next().transpose()?;

@@ -1,27 +1,35 @@
-//! Datagrams and multicast: one queue pair asks a whole group who is there, and each member answers
-//! to the source address of the question.
+//! A feed by multicast: one queue pair sends numbered datagrams to a group, and every subscriber gets
+//! each of them. Datagrams can be lost, so a subscriber looks for gaps, and asks the publisher for
+//! what is missing. Here the last subscriber joins late, and misses the first tick.
 //!
-//! `cargo run --example ud_multicast [members]`
+//! `cargo run --example ud_multicast [subscribers]`
 //!
 //! Everything runs in one process, in turns. Between processes and hosts, the calls are the same.
 //! On InfiniBand the subnet manager then assigns the group's LID (librdmacm joins groups).
 
 use std::error::Error;
+use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
-use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
+use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone, ReceiveKind};
 use mlx5::ib::{Access, Gid, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
     QueuePairBuilder, Rts, UdInitAttributes, UnreliableRtsAttributes,
 };
-use mlx5::wqe::{Inline, SendMessage, Sge, UdAddress};
+use mlx5::wqe::{Inline, SendImm, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Datagrams of the feed.
+const TICKS: u32 = 5;
 /// The key of the whole group. A sender must know it.
 const QKEY: u32 = 0x0bad_cafe;
+/// Receives that a station has posted. A datagram that finds none is lost, and nobody is told.
+const RECEIVES: u64 = 16;
 /// A receive has room for the packet's header, then for the message.
 const ROOM: usize = ReceiveDone::HEADER_BYTES + 64;
 
@@ -35,7 +43,7 @@ struct Station {
 }
 
 impl Station {
-    fn new(pd: &ProtectionDomain) -> Result<Station, Box<dyn Error>> {
+    fn new(pd: &ProtectionDomain) -> Result<Station> {
         let cq = CompletionQueue::new(pd.context(), 128)?;
         let qp = QueuePairBuilder::<Ud>::new(pd, &cq).max_inline_data(64).build()?;
         let qp = qp.init(&UdInitAttributes::new(1, QKEY))?;
@@ -43,45 +51,79 @@ impl Station {
         let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
         let qp = qp.rtr()?.rts(&UnreliableRtsAttributes::default())?;
         let send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-        let memory = pd.allocate(ROOM * 16, Access::LOCAL_WRITE)?;
+        let memory = pd.allocate(ROOM * RECEIVES as usize, Access::LOCAL_WRITE)?;
         let mut station = Station { qp, send, receive, completions, memory };
-        for id in 0..16 {
-            let at = station.memory.address() + id * ROOM as u64;
-            let sge = Sge::new(at, ROOM as u32, station.memory.lkey());
-            // SAFETY: each receive has memory of its own, which is read when it is complete, and
-            // lives longer than the queue pair's last completion is waited for.
-            unsafe { station.receive.post(id, sge)? };
+        for id in 0..RECEIVES {
+            station.post_receive(id)?;
         }
         Ok(station)
     }
 
-    fn say(&mut self, text: &str, to: &UdAddress) -> Result<(), Box<dyn Error>> {
-        // SAFETY: the text travels in the request.
-        unsafe { self.send.post(0, SendMessage::new(Inline(text.as_bytes())).signaled().to(to))? };
+    fn post_receive(&mut self, id: u64) -> Result<()> {
+        let at = self.memory.address() + id * ROOM as u64;
+        let sge = Sge::new(at, ROOM as u32, self.memory.lkey());
+        // SAFETY: each receive has memory of its own, which is read when it is complete. The memory
+        // is declared after the queues, so it is freed after them.
+        unsafe { self.receive.post(id, sge)? };
         Ok(())
     }
 
-    /// Waits for the next message: what the card says of it, the header before it, and its text.
-    fn hear(&mut self) -> Result<(ReceiveDone, Option<DatagramHeader>, String), Box<dyn Error>> {
-        loop {
+    // ANCHOR: say
+    /// Sends a text, with the number of a tick as immediate value.
+    fn say(&mut self, number: u32, text: &str, to: &UdAddress) -> Result<()> {
+        let datagram = SendImm::new(Inline(text.as_bytes()), number).signaled();
+        // SAFETY: the text travels in the WQE, so the request names no memory.
+        unsafe { self.send.post(0, datagram.to(to))? };
+        Ok(())
+    }
+    // ANCHOR_END: say
+
+    /// Waits for the next datagram, and posts its receive again.
+    fn hear(&mut self) -> Result<Heard> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
             match self.completions.poll(&mut (&mut self.send, &mut self.receive))? {
                 Some(Completion::Receive(done)) => {
                     let mut bytes = [0; ROOM];
                     self.memory.read(done.id as usize * ROOM, &mut bytes);
+                    self.post_receive(done.id)?;
                     let head = bytes.first_chunk().ok_or("a receive has room for a header")?;
+                    let header = DatagramHeader::read(&done, head);
                     let text = String::from_utf8_lossy(&bytes[done.datagram()]).into_owned();
-                    return Ok((done, DatagramHeader::read(&done, head), text));
+                    let ReceiveKind::SendImm(number) = done.kind else {
+                        return Err(format!("a datagram without a number: {done:?}").into());
+                    };
+                    return Ok(Heard { number, text, done, header });
                 }
                 Some(Completion::Failed(failure)) => return Err(failure.into()),
                 // The datagram has left. UD does not report whether it arrived.
                 Some(_) | None => std::thread::yield_now(),
             }
         }
+        Err("no datagram arrives".into())
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let members = std::env::args().nth(1).map_or(Ok(3), |count| count.parse::<usize>())?;
+/// A datagram that has arrived, with its completion and the header before it.
+struct Heard {
+    number: u32,
+    text: String,
+    done: ReceiveDone,
+    header: Option<DatagramHeader>,
+}
+
+impl Heard {
+    // ANCHOR: sender
+    /// The way to the sender, by the completion and the header.
+    fn sender(&self, port: &LocalPort, pd: &ProtectionDomain) -> Result<UdAddress> {
+        let way = AddressHandle::new(pd, &port.sender(&self.done, self.header.as_ref()))?;
+        Ok(UdAddress::new(&way, self.done.src_qp, QKEY))
+    }
+    // ANCHOR_END: sender
+}
+
+fn main() -> Result<()> {
+    let count = std::env::args().nth(1).map_or(Ok(3), |count| count.parse::<usize>())?.max(1);
     let context = Context::open_first()?;
     let port = LocalPort::new(&context, 1, None)?;
     let pd = ProtectionDomain::new(&context)?;
@@ -93,30 +135,54 @@ fn main() -> Result<(), Box<dyn Error>> {
         true => (format!("239.7.{high}.{low}").parse()?, 0),
         false => (format!("ff12:401b::{high:x}:{low:x}").parse()?, 0xc007),
     };
-    let mut stations = Vec::new();
-    for _ in 0..members {
-        let station = Station::new(&pd)?;
-        // From here on it receives the group's messages, until the membership is dropped.
-        let membership = station.qp.attach_multicast(group, lid)?;
-        stations.push((station, membership));
-    }
 
-    // A sender need not be a member of the group.
-    let mut asking = Station::new(&pd)?;
+    // The publisher need not be a member of the group.
+    let mut publisher = Station::new(&pd)?;
     let everybody = AddressHandle::new(&pd, &port.multicast(group, lid))?;
-    asking.say("who is there?", &UdAddress::multicast(&everybody, QKEY))?;
+    let everybody = UdAddress::multicast(&everybody, QKEY);
+    let tick = |number: u32| format!("tick {number}: {}", 10_000 + 25 * number);
 
-    for (station, _) in &mut stations {
-        let (done, header, question) = station.hear()?;
-        println!("{:#x} hears from {:#x}: {question}", station.qp.number(), done.src_qp);
-        // The completion has the sender's queue pair, and with the header the way to it.
-        let way = AddressHandle::new(&pd, &port.sender(&done, header.as_ref()))?;
-        let answer = format!("I am, {:#x}", station.qp.number());
-        station.say(&answer, &UdAddress::new(&way, done.src_qp, QKEY))?;
+    let (mut subscribers, mut members) = (vec![], vec![]);
+    for _ in 0..count {
+        subscribers.push(Station::new(&pd)?);
     }
-    for _ in 0..members {
-        let (done, _, answer) = asking.hear()?;
-        println!("{:#x} hears from {:#x}: {answer}", asking.qp.number(), done.src_qp);
+    for number in 0..TICKS {
+        // All join before the first tick, but the last one after it.
+        let joining = if number == 0 { 0..count - 1 } else { members.len()..count };
+        for subscriber in &subscribers[joining] {
+            // ANCHOR: join
+            // From here on it receives the group's datagrams, until the membership is dropped.
+            members.push(subscriber.qp.attach_multicast(group, lid)?);
+            // ANCHOR_END: join
+        }
+        publisher.say(number, &tick(number), &everybody)?;
     }
+
+    for subscriber in &mut subscribers {
+        let (mut next, mut missing) = (0, vec![]);
+        while next < TICKS || !missing.is_empty() {
+            let heard = subscriber.hear()?;
+            println!("{:#x} hears {}", subscriber.qp.number(), heard.text);
+            // ANCHOR: gap
+            if heard.number < next {
+                missing.retain(|number| *number != heard.number);
+                continue;
+            }
+            // The ticks between are lost, or late. The publisher sends them again, to this one.
+            let lost = next..heard.number;
+            for number in lost.clone() {
+                subscriber.say(number, "again", &heard.sender(&port, &pd)?)?;
+                missing.push(number);
+            }
+            next = heard.number + 1;
+            // ANCHOR_END: gap
+            for _ in lost {
+                let asked = publisher.hear()?;
+                println!("the publisher is asked for tick {} {}", asked.number, asked.text);
+                publisher.say(asked.number, &tick(asked.number), &asked.sender(&port, &pd)?)?;
+            }
+        }
+    }
+    println!("{count} subscribers have all {TICKS} ticks");
     Ok(())
 }

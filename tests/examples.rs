@@ -61,10 +61,67 @@ fn connections_are_made_by_command_alone() {
 }
 
 #[test]
-fn datagrams_reach_a_group_and_come_back() {
-    let text = Process::example("ud_multicast", &["5"]).end();
-    assert_eq!(text.matches("who is there?").count(), 5, "{text}");
-    assert_eq!(text.matches("I am, 0x").count(), 5, "{text}");
+fn a_subscriber_of_a_feed_sees_a_gap_and_asks_for_what_is_missing() {
+    let text = Process::example("ud_multicast", &["4"]).end();
+    for tick in 0..5 {
+        assert_eq!(text.matches(&format!(" hears tick {tick}: ")).count(), 4, "{text}");
+    }
+    assert_eq!(text.matches("the publisher is asked for tick 0 again").count(), 1, "{text}");
+    assert!(text.ends_with("4 subscribers have all 5 ticks\n"), "{text}");
+}
+
+#[test]
+fn every_order_has_an_answer_and_credits_bound_those_without_one() {
+    let text = Process::example("order_gateway", &[]).end();
+    let most = text.strip_prefix("1000 orders, all accepted, at most ");
+    let most = most.and_then(|text| text.strip_suffix(" without an answer\n"));
+    let most: u32 = most.and_then(|text| text.parse().ok()).expect(&text);
+    assert!((1..=16).contains(&most), "{text}");
+}
+
+#[test]
+fn threads_post_to_one_queue_and_it_is_exclusive_again_after_them() {
+    let text = Process::example("producers", &["3"]).end();
+    assert!(text.starts_with("one owner again, idle: true\n"), "{text}");
+    assert_eq!(text.matches(": 500\n").count(), 3, "{text}");
+}
+
+#[test]
+fn a_reader_of_a_cache_sees_that_an_entry_is_half_written() {
+    let text = Process::example("read_cache", &[]).end();
+    for line in ["during a change: None\n", "after it: version 1, 1\n"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.ends_with("500 lookups, every value is whole\n"), "{text}");
+}
+
+#[test]
+fn atomics_give_each_number_once_and_guard_a_balance() {
+    let text = Process::example("atomics", &[]).end();
+    assert_eq!(text, "numbers 0 to 99, each once: true\nbalance: 100\n");
+}
+
+#[test]
+fn a_failed_connection_gives_all_buffers_back_and_connects_anew() {
+    let text = Process::example("recovery", &[]).end();
+    for line in [
+        "a wrong key: IBV_WC_REM_ACCESS_ERR: ",
+        "no receive: IBV_WC_RNR_RETRY_EXC_ERR: ",
+        "no peer: IBV_WC_RETRY_EXC_ERR: ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    // Both sides after the first two failures, the client after the third.
+    assert_eq!(text.matches("closed: 8 of 8 buffers, ").count(), 5, "{text}");
+    assert!(text.ends_with("arrived: here I am again\n"), "{text}");
+}
+
+#[test]
+fn rings_and_payload_are_placed_and_used() {
+    let text = Process::example("placement", &[]).end();
+    assert!(text.contains(" KiB of rings, node "), "{text}");
+    assert!(text.contains("4 MiB of payload on "), "{text}");
+    assert!(text.ends_with("received: 2097152 bytes\n"), "{text}");
 }
 
 #[test]

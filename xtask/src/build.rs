@@ -17,7 +17,7 @@ pub fn root() -> PathBuf {
 }
 
 /// The cargo that runs xtask, or else the one in PATH.
-fn program() -> OsString {
+pub fn program() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 

@@ -6,6 +6,7 @@
 mod api;
 mod asan;
 mod bench;
+mod book;
 mod build;
 mod ci;
 mod demo;
@@ -60,6 +61,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
+  book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
+                         into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder` and `unproven`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),
         "bench" => bench::command(rest),
+        "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -1,0 +1,238 @@
+//! The pages of the repository: code that they repeat, errors that they quote, and their links.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mlx5::cqe::{QueueKind, Status};
+use mlx5::ring::{PollError, PostError, QueueError};
+use mlx5::wqe::EncodeError;
+
+/// Set this to write the code of the examples into the cookbook.
+const WRITE: &str = "MLX5_WRITE_COOKBOOK";
+const COOKBOOK: &str = "docs/cookbook.md";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Paths of the files in a folder that end in `extension`, sorted.
+fn files(folder: &str, extension: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.ends_with(extension)).collect();
+    names.sort();
+    names.into_iter().map(|name| format!("{folder}/{name}")).collect()
+}
+
+/// The code of an example between the comments `ANCHOR: name` and `ANCHOR_END: name`, indented as
+/// little as possible.
+fn excerpt(example: &str, name: &str) -> String {
+    let text = read(example);
+    let is = |line: &str, comment: String| line.trim() == comment;
+    let mut lines = text.lines().skip_while(|line| !is(line, format!("// ANCHOR: {name}")));
+    assert!(lines.next().is_some(), "{example} has no anchor {name}");
+    let lines: Vec<_> =
+        lines.take_while(|line| !is(line, format!("// ANCHOR_END: {name}"))).collect();
+    let indent = |line: &&str| line.len() - line.trim_start().len();
+    let least = lines.iter().filter(|line| !line.is_empty()).map(indent).min().unwrap_or(0);
+    lines.iter().map(|line| format!("{}\n", line.get(least..).unwrap_or(""))).collect()
+}
+
+#[test]
+fn the_code_of_the_cookbook_is_that_of_the_examples() {
+    let page = read(COOKBOOK);
+    let (mut wanted, mut used) = (String::new(), BTreeSet::new());
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        assert!(!line.starts_with("```"), "a block of code without `<!-- examples/… -->`");
+        wanted += &format!("{line}\n");
+        let source = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+        let Some((example, name)) = source.and_then(|source| source.split_once(": ")) else {
+            continue;
+        };
+        used.insert((example.to_owned(), name.to_owned()));
+        assert_eq!(lines.next(), Some("```rust"), "behind {line}");
+        lines.by_ref().find(|line| *line == "```").expect("the block ends");
+        wanted += &format!("```rust\n{}```\n", excerpt(example, name));
+    }
+    let anchors: BTreeSet<_> = files("examples", ".rs")
+        .into_iter()
+        .flat_map(|path| {
+            let names = read(&path);
+            let names = names.lines().filter_map(|line| line.trim().strip_prefix("// ANCHOR: "));
+            names.map(|name| (path.clone(), name.to_owned())).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(used, anchors, "the page uses each anchor, and each exists");
+    if std::env::var_os(WRITE).is_some() {
+        return fs::write(root().join(COOKBOOK), wanted).unwrap();
+    }
+    if let Some((number, (got, right))) =
+        page.lines().zip(wanted.lines()).enumerate().find(|(_, (got, right))| got != right)
+    {
+        panic!(
+            "{COOKBOOK}:{}: {got:?}, and in the example {right:?}; `{WRITE}=1 cargo test --test \
+             pages` writes the page",
+            number + 1
+        );
+    }
+    assert_eq!(page.len(), wanted.len());
+}
+
+#[test]
+fn errors_that_the_cookbook_quotes_say_so() {
+    let page = read(COOKBOOK);
+    let quoted: [&dyn ToString; 12] = [
+        &PostError::QueueFull,
+        &PostError::CqFull,
+        &PostError::NothingPrepared,
+        &PostError::WrongState,
+        &PostError::Encode(EncodeError::InlineTooLong),
+        &PostError::Encode(EncodeError::WordTooShort),
+        &PollError::Overrun,
+        &PollError::QueueNotGiven { qpn: 0x42, queue: QueueKind::Receive },
+        &QueueError::CqFull { cqes: 64 },
+        &QueueError::NotIdle,
+        &QueueError::RegisterShared,
+        &Status::MemoryWindowBind.name(),
+    ];
+    for error in quoted {
+        assert!(page.contains(&format!("| `{}`", error.to_string())), "{}", error.to_string());
+    }
+}
+
+#[test]
+fn the_readme_lists_every_example() {
+    let readme = read("README.md");
+    for example in fs::read_dir(root().join("examples")).unwrap() {
+        let name = example.unwrap().file_name().into_string().unwrap();
+        let row = format!("| `{}`", name.trim_end_matches(".rs"));
+        assert!(readme.contains(&row), "README.md has no row of {name}");
+    }
+}
+
+#[test]
+fn the_summary_of_the_book_has_every_page_once() {
+    let summary: Vec<_> =
+        links(&read("docs/SUMMARY.md")).into_iter().map(|link| format!("docs/{link}")).collect();
+    for page in files("docs", ".md") {
+        let times = summary.iter().filter(|link| **link == page).count();
+        assert_eq!(times, usize::from(page != "docs/SUMMARY.md"), "{page}");
+    }
+}
+
+/// The pages with links to check.
+fn pages() -> Vec<String> {
+    let mut pages = ["", "diag/", "fuzz/", "mlx5-sys/", "mlx5-sys/probe/", "model/", "tools/"]
+        .map(|package| format!("{package}README.md"))
+        .to_vec();
+    pages.retain(|page| root().join(page).is_file());
+    pages.extend(["CHANGELOG.md", "CONTRIBUTING.md"].map(str::to_owned));
+    pages.extend(files("docs", ".md"));
+    pages.extend(files("docs/benchmarks", ".md"));
+    pages
+}
+
+#[test]
+fn relative_links_and_their_anchors_resolve() {
+    let (mut checked, mut broken) = (0, vec![]);
+    for page in pages() {
+        let folder = root().join(&page).parent().unwrap().to_owned();
+        for link in links(&read(&page)) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target: PathBuf =
+                if path.is_empty() { root().join(&page) } else { folder.join(path) };
+            let resolves = match anchor {
+                "" => target.exists(),
+                _ => fs::read_to_string(&target)
+                    .is_ok_and(|text| headings(&text).iter().any(|heading| heading == anchor)),
+            };
+            checked += 1;
+            if !resolves {
+                broken.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(checked > 100, "only {checked} links were found");
+}
+
+/// The lines of a page outside blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// Targets of links and pictures.
+fn links(text: &str) -> Vec<String> {
+    let mut found = vec![];
+    for line in prose(text) {
+        // Every second part is code in backquotes.
+        let line: Vec<_> = line.split('`').step_by(2).collect();
+        let line = line.join("`");
+        for rest in line.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap();
+            found.push(target.trim_matches(['<', '>']).to_owned());
+        }
+        for attribute in ["src=\"", "srcset=\"", "href=\""] {
+            let targets = line.split(attribute).skip(1);
+            found.extend(targets.map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    found
+}
+
+/// The anchors of the headings of a page, by the rules of GitHub.
+fn headings(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = vec![];
+    for line in prose(text) {
+        let title = line.trim_start_matches('#');
+        if title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        // Of a link, only the text counts.
+        let title: Vec<_> = title
+            .split("](")
+            .enumerate()
+            .map(|(at, part)| match at {
+                0 => part,
+                _ => part.split_once(')').map_or("", |(_, rest)| rest),
+            })
+            .collect();
+        let slug = title.concat().trim().to_lowercase();
+        let slug: String = slug
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect();
+        let same = found.iter().filter(|other| {
+            other.strip_prefix(&slug).is_some_and(|rest| {
+                rest.is_empty()
+                    || rest.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok())
+            })
+        });
+        let same = same.count();
+        found.push(if same == 0 { slug } else { format!("{slug}-{same}") });
+    }
+    found
+}
+
+#[test]
+fn links_and_headings_of_a_page_are_found() {
+    let page = "# A `page`: of [two](a.md) parts\n```\n# no ](heading)\n```\n## Same\n## Same\n\
+                see `[no](code.md)`, [one](a.md#same) and ![a picture](b.svg)\n";
+    assert_eq!(headings(page), ["a-page-of-two-parts", "same", "same-1"]);
+    assert_eq!(links(page), ["a.md", "a.md#same", "b.svg"]);
+}
