@@ -17,6 +17,8 @@ use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
 
 /// A target to which packets can be steered.
+///
+/// See the example on [`Flow`].
 pub trait FlowTarget: sealed::Target {}
 
 pub(crate) mod sealed {
@@ -63,6 +65,18 @@ impl sealed::Target for RssQueues {
 }
 
 /// A flow rule. It steers matching packets to its target as long as it exists.
+///
+/// ```no_run
+/// # use mlx5::verbs::{QueuePair, Rtr};
+/// # fn example(qp: &QueuePair<mlx5::ib::RawPacket, Rtr>) -> mlx5::Result<()> {
+/// use mlx5::verbs::Flow;
+///
+/// // UDP packets to this MAC address and port come to the queue pair, until the rule is dropped.
+/// let rule = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).udp_port(4791).build(qp)?;
+/// drop(rule);
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias("ibv_flow", "ibv_destroy_flow"))]
 pub struct Flow {
     flow: NonNull<ibv_flow>,
@@ -106,6 +120,8 @@ impl Flow {
 }
 
 /// Builder for [`Flow`], see [`Flow::builder`]. Fields that are not set match every packet.
+///
+/// See the example on [`Flow`].
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone)]
 #[must_use = "nothing is led anywhere before build"]

@@ -55,6 +55,26 @@ use crate::ring::source::DomainId;
 ///
 /// [`builder`](Self::builder) creates queue pairs by verbs, and
 /// [`by_command`](Self::by_command) by firmware command. Peers cannot tell them apart.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::verbs::{QpState, QueuePair};
+///
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// let local = LocalPort::new(&context, 1, None)?;
+/// let mine = local.connection_data(&qp);
+/// // The peer sends its data over TCP, see `connect`. Here the queue pair is its own peer.
+/// let theirs = mine.clone();
+/// let qp = qp.init(&local.init())?;
+/// let qp = qp.rtr(&local.rtr(&mine, &theirs))?;
+/// let qp = qp.rts(&local.rts(&mine, &theirs))?;
+/// assert_eq!(qp.query()?.state, QpState::Rts);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_qp", "ibv_destroy_qp"))]
 pub struct QueuePair<T: Transport, S: State, B: Makes<T> = Verbs> {
     pair: Arc<Pair<B::Object>>,
