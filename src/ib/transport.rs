@@ -63,6 +63,7 @@ pub trait Transport: Sealed + Send + Sync + 'static {
 ///     number(QueuePairBuilder::<Rc>::new(&pd, &cq))?,
 ///     number(QueuePairBuilder::<Dci>::new(&pd, &cq))?,
 /// ];
+/// assert_ne!(rc, dci);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "queue pairs of transport `{Self}` have no queues")]
@@ -74,7 +75,7 @@ pub trait HasQueues: Transport {
 /// A transport whose queue pairs take receives, from a queue of their own or from a
 /// [shared](crate::verbs::SharedReceiveQueue) one.
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// # use mlx5::{ib::Dci, verbs::*};
 /// # fn example(builder: QueuePairBuilder<Dci>) {
 /// // An initiator of dynamic connections receives nothing: this does not compile.

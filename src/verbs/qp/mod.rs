@@ -7,10 +7,15 @@
 //! The type, its transitions and its builder are the same for all back ends
 //! ([`Backend`](super::Backend)), of which `verbs` is one and [`devx`](crate::devx) the other.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+mod verbs_builder;
+
+mod builder;
+mod transition;
+
 mod address;
 mod attributes;
 mod backend;
-mod builder;
 mod claims;
 mod connected;
 mod dynamic;
@@ -18,10 +23,8 @@ mod multicast;
 mod query;
 mod raw;
 mod state;
-mod transition;
 mod unreliable;
 mod verbs;
-mod verbs_builder;
 mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};

@@ -80,7 +80,7 @@ states! {
     ///
     /// ```
     /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
-    /// # let rig::Link { qp, mut reader, mut receives, sge, .. } = rig::link()?;
+    /// # let rig::Link { qp, mut reader, mut receives, sge, memory: _m, .. } = rig::link()?;
     /// use mlx5::cqe::{Completion, Status};
     ///
     /// // SAFETY: the memory stays registered, and nothing uses it before the completion.

@@ -253,7 +253,7 @@ impl<B: Backend> fmt::Debug for SharedReceiveQueue<B> {
 
 /// Builder for [`SharedReceiveQueue`], by back end `B`.
 ///
-/// See the examples on [`SharedReceiveQueue`] and, for XRC, on [`XrcDomain`].
+/// See the examples on [`SharedReceiveQueue`] and, for XRC, on [`XrcDomain`](super::XrcDomain).
 #[doc(alias("ibv_srq_init_attr", "ibv_srq_init_attr_ex"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
