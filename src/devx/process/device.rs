@@ -13,6 +13,21 @@ use crate::error::{Cause, Errno, Error, Result};
 use crate::ib::Guid;
 
 /// A copy of another process's descriptor of an opened device, for queries.
+///
+/// ```no_run
+/// use mlx5::devx::process::process;
+///
+/// // Process 4242 has a device open. This user may trace the process.
+/// for device in process(4242)?.devices {
+///     let device = device.copy()?;
+///     for number in 0..1000 {
+///         if device.is_queue_pair(number)? {
+///             println!("{} has the queue pair {number:#x}", device.guid());
+///         }
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ProcessDevice {
     fd: OwnedFd,
@@ -21,6 +36,8 @@ pub struct ProcessDevice {
 }
 
 /// The kernel's report about a memory region: its keys, length and address.
+///
+/// See the example on [`ProcessObject`](super::ProcessObject).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {

@@ -27,6 +27,16 @@ const LONGEST: usize = 1 << 16;
 const HEADER: usize = 16;
 
 /// A queue pair in the kernel's resource list.
+///
+/// ```no_run
+/// use mlx5::devx::process::queue_pairs;
+///
+/// // What the kernel tells of the queue pairs of all processes.
+/// for qp in queue_pairs()? {
+///     println!("{}: {:#x} of process {:?}", qp.device, qp.number, qp.pid);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairResource {

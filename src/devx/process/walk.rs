@@ -10,6 +10,8 @@ use crate::devx::context::ObjectContext;
 use crate::error::{Error, Result};
 
 /// The kind of an object of another process.
+///
+/// See the example on [`ProcessObject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProcessObjectKind {
@@ -63,6 +65,22 @@ impl fmt::Display for ProcessObjectKind {
 }
 
 /// An object of another process.
+///
+/// ```no_run
+/// # use mlx5::devx::process::ProcessDevice;
+/// # fn example(device: &ProcessDevice) -> mlx5::Result<()> {
+/// use mlx5::devx::process::ProcessObjectKind;
+///
+/// // The first 1000 handles, and the numbers that are known.
+/// for object in device.objects(1000, &[])? {
+///     if object.kind == ProcessObjectKind::Region {
+///         let keys = object.keys.map(|keys| (keys.lkey, keys.length));
+///         println!("region {}: {keys:x?}", object.handle);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessObject {
