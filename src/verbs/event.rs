@@ -15,21 +15,7 @@ use crate::ring::deadline;
 
 /// The kind of an asynchronous event: `enum ibv_event_type`.
 ///
-/// ```
-/// # use mlx5_model as _;
-/// # let context = mlx5::verbs::Context::open_first()?;
-/// use std::time::Duration;
-/// use mlx5::verbs::{AsyncEventKind, EventSource};
-///
-/// while let Some(event) = context.async_event(Duration::ZERO)? {
-///     match (event.kind(), event.source) {
-///         (AsyncEventKind::PortActive, EventSource::Port(port)) => assert!(port >= 1),
-///         (AsyncEventKind::CqError, _) => return Err("a CQ has overrun".into()),
-///         _ => {} // `event.explanation()` says what it means
-///     }
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// See the example on [`AsyncEvent`].
 #[doc(alias = "ibv_event_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -116,7 +102,7 @@ const KINDS: [AsyncEventKind; EVENTS.len()] = [
 /// // None is posted, so there are fewer than one.
 /// srq.set_limit(1)?;
 /// let event = context.async_event(Duration::from_secs(5))?;
-/// assert!(event.is_none_or(|event| event.kind() == AsyncEventKind::SrqLimitReached));
+/// assert!(event.is_some_and(|event| event.kind() == AsyncEventKind::SrqLimitReached));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "ibv_async_event")]
@@ -131,7 +117,7 @@ pub struct AsyncEvent {
 
 /// The source of an asynchronous event.
 ///
-/// See the example on [`AsyncEventKind`].
+/// See the example on [`AsyncEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventSource {

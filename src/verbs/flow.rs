@@ -66,16 +66,21 @@ impl sealed::Target for RssQueues {
 
 /// A flow rule. It steers matching packets to its target as long as it exists.
 ///
-/// ```no_run
-/// # use mlx5::verbs::{QueuePair, Rtr};
-/// # fn example(qp: &QueuePair<mlx5::ib::RawPacket, Rtr>) -> mlx5::Result<()> {
-/// use mlx5::verbs::Flow;
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::RawPacket;
+/// use mlx5::verbs::{Flow, QueuePairBuilder};
 ///
+/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?.rtr()?;
 /// // UDP packets to this MAC address and port come to the queue pair, until the rule is dropped.
-/// let rule = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).udp_port(4791).build(qp)?;
+/// let rule = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).udp_port(4791).build(&qp)?;
 /// drop(rule);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias("ibv_flow", "ibv_destroy_flow"))]
 pub struct Flow {

@@ -18,14 +18,10 @@ use crate::ib::Guid;
 /// use mlx5::devx::process::process;
 ///
 /// // Process 4242 has a device open. This user may trace the process.
-/// for device in process(4242)?.devices {
-///     let device = device.copy()?;
-///     for number in 0..1000 {
-///         if device.is_queue_pair(number)? {
-///             println!("{} has the queue pair {number:#x}", device.guid());
-///         }
-///     }
-/// }
+/// let open = process(4242)?.devices.into_iter().next().ok_or("no device")?;
+/// let device = open.copy()?;
+/// let number = 0x123; // from a log of the process, for example
+/// assert!(device.is_queue_pair(number)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

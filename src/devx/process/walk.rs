@@ -71,13 +71,11 @@ impl fmt::Display for ProcessObjectKind {
 /// # fn example(device: &ProcessDevice) -> mlx5::Result<()> {
 /// use mlx5::devx::process::ProcessObjectKind;
 ///
-/// // The first 1000 handles, and the numbers that are known.
-/// for object in device.objects(1000, &[])? {
-///     if object.kind == ProcessObjectKind::Region {
-///         let keys = object.keys.map(|keys| (keys.lkey, keys.length));
-///         println!("region {}: {keys:x?}", object.handle);
-///     }
-/// }
+/// // The memory regions among the first 1000 handles, and their bytes.
+/// let objects = device.objects(1000, &[])?;
+/// let regions = objects.iter().filter(|object| object.kind == ProcessObjectKind::Region);
+/// let bytes: u64 = regions.filter_map(|region| region.keys).map(|keys| keys.length).sum();
+/// assert!(bytes > 0);
 /// # Ok(())
 /// # }
 /// ```
