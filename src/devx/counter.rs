@@ -169,7 +169,7 @@ impl fmt::Debug for QueueCounters {
 macro_rules! counts {
     ($($(#[$meta:meta])* $name:ident: $field:ident,)*) => {
         /// The counts of a [set of counters](QueueCounters), in 32 bits each, which wrap. `Display`
-        /// lists the counts that are not zero, by name.
+        /// lists the counts that are not zero, by name. See the example on [`QueueCounters`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct QueueCounts {

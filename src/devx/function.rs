@@ -80,7 +80,7 @@ macro_rules! counters {
         /// Traffic counters of the function's virtual port, over all processes.
         ///
         /// RDMA counters cover the packets of the transports, on InfiniBand and on Ethernet.
-        /// `Display` lists the counters that are not zero.
+        /// `Display` lists the counters that are not zero. See the example on [`Traffic`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct VportCounters {

@@ -170,14 +170,15 @@ transports! {
     /// refuses takes the queue pair to ERROR, unless it has
     /// [streams](crate::verbs::QueuePairBuilder::streams).
     ///
-    /// See the example on [`DcAddress`](crate::wqe::DcAddress).
+    /// See the examples on [`DciStreams`](crate::verbs::DciStreams) and
+    /// [`DcAddress`](crate::wqe::DcAddress).
     #[doc(alias("MLX5DV_DCTYPE_DCI", "IBV_QPT_DRIVER"))]
     Dci = IBV_QPT_DRIVER, "DCI", 5;
     /// Target of dynamic connections: what any number of initiators send to, if they know its
     /// number and its access key. Its receives come from a [shared receive
     /// queue](crate::ring::Srq). It posts nothing.
     ///
-    /// See the example on [`DcAddress`](crate::wqe::DcAddress).
+    /// See the example on [`DctRtrAttributes`](crate::verbs::DctRtrAttributes).
     #[doc(alias("MLX5DV_DCTYPE_DCT", "IBV_QPT_DRIVER"))]
     Dct = IBV_QPT_DRIVER, "DCT", 1;
 }

@@ -29,19 +29,19 @@ use crate::wqe::{Limits, PostOn};
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::connect::LocalPort;
+/// # use mlx5::connect::LocalPort;
 /// use mlx5::ring::{CqReader, DedicatedRegister, SendConfig};
 /// use mlx5::verbs::{QueuePair, ThreadDomain};
 /// use mlx5::wqe::Nop;
 ///
-/// let local = LocalPort::new(&context, 1, None)?;
+/// # let local = LocalPort::new(&context, 1, None)?;
 /// let thread = ThreadDomain::new(&context)?;
 /// let mut reader = CqReader::new(&cq)?;
 /// let mut queues = DedicatedRegister::new();
 /// for _ in 0..2 {
 ///     let qp = QueuePair::builder(&pd, &cq).max_send_wr(16).thread_domain(&thread).build()?;
-///     let data = local.connection_data(&qp); // its own peer
-///     let qp = qp.init(&local.init())?.rtr(&local.rtr(&data, &data))?;
+/// #     let data = local.connection_data(&qp); // its own peer
+/// #     let qp = qp.init(&local.init())?.rtr(&local.rtr(&data, &data))?;
 ///     queues.add(&qp.rts(&local.rts(&data, &data))?, &mut reader, SendConfig::default())?;
 /// }
 /// // SAFETY: the request names no memory.

@@ -205,23 +205,23 @@ pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::connect::LocalPort;
-/// use mlx5::ib::Ud;
-/// use mlx5::ring::{CqReader, SendConfig, SendQueue};
-/// use mlx5::verbs::{
-///     AddressHandle, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
-/// };
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Ud;
+/// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// # use mlx5::verbs::{
+/// #     AddressHandle, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
+/// # };
 /// use mlx5::wqe::{Inline, SendMessage, UdAddress};
 ///
 /// const QKEY: u32 = 0x1234;
 ///
-/// let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
-/// let qp = qp.init(&UdInitAttributes::new(1, QKEY))?.rtr()?;
-/// let qp = qp.rts(&UnreliableRtsAttributes::default())?;
+/// # let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
+/// # let qp = qp.init(&UdInitAttributes::new(1, QKEY))?.rtr()?;
+/// # let qp = qp.rts(&UnreliableRtsAttributes::default())?;
 /// # let local = LocalPort::new(&context, 1, None)?;
 /// # let peer = local.connection_data(&qp);
-/// let mut reader = CqReader::new(&cq)?;
-/// let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
 /// // `local` is the `LocalPort`, and `peer` the `ConnectionData` of the destination.
 /// let handle = AddressHandle::new(&pd, &local.address(&peer))?;
 /// let to = UdAddress::new(&handle, peer.qpn, QKEY);
@@ -282,25 +282,25 @@ impl EncodeAddress for UdAddress {
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::connect::LocalPort;
-/// use mlx5::ib::XrcSend;
-/// use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::XrcSend;
+/// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
 /// use mlx5::verbs::{QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain};
 /// use mlx5::wqe::{Inline, SendMessage, XrcAddress};
 ///
-/// let local = LocalPort::new(&context, 1, None)?;
+/// # let local = LocalPort::new(&context, 1, None)?;
 /// // The side that answers: a target, and an SRQ that requests name by number.
 /// let domain = XrcDomain::new(&context)?;
 /// let srq = SharedReceiveQueue::builder(&pd).xrc(&domain, &cq).build()?;
 /// let target = QueuePair::target(&domain)?;
-/// // The side that requests.
+/// // The side that requests, connected to the target.
 /// let qp = QueuePairBuilder::<XrcSend>::new(&pd, &cq).max_inline_data(64).build()?;
-/// let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&target));
-/// let target = target.init(&local.init())?.rtr(&local.rtr(&theirs, &mine))?;
-/// let qp = qp.init(&local.init())?.rtr(&local.rtr(&mine, &theirs).into())?;
-/// let qp = qp.rts(&local.rts(&mine, &theirs))?;
-/// let mut reader = CqReader::new(&cq)?;
-/// let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// # let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&target));
+/// # let target = target.init(&local.init())?.rtr(&local.rtr(&theirs, &mine))?;
+/// # let qp = qp.init(&local.init())?.rtr(&local.rtr(&mine, &theirs).into())?;
+/// # let qp = qp.rts(&local.rts(&mine, &theirs))?;
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
 /// let to = XrcAddress::new(srq.number()?);
 /// // SAFETY: the payload is copied into the WQE.
 /// unsafe { sends.post(1, SendMessage::new(Inline(b"hello")).signaled().to(to))? };

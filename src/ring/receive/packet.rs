@@ -24,12 +24,12 @@ use crate::wqe::SgeList;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::ib::{Access, RawPacket};
+/// # use mlx5::ib::{Access, RawPacket};
 /// use mlx5::ring::{PacketEvent, PacketRq, ReceiveConfig};
 /// use mlx5::verbs::{Flow, QueuePairBuilder};
 /// use mlx5::wqe::Sge;
 ///
-/// let memory = pd.allocate(2048, Access::LOCAL_WRITE)?;
+/// # let memory = pd.allocate(2048, Access::LOCAL_WRITE)?;
 /// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?;
 /// let mut packets = PacketRq::new(&qp, &cq, ReceiveConfig::default())?;
 /// // SAFETY: the memory stays registered, and is read after its packet has arrived.

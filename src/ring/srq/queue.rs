@@ -45,14 +45,14 @@ use crate::wqe::SgeList;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
 /// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
-/// use mlx5::connect::LocalPort;
-/// use mlx5::ib::Access;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Access;
 /// use mlx5::ring::{CqReader, ReceiveConfig, Srq};
 /// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
 /// use mlx5::wqe::Sge;
 ///
-/// let local = LocalPort::new(&context, 1, None)?;
-/// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
 /// let srq = SharedReceiveQueue::builder(&pd).max_wr(64).build()?;
 /// let mut reader = CqReader::new(&cq)?;
 /// let mut receives = Srq::new(&srq, &mut reader, ReceiveConfig::default())?;

@@ -116,8 +116,8 @@ impl TagReceive {
 /// # use mlx5_model as _;
 /// # let context = mlx5::verbs::Context::open_first()?;
 /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
-/// use mlx5::connect::LocalPort;
-/// use mlx5::ib::Access;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Access;
 /// use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
 /// use mlx5::verbs::{CompletionQueue, QueuePair, SharedReceiveQueue, TagCapacity};
 /// use mlx5::wqe::{Sge, Tag};
@@ -127,8 +127,8 @@ impl TagReceive {
 /// let srq = SharedReceiveQueue::builder(&pd).tags(&cq, capacity).build()?;
 /// let mut reader = CqReader::new(&cq)?;
 /// let mut tags = TmSrq::new(&srq, &mut reader, TagConfig::default())?;
-/// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
-/// let into = Sge::new(memory.address(), 4096, memory.lkey());
+/// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// # let into = Sge::new(memory.address(), 4096, memory.lkey());
 /// // SAFETY: the memory stays registered, and nothing uses it while the entry is on the list.
 /// let entry = unsafe { tags.append(1, TagReceive::new(Tag::exact(0x501), into).signaled())? };
 /// let completion = loop {
