@@ -108,6 +108,10 @@
 //! - `docs/soundness.md`: what safe code cannot break. `docs/performance.md`: what posts and polls
 //!   cost, and how that is measured.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+pub mod ring;
+pub mod verbs;
+
 pub mod connect;
 pub mod cqe;
 pub mod devx;
@@ -115,8 +119,6 @@ mod doorbell;
 pub mod endpoint;
 mod error;
 pub mod ib;
-pub mod ring;
-pub mod verbs;
 mod watch;
 pub mod wqe;
 

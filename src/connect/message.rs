@@ -38,6 +38,17 @@ const ENDPOINT: usize = 52;
 pub(super) const LIMIT: usize = 1024;
 
 /// The connection data of one side.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, local, memory, .. } = rig::link()?;
+/// // This side's data, with memory that the peer may use. The peer reads `theirs.region`.
+/// let mut mine = local.connection_data(&qp);
+/// mine.region = Some((&memory).into());
+/// assert_eq!((mine.qpn, mine.psn < 1 << 24), (qp.number(), true));
+/// assert_eq!(mine.region.map(|region| region.length), Some(4096));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionData {
     /// Queue pair number, 24 bits.
@@ -59,6 +70,19 @@ pub struct ConnectionData {
 }
 
 /// Memory at the peer.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory, .. } = rig::link()?;
+/// use mlx5::connect::RemoteRegion;
+/// use mlx5::wqe::Remote;
+///
+/// let offered = RemoteRegion::from(&memory);
+/// // What the peer's WRITEs and READs name:
+/// let remote = Remote::new(offered.address, offered.rkey);
+/// assert_eq!(remote, Remote::new(memory.remote_address(), memory.rkey()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// Address of the first byte.

@@ -14,6 +14,8 @@ use crate::verbs::wait_readable;
 type Result<T> = std::result::Result<T, ConnectError>;
 
 /// Waits for peers.
+///
+/// See the example on [`Connection`].
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
@@ -67,6 +69,25 @@ impl Listener {
 }
 
 /// A connection to one peer, for exchanges in turn.
+///
+/// ```
+/// use std::time::Duration;
+/// use mlx5::connect::{Connection, Listener};
+///
+/// let timeout = Duration::from_secs(10);
+/// let listener = Listener::bind("127.0.0.1:0")?;
+/// let address = listener.local_address()?; // 192.0.2.1:7471 in a program of two hosts
+/// # let client = std::thread::spawn(move || {
+/// let mut client = Connection::connect(address, timeout)?;
+/// # client.barrier(1)
+/// # });
+/// let mut server = listener.accept(timeout)?;
+/// // Each side waits until the other one has reached step 1.
+/// server.barrier(1)?;
+/// # client.join().expect("the client panicked")?;
+/// assert!(server.peer_address()?.ip().is_loopback());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,

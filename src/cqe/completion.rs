@@ -9,6 +9,31 @@ use super::{CqeRef, QueueKind, Status};
 use crate::ib::debug_as_display;
 
 /// The result of one CQE.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
+/// use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
+/// use mlx5::wqe::{Inline, SendImm};
+///
+/// // SAFETY: the payload is copied. The receive's memory is read after its completion.
+/// unsafe {
+///     receives.post(1, sge)?;
+///     sends.post(2, SendImm::new(Inline(b"hello"), 42).signaled())?;
+/// }
+/// let mut open = 2;
+/// while open > 0 {
+///     let Some(completion) = reader.poll(&mut (&mut sends, &mut receives))? else { continue };
+///     open -= 1;
+///     match completion {
+///         Completion::Send(done) => assert_eq!(done.operation, SendOperation::SendImm),
+///         Completion::Receive(done) => assert_eq!(done.kind, ReceiveKind::SendImm(42)),
+///         Completion::Failed(failure) => return Err(failure.into()),
+///         Completion::UnexpectedCqe(cqe) => return Err(format!("{cqe:?}").into()),
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which request is done, or that one failed"]
@@ -27,6 +52,8 @@ pub enum Completion {
 }
 
 /// A request of a send queue is done.
+///
+/// See the example on [`Completion`].
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendDone {
@@ -41,6 +68,8 @@ pub struct SendDone {
 }
 
 /// An operation of a send queue.
+///
+/// See the example on [`Completion`].
 #[doc(alias = "ibv_wc_opcode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,6 +166,8 @@ impl SendOperation {
 }
 
 /// A receive is done.
+///
+/// See the example on [`Completion`]. For datagrams see [`DatagramHeader`](super::DatagramHeader).
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveDone {
@@ -188,6 +219,8 @@ impl ReceiveDone {
 }
 
 /// The kind of message that completed a receive.
+///
+/// See the example on [`Completion`].
 #[doc(alias("ibv_wc_opcode", "IBV_WC_RECV"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveKind {
@@ -234,6 +267,26 @@ impl ReceiveKind {
 }
 
 /// A request failed.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, remote, .. } = rig::link()?;
+/// use mlx5::cqe::{Completion, Status};
+/// use mlx5::wqe::{RdmaWrite, Sge};
+///
+/// // A key that no region has.
+/// let nowhere = Sge::new(0x1000, 8, 0xdead);
+/// // SAFETY: the HCA reads no memory by this key.
+/// unsafe { sends.post(7, RdmaWrite::new(nowhere, remote).signaled())? };
+/// let failure = loop {
+///     if let Some(Completion::Failed(failure)) = reader.poll(&mut sends)? {
+///         break failure;
+///     }
+/// };
+/// assert_eq!((failure.id, failure.status), (7, Status::LocalProtection));
+/// assert!(failure.to_string().contains("IBV_WC_LOC_PROT_ERR")); // and usual causes
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
@@ -275,6 +328,17 @@ debug_as_display!(Failure);
 impl std::error::Error for Failure {}
 
 /// A CQE that none of the queues given to the poll could take.
+///
+/// ```
+/// # use mlx5::cqe::{UnexpectedCqe, UnexpectedCqeReason};
+/// /// Ignores what still comes for queues that the program has dropped.
+/// fn check(cqe: UnexpectedCqe) -> Result<(), String> {
+///     match cqe.reason {
+///         UnexpectedCqeReason::UnknownQueue => Ok(()),
+///         _ => Err(format!("QP {:#x}: {cqe:?}", cqe.qpn)),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnexpectedCqe {
     /// Why no queue could take it.
@@ -317,6 +381,8 @@ impl fmt::Debug for UnexpectedCqe {
 }
 
 /// Why a CQE could not be given to a queue.
+///
+/// See the example on [`UnexpectedCqe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnexpectedCqeReason {

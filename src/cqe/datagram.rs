@@ -22,6 +22,47 @@ impl ReceiveDone {
 }
 
 /// The global header of a datagram's packet: its GRH on InfiniBand, its IP header on RoCE.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
+/// # use mlx5::{ib::*, ring::*, verbs::*, wqe::*};
+/// # let memory = pd.allocate(128, Access::LOCAL_WRITE)?;
+/// # let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
+/// # let qp = qp.init(&UdInitAttributes::new(1, 7))?.rtr()?;
+/// # let qp = qp.rts(&UnreliableRtsAttributes::default())?;
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut receives = ReceiveQueue::new(&qp, &mut reader, ReceiveConfig::default())?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// # let handle = AddressHandle::new(&pd, &local.address(&local.connection_data(&qp)))?;
+/// # let to = UdAddress::new(&handle, qp.number(), 7);
+/// # // SAFETY: the memory outlives the queues and is read after the completion.
+/// # unsafe { receives.post(1, Sge::new(memory.address(), 128, memory.lkey()))? };
+/// # // SAFETY: the payload is copied.
+/// # unsafe { sends.post(2, SendMessage::new(Inline(b"hello")).to(&to))? };
+/// # let done = loop {
+/// #     match reader.poll(&mut (&mut sends, &mut receives))? {
+/// #         Some(Completion::Receive(done)) => break done,
+/// #         Some(other) => return Err(format!("{other:?}").into()),
+/// #         None => {}
+/// #     }
+/// # };
+///
+/// // `done` is a receive of a UD queue pair, in `memory`.
+/// let mut bytes = [0; 128];
+/// memory.read(0, &mut bytes);
+/// assert_eq!(&bytes[done.datagram()], b"hello");
+/// let header = bytes.first_chunk().and_then(|head| DatagramHeader::read(&done, head));
+/// // Where to answer:
+/// let sender = local.sender(&done, header.as_ref());
+/// assert_eq!((done.src_qp, sender.port), (qp.number(), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_grh", "ibv_init_ah_from_wc"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {

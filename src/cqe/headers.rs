@@ -1,6 +1,18 @@
 //! The HCA's check results for the headers of a received packet.
 
 /// The check results and types of a packet's headers.
+///
+/// ```
+/// # use mlx5::ring::CqReader;
+/// use mlx5::cqe::Layer3;
+///
+/// /// Whether the next packet is of IPv4, with right checksums.
+/// fn is_good(reader: &mut CqReader) -> mlx5::Result<bool> {
+///     let Ok(Some(cqe)) = reader.peek() else { return Ok(false) };
+///     let headers = cqe.headers();
+///     Ok(headers.l3 == Layer3::Ipv4 && headers.checksums_ok())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Whether the layer 2 headers are right.
@@ -17,6 +29,8 @@ pub struct Headers {
 }
 
 /// A layer 3 header.
+///
+/// See the example on [`Headers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer3 {
     /// No header that the HCA knows.

@@ -6,6 +6,8 @@ use mlx5_sys::cqe::{
 };
 
 /// The protocol above IP.
+///
+/// See the example on [`PacketInfo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportHeader {
     /// No protocol that the HCA knows, or the packet is a fragment.
@@ -17,6 +19,17 @@ pub enum TransportHeader {
 }
 
 /// The HCA's results for a packet's headers.
+///
+/// ```
+/// use mlx5::cqe::TransportHeader;
+/// use mlx5::ring::Packet;
+///
+/// /// Whether the HCA has checked a packet's UDP checksum, and its hash.
+/// fn udp(packet: &Packet) -> Option<u32> {
+///     let info = &packet.info;
+///     (info.transport == TransportHeader::Udp && info.transport_ok).then_some(info.hash)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
     /// The protocol above Ethernet.

@@ -276,6 +276,8 @@ impl fmt::Debug for Command {
 }
 
 /// The HCA's reply to an executed command.
+///
+/// See the example on [`Command`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     bytes: Vec<u8>,

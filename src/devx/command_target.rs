@@ -27,6 +27,22 @@ use sealed::Sealed;
 /// The kernel checks that the command names the object. The command runs with the number of the
 /// context's user context, which owns objects of both kinds. Change verbs objects only where verbs
 /// cannot: libmlx5 and the kernel do not notice such changes.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::devx::CommandTarget;
+/// use mlx5::devx::ifc::qpc;
+/// use mlx5::verbs::QueuePair;
+///
+/// // The HCA's context of a queue pair that libibverbs has made.
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// let context = qp.object_context()?;
+/// assert_eq!(context.get(qpc::PD), u64::from(pd.number()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias(
     "mlx5dv_devx_qp_query",
     "mlx5dv_devx_qp_modify",

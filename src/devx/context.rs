@@ -85,6 +85,25 @@ impl Query {
 ///
 /// `Display` lists it by field name, like [`Structure`]. The alternate form (`{:#}`) includes the
 /// fields that are zero.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::devx::CommandTarget;
+/// use mlx5::devx::ifc::qpc;
+/// use mlx5::verbs::QueuePair;
+///
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// let reset = qp.object_context()?;
+/// let qp = qp.init(&LocalPort::new(&context, 1, None)?.init())?;
+/// // What the transition has changed, by field.
+/// let changes = qp.object_context()?.differences(&reset);
+/// assert!(changes.iter().any(|(field, _, _)| *field == qpc::STATE));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct ObjectContext {
     layout: &'static Layout,

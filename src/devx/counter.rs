@@ -24,6 +24,18 @@ use crate::verbs::{Context, QueuePair, Rts};
 ///
 /// Clones are cheap and name the same set. It is freed after its last clone, and the last queue
 /// made by command that names it, are dropped.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, .. } = rig::link()?;
+/// use mlx5::devx::QueueCounters;
+///
+/// // A queue pair in RTS counts in the set from now on.
+/// let counters = QueueCounters::new(qp.context())?;
+/// counters.count(&qp)?;
+/// assert_eq!(counters.read()?.out_of_buffer, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct QueueCounters {
     object: Arc<Object>,
@@ -157,7 +169,7 @@ impl fmt::Debug for QueueCounters {
 macro_rules! counts {
     ($($(#[$meta:meta])* $name:ident: $field:ident,)*) => {
         /// The counts of a [set of counters](QueueCounters), in 32 bits each, which wrap. `Display`
-        /// lists the counts that are not zero, by name.
+        /// lists the counts that are not zero, by name. See the example on [`QueueCounters`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct QueueCounts {

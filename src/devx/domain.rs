@@ -39,6 +39,20 @@ pub(crate) mod sealed {
 pub(crate) use sealed::Numbered;
 
 /// A protection domain, made by verbs or by command, to which memory keys and queues belong.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::{DevxMkey, DevxPd, Domain};
+///
+/// /// A key that a send queue will configure, in a domain of either kind.
+/// fn key(pd: &dyn Domain) -> mlx5::Result<DevxMkey> {
+///     DevxMkey::builder(pd).free(4)
+/// }
+/// assert_ne!(key(&pd)?.lkey(), key(&DevxPd::new(&context)?)?.lkey());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Domain: Numbered {}
 
 impl Domain for verbs::ProtectionDomain {}
@@ -137,6 +151,8 @@ macro_rules! domain {
 domain! {
     /// A protection domain made by command (`ALLOC_PD`): its queues only reach the memory of its
     /// keys. Objects made by command accept it wherever they accept a verbs domain.
+    ///
+    /// See the example on [`Domain`].
     #[doc(alias = "MLX5_CMD_OP_ALLOC_PD")]
     DevxPd, ALLOC_PD, alloc_pd_in, alloc_pd_out::PD
 }
@@ -144,6 +160,20 @@ domain! {
 domain! {
     /// A domain of extended reliable connections made by command (`ALLOC_XRCD`). It belongs to one
     /// process: other processes cannot open it.
+    ///
+    /// ```
+    /// # use mlx5_model as _;
+    /// # let context = mlx5::verbs::Context::open_first()?;
+    /// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+    /// use mlx5::devx::DevxXrcd;
+    /// use mlx5::verbs::{CompletionQueue, SharedReceiveQueue};
+    ///
+    /// let domain = DevxXrcd::new(&context)?;
+    /// let cq = CompletionQueue::by_command(&context, 128).build()?;
+    /// let srq = SharedReceiveQueue::by_command(&pd).xrc(&domain, &cq).build()?;
+    /// assert!(srq.number()? > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "MLX5_CMD_OP_ALLOC_XRCD")]
     DevxXrcd, ALLOC_XRCD, alloc_xrcd_in, alloc_xrcd_out::XRCD
 }
@@ -151,6 +181,8 @@ domain! {
 domain! {
     /// A transport domain (`ALLOC_TRANSPORT_DOMAIN`), to which Ethernet's sending interfaces
     /// ([`Tis`](super::Tis)) and receiving interfaces ([`Tir`](super::Tir)) belong.
+    ///
+    /// See the example on [`Tir`](super::Tir).
     #[doc(alias = "MLX5_CMD_OP_ALLOC_TRANSPORT_DOMAIN")]
     TransportDomain, ALLOC_TRANSPORT_DOMAIN, alloc_transport_domain_in,
     alloc_transport_domain_out::TRANSPORT_DOMAIN

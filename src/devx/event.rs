@@ -6,6 +6,19 @@ use mlx5_diag::text::EventKind;
 use mlx5_sys::ifc::{comp_event, cq_error, eqe, port_state_change_event, qp_events};
 
 /// An event that was [subscribed](super::EventChannel::subscribe) to.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::{EventChannel, EventKind};
+///
+/// let channel = EventChannel::new(&context)?;
+/// channel.subscribe_device(EventKind::PortChange, 3)?;
+/// // No port has changed yet. If one does:
+/// let event = channel.try_event()?;
+/// assert!(event.is_none_or(|event| event.cookie() == 3 && event.port().is_some()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_devx_async_event_hdr")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct DevxEvent {
@@ -15,6 +28,8 @@ pub struct DevxEvent {
 }
 
 /// A change of a port.
+///
+/// See the example on [`DevxEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PortChange {

@@ -34,6 +34,22 @@ use crate::verbs::{
 ///
 /// Unread events of an object stay after it is destroyed. Subscriptions end with the object, or
 /// with the channel.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use std::time::Duration;
+/// use mlx5::devx::{EventChannel, EventKind};
+/// use mlx5::verbs::CompletionQueue;
+///
+/// let cq = CompletionQueue::by_command(&context, 128).build()?;
+/// let channel = EventChannel::new(&context)?;
+/// // Events of the CQ come with the cookie 1. `CqReader::arm` requests the next one.
+/// channel.subscribe(&cq, EventKind::Completion, 1)?;
+/// let event = channel.wait(Duration::ZERO)?;
+/// assert!(event.is_none()); // nothing has completed
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_devx_event_channel", "mlx5dv_devx_destroy_event_channel"))]
 #[derive(Clone)]
 pub struct EventChannel {
@@ -73,6 +89,15 @@ impl Drop for Inner {
 /// A source of events: an object of any type that was made by command.
 ///
 /// Implemented by this crate only.
+///
+/// ```
+/// use mlx5::devx::{DevxEventSource, EventChannel, EventKind};
+///
+/// /// Makes errors of CQs and queue pairs wake the program, with the cookie 0.
+/// fn watch(channel: &EventChannel, object: &impl DevxEventSource) -> mlx5::Result<()> {
+///     channel.subscribe(object, EventKind::CqError, 0)
+/// }
+/// ```
 pub trait DevxEventSource: sealed::Source {}
 
 pub(crate) mod sealed {

@@ -12,6 +12,8 @@ use crate::verbs::{
 ///
 /// Its queues have the types, states and transitions of verbs queues. Their asynchronous events do
 /// not come to the context's event file, but to an [`EventChannel`](super::EventChannel).
+///
+/// See the example on [`ByCommand`](super::ByCommand).
 #[derive(Clone, Copy, Debug)]
 pub enum Firmware {}
 

@@ -17,6 +17,16 @@ use crate::ib::capability::Group;
 use crate::verbs::Context;
 
 /// The vendor of the board, and its name.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// // The board, by the name for which firmware is made.
+/// let adapter = context.adapter()?;
+/// assert!(!adapter.psid.is_empty());
+/// assert!(context.vport_state()?.up);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adapter {
@@ -29,6 +39,8 @@ pub struct Adapter {
 }
 
 /// State of the function's virtual port.
+///
+/// See the example on [`Adapter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VportState {
@@ -39,6 +51,16 @@ pub struct VportState {
 }
 
 /// Packets, and their bytes.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// // What the port has received, of all processes.
+/// let before = context.vport_counters()?.received_rdma_unicast;
+/// let after = context.vport_counters()?.received_rdma_unicast;
+/// assert!(after.packets >= before.packets && after.octets >= before.octets);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Packets.
@@ -58,7 +80,7 @@ macro_rules! counters {
         /// Traffic counters of the function's virtual port, over all processes.
         ///
         /// RDMA counters cover the packets of the transports, on InfiniBand and on Ethernet.
-        /// `Display` lists the counters that are not zero.
+        /// `Display` lists the counters that are not zero. See the example on [`Traffic`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct VportCounters {

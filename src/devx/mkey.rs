@@ -36,6 +36,24 @@ const KEY: &str = "memory key";
 /// key: in WQEs as [`lkey`](Self::lkey), at the peer as [`rkey`](Self::rkey).
 ///
 /// Dropping it frees it. Requests that use it fail from then on.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::DevxMkey;
+/// use mlx5::ib::Access;
+/// use mlx5::wqe::Sge;
+///
+/// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let piece = |offset| Sge::new(memory.address() + offset, 64, memory.lkey());
+/// // Two pieces become 128 bytes, from address 0 on, which the peer may read.
+/// let builder = DevxMkey::builder(&pd).access(Access::REMOTE_READ).address(0);
+/// // SAFETY: the memory stays registered as long as the key, and no code writes it.
+/// let key = unsafe { builder.list(&[piece(0), piece(1024)])? };
+/// assert_eq!((key.address(), key.length()), (0, 128));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("MLX5_CMD_OP_CREATE_MKEY", "MLX5_CMD_OP_DESTROY_MKEY"))]
 pub struct DevxMkey {
     object: Object,
@@ -46,6 +64,8 @@ pub struct DevxMkey {
 }
 
 /// Builder for [`DevxMkey`], see [`DevxMkey::builder`].
+///
+/// See the examples on [`DevxMkey`] and [`Klm`].
 #[derive(Clone)]
 #[must_use = "nothing is made before it is said what the key leads to"]
 pub struct DevxMkeyBuilder<'a> {
@@ -58,6 +78,23 @@ pub struct DevxMkeyBuilder<'a> {
 }
 
 /// A piece of memory in a list of pieces of equal size (KSM entry).
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::{DevxMkey, Klm};
+/// use mlx5::ib::Access;
+///
+/// let memory = pd.allocate(4 << 12, Access::LOCAL_WRITE)?;
+/// let page = |page: u64| Klm { addr: memory.address() + (page << 12), lkey: memory.lkey() };
+/// // Pages 3 and 1 of the memory, one behind the other.
+/// let builder = DevxMkey::builder(&pd).access(Access::LOCAL_WRITE).address(0);
+/// // SAFETY: the memory stays registered as long as the key, and no reference covers it.
+/// let key = unsafe { builder.equal(1 << 12, 2 << 12, &[page(3), page(1)])? };
+/// assert_eq!(key.length(), 2 << 12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5_wqe_umr_klm_seg")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Klm {

@@ -21,6 +21,21 @@ use crate::verbs::Context;
 /// The kernel identifies it by a handle, and checks that a command on it names it. The kernel
 /// destroys it with the opened device at the latest, so an object that is never dropped does no
 /// harm. It keeps its context open, and keeps all that was passed to [`keep`](Self::keep).
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::Command;
+/// use mlx5::devx::ifc::{alloc_pd_in, alloc_pd_out, opcode};
+///
+/// let command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE).reply(alloc_pd_out::SIZE);
+/// // SAFETY: a protection domain names no other object and no memory.
+/// let object = unsafe { command.create(&context)? };
+/// assert_eq!(object.made_by(), opcode::ALLOC_PD);
+/// // Dropping it destroys it, too. This tells whether the HCA did.
+/// object.destroy()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_devx_obj")]
 pub struct Object {
     object: NonNull<mlx5dv_devx_obj>,
@@ -220,6 +235,22 @@ impl fmt::Debug for Object {
 }
 
 /// An object that could not be destroyed, with the reason.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::Object;
+///
+/// /// Destroys an object; if the HCA refuses, returns it to the caller.
+/// fn destroy(object: Object) -> Option<Object> {
+///     object.destroy().err().map(|failed| failed.object)
+/// }
+/// # use mlx5::devx::{Command, ifc::{alloc_pd_in, alloc_pd_out, opcode}};
+/// # let command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE).reply(alloc_pd_out::SIZE);
+/// # // SAFETY: a protection domain names no other object and no memory.
+/// # assert!(destroy(unsafe { command.create(&context)? }).is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError {

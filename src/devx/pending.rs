@@ -28,6 +28,27 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// channel, 1 MiB. Each query has a cookie of the program. Answers come in the order in which the
 /// HCA executed the commands. Dropping the channel waits for outstanding queries and discards their
 /// answers.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use std::time::Duration;
+/// use mlx5::devx::{AsyncCommands, Command, QueueCounters};
+/// use mlx5::devx::ifc::{opcode, query_q_counter_in, query_q_counter_out};
+///
+/// let counters = QueueCounters::new(&context)?;
+/// let query = Command::new(opcode::QUERY_Q_COUNTER, query_q_counter_in::SIZE)
+///     .set(query_q_counter_in::COUNTER_SET_ID, counters.number())
+///     .reply(query_q_counter_out::SIZE);
+/// let commands = AsyncCommands::new(&context)?;
+/// commands.query(counters.object(), &query, 7)?;
+/// // Until the answer comes, the program does other work.
+/// let answer = commands.answer(Duration::from_secs(10))?.ok_or("no answer")?;
+/// assert_eq!(answer.cookie, 7);
+/// assert_eq!(answer.reply?.get(query_q_counter_out::OUT_OF_BUFFER), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_devx_cmd_comp", "mlx5dv_devx_destroy_cmd_comp"))]
 pub struct AsyncCommands {
     channel: NonNull<mlx5dv_devx_cmd_comp>,
@@ -43,6 +64,8 @@ struct Outstanding {
 }
 
 /// The answer to a query.
+///
+/// See the example on [`AsyncCommands`].
 #[derive(Debug)]
 pub struct Answer {
     /// The cookie of the query.

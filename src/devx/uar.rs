@@ -16,6 +16,8 @@ use crate::ring::UarMapping;
 use crate::verbs::{Context, keep_from_children};
 
 /// How a UAR is mapped, and whether it is shared.
+///
+/// See the example on [`Uar`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UarKind {
     /// Write-combining, dedicated: WQEs can be copied to it (BlueFlame).
@@ -87,6 +89,23 @@ impl fmt::Display for UarKind {
 ///
 /// Clones are cheap and name the same register. It is freed after its last clone, and the last
 /// queue made with it, are dropped.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::{Uar, UarKind};
+/// use mlx5::verbs::{CompletionQueue, QueuePair};
+///
+/// // The first kind that the kernel gives. `refused` has the reason for each kind before.
+/// let choice = Uar::first_of(&context, &UarKind::ALL)?;
+/// let uar = choice.uar;
+/// // The queue pair rings its doorbells there, and the CQ is armed there.
+/// let cq = CompletionQueue::by_command(&context, 128).uar(&uar).build()?;
+/// let qp = QueuePair::by_command(&pd, &cq).uar(&uar).build()?;
+/// assert!(choice.refused.iter().all(|(kind, _)| *kind != uar.kind()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_devx_uar", "mlx5dv_devx_free_uar"))]
 #[derive(Clone)]
 pub struct Uar {
@@ -119,6 +138,8 @@ impl Drop for UarInner {
 }
 
 /// A UAR, and the kinds that were refused before.
+///
+/// See the example on [`Uar`].
 #[derive(Debug)]
 pub struct UarChoice {
     /// The UAR.

@@ -28,6 +28,21 @@ const ADAPTER_PAGE: usize = 4096;
 ///
 /// Clones are cheap and name the same memory. It is deregistered after the last clone and the last
 /// object in it are dropped.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::Umem;
+/// use mlx5::verbs::{CompletionQueue, Pages};
+///
+/// // The ring of a CQ, and its doorbell record, in memory that the program chooses.
+/// let umem = Umem::new(&context, Pages::new(1 << 16)?)?;
+/// let builder = CompletionQueue::by_command(&context, 128).record(&umem, 0);
+/// assert!(builder.ring_bytes() < 1 << 15);
+/// let cq = builder.ring(&umem, 1 << 12).build()?;
+/// assert!(cq.capacity() >= 128);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_devx_umem", "mlx5dv_devx_umem_dereg"))]
 #[derive(Clone)]
 pub struct Umem {
@@ -108,6 +123,20 @@ impl Drop for UmemInner {
 }
 
 /// Builder for [`Umem`], see [`Umem::builder`].
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::Umem;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::Pages;
+///
+/// // Memory that keys may let peers read.
+/// let rights = Access::LOCAL_WRITE | Access::REMOTE_READ;
+/// let umem = Umem::builder(&context).access(rights).pages(Pages::new(1 << 16)?)?;
+/// assert_eq!(umem.access(), rights);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_devx_umem_in")]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is registered before one of its last methods"]

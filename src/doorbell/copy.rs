@@ -29,6 +29,20 @@ use crate::ib::debug_as_display;
 pub(super) const WORDS: usize = WQEBB_SIZE / 8;
 
 /// A way of copying that this processor cannot execute.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, .. } = rig::link()?;
+/// use mlx5::ring::{BlueFlameCopy, QueueError};
+///
+/// // An instruction of another architecture.
+/// let copy = if cfg!(target_arch = "x86_64") { BlueFlameCopy::Neon } else { BlueFlameCopy::Sse2 };
+/// let Err(QueueError::CopyUnavailable(missing)) = sends.set_copy(copy) else {
+///     return Err("the processor has both".into());
+/// };
+/// assert_eq!(missing.copy, copy.name());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this processor \
@@ -51,6 +65,15 @@ debug_as_display!(CopyUnavailable);
 /// first reads them back from the ring. Which is fastest to the HCA depends on the processor's
 /// write-combining buffers and on the path to the HCA: [`detect`](Self::detect) says what the
 /// processor can, [`SendQueue::probe_copies`](crate::ring::SendQueue::probe_copies) times it.
+///
+/// ```
+/// use mlx5::ring::BlueFlameCopy;
+///
+/// // Every processor has `Words`. `detect` returns the way with the widest stores.
+/// let copy = BlueFlameCopy::detect();
+/// assert!(copy.is_available() && copy.width() >= BlueFlameCopy::Words.width());
+/// assert!(BlueFlameCopy::available().any(|copy| copy == BlueFlameCopy::Words));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum BlueFlameCopy {

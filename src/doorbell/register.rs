@@ -12,6 +12,19 @@ use crate::watch::flight::{self, DoorbellKind};
 use crate::watch::timing::{Phase, Recorder};
 
 /// The memory type of the QP's doorbell register.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
+/// # drop(sends);
+/// use mlx5::ring::{SendConfig, SendQueue, UarMapping};
+///
+/// // Of a register that is mapped uncached. This is not the mapping of libmlx5.
+/// let config = SendConfig { memory: UarMapping::Uncached, ..SendConfig::default() };
+/// let sends = SendQueue::new(&qp, &mut reader, config)?;
+/// assert!(sends.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum UarMapping {
     /// Write-combining memory, or unknown. libmlx5 requests it from the kernel, unless it was told

@@ -8,6 +8,8 @@ use super::Errno;
 use crate::ib::debug_as_display;
 
 /// A field that was set in a command, with its value.
+///
+/// See the example on [`CommandError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     field: Field,
@@ -108,6 +110,25 @@ impl fmt::Display for Asked {
 /// A command that the HCA refused.
 ///
 /// The syndrome tells the vendor which of its checks failed; no list of them is public.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::Error;
+/// use mlx5::devx::Command;
+/// use mlx5::devx::ifc::{opcode, query_roce_address_in};
+///
+/// // No GID table is so long.
+/// let query = Command::new(opcode::QUERY_ROCE_ADDRESS, query_roce_address_in::SIZE)
+///     .set(query_roce_address_in::ROCE_ADDRESS_INDEX, 0xffffu32)
+///     .reply(0x30);
+/// let Err(Error::Refused(refused)) = query.query(&context) else {
+///     return Err("not refused".into());
+/// };
+/// assert_eq!(refused.name(), Some("QUERY_ROCE_ADDRESS"));
+/// assert_eq!(refused.sent()[0].value(), Some(0xffff)); // the field that was set
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct CommandError {
     pub(crate) asked: Asked,
@@ -168,6 +189,23 @@ impl fmt::Display for CommandError {
 }
 
 /// A command that did not reach the HCA, or whose reply did not come back.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::Error;
+/// use mlx5::devx::Command;
+/// use mlx5::devx::ifc::{alloc_pd_in, opcode};
+///
+/// // `create` executes commands that make objects. The kernel does not execute them otherwise.
+/// let command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE);
+/// // SAFETY: the command names no object and no memory.
+/// let Err(Error::Withheld(withheld)) = (unsafe { command.execute(&context) }) else {
+///     return Err("executed".into());
+/// };
+/// assert_eq!(withheld.errno().name(), Some("EINVAL"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct WithheldCommand {
     pub(crate) asked: Asked,

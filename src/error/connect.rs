@@ -7,6 +7,17 @@ use std::time::Duration;
 use crate::ib::debug_as_display;
 
 /// An exchange with a peer failed.
+///
+/// ```
+/// use std::time::Duration;
+/// use mlx5::connect::{ConnectError, Listener};
+///
+/// let listener = Listener::bind("127.0.0.1:0")?;
+/// // Nobody connects.
+/// let error = listener.accept(Duration::from_millis(1)).err();
+/// assert!(matches!(error, Some(ConnectError::TimedOut { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

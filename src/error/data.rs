@@ -6,6 +6,23 @@ use crate::watch::lint::Refusal;
 use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, .. } = rig::link()?;
+/// use mlx5::ring::PostError;
+/// use mlx5::wqe::Nop;
+///
+/// let refused = loop {
+///     // SAFETY: the request names no memory.
+///     if let Err(error) = unsafe { sends.post(1, Nop::new().signaled()) } {
+///         break error;
+///     }
+/// };
+/// // Nothing has polled, so all CQ slots that are reserved for the queue are in use.
+/// assert_eq!(refused, PostError::CqFull);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -53,6 +70,24 @@ impl From<Refusal> for PostError {
 }
 
 /// Why a CQ cannot be polled further. Nothing is taken from the CQ.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// use mlx5::ring::PollError;
+/// use mlx5::wqe::Nop;
+///
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new().signaled())? };
+/// let error = loop {
+///     // The poll is not given the queue that completes.
+///     if let Err(error) = reader.poll(&mut ()) {
+///         break error;
+///     }
+/// };
+/// assert!(matches!(error, PollError::QueueNotGiven { qpn, .. } if qpn == sends.qpn()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
@@ -85,6 +120,20 @@ pub enum PollError {
 }
 
 /// Why a queue was not drained.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
+/// use std::time::Duration;
+/// use mlx5::ring::DrainError;
+///
+/// // SAFETY: the memory stays registered, and nothing uses it before the completion.
+/// unsafe { receives.post(1, sge)? };
+/// // No message comes for the receive.
+/// let drained = reader.drain_receives(&mut receives, &mut sends, Duration::ZERO, |_| ());
+/// assert_eq!(drained, Err(DrainError::TimedOut { outstanding: 1 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
@@ -103,6 +152,19 @@ pub enum DrainError {
 }
 
 /// Why a list was not changed. Nothing was posted.
+///
+/// ```
+/// # use mlx5::ring::{TagHandle, TmSrq};
+/// use mlx5::ring::TagError;
+///
+/// /// Removes an entry, if no message has taken it.
+/// fn remove(tags: &mut TmSrq, entry: TagHandle) -> Result<(), TagError> {
+///     match tags.remove(entry) {
+///         Err(TagError::Gone) => Ok(()),
+///         result => result,
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagError {
@@ -118,6 +180,18 @@ pub enum TagError {
 }
 
 /// Why the ways of copying to a BlueFlame register were not timed.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// use mlx5::ring::ProbeError;
+/// use mlx5::wqe::Nop;
+///
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new())? };
+/// assert_eq!(sends.probe_copies(&mut reader, 10).err(), Some(ProbeError::NotIdle));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {

@@ -22,6 +22,8 @@ pub(crate) use queue::state_name;
 pub use system::{Cause, Errno};
 
 /// The result of the control path, and of programs that post and poll with `?`.
+///
+/// See the example on [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of any call. Its text names the call, the errno, and, if known, the cause with its cure.
@@ -319,6 +321,8 @@ pub(crate) fn non_null<T>(call: &'static str, pointer: *mut T) -> Result<std::pt
 }
 
 /// Whether a context accepts firmware commands.
+///
+/// See the example on [`Context`](crate::verbs::Context).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Devx {
     /// Opened with the DEVX flag: firmware commands are accepted.

@@ -6,6 +6,21 @@ use crate::doorbell::CopyUnavailable;
 use crate::ib::debug_as_display;
 
 /// Why a queue could not be taken over.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, qp, sends, .. } = rig::link()?;
+/// # drop(sends);
+/// use mlx5::Error;
+/// use mlx5::ring::{CqReader, QueueError, SendConfig, SendQueue};
+/// use mlx5::verbs::CompletionQueue;
+///
+/// // The queue pair completes on another CQ.
+/// let cq = CompletionQueue::new(pd.context(), 64)?;
+/// let refused = SendQueue::new(&qp, &mut CqReader::new(&cq)?, SendConfig::default());
+/// assert!(matches!(refused, Err(Error::Queue(QueueError::CqMismatch))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {

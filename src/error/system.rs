@@ -6,6 +6,17 @@ use std::path::PathBuf;
 use crate::ib::debug_as_display;
 
 /// An error number of the system.
+///
+/// ```
+/// use mlx5::Error;
+/// use mlx5::verbs::Errno;
+///
+/// /// Whether a call failed because memory may not be pinned (`ulimit -l`).
+/// fn is_memory(error: &Error) -> bool {
+///     error.errno() == Some(Errno(12))
+/// }
+/// assert_eq!(Errno(12).name(), Some("ENOMEM"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
@@ -68,6 +79,17 @@ impl fmt::Display for Errno {
 debug_as_display!(Errno);
 
 /// The cause of a failed call, and its cure.
+///
+/// ```
+/// use mlx5::Error;
+/// use mlx5::verbs::Cause;
+///
+/// /// What a program asks its user to do.
+/// fn advice(error: &Error) -> Option<&'static str> {
+///     let Error::Call { cause: Some(cause), .. } = error else { return None };
+///     matches!(cause, Cause::MemlockLimit { .. }).then_some("raise `ulimit -l`")
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {

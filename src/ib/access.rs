@@ -10,6 +10,14 @@ bitflags! {
     ///
     /// `IBV_ACCESS_ZERO_BASED` is not among them: HCAs that libmlx5 drives address memory of the
     /// process by its virtual addresses, whatever the flag says.
+    ///
+    /// ```
+    /// use mlx5::ib::Access;
+    ///
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// assert!(rights.contains(Access::LOCAL_WRITE) && rights.peer_writes());
+    /// assert!(!(rights - Access::REMOTE_WRITE).peer_writes());
+    /// ```
     #[doc(alias = "ibv_access_flags")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {

@@ -6,6 +6,18 @@ use std::str::FromStr;
 
 /// A GID, 128 bits in network order. On InfiniBand a subnet prefix and a port's GUID; on RoCE an
 /// IPv6 address, or an IPv4 address mapped into one.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use mlx5::ib::Gid;
+///
+/// // The GID of a RoCE port with an IPv4 address.
+/// let gid: Gid = "::ffff:192.0.2.1".parse()?;
+/// assert_eq!(gid.ipv4(), Some(Ipv4Addr::new(192, 0, 2, 1)));
+/// assert!(Gid([0; 16]).is_zero());
+/// assert!("fe80::1".parse::<Gid>()?.is_link_local());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_gid")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Gid(pub [u8; 16]);
@@ -74,6 +86,16 @@ impl fmt::Debug for Gid {
 }
 
 /// A 64-bit EUI: of a node, a port or a system image.
+///
+/// ```
+/// use mlx5::ib::{Gid, Guid};
+///
+/// let guid = Guid(0x0002_c903_00ab_cdef);
+/// assert_eq!(guid.to_string(), "0002:c903:00ab:cdef");
+/// // The lower half of the first GID of an InfiniBand port.
+/// assert_eq!("fe80::2:c903:ab:cdef".parse::<Gid>()?.interface_id(), guid);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub u64);
 
@@ -91,6 +113,16 @@ impl fmt::Debug for Guid {
 }
 
 /// The network protocol of packets with this source GID.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::ib::GidType;
+///
+/// let kind = if context.port(1)?.is_ethernet() { GidType::RoceV2 } else { GidType::InfiniBand };
+/// assert_eq!(context.find_gid(1, kind)?.kind, kind);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_gid_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GidType {

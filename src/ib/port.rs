@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// Whether a port carries traffic (`enum ibv_port_state`).
+///
+/// See the example on [`PortAttributes`](crate::verbs::PortAttributes).
 #[doc(alias = "ibv_port_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortState {

@@ -41,6 +41,27 @@ const MOST: u32 = 1 << 15;
 /// [`Failed`](Completion::Failed).
 ///
 /// Events cannot be requested reliably: a reader could miss completions. Poll it.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::ring::{CollapsedCqReader, SendConfig};
+/// use mlx5::verbs::{CompletionQueue, QueuePair};
+///
+/// let local = LocalPort::new(&context, 1, None)?;
+/// // One CQE, which every completion overwrites.
+/// let cq = CompletionQueue::by_command(&context, 1).collapsed().build()?;
+/// let qp = QueuePair::by_command(&pd, &cq).build()?;
+/// let data = local.connection_data_of(qp.number()); // its own peer
+/// let qp = qp.init(&local.init())?.rtr(&local.rtr(&data, &data))?;
+/// let qp = qp.rts(&local.rts(&data, &data))?;
+/// let mut reader = CollapsedCqReader::new(&cq)?;
+/// let mut sends = reader.send_queue(&qp, SendConfig::default())?;
+/// assert!(reader.poll(&mut sends)?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct CollapsedCqReader {
     pub(super) reader: CqReader,
     /// The memory that the reader reads; freed after the reader is dropped.

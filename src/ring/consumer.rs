@@ -12,6 +12,16 @@ use crate::doorbell::{Record, fence};
 use crate::ib::{Counter, CqeCompression, Shape};
 
 /// When polls publish the consumer index to the HCA.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, .. } = rig::link()?;
+/// use mlx5::ring::Publish;
+///
+/// // Seven of eight polls store no consumer index.
+/// reader.publish(Publish::Every(8))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Publish {
     /// With every CQE that a poll takes.

@@ -23,6 +23,32 @@ use crate::wqe::{Limits, PostOn};
 ///
 /// The value can be moved to another thread as a whole. It is not `Sync`, and hands out one queue
 /// at a time, so no two threads can store to the register.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::connect::LocalPort;
+/// use mlx5::ring::{CqReader, DedicatedRegister, SendConfig};
+/// use mlx5::verbs::{QueuePair, ThreadDomain};
+/// use mlx5::wqe::Nop;
+///
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// let thread = ThreadDomain::new(&context)?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut queues = DedicatedRegister::new();
+/// for _ in 0..2 {
+///     let qp = QueuePair::builder(&pd, &cq).max_send_wr(16).thread_domain(&thread).build()?;
+/// #     let data = local.connection_data(&qp); // its own peer
+/// #     let qp = qp.init(&local.init())?.rtr(&local.rtr(&data, &data))?;
+///     queues.add(&qp.rts(&local.rts(&data, &data))?, &mut reader, SendConfig::default())?;
+/// }
+/// // SAFETY: the request names no memory.
+/// unsafe { queues.turn(1).post(7, Nop::new().signaled())? };
+/// assert_eq!(queues.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct DedicatedRegister<T: Transport = Rc> {
     /// Dropped before the queue pairs are released, since another queue pair may then get their
     /// register.
@@ -33,6 +59,8 @@ pub struct DedicatedRegister<T: Transport = Rc> {
 }
 
 /// A queue of a [`DedicatedRegister`], while it holds the register.
+///
+/// See the example on [`DedicatedRegister`].
 #[derive(Debug)]
 pub struct Turn<'r, T: Transport = Rc> {
     queue: &'r mut SendQueue<T>,

@@ -12,10 +12,15 @@
 //! which completion. [`endpoint`](crate::endpoint) is the layer on top that owns the memory and
 //! needs no `unsafe`.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+pub(crate) mod completion;
+pub(crate) mod receive;
+mod send;
+mod srq;
+
 mod batch;
 mod block;
 mod collapsed;
-pub(crate) mod completion;
 mod consumer;
 mod cq_slots;
 mod cursor;
@@ -35,17 +40,14 @@ mod probe;
 mod queues;
 #[cfg(test)]
 pub(crate) mod random;
-pub(crate) mod receive;
 mod release;
 mod retire;
 mod scatter;
-mod send;
 pub(crate) mod send_ring;
 pub(crate) mod shadow;
 mod shared;
 mod slots;
 pub(crate) mod source;
-mod srq;
 mod sweep;
 mod tags;
 #[cfg(test)]

@@ -10,6 +10,22 @@ use crate::cqe::{CqeRef, Headers};
 /// It has fields that completions omit, since polls would have to load them for every caller.
 /// Fields are those of the HCA's CQE. Which of them are valid depends on the opcode, the transport,
 /// and the CQ's compression.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// use mlx5::wqe::Nop;
+///
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new().signaled())? };
+/// let timestamp = loop {
+///     if let Some(cqe) = reader.peek()? {
+///         break cqe.timestamp();
+///     }
+/// };
+/// assert!(reader.poll(&mut sends)?.is_some()); // takes the same CQE
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Peeked<'a> {
     cqe: CqeRef<'a>,

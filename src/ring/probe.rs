@@ -12,6 +12,8 @@ use crate::wqe::{Nop, PostOn};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The times of one way of copying: medians over the rounds.
+///
+/// See the example on [`CopyProbe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyTime {
     /// The way of copying.
@@ -25,6 +27,15 @@ pub struct CopyTime {
 }
 
 /// The measurements of [`SendQueue::probe_copies`]. Prints as a table.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// let probe = sends.probe_copies(&mut reader, 10)?;
+/// sends.set_copy(probe.fastest())?;
+/// assert!(probe.times().iter().any(|time| time.copy == probe.fastest()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyProbe {
     times: Vec<CopyTime>,

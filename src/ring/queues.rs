@@ -12,6 +12,25 @@ use crate::ib::Transport;
 /// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped,
 /// or that this crate does not drive, is taken and comes out as
 /// [`Completion::UnexpectedCqe`](crate::cqe::Completion::UnexpectedCqe).
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut receives, .. } = rig::link()?;
+/// use mlx5::cqe::Completion;
+/// use mlx5::ring::{CqReader, PollError, Queues};
+///
+/// /// Whatever queues complete on the CQ.
+/// fn failures(reader: &mut CqReader, queues: &mut impl Queues) -> Result<usize, PollError> {
+///     let mut count = 0;
+///     while let Some(completion) = reader.poll(queues)? {
+///         count += usize::from(matches!(completion, Completion::Failed(_)));
+///     }
+///     Ok(count)
+/// }
+/// assert_eq!(failures(&mut reader, &mut sends)?, 0);
+/// assert_eq!(failures(&mut reader, &mut (&mut sends, &mut receives))?, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 // Sealed by the types of the sides, which are not exported.
 pub trait Queues {
     /// Returns the send queue of the queue pair `qpn`.

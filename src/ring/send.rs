@@ -35,6 +35,19 @@ use crate::watch::timing::Recorder;
 use crate::wqe::{Limits, PostOn};
 
 /// Which queues store to the QP's doorbell register.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
+/// # drop(sends);
+/// use mlx5::ring::{RegisterUse, SendConfig, SendQueue};
+///
+/// // libibverbs posts to other queue pairs of this context, maybe by the same register.
+/// let config = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+/// let sends = SendQueue::new(&qp, &mut reader, config)?;
+/// assert!(sends.copy().is_none()); // eight bytes ring, and no WQE is copied
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterUse {
     /// Only this queue. Short WQEs that are posted singly are copied to the register (BlueFlame),
@@ -46,6 +59,20 @@ pub enum RegisterUse {
 }
 
 /// Configuration of a [`SendQueue`].
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, sends, .. } = rig::link()?;
+/// # drop(sends);
+/// use mlx5::ring::{BlueFlameCopy, SendConfig, SendQueue};
+///
+/// // At most 16 signaled requests are outstanding. WQEs are copied as the processor does it best.
+/// let copy = BlueFlameCopy::detect();
+/// let config = SendConfig { signals: 16, copy, ..SendConfig::default() };
+/// let sends = SendQueue::new(&qp, &mut reader, config)?;
+/// assert!(sends.signal_limit() <= 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendConfig {
     /// Which queues store to the doorbell register. Default: only this queue.
@@ -85,6 +112,26 @@ impl Default for SendConfig {
 /// stores the WQE, one word to the doorbell record, and one to the register (or the WQE's blocks,
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, sends, remote, memory: _m, .. } = rig::link()?;
+/// # drop(sends);
+/// use mlx5::cqe::Completion;
+/// use mlx5::ring::{SendConfig, SendQueue};
+/// use mlx5::wqe::{Inline, RdmaWrite};
+///
+/// let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(7, RdmaWrite::new(Inline(b"hello"), remote).signaled())? };
+/// let completion = loop {
+///     if let Some(completion) = reader.poll(&mut sends)? {
+///         break completion;
+///     }
+/// };
+/// assert!(matches!(completion, Completion::Send(done) if done.id == 7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_qp")]
 pub struct SendQueue<T: Transport = Rc> {
     pub(crate) ring: SendRing,
@@ -136,6 +183,49 @@ impl<T: Transport> SendQueue<T> {
             keep.register = Some(claim);
         }
         Ok(queue)
+    }
+
+    /// Starts a batch. Dropping it unrung posts nothing.
+    #[doc(alias("ibv_wr_start", "ibv_post_send"))]
+    #[inline]
+    pub fn batch(&mut self) -> Batch<'_, T> {
+        Batch::new(self)
+    }
+
+    /// Posts one request: [`Batch::append`], then [`Batch::ring`]. A short WQE goes by BlueFlame if
+    /// the register allows it.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
+    #[doc(alias = "ibv_post_send")]
+    #[inline]
+    pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.ring.doorbell.timing.begin();
+        if slots::changes_keys(operation.code().opcode) {
+            // SAFETY: this function's contract covers the memory of the request.
+            return unsafe { self.post_key_change(id, &operation) };
+        }
+        // SAFETY: this function's contract covers the memory of the request.
+        unsafe {
+            if self.post_short(id, &operation)? {
+                return Ok(());
+            }
+            // Moved, so that only this path needs the operation in memory.
+            let rest = operation;
+            self.post_rest(id, &rest)
+        }
     }
 
     /// Takes over a send queue like [`new`](Self::new), but without a claim to the register. The
@@ -355,49 +445,6 @@ impl<T: Transport> SendQueue<T> {
     /// too: a CQ smaller than the queue can then overrun, whatever this limit says.
     pub fn signal_limit(&self) -> u32 {
         self.ring.cq_slots.entries()
-    }
-
-    /// Starts a batch. Dropping it unrung posts nothing.
-    #[doc(alias("ibv_wr_start", "ibv_post_send"))]
-    #[inline]
-    pub fn batch(&mut self) -> Batch<'_, T> {
-        Batch::new(self)
-    }
-
-    /// Posts one request: [`Batch::append`], then [`Batch::ring`]. A short WQE goes by BlueFlame if
-    /// the register allows it.
-    ///
-    /// # Errors
-    /// [`PostError`]; nothing is posted then.
-    ///
-    /// # Safety
-    /// The HCA works on the request from now on. Until the request is retired:
-    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
-    ///   reference to the memory that a READ or atomic writes.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
-    ///   writes is mapped, writable, in this process at the address in the entry.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
-    #[doc(alias = "ibv_post_send")]
-    #[inline]
-    pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        self.ring.doorbell.timing.begin();
-        if slots::changes_keys(operation.code().opcode) {
-            // SAFETY: this function's contract covers the memory of the request.
-            return unsafe { self.post_key_change(id, &operation) };
-        }
-        // SAFETY: this function's contract covers the memory of the request.
-        unsafe {
-            if self.post_short(id, &operation)? {
-                return Ok(());
-            }
-            // Moved, so that only this path needs the operation in memory.
-            let rest = operation;
-            self.post_rest(id, &rest)
-        }
     }
 
     /// Posts an operation given by reference; see [`post`](Self::post).

@@ -19,6 +19,23 @@ use crate::wqe::{DcAddress, UdAddress};
 /// InfiniBand it takes no system call. Requests hold a copy of the HCA's part, so the handle may be
 /// dropped once the addresses are made from it. On RoCEv2, for a flow label of 0, libmlx5 chooses a
 /// random UDP source port. For another flow label, the port follows from the label.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::verbs::AddressHandle;
+/// use mlx5::wqe::UdAddress;
+///
+/// # let peer = LocalPort::new(&context, 1, None)?.connection_data_of(0x123);
+/// let local = LocalPort::new(&context, 1, None)?;
+/// // `peer` came from the other side, as its `ConnectionData`.
+/// let handle = AddressHandle::new(&pd, &local.address(&peer))?;
+/// assert_eq!(handle.address().port, 1);
+/// let to = UdAddress::new(&handle, peer.qpn, 0x1234);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_ah", "ibv_destroy_ah"))]
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,

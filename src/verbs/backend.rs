@@ -11,9 +11,25 @@ use super::{
 use crate::error::Result;
 
 /// A back end: [`Verbs`], or [`Firmware`](crate::devx::Firmware).
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::{Backend, CompletionQueue};
+///
+/// fn entries<B: Backend>(cq: &CompletionQueue<B>) -> u32 {
+///     cq.capacity()
+/// }
+/// // One made by verbs, and one by firmware command.
+/// assert!(entries(&CompletionQueue::new(&context, 64)?) >= 64);
+/// assert!(entries(&CompletionQueue::by_command(&context, 64).build()?) >= 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Backend: QueueMaker {}
 
 /// The back end of libibverbs: the default.
+///
+/// See the example on [`Backend`].
 #[derive(Clone, Copy, Debug)]
 pub enum Verbs {}
 

@@ -14,6 +14,32 @@ use super::Pages;
 /// - Until `from_parts` is called, they stay valid for reads and writes, and no other code can
 ///   access them.
 /// - `from_parts` may be called in another thread.
+///
+/// A type of the program that owns its bytes:
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use mlx5::verbs::Buffer;
+///
+/// struct Table(Box<[u8]>);
+///
+/// // SAFETY: the bytes of a leaked box are initialised, do not move, and have no other user.
+/// unsafe impl Buffer for Table {
+///     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+///         self.0.into_parts()
+///     }
+///     unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self {
+///         // SAFETY: the parts come from `into_parts`, which took them from a box.
+///         Table(unsafe { Box::from_parts(address, length, word) })
+///     }
+/// }
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// let region = pd.register(Table(Box::new([7; 64])), mlx5::ib::Access::LOCAL_WRITE)?;
+/// assert_eq!(*region.into_buffer::<Table>()?.0, [7; 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub unsafe trait Buffer: Send + 'static {
     /// Takes the buffer apart into address, length in bytes, and one word that the type chooses.
     fn into_parts(self) -> (NonNull<u8>, usize, usize);

@@ -12,6 +12,16 @@ use crate::error::Result;
 /// `rss_caps.rx_hash_function`. A kernel or library that does not know a number reports zero, too.
 ///
 /// Its `Display` lists all, a line each, with the names of flags.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// let capabilities = context.verbs_capabilities()?;
+/// // Every value that libibverbs and libmlx5 tell, by the name that their headers give it.
+/// let (name, value) = capabilities.iter().next().ok_or("none")?;
+/// assert_eq!(capabilities.get(name), Some(value));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_device_attr_ex", "mlx5dv_context"))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerbsCapabilities {

@@ -190,6 +190,8 @@ impl fmt::Debug for DeviceClock {
 
 /// The state of a clock at one moment, from the kernel: a count, its time of day, and the duration
 /// of a count.
+///
+/// See the example on [`DeviceClock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     nsec: u64,

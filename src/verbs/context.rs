@@ -22,6 +22,19 @@ use crate::verbs::Zeroed;
 
 /// An opened device. Clones are cheap and name the same opened device. It is closed after its last
 /// clone, and the last object made from it, are dropped.
+///
+/// ```
+/// # use mlx5_model as _;
+/// use mlx5::verbs::{Context, Devx};
+///
+/// let context = Context::open_first()?;
+/// let device = context.attributes()?;
+/// assert!(device.ports >= 1 && device.max_qp > 0);
+/// assert!(context.port(1)?.state.usable());
+/// // Opened such that firmware commands work.
+/// assert_eq!(context.devx(), Devx::Open);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_context", "ibv_close_device"))]
 #[derive(Clone)]
 pub struct Context {
@@ -237,6 +250,8 @@ fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
 }
 
 /// Names, versions and limits of a device.
+///
+/// See the example on [`Context`].
 #[doc(alias = "ibv_device_attr")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -17,6 +17,8 @@ use crate::wqe::{Remote, Sge};
 
 bitflags! {
     /// Operations of a transport on ODP memory (`enum ibv_odp_transport_cap_bits`).
+    ///
+    /// See the example on [`OnDemand`].
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct OdpOperations: u32 {
@@ -36,6 +38,18 @@ bitflags! {
 }
 
 /// On-demand paging capabilities of a device: memory registered with [`Access::ON_DEMAND`].
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::OdpOperations;
+///
+/// let demand = context.on_demand()?;
+/// let needed = OdpOperations::SEND | OdpOperations::WRITE;
+/// // With them, regions may have `Access::ON_DEMAND`.
+/// assert!(!demand.supported || demand.rc.contains(needed));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_odp_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,6 +90,23 @@ impl Context {
 }
 
 /// How [`ProtectionDomain::prefetch`] brings pages in.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::Prefetch;
+/// use mlx5::wqe::Sge;
+///
+/// if context.on_demand()?.supported {
+///     let region = pd.allocate(1 << 16, Access::LOCAL_WRITE | Access::ON_DEMAND)?;
+///     let whole = Sge::new(region.address(), 1 << 16, region.lkey());
+///     // Returns when the pages are there, so that the first request does not wait for them.
+///     pd.prefetch(&[whole], Prefetch::Write, true)?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias(
     "ibv_advise_mr_advice",
     "IBV_ADVISE_MR_ADVICE_PREFETCH",
@@ -167,6 +198,21 @@ impl ProtectionDomain {
 const SCRATCH: usize = 64;
 
 /// An implicit ODP region: all memory of the process, registered at once.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use std::ptr::NonNull;
+/// use mlx5::ib::Access;
+///
+/// let numbers = [1u64, 2, 3];
+/// // SAFETY: requests with the key only read `numbers`, while it lives.
+/// let whole = unsafe { pd.register_whole(Access::LOCAL_WRITE | Access::ON_DEMAND)? };
+/// let sge = whole.sge(NonNull::from(&numbers).cast(), 24);
+/// assert_eq!((sge.length, sge.lkey), (24, whole.lkey()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ImplicitOdpRegion {
     registration: Registration,
 }
@@ -177,6 +223,21 @@ pub struct ImplicitOdpRegion {
 /// On a QP that may put payload into CQEs ([`ScatterToCqe`](super::ScatterToCqe)), polls write
 /// short messages to scratch memory of the region that is never read. Only one thread at a time may
 /// then poll queues with requests on it.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{RdmaRead, Sge};
+///
+/// // 8 of the peer's 16 bytes: the first 8 are not needed.
+/// let nothing = pd.null_region()?;
+/// let last = Sge::new(memory.address(), 8, memory.lkey());
+/// let read = RdmaRead::new([nothing.sge(8), last], remote);
+/// // SAFETY: the memory stays registered, and is read after the completion.
+/// unsafe { sends.post(1, read.signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct NullRegion {
     registration: Registration,
     /// Takes data that arrived inside a CQE. Freed after the registration.

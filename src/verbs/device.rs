@@ -60,6 +60,16 @@ unsafe impl Send for DeviceList {}
 unsafe impl Sync for DeviceList {}
 
 /// A device that can be opened.
+///
+/// ```
+/// # use mlx5_model as _;
+/// use mlx5::verbs::devices;
+///
+/// let device = devices()?.into_iter().find(|device| device.is_mlx5()).ok_or("no ConnectX")?;
+/// let context = device.open()?;
+/// assert_eq!(context.name(), device.name());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_device")]
 #[derive(Clone)]
 pub struct Device {

@@ -27,6 +27,21 @@ use crate::wqe::{Remote, Sge};
 ///
 /// Requests name it by a [`DeviceRegion`]. It is freed after the last region over it, and the
 /// `DeviceMemory`, are dropped.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::DeviceMemory;
+///
+/// // How much there is: `Context::device_memory`. The alignment is 2^6 bytes.
+/// let mut memory = DeviceMemory::allocate(&context, 4096, 6)?;
+/// memory.write(0, b"on a device.");
+/// memory.store(64, 100);
+/// let mut bytes = [0; 12];
+/// memory.read(0, &mut bytes);
+/// assert_eq!((&bytes, memory.load(64)), (b"on a device.", 100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_dm", "ibv_free_dm"))]
 pub struct DeviceMemory {
     inner: Arc<DmInner>,
@@ -247,6 +262,27 @@ impl fmt::Debug for DeviceMemory {
 
 /// A registered part of device memory, by which requests name it. Its addresses start at zero, at
 /// any offset in the memory.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory: host, .. } = rig::link()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::DeviceMemory;
+/// use mlx5::wqe::{RdmaWrite, Remote};
+///
+/// let mut memory = DeviceMemory::allocate(pd.context(), 4096, 6)?;
+/// let region = pd.register_device(&memory, 0, 4096, Access::LOCAL_WRITE)?;
+/// memory.write(512, b"a number");
+/// let write = RdmaWrite::new(region.sge(512, 8), Remote::new(host.remote_address(), host.rkey()));
+/// // SAFETY: both regions stay registered, and nothing uses their bytes before the completion.
+/// unsafe { sends.post(1, write.signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// // When request 1 is complete:
+/// let mut bytes = [0; 8];
+/// host.read(0, &mut bytes);
+/// assert_eq!(&bytes, b"a number");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct DeviceRegion {
     registration: Registration,
     length: usize,

@@ -14,6 +14,8 @@ use crate::error::{Errno, Error, Result, check};
 use crate::ring::deadline;
 
 /// The kind of an asynchronous event: `enum ibv_event_type`.
+///
+/// See the example on [`AsyncEvent`].
 #[doc(alias = "ibv_event_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,6 +90,21 @@ const KINDS: [AsyncEventKind; EVENTS.len()] = [
 ];
 
 /// An asynchronous event of a device, a port or a queue.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use std::time::Duration;
+/// use mlx5::verbs::{AsyncEventKind, SharedReceiveQueue};
+///
+/// let srq = SharedReceiveQueue::builder(&pd).build()?;
+/// // None is posted, so there are fewer than one.
+/// srq.set_limit(1)?;
+/// let event = context.async_event(Duration::from_secs(5))?;
+/// assert!(event.is_some_and(|event| event.kind() == AsyncEventKind::SrqLimitReached));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +116,8 @@ pub struct AsyncEvent {
 }
 
 /// The source of an asynchronous event.
+///
+/// See the example on [`AsyncEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventSource {
@@ -292,6 +311,16 @@ impl Context {
 
 /// The asynchronous events of a device, of its queues and its ports. The iterator returns the
 /// events that are there, and does not wait.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// // In a thread of its own, the iterator would wait for each event.
+/// let events = context.async_events();
+/// let watcher = move || events.take(1).count();
+/// assert!(context.try_async_event()?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Context,

@@ -17,6 +17,8 @@ use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
 
 /// A target to which packets can be steered.
+///
+/// See the example on [`Flow`].
 pub trait FlowTarget: sealed::Target {}
 
 pub(crate) mod sealed {
@@ -63,6 +65,23 @@ impl sealed::Target for RssQueues {
 }
 
 /// A flow rule. It steers matching packets to its target as long as it exists.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::RawPacket;
+/// use mlx5::verbs::{Flow, QueuePairBuilder};
+///
+/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?.rtr()?;
+/// // UDP packets to this MAC address and port come to the queue pair, until the rule is dropped.
+/// let rule = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).udp_port(4791).build(&qp)?;
+/// drop(rule);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_flow", "ibv_destroy_flow"))]
 pub struct Flow {
     flow: NonNull<ibv_flow>,
@@ -106,6 +125,8 @@ impl Flow {
 }
 
 /// Builder for [`Flow`], see [`Flow::builder`]. Fields that are not set match every packet.
+///
+/// See the example on [`Flow`].
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone)]
 #[must_use = "nothing is led anywhere before build"]

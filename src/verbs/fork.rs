@@ -11,7 +11,7 @@ use crate::error::{Cause, Errno, Error, Result};
 ///
 /// A fork shares the memory of the process with the child until one of them writes: then the writer
 /// gets a copy. If the parent writes first, the HCA goes on with the old page, and the parent no
-/// longer sees what the HCA writes. See [`fork_init`] for what prevents that.
+/// longer sees what the HCA writes. See [`fork_init`] for what prevents that, and for an example.
 #[doc(alias = "ibv_fork_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {

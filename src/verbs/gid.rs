@@ -9,6 +9,15 @@ use crate::error::{Error, Result, check};
 use crate::ib::{Gid, GidType};
 
 /// An entry of a port's GID table.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// let entry = context.gids(1)?.into_iter().next().ok_or("no GID")?;
+/// assert_eq!(context.gid(1, entry.index)?.gid, entry.gid);
+/// assert!(!entry.gid.is_zero());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_gid_entry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

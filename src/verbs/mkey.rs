@@ -20,6 +20,24 @@ use crate::wqe::{ConfigureKey, LocalInvalidate};
 ///
 /// The key is made by DevX, which the device must allow ([`Context::devx`](super::Context::devx)).
 /// Dropping it frees it. Requests that use it fail from then on.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory, sge, .. } = rig::link()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::Mkey;
+/// use mlx5::wqe::Sge;
+///
+/// let key = Mkey::new(&pd, 4)?;
+/// let far = Sge::new(memory.address() + 2048, 64, memory.lkey());
+/// // Behind the key, the two pieces of memory are one of 128 bytes, from address 0 on.
+/// let pieces = key.configure().access(Access::REMOTE_READ).layout([sge, far]);
+/// // SAFETY: the memory stays registered, and no code writes it.
+/// unsafe { sends.post(1, pieces.signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// assert!(key.entries() >= 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_mkey", "mlx5dv_destroy_mkey"))]
 pub struct Mkey {
     mkey: NonNull<mlx5dv_mkey>,
@@ -94,6 +112,18 @@ impl Mkey {
 }
 
 /// Builder for [`Mkey`].
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::verbs::Mkey;
+///
+/// // The peer may invalidate the key by a SEND.
+/// let key = Mkey::builder(&pd, 8).remote_invalidate().build()?;
+/// assert!(key.entries() >= 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_mkey_init_attr")]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]

@@ -7,6 +7,12 @@
 //! children first. Nothing here is on the path of a message: these calls take microseconds to
 //! milliseconds, allocate, and enter the kernel.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+mod context;
+mod pd;
+
+mod mr;
+
 mod access;
 mod address_handle;
 mod backend;
@@ -15,7 +21,6 @@ mod buffer;
 mod capabilities;
 mod channel;
 mod clock;
-mod context;
 mod cq;
 mod demand;
 mod device;
@@ -27,10 +32,8 @@ mod fork;
 mod gid;
 mod matching;
 mod mkey;
-mod mr;
 mod mw;
 mod pages;
-mod pd;
 mod placement;
 mod port;
 mod qp;

@@ -27,6 +27,25 @@ use crate::verbs::check_region_access;
 ///
 /// Dropping the region deregisters it. Requests still in flight on it then fail with a protection
 /// error; they never reach memory that was freed.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+/// use mlx5::wqe::{Remote, Sge};
+///
+/// let mut region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// region.write(0, b"hello");
+/// // The first five bytes, for requests of this program and for those of the peer.
+/// let sge = Sge::new(region.address(), 5, region.lkey());
+/// let remote = Remote::new(region.remote_address(), region.rkey());
+/// assert_eq!((sge.length, remote.addr), (5, region.remote_address()));
+/// let mut bytes = [0; 5];
+/// region.read(0, &mut bytes);
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_mr", "ibv_dereg_mr"))]
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
@@ -396,6 +415,19 @@ impl fmt::Debug for MemoryRegion {
 }
 
 /// A registration that failed, with the buffer that was to be registered.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+///
+/// // A peer that writes needs the right to write locally, too.
+/// let failed = pd.register(vec![0u8; 64], Access::REMOTE_WRITE).err().ok_or("registered")?;
+/// let buffer: Vec<u8> = failed.buffer;
+/// assert_eq!(buffer.len(), 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RegisterError<B> {
     /// The buffer, unchanged.
     pub buffer: B,
@@ -424,6 +456,19 @@ impl<B> fmt::Display for RegisterError<B> {
 impl<B> std::error::Error for RegisterError<B> {}
 
 /// A region whose buffer could not be returned.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+///
+/// let region = pd.register(vec![1u8; 64], Access::LOCAL_WRITE)?;
+/// // The region was not made from a box. The error returns it.
+/// let failed = region.into_buffer::<Box<[u8]>>().err().ok_or("a box")?;
+/// assert_eq!(failed.region.into_buffer::<Vec<u8>>()?, [1; 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ReclaimError {
     /// The region, still registered.
     pub region: MemoryRegion,

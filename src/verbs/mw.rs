@@ -21,15 +21,34 @@ mod sealed {
 use sealed::Sealed;
 
 /// A type of memory windows: [`Type1`] or [`Type2`].
+///
+/// See the examples on [`Type1`] and on [`MemoryWindow`].
 pub trait WindowType: Sealed {}
 
 /// Windows that any queue pair of the domain may use, and that can be rebound while bound.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory, .. } = rig::link()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::{MemoryWindow, Type1};
+///
+/// let mut window = MemoryWindow::<Type1>::new(&pd)?;
+/// let grant = window.bind(&memory, 0, 64, Access::REMOTE_READ)?;
+/// // SAFETY: the memory stays registered, and no code writes it.
+/// let rkey = unsafe { sends.bind(1, &mut window, grant.signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// assert_eq!(window.rkey(), rkey); // every binding has another key
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "IBV_MW_TYPE_1")]
 #[derive(Clone, Copy, Debug)]
 pub enum Type1 {}
 
 /// Windows of the queue pair that binds them (type 2B). This side or the peer invalidates them
 /// before they are rebound. The program chooses the low byte of their key.
+///
+/// See the example on [`MemoryWindow`].
 #[doc(alias = "IBV_MW_TYPE_2")]
 #[derive(Clone, Copy, Debug)]
 pub enum Type2 {}
@@ -51,6 +70,24 @@ impl WindowType for Type2 {}
 ///
 /// Dropping the window frees it, bound or not. Peers that use its key then get an error. They also
 /// do if the region that it is bound to is dropped before it.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, qp, mut reader, mut sends, memory, .. } = rig::link()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::{MemoryWindow, Type2};
+///
+/// // The peer of `qp` may write bytes 1024 to 1535 of the memory, by the key of the window.
+/// let mut window = MemoryWindow::<Type2>::new(&pd)?;
+/// let grant = window.bind(qp.number(), 42, &memory, 1024, 512, Access::REMOTE_WRITE)?;
+/// // SAFETY: no reference covers the memory as long as the peer may write it.
+/// let rkey = unsafe { sends.bind(1, &mut window, grant.signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// assert_eq!(rkey & 0xff, 42);
+/// // The key opens nothing any more.
+/// sends.unbind(2, &mut window)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_mw", "ibv_dealloc_mw"))]
 pub struct MemoryWindow<K: WindowType> {
     mw: NonNull<ibv_mw>,

@@ -5,6 +5,20 @@ use std::ptr::NonNull;
 use crate::error::{Errno, Error, Result};
 
 /// The size of a huge page.
+///
+/// ```no_run
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::HugePageSize;
+///
+/// // The system has huge pages reserved: `vm.nr_hugepages`.
+/// let size = HugePageSize::Mib2;
+/// let region = pd.allocate_huge(3 << 20, size, Access::LOCAL_WRITE)?;
+/// assert_eq!(region.len() % size.bytes(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HugePageSize {
     /// 2 MiB.
@@ -24,6 +38,21 @@ impl HugePageSize {
 }
 
 /// Zeroed, page-aligned memory. Dropping it unmaps it. Its address never changes.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::Pages;
+///
+/// let mut pages = Pages::new(10_000)?;
+/// assert!(pages.len() >= 10_000 && pages.as_ptr().addr().get() % 4096 == 0);
+/// pages.as_mut_slice()[0] = 1;
+/// let region = pd.register(pages, Access::LOCAL_WRITE)?;
+/// assert_eq!(region.into_buffer::<Pages>()?.as_slice()[0], 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Pages {
     address: NonNull<u8>,

@@ -16,6 +16,20 @@ use crate::ring::source::DomainId;
 ///
 /// Clones are cheap and name the same domain, which is freed when the last of them, and the last
 /// object made in it, is gone.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::ProtectionDomain;
+///
+/// let pd = ProtectionDomain::new(&context)?;
+/// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// // A clone names the same domain. The region keeps it alive.
+/// drop(pd.clone());
+/// assert_eq!(region.protection_domain().number()?, pd.number()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_pd", "ibv_dealloc_pd"))]
 #[derive(Clone)]
 pub struct ProtectionDomain {

@@ -14,6 +14,8 @@ use super::{HugePageSize, Pages};
 use crate::error::Result;
 
 /// The use of a queue's memory.
+///
+/// See the example on [`QueueAllocator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueBuffer {
@@ -57,6 +59,36 @@ impl QueueBuffer {
 /// - lies on pages that hold nothing but memory of queues, because the HCA gets access to whole
 ///   pages;
 /// - is used by nothing else until [`free`](Self::free) is called for it.
+///
+/// An allocator that counts the rings of queue pairs:
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use mlx5::verbs::{Placement, QueueAllocator, QueueBuffer};
+///
+/// struct Counting(Placement, AtomicU32);
+///
+/// // SAFETY: `Placement` upholds the contract.
+/// unsafe impl QueueAllocator for Counting {
+///     fn allocate(&self, size: usize, align: usize, buffer: QueueBuffer) -> Option<NonNull<u8>> {
+///         self.1.fetch_add((buffer == QueueBuffer::QueuePair).into(), Ordering::Relaxed);
+///         self.0.allocate(size, align, buffer)
+///     }
+///     unsafe fn free(&self, memory: NonNull<u8>, buffer: QueueBuffer) {
+///         // SAFETY: the memory comes from `allocate`, and so from the placement.
+///         unsafe { self.0.free(memory, buffer) }
+///     }
+/// }
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # let counting = std::sync::Arc::new(Counting(Placement::new(), AtomicU32::new(0)));
+/// # let _qp = mlx5::verbs::QueuePair::builder(&pd, &cq).placement(&counting).build()?;
+/// # assert_eq!(counting.1.load(Ordering::Relaxed), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_parent_domain_init_attr", "ibv_alloc_parent_domain", "mlx5dv_set_context_attr"))]
 pub unsafe trait QueueAllocator: Send + Sync + 'static {
     /// Allocates memory for a queue. `None`: out of memory, and the queue is not made.
@@ -127,6 +159,23 @@ pub(super) unsafe extern "C" fn free(
 /// the placement itself, are dropped.
 ///
 /// `QueuePair::builder(&pd, &cq).placement(&Arc::new(Placement::huge(HugePageSize::Mib2)))`
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use std::sync::Arc;
+/// use mlx5::verbs::{Placement, QueuePair};
+///
+/// // Where the rings and doorbell records lie: see `Placement::huge` and `on_node`, too.
+/// let memory = Arc::new(Placement::new());
+/// let qp = QueuePair::builder(&pd, &cq).placement(&memory).build()?;
+/// assert!(memory.in_use() > 0);
+/// drop(qp);
+/// assert_eq!(memory.in_use(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Placement {
     pages: Option<HugePageSize>,
     node: Option<u32>,

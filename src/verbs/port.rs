@@ -11,6 +11,8 @@ use crate::ib::PortState;
 use crate::verbs::Zeroed;
 
 /// The link layer of a port.
+///
+/// See the example on [`PortAttributes`].
 #[doc(alias("IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
@@ -71,6 +73,20 @@ const CAPABILITIES_2: &[(u32, &str)] = &[
 ];
 
 /// The attributes of a port.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::ib::PortState;
+/// use mlx5::verbs::LinkLayer;
+///
+/// let port = context.port(1)?;
+/// assert_eq!(port.state, PortState::Active);
+/// assert!(port.active_mtu <= port.max_mtu);
+/// // An InfiniBand port has a LID, a RoCE port only GIDs.
+/// assert!(port.link_layer == LinkLayer::InfiniBand || port.lid == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -18,6 +18,17 @@ use crate::ring::{CqReader, ListOwner, ListState, TagConfig, TmSrq};
 const PORT: u8 = 1;
 
 /// Tag-matching capabilities of a device.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::TagCapacity;
+///
+/// let matching = context.tag_matching()?.ok_or("the device does not match tags")?;
+/// let capacity = TagCapacity { tags: matching.max_tags.min(64), operations: 64 };
+/// assert!(capacity.tags > 0 && matching.max_sge >= 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_tm_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagMatching {
@@ -35,6 +46,8 @@ pub struct TagMatching {
 }
 
 /// The capacity of a tag-matching queue.
+///
+/// See the example on [`TmSrq`](crate::ring::TmSrq).
 #[doc(alias = "ibv_tm_cap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCapacity {

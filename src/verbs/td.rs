@@ -24,6 +24,21 @@ use crate::verbs::Zeroed;
 ///
 /// Clones are cheap and name the same domain. It is freed after its last clone, and the last queue
 /// pair made in it, are dropped. Each takes a page of the HCA's register space.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{QueuePair, ThreadDomain};
+///
+/// // Queues of one thread: a doorbell register that no other thread stores to.
+/// let domain = ThreadDomain::new(&context)?;
+/// let qp = QueuePair::builder(&pd, &cq).thread_domain(&domain).build()?;
+/// drop(domain); // the queue pair keeps it
+/// assert!(qp.number() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_td", "ibv_dealloc_td"))]
 #[derive(Clone)]
 pub struct ThreadDomain {

@@ -6,6 +6,15 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// A path MTU: how many bytes of payload one packet carries.
+///
+/// ```
+/// use mlx5::verbs::Mtu;
+///
+/// assert_eq!(Mtu::from_bytes(4096)?, Mtu::Mtu4096);
+/// assert_eq!((Mtu::Mtu1024.bytes(), Mtu::Mtu1024.code()), (1024, 3));
+/// assert!(Mtu::Mtu1024 < Mtu::Mtu4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_mtu")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -64,6 +73,17 @@ impl fmt::Display for Mtu {
 ///
 /// The HCA waits between one and four times the value (InfiniBand 9.7.6.1.3), and HCAs have a
 /// lower bound of their own.
+///
+/// ```
+/// use std::time::Duration;
+/// use mlx5::verbs::AckTimeout;
+///
+/// // The device has steps: 4.096 µs times a power of two.
+/// let timeout = AckTimeout::at_least(Duration::from_millis(50));
+/// assert_eq!(timeout.duration(), Some(Duration::from_nanos(4096 << 14)));
+/// assert_eq!(AckTimeout::from_code(14)?, timeout);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "timeout")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckTimeout(u8);
@@ -119,6 +139,17 @@ impl fmt::Display for AckTimeout {
 }
 
 /// The RNR NAK timer: how long a responder without a posted receive asks the sender to wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use mlx5::verbs::RnrTimer;
+///
+/// // The code 12 of verbs. The peer waits so long before it sends again.
+/// let timer = RnrTimer::from_code(12)?;
+/// assert_eq!(timer.duration(), Duration::from_micros(640));
+/// assert_eq!(RnrTimer::at_least(Duration::from_micros(600)), timer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "min_rnr_timer")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);

@@ -26,6 +26,24 @@ const QUEUE: &str = "striding receive queue";
 /// strides as it needs, so that one WQE serves many packets.
 ///
 /// Clones are cheap and name the same queue. Packets reach it through a [`RssQueues`].
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ring::StridingRq;
+/// use mlx5::verbs::StridingQueue;
+///
+/// // 4 WQEs of 2^k strides each: a packet takes as many strides as it needs.
+/// let queue = StridingQueue::builder(&pd, &cq).wqes(4).stride(64).strides(8).build()?;
+/// assert_eq!(queue.wqe_bytes(), queue.stride() * queue.strides());
+/// let receives = StridingRq::new(&queue, &cq)?;
+/// assert_eq!(receives.outstanding(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_wq", "ibv_destroy_wq"))]
 #[derive(Clone)]
 pub struct StridingQueue {
@@ -56,6 +74,8 @@ impl Drop for WqInner {
 }
 
 /// Builder for [`StridingQueue`], see [`StridingQueue::builder`].
+///
+/// See the example on [`StridingQueue`].
 #[doc(alias("ibv_wq_init_attr", "mlx5dv_wq_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
@@ -274,6 +294,23 @@ fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
 /// RSS: spreads packets among receive queues by a hash of their addresses and ports. The packets of
 /// one connection go to one queue. It receives what [`Flow`](super::Flow)s steer to it. Clones are
 /// cheap.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{Flow, RssQueues, StridingQueue};
+///
+/// // A flow spreads over two queues, by the hash of addresses and ports under a key of 40 bytes.
+/// let make = || StridingQueue::builder(&pd, &cq).wqes(4).build();
+/// let queues = RssQueues::new(&[make()?, make()?], &[0x6d; 40])?;
+/// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&queues)?;
+/// assert_eq!(queues.queues(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_rwq_ind_table", "ibv_rx_hash_conf", "ibv_destroy_rwq_ind_table"))]
 #[derive(Clone)]
 pub struct RssQueues {

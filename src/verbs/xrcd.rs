@@ -18,6 +18,21 @@ use crate::error::{Cause, Errno, Error, Result, non_null};
 ///
 /// Clones are cheap and name the same domain, which is closed when the last of them, and the last
 /// object made in it, is gone.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{QueuePair, SharedReceiveQueue, XrcDomain};
+///
+/// let domain = XrcDomain::new(&context)?;
+/// let srq = SharedReceiveQueue::builder(&pd).xrc(&domain, &cq).build()?;
+/// // Whatever arrives at the target names the SRQ by its number.
+/// let target = QueuePair::target(&domain)?;
+/// assert_ne!(srq.number()?, target.number());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_xrcd", "ibv_close_xrcd"))]
 #[derive(Clone)]
 pub struct XrcDomain {
@@ -43,6 +58,18 @@ impl Drop for XrcdInner {
 }
 
 /// Whether a domain behind a file is to be made or to be found.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::{XrcDomain, XrcOpen};
+///
+/// // Processes that open the same file share a domain. Here is none yet.
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// assert!(XrcDomain::of_file(&context, &file, XrcOpen::Existing).is_err());
+/// let _domain = XrcDomain::of_file(&context, &file, XrcOpen::New)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XrcOpen {
     /// Found, or else made.

@@ -36,6 +36,15 @@ pub(super) use sealed::Encode as EncodeAddress;
 
 /// The destination of a request, on a transport whose requests carry it. A reference to an address
 /// is one, too, and is cheaper to pass.
+///
+/// ```
+/// use mlx5::wqe::{Address, SendMessage, Sge, To};
+///
+/// /// A datagram, a request of XRC or one of DC, by the type of the address.
+/// fn message<A: Address>(sge: Sge, to: A) -> To<SendMessage<Sge>, A> {
+///     SendMessage::new(sge).signaled().to(to)
+/// }
+/// ```
 pub trait Address: EncodeAddress {}
 
 impl<A: Address> Address for &A {}
@@ -56,6 +65,13 @@ impl<A: Address> EncodeAddress for &A {
 }
 
 /// An operation with its destination, made by its `to`: [`SendMessage::to`] and the like.
+///
+/// ```
+/// use mlx5::wqe::{Inline, SendMessage, XrcAddress};
+///
+/// let message = SendMessage::new(Inline(b"hello")).to(XrcAddress::new(0x123));
+/// assert_eq!(message.into_operation().into_payload().0, b"hello");
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct To<O, A> {
@@ -183,6 +199,38 @@ pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 /// The destination of a datagram: a queue pair, and its Q_Key.
 ///
 /// Created once for each peer. Its segments hold everything that a request states about it.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Ud;
+/// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// # use mlx5::verbs::{
+/// #     AddressHandle, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes,
+/// # };
+/// use mlx5::wqe::{Inline, SendMessage, UdAddress};
+///
+/// const QKEY: u32 = 0x1234;
+///
+/// # let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
+/// # let qp = qp.init(&UdInitAttributes::new(1, QKEY))?.rtr()?;
+/// # let qp = qp.rts(&UnreliableRtsAttributes::default())?;
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// # let peer = local.connection_data(&qp);
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// // `local` is the `LocalPort`, and `peer` the `ConnectionData` of the destination.
+/// let handle = AddressHandle::new(&pd, &local.address(&peer))?;
+/// let to = UdAddress::new(&handle, peer.qpn, QKEY);
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, SendMessage::new(Inline(b"hello")).signaled().to(&to))? };
+/// while reader.poll(&mut sends)?.is_none() {}
+/// assert!(sends.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_wr_set_ud_addr", "mlx5_wqe_datagram_seg"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
@@ -228,6 +276,37 @@ impl EncodeAddress for UdAddress {
 
 /// The destination of a request on an extended reliable connection (XRC): a shared receive queue of
 /// the peer's XRC domain. A request that takes no receive must name one, too.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::XrcSend;
+/// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// use mlx5::verbs::{QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain};
+/// use mlx5::wqe::{Inline, SendMessage, XrcAddress};
+///
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// // The side that answers: a target, and an SRQ that requests name by number.
+/// let domain = XrcDomain::new(&context)?;
+/// let srq = SharedReceiveQueue::builder(&pd).xrc(&domain, &cq).build()?;
+/// let target = QueuePair::target(&domain)?;
+/// // The side that requests, connected to the target.
+/// let qp = QueuePairBuilder::<XrcSend>::new(&pd, &cq).max_inline_data(64).build()?;
+/// # let (mine, theirs) = (local.connection_data(&qp), local.connection_data(&target));
+/// # let target = target.init(&local.init())?.rtr(&local.rtr(&theirs, &mine))?;
+/// # let qp = qp.init(&local.init())?.rtr(&local.rtr(&mine, &theirs).into())?;
+/// # let qp = qp.rts(&local.rts(&mine, &theirs))?;
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// let to = XrcAddress::new(srq.number()?);
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, SendMessage::new(Inline(b"hello")).signaled().to(to))? };
+/// assert!(!sends.is_idle()); // until a poll finds the completion
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_wr_set_xrc_srqn")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcAddress {

@@ -7,6 +7,13 @@ use super::encode::{encode, setters};
 ///
 /// For Ethernet send queues. HCAs that encrypt TLS records need it to process the first part of a
 /// record whose rest has to be sent again. Otherwise it shows that the HCA can read the memory.
+///
+/// ```
+/// use mlx5::wqe::{Dump, Sge};
+///
+/// let record = Dump::new(Sge::new(0x1000, 256, 1)).signaled();
+/// assert_eq!(record.into_payload().length, 256);
+/// ```
 #[doc(alias = "MLX5_OPCODE_DUMP")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

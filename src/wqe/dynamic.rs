@@ -11,6 +11,39 @@ use super::{Address, Segment, Segments};
 /// The destination of a request on dynamic connections: a target, and its access key.
 ///
 /// Created once for each target. Its segments hold everything that a request states about it.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Dci;
+/// # use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// # use mlx5::verbs::{
+/// #     AddressHandle, DctRtrAttributes, InitAttributes, Mtu, QueuePair, QueuePairBuilder,
+/// #     RtsAttributes, SharedReceiveQueue,
+/// # };
+/// use mlx5::wqe::{DcAddress, Inline, SendMessage};
+///
+/// const KEY: u64 = 0x1234;
+///
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// # let srq = SharedReceiveQueue::builder(&pd).build()?;
+/// # let target = QueuePair::dc_target(&pd, &cq, &srq, KEY).build()?.init(&local.init())?;
+/// # let address = local.address(&local.connection_data(&target));
+/// # let target = target.rtr(&DctRtrAttributes::new(address))?;
+/// // `sends` is the queue of an initiator, which has no peer. `target`, in RTR, has the key.
+/// # let qp = QueuePairBuilder::<Dci>::new(&pd, &cq).max_inline_data(64).build()?;
+/// # let qp = qp.init(&InitAttributes::new(1))?.rtr(Mtu::Mtu1024)?.rts(&RtsAttributes::default())?;
+/// # let mut reader = CqReader::new(&cq)?;
+/// # let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// let to = DcAddress::new(&AddressHandle::new(&pd, &address)?, target.number(), KEY);
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, SendMessage::new(Inline(b"hello")).signaled().to(&to))? };
+/// assert!(!sends.is_idle()); // until a poll finds the completion
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_wr_set_dc_addr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]

@@ -75,6 +75,16 @@ mod sealed {
 pub(crate) use sealed::Encode;
 
 /// A request for a send queue: one of this module's types.
+///
+/// ```
+/// use mlx5::wqe::{Inline, Operation, SendMessage};
+///
+/// /// The opcode by which a completion or a log names the operation.
+/// fn opcode<O: Operation>(_: &O) -> u8 {
+///     O::OPCODE
+/// }
+/// assert_eq!(opcode(&SendMessage::new(Inline(b"hello"))), 0x0a); // MLX5_OPCODE_SEND
+/// ```
 #[doc(alias("ibv_send_wr", "ibv_wr_opcode"))]
 pub trait Operation: Encode {
     /// Opcode in the ctrl segment (`mlx5dv.h`, `MLX5_OPCODE_*`).

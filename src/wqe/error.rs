@@ -3,6 +3,18 @@
 use crate::ib::debug_as_display;
 
 /// Why an operation is not, or does not fit, a WQE of the queue. Nothing was written.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, sge, memory: _m, .. } = rig::link()?;
+/// use mlx5::ring::PostError;
+/// use mlx5::wqe::{EncodeError, SendMessage};
+///
+/// // SAFETY: nothing is posted.
+/// let refused = unsafe { sends.post(1, SendMessage::new([sge; 32])) };
+/// assert_eq!(refused, Err(PostError::Encode(EncodeError::TooManySges)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {

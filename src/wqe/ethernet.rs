@@ -41,6 +41,32 @@ impl<'a> Start<'a> {
 /// HCAs before ConnectX-5 need the first 18 bytes (or the whole packet, if shorter) in the WQE, see
 /// [`header`](Self::header). [`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline)
 /// returns how many.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::RawPacket;
+/// use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// use mlx5::verbs::QueuePairBuilder;
+/// use mlx5::wqe::{EthSend, Inline};
+///
+/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).max_inline_data(100).build()?;
+/// let qp = qp.init(1)?.rtr()?.rts()?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default())?;
+/// // To and from whom, and a local experimental type. The HCA appends the checksum of the packet.
+/// let packet = [[2, 0, 0, 0, 0, 7].as_slice(), &[2, 0, 0, 0, 0, 8], &[0x88, 0xb5], &[0; 46]];
+/// let packet = packet.concat();
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, EthSend::new(Inline(&packet)).signaled())? };
+/// while reader.poll(&mut sends)?.is_none() {}
+/// assert!(sends.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_QPT_RAW_PACKET", "mlx5_wqe_eth_seg"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -96,6 +122,15 @@ impl<P: Payload> EthSend<'_, P> {
 /// Sends a TCP segment that may be longer than a packet (TSO). The HCA cuts the payload into
 /// pieces, and sends each behind the header, with adjusted lengths, sequence numbers, flags and
 /// checksums.
+///
+/// ```
+/// use mlx5::wqe::{EthTso, Sge};
+///
+/// // 64 KiB as packets of 1460 bytes, each behind the headers of Ethernet, IPv4 and TCP.
+/// let headers = [0; 14 + 20 + 20];
+/// let segment = EthTso::new(&headers, 1460, Sge::new(0x1000, 1 << 16, 1)).checksums().signaled();
+/// assert_eq!(segment.into_payload().length, 1 << 16);
+/// ```
 #[doc(alias("IBV_WR_TSO", "ibv_wr_send_tso", "MLX5_OPCODE_TSO"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

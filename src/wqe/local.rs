@@ -11,6 +11,16 @@ use crate::wqe::EncodeError;
 /// The HCA's capabilities state whether it supports it, and how long a copy may be
 /// (`mlx5dv_context::max_wr_memcpy_length`). If the HCA requires it, the queue pair must be created
 /// for it: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
+///
+/// ```
+/// use mlx5::wqe::{DmaMemcpy, Sge, Word};
+///
+/// // 4096 bytes from one region to another, by the HCA. It needs 64 bytes for notes.
+/// let (from, to) = (Sge::new(0x1000, 4096, 1), Word::new(0x8000, 2));
+/// let notes = Word::new(0x4000, 3);
+/// let copy = DmaMemcpy::new(from, to, notes).signaled();
+/// assert_eq!(notes.addr % DmaMemcpy::NOTES as u64, 0);
+/// ```
 #[doc(alias("mlx5dv_wr_memcpy", "MLX5_OPCODE_MMO"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

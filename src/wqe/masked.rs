@@ -56,6 +56,15 @@ use sealed::{Encode as EncodeNumber, half};
 /// assumed to be most significant byte first. Addresses at the peer are multiples of the size. The
 /// HCA's capabilities list its sizes (`atomic_size_qp` of QUERY_HCA_CAP). It refuses others as an
 /// invalid request.
+///
+/// ```
+/// use mlx5::wqe::{MaskedFetchAdd, Remote, Word};
+///
+/// // The operand's type says how many bytes the HCA changes.
+/// let (old, remote) = (Word::new(0x1000, 1), Remote::new(0x2000, 2));
+/// let four = MaskedFetchAdd::new(old, remote, 1u32);
+/// let eight = MaskedFetchAdd::new(old, remote, 1u64);
+/// ```
 pub trait Number: EncodeNumber {}
 
 macro_rules! whole {
@@ -136,6 +145,15 @@ impl EncodeNumber for [u128; 2] {
 }
 
 /// A number with a mask of the bits that count.
+///
+/// ```
+/// use mlx5::wqe::{Bits, MaskedCompareSwap, Remote, Word};
+///
+/// // Whatever is there, bit 0 gets 1, and all other bits stay.
+/// let (old, remote) = (Word::new(0x1000, 1), Remote::new(0x2000, 2));
+/// let set = MaskedCompareSwap::new(old, remote, Bits::none(), Bits::new(1u64, 1));
+/// assert_eq!(Bits::all(1u64), Bits::new(1, !0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits<N = u64> {
     value: N,
@@ -160,6 +178,24 @@ impl<N: Number> Bits<N> {
 }
 
 /// Masked atomic compare and swap on a [`Number`] in the peer's memory.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{Bits, MaskedCompareSwap, Word};
+///
+/// memory.write(64, &0xab00u64.to_ne_bytes()); // the peer's word
+/// let old = Word::new(memory.address(), memory.lkey());
+/// // Compares the low byte with 0, and sets it to 7. The other bytes stay.
+/// let swap = MaskedCompareSwap::new(old, remote, Bits::new(0, 0xff), Bits::new(7u64, 0xff));
+/// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
+/// unsafe { sends.post(1, swap.signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// let mut bytes = [0; 8];
+/// memory.read(64, &mut bytes);
+/// assert_eq!(u64::from_ne_bytes(bytes), 0xab07); // when the request is complete
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "MLX5_OPCODE_ATOMIC_MASKED_CS")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -199,6 +235,24 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
 }
 
 /// Atomic addition to the fields of a [`Number`] in the peer's memory.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{MaskedFetchAdd, Word};
+///
+/// // Two counters of 32 bits in the peer's word. The lower one does not carry into the upper one.
+/// memory.write(64, &0xffff_ffffu64.to_ne_bytes());
+/// let old = Word::new(memory.address(), memory.lkey());
+/// let add = MaskedFetchAdd::new(old, remote, 1u64 << 32 | 1).fields(1 << 31);
+/// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
+/// unsafe { sends.post(1, add.signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// let mut bytes = [0; 8];
+/// memory.read(64, &mut bytes);
+/// assert_eq!(u64::from_ne_bytes(bytes), 1 << 32); // when the request is complete
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "MLX5_OPCODE_ATOMIC_MASKED_FA")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

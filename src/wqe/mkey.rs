@@ -53,6 +53,16 @@ pub(super) use sealed::Encode as EncodeLayout;
 /// - [`Interleaved`]: interleaved pieces.
 /// - [`ListAt`]: a list by pointer.
 /// - `()`: does not change the key's layout.
+///
+/// ```
+/// use mlx5::wqe::{ConfigureKey, KeyLayout, Sge};
+///
+/// /// The request that makes `key` lead to what the layout says.
+/// fn lead<L: KeyLayout>(key: ConfigureKey, layout: L) -> ConfigureKey<L> {
+///     key.layout(layout).signaled()
+/// }
+/// let one = lead(ConfigureKey::new(0x100), [Sge::new(0x1000, 64, 1)]);
+/// ```
 pub trait KeyLayout: EncodeLayout {}
 
 impl KeyLayout for () {}
@@ -132,6 +142,8 @@ list!(['a] &'a [Sge]);
 list!(['a, const N: usize] &'a [Sge; N]);
 
 /// A piece of each cycle of an [`Interleaved`] layout.
+///
+/// See the example on [`Interleaved`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Strided {
     /// Virtual address of the first cycle's piece.
@@ -145,6 +157,25 @@ pub struct Strided {
 }
 
 /// A periodic layout: each cycle takes the bytes of each piece, further on by the piece's stride.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory, .. } = rig::link()?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::Mkey;
+/// use mlx5::wqe::{Interleaved, Strided};
+///
+/// // A table of rows with 16 bytes. Behind the key are the first 4 bytes of 8 rows: 32 bytes.
+/// let key = Mkey::new(&pd, 4)?;
+/// let column =
+///     [Strided { addr: memory.address(), lkey: memory.lkey(), length: 4, skip: 12 }];
+/// let layout = Interleaved { repeat: 8, pieces: &column };
+/// let request = key.configure().access(Access::REMOTE_READ).layout(layout);
+/// // SAFETY: the memory stays registered, and no code writes it while the key leads to it.
+/// unsafe { sends.post(1, request.signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_wr_set_mkey_layout_interleaved", "mlx5dv_wr_mr_interleaved"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved<'a> {
@@ -218,6 +249,16 @@ impl EncodeLayout for Interleaved<'_> {
 /// is complete. libmlx5 does not write requests of this form. Linux (`mlx5_ib`, `umr.c`) and UCX's
 /// and DPDK's layouts of the control segment have it with the flag for inline lists clear, and one
 /// data segment in the list's place.
+///
+/// ```
+/// use mlx5::wqe::{ListAt, Sge};
+///
+/// // 4 entries in registered memory at 0x8000, two of which are empty: 64 bytes behind the key.
+/// let entries = [ListAt::entry(Sge::new(0x1000, 32, 1)), ListAt::entry(Sge::new(0x3000, 32, 1))];
+/// let bytes = [entries.concat(), vec![0; 32]].concat();
+/// let layout = ListAt { entries: Sge::new(0x8000, bytes.len() as u32, 2), length: 64 };
+/// assert_eq!(layout.entries.length, 64);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListAt {
     /// Memory of the entries, 16 bytes each. Its length is a multiple of 64, not 0, at most 1 MiB.
@@ -290,6 +331,8 @@ impl EncodeLayout for ListAt {
 /// request completes. For all that time, no reference to memory behind it may exist that the access
 /// would contradict. From the regions it needs only this side's own access. The rights of peers are
 /// given by [`access`](Self::access), whatever the regions grant them.
+///
+/// See the examples on [`Mkey`](crate::verbs::Mkey) and [`Interleaved`].
 #[doc(alias("mlx5dv_wr_mkey_configure", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy)]
 #[must_use]

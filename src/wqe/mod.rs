@@ -57,6 +57,17 @@ pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 /// A plain description: nothing is borrowed. What must stay alive until when is said where a WQE is
 /// committed, at [`Batch::ring`](crate::ring::Batch::ring). An entry of length 0 is left out of the
 /// WQE.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory, .. } = rig::link()?;
+/// use mlx5::wqe::Sge;
+///
+/// // The first 64 bytes of a memory region.
+/// let sge = Sge::new(memory.address(), 64, memory.lkey());
+/// assert_eq!(Sge { length: 32, ..sge }.addr, memory.address());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_sge", "mlx5_wqe_data_seg"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sge {
@@ -76,6 +87,17 @@ impl Sge {
 }
 
 /// Memory of the peer: its address there, and the key that the peer gave.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory, .. } = rig::link()?;
+/// use mlx5::wqe::Remote;
+///
+/// // The peer's memory, from byte 256 on. Address and key came from the peer.
+/// let start = Remote::new(memory.remote_address(), memory.rkey());
+/// assert_eq!(start.offset(256).addr, memory.remote_address() + 256);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5_wqe_raddr_seg")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Remote {
@@ -100,6 +122,8 @@ impl Remote {
 
 /// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as
 /// many as an [atomic under masks](Number) has.
+///
+/// See the example on [`FetchAdd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Word {
     /// Virtual address.
@@ -116,6 +140,15 @@ impl Word {
 }
 
 /// The limits of a queue's requests, fixed when it was created.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { sends, .. } = rig::link()?;
+/// // A queue pair with `max_send_sge(2)` and `max_inline_data(64)`: what the device made of it.
+/// let limits = sends.limits();
+/// assert!(limits.max_sge >= 2 && limits.max_inline >= 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Scatter/gather entries in a WQE.

@@ -10,6 +10,21 @@ use super::{
 use crate::wqe::EncodeError;
 
 /// Does nothing but take its place in the queue, and complete.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// use mlx5::cqe::{Completion, SendOperation};
+/// use mlx5::wqe::Nop;
+///
+/// // Completes when all requests before it are complete.
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new().signaled())? };
+/// # let completion = rig::poll(&mut reader, &mut sends)?;
+/// // The completion that a poll finds:
+/// assert!(matches!(completion, Completion::Send(done) if done.operation == SendOperation::Nop));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "MLX5_OPCODE_NOP")]
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
@@ -29,6 +44,26 @@ impl Nop {
 encode!([] Nop, NOP);
 
 /// SEND: the peer's oldest receive takes the payload.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut receives, mut memory, sge, .. } = rig::link()?;
+/// use mlx5::wqe::{SendMessage, Sge};
+///
+/// memory.write(2048, b"hello");
+/// let message = Sge::new(memory.address() + 2048, 5, memory.lkey());
+/// // SAFETY: the memory stays registered, and nothing uses it before the completions.
+/// unsafe {
+///     receives.post(1, sge)?; // the peer's side: here the queue pair is its own peer
+///     sends.post(2, SendMessage::new(message).signaled())?;
+/// }
+/// # for _ in 0..2 { rig::poll(&mut reader, &mut (&mut sends, &mut receives))?; }
+/// // When the receive is complete:
+/// let mut bytes = [0; 5];
+/// memory.read(0, &mut bytes);
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_SEND", "ibv_wr_send", "MLX5_OPCODE_SEND"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -60,6 +95,24 @@ impl<P: Payload> SendMessage<P> {
 encode!([P: Payload] SendMessage<P>, SEND, payload payload);
 
 /// SEND with immediate: the peer's completion also carries 32 bits.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
+/// use mlx5::cqe::{Completion, ReceiveKind};
+/// use mlx5::wqe::{Inline, SendImm};
+///
+/// // SAFETY: the payload is copied into the WQE. The receive's memory stays registered.
+/// unsafe {
+///     receives.post(1, sge)?;
+///     sends.post(2, SendImm::new(Inline(b"hello"), 42))?;
+/// }
+/// # let completion = rig::poll(&mut reader, &mut (&mut sends, &mut receives))?;
+/// // The completion of the receive has the immediate data.
+/// let Completion::Receive(done) = completion else { return Err("a send".into()) };
+/// assert_eq!(done.kind, ReceiveKind::SendImm(42));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_SEND_WITH_IMM", "ibv_wr_send_imm", "MLX5_OPCODE_SEND_IMM"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -92,6 +145,22 @@ impl<P: Payload> SendImm<P> {
 encode!([P: Payload] SendImm<P>, SEND_IMM, payload payload, imm imm);
 
 /// RDMA WRITE: puts the payload into the peer's memory, and the peer does not notice.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{Inline, RdmaWrite};
+///
+/// // `remote` is byte 64 of the peer's memory, which here is this side's.
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, RdmaWrite::new(Inline(b"hello"), remote).signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// // When the request is complete:
+/// let mut bytes = [0; 5];
+/// memory.read(64, &mut bytes);
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_RDMA_WRITE", "ibv_wr_rdma_write", "MLX5_OPCODE_RDMA_WRITE"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -124,6 +193,23 @@ encode!([P: Payload] RdmaWrite<P>, RDMA_WRITE, remote remote, payload payload);
 
 /// RDMA WRITE with immediate: also takes the peer's oldest receive, whose completion carries 32
 /// bits and the length.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory, mut reader, mut sends, mut receives, sge, remote, .. } = rig::link()?;
+/// use mlx5::cqe::{Completion, ReceiveKind};
+/// use mlx5::wqe::{Inline, RdmaWriteImm};
+///
+/// // SAFETY: the payload is copied into the WQE. The receive's memory stays registered.
+/// unsafe {
+///     receives.post(1, sge)?; // taken, but not written: the bytes go to `remote`
+///     sends.post(2, RdmaWriteImm::new(Inline(b"hello"), remote, 42))?;
+/// }
+/// # let completion = rig::poll(&mut reader, &mut (&mut sends, &mut receives))?;
+/// let Completion::Receive(done) = completion else { return Err("a send".into()) };
+/// assert_eq!((done.id, done.kind), (1, ReceiveKind::WriteImm(42)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_RDMA_WRITE_WITH_IMM", "ibv_wr_rdma_write_imm", "MLX5_OPCODE_RDMA_WRITE_IMM"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -158,6 +244,23 @@ impl<P: Payload> RdmaWriteImm<P> {
 encode!([P: Payload] RdmaWriteImm<P>, RDMA_WRITE_IMM, remote remote, payload payload, imm imm);
 
 /// RDMA READ: fetches the peer's memory, as many bytes as the entries hold.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut memory, sge, remote, .. } = rig::link()?;
+/// use mlx5::wqe::RdmaRead;
+///
+/// // The peer has written to its memory, which here is this side's.
+/// memory.write(64, b"hello");
+/// // SAFETY: the memory of `sge` stays registered, and nothing uses it before the completion.
+/// unsafe { sends.post(1, RdmaRead::new(sge, remote).signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// // When the request is complete:
+/// let mut bytes = [0; 5];
+/// memory.read(0, &mut bytes);
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_RDMA_READ", "ibv_wr_rdma_read", "MLX5_OPCODE_RDMA_READ"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -189,6 +292,23 @@ impl<P: SgeList> RdmaRead<P> {
 encode!([P: SgeList] RdmaRead<P>, RDMA_READ, remote remote, payload payload);
 
 /// Atomic compare and swap on 8 bytes of the peer's memory.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{CompareSwap, Word};
+///
+/// // Takes a lock of the peer: 7 if it was 0. The old value comes to the start of the memory.
+/// let old = Word::new(memory.address(), memory.lkey());
+/// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
+/// unsafe { sends.post(1, CompareSwap::new(old, remote, 0, 7).signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// // When the request is complete:
+/// let mut bytes = [0; 8];
+/// memory.read(0, &mut bytes);
+/// assert_eq!(u64::from_ne_bytes(bytes), 0); // the lock was free
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_ATOMIC_CMP_AND_SWP", "ibv_wr_atomic_cmp_swp", "MLX5_OPCODE_ATOMIC_CS"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -226,6 +346,23 @@ impl<W: OldValue> CompareSwap<W> {
 }
 
 /// Atomic addition to 8 bytes of the peer's memory.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, mut memory, remote, .. } = rig::link()?;
+/// use mlx5::wqe::{FetchAdd, Word};
+///
+/// memory.write(64, &100u64.to_ne_bytes()); // the peer's counter
+/// let old = Word::new(memory.address(), memory.lkey());
+/// // SAFETY: the memory stays registered, and nothing uses the word before the completion.
+/// unsafe { sends.post(1, FetchAdd::new(old, remote, 5).signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// // When the request is complete, the counter is 105, and the word has what it was.
+/// let mut bytes = [0; 8];
+/// memory.read(0, &mut bytes);
+/// assert_eq!(u64::from_ne_bytes(bytes), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_ATOMIC_FETCH_AND_ADD", "ibv_wr_atomic_fetch_add", "MLX5_OPCODE_ATOMIC_FA"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

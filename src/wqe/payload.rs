@@ -69,9 +69,29 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 /// when it is appended. `(TagHeader, P)` is a [`TagHeader`](super::TagHeader) before entries.
 ///
 /// [`MrSlice`]: crate::endpoint::MrSlice
+///
+/// ```
+/// use mlx5::wqe::{Inline, Payload, RdmaWrite, Remote, Sge};
+///
+/// /// A WRITE of one entry, of many, or of bytes in the WQE.
+/// fn write<P: Payload>(payload: P, to: Remote) -> RdmaWrite<P> {
+///     RdmaWrite::new(payload, to).signaled()
+/// }
+/// let (sge, to) = (Sge::new(0x1000, 8, 1), Remote::new(0x2000, 2));
+/// let _writes = (write(sge, to), write([sge, sge], to), write(Inline(b"8 bytes."), to));
+/// ```
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries. A READ scatters to it.
+///
+/// ```
+/// use mlx5::wqe::{RdmaRead, Remote, Sge};
+///
+/// // Scatters over two pieces of memory, in this order.
+/// let pieces = [Sge::new(0x1000, 8, 1), Sge::new(0x3000, 56, 1)];
+/// let read = RdmaRead::new(pieces, Remote::new(0x2000, 2));
+/// assert_eq!(read.into_payload().iter().map(|sge| sge.length).sum::<u32>(), 64);
+/// ```
 #[doc(alias("ibv_wr_set_sge", "ibv_wr_set_sge_list"))]
 pub trait SgeList: Payload {}
 
@@ -79,6 +99,17 @@ pub trait SgeList: Payload {}
 /// that owns it. It has at least as many bytes as the atomic, of which the first are written.
 ///
 /// [`MrSlice`]: crate::endpoint::MrSlice
+///
+/// ```
+/// use mlx5::wqe::{FetchAdd, OldValue, Remote, Word};
+///
+/// /// An increment, whatever names the memory of the old value.
+/// fn increment<W: OldValue>(old: W, counter: Remote) -> FetchAdd<W> {
+///     FetchAdd::new(old, counter, 1)
+/// }
+/// let add = increment(Word::new(0x1000, 1), Remote::new(0x2000, 2));
+/// assert_eq!(add.into_old().addr, 0x1000);
+/// ```
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}
@@ -92,16 +123,49 @@ impl EncodeWord for Word {
 
 /// Bytes in the WQE itself. They are copied when the operation is appended, so they may change
 /// right after. An empty slice adds nothing to the WQE.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, remote, memory: _m, .. } = rig::link()?;
+/// use mlx5::ring::PostError;
+/// use mlx5::wqe::{EncodeError, Inline, RdmaWrite};
+///
+/// let text = String::from("hello");
+/// // SAFETY: the payload is copied into the WQE.
+/// unsafe { sends.post(1, RdmaWrite::new(Inline(text.as_bytes()), remote))? };
+/// drop(text);
+/// // SAFETY: the payload would be copied.
+/// let long = unsafe { sends.post(2, RdmaWrite::new(Inline(&[0; 4096]), remote)) };
+/// assert_eq!(long, Err(PostError::Encode(EncodeError::InlineTooLong)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
 /// Inline bytes of a length known at compile time, see [`Inline`].
+///
+/// ```
+/// use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
+///
+/// // The length is known to the compiler, so that the post has no loop.
+/// let flag = RdmaWrite::new(InlineBytes(1u64.to_ne_bytes()), Remote::new(0x2000, 2));
+/// assert_eq!(flag.into_payload().0.len(), 8);
+/// ```
 #[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data"))]
 #[derive(Clone, Copy, Debug)]
 pub struct InlineBytes<const N: usize>(pub [u8; N]);
 
 /// Inline bytes gathered from several slices, see [`Inline`].
+///
+/// ```
+/// use mlx5::wqe::{InlineGather, SendMessage};
+///
+/// // A header and a body become one message.
+/// let pieces: [&[u8]; 2] = [b"head", b"body"];
+/// let message = SendMessage::new(InlineGather(&pieces));
+/// assert_eq!(message.into_payload().0.concat(), b"headbody");
+/// ```
 #[doc(alias("IBV_SEND_INLINE", "ibv_wr_set_inline_data_list"))]
 #[derive(Clone, Copy, Debug)]
 pub struct InlineGather<'a>(pub &'a [&'a [u8]]);

@@ -9,6 +9,22 @@ use super::{Code, Encode, Limits, Operation, Segments};
 use crate::wqe::EncodeError;
 
 /// A WQE as bytes, for operations that this crate has no type for.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, mut sends, .. } = rig::link()?;
+/// use mlx5::wqe::RawWqe;
+///
+/// // A NOP: a ctrl segment with a size of one segment. The post fills index and QP number in.
+/// let mut bytes = [0; 16];
+/// bytes[7] = 1;
+/// // SAFETY: every queue pair executes a NOP, which names no memory.
+/// let nop = unsafe { RawWqe::new(&bytes)?.signaled() };
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, nop)? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_wr_raw_wqe")]
 #[derive(Clone, Copy)]
 #[must_use]

@@ -22,6 +22,15 @@ use crate::ib::Rc;
 use crate::wqe::EncodeError;
 
 /// The tags that a list entry accepts: those equal to `value` in the bits of `mask`.
+///
+/// ```
+/// use mlx5::wqe::Tag;
+///
+/// // A communicator in the upper half, and a rank of any value in the lower one.
+/// let tag = Tag::masked(5 << 32, !0 << 32);
+/// assert!(tag.matches(5 << 32 | 7) && !tag.matches(6 << 32 | 7));
+/// assert!(Tag::any().matches(0) && Tag::exact(3).matches(3));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// The tag.
@@ -53,6 +62,8 @@ impl Tag {
 }
 
 /// The kind of a message (`enum ibv_tmh_op`).
+///
+/// See the example on [`TagHeader`].
 #[doc(alias = "ibv_tmh_op")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -75,6 +86,18 @@ pub enum TagKind {
 /// A tuple of a header and a list of entries is a [`Payload`] for a
 /// [`SendMessage`](super::SendMessage): `SendMessage::new((TagHeader::eager(7), sge))`. The header is
 /// in the WQE, and the HCA gathers the entries. The queue needs `max_inline_data` of 16.
+///
+/// ```
+/// use mlx5::wqe::{SendMessage, Sge, TagHeader, TagKind};
+///
+/// // A message with tag 7: the header in the WQE, and the bytes of an entry.
+/// let message = SendMessage::new((TagHeader::eager(7), Sge::new(0x1000, 64, 1)));
+/// // What the peer finds at the start of a message for no entry:
+/// let bytes = [TagHeader::eager(7).to_bytes().as_slice(), b"rest"].concat();
+/// let (header, rest) = TagHeader::parse(&bytes).ok_or("no header")?;
+/// assert_eq!((header.kind, header.tag, rest), (TagKind::Eager, 7, b"rest".as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_tmh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHeader {
@@ -158,6 +181,18 @@ impl TagHeader {
 }
 
 /// The memory of a message that its receiver fetches: 16 bytes behind its [`TagHeader`].
+///
+/// ```
+/// use mlx5::wqe::{Remote, Rendezvous, SendMessage, TagHeader};
+///
+/// // Offers 1 MiB under tag 7. The receiver fetches it by READs.
+/// let offer = Rendezvous { from: Remote::new(0x10_0000, 1), length: 1 << 20 };
+/// let message = SendMessage::new(offer.offer(7, 0));
+/// let bytes = message.into_payload().0;
+/// let (_, rest) = TagHeader::parse(&bytes).ok_or("no header")?;
+/// assert_eq!(Rendezvous::parse(rest), Some(offer));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_rvh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {

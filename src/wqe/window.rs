@@ -17,6 +17,30 @@ const LIST_DS: u32 = 4;
 
 /// SEND with invalidate: the peer's oldest receive takes the payload, and one of the peer's keys is
 /// invalidated. The peer's completion carries the key.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, qp, mut reader, mut sends, mut receives, memory, sge, .. } = rig::link()?;
+/// # use mlx5::{cqe::Completion, ib::Access, verbs::{MemoryWindow, Type2}};
+/// # let mut window = MemoryWindow::<Type2>::new(&pd)?;
+/// # let grant = window.bind(qp.number(), 1, &memory, 64, 64, Access::REMOTE_WRITE)?;
+/// # // SAFETY: no reference covers the memory.
+/// # let rkey = unsafe { sends.bind(1, &mut window, grant.signaled())? };
+/// # rig::poll(&mut reader, &mut sends)?;
+/// use mlx5::cqe::ReceiveKind;
+/// use mlx5::wqe::{Inline, SendInvalidate};
+///
+/// // The peer has granted the key `rkey`. This gives it back: it opens nothing any more.
+/// // SAFETY: the payload is copied into the WQE. The receive's memory stays registered.
+/// unsafe {
+///     receives.post(1, sge)?; // the peer's side
+///     sends.post(2, SendInvalidate::new(Inline(b"done"), rkey))?;
+/// }
+/// # let completion = rig::poll(&mut reader, &mut (&mut sends, &mut receives))?;
+/// let Completion::Receive(done) = completion else { return Err("a send".into()) };
+/// assert_eq!(done.kind, ReceiveKind::SendInvalidate(rkey));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_SEND_WITH_INV", "ibv_wr_send_inv", "MLX5_OPCODE_SEND_INVAL"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -61,6 +85,15 @@ encode!([P: Payload] SendInvalidate<P>, SEND_INVAL, payload payload, imm rkey);
 /// The window grants its access until it is bound again, invalidated or freed, not only until the
 /// request completes. For all that time, no reference to the memory may exist that a peer's access
 /// would contradict.
+///
+/// ```
+/// use mlx5::ib::Access;
+/// use mlx5::wqe::{BindWindow, Sge};
+///
+/// // For a window of this crate, `MemoryWindow::bind` makes it. This key is from elsewhere.
+/// let bytes = Sge::new(0x1000, 512, 1);
+/// let grant = BindWindow::type_1(0x100, bytes, Access::REMOTE_READ).signaled();
+/// ```
 #[doc(alias("IBV_WR_BIND_MW", "ibv_wr_bind_mw", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -186,6 +219,21 @@ impl Encode for BindWindow {
 ///
 /// A window of type 2 can then be bound anew, a key with a layout
 /// ([`ConfigureKey`](super::ConfigureKey)) be given another. The key's low byte is 0 afterwards.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { pd, mut reader, mut sends, memory, sge, .. } = rig::link()?;
+/// use mlx5::verbs::Mkey;
+///
+/// let key = Mkey::new(&pd, 4)?;
+/// // SAFETY: the memory stays registered, and nothing uses it while the key leads to it.
+/// unsafe { sends.post(1, key.configure().layout([sge]))? };
+/// // The key opens nothing from here on, and can be configured again.
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(2, key.invalidate().signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut sends)?, mlx5::cqe::Completion::Send(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("IBV_WR_LOCAL_INV", "ibv_wr_local_inv", "MLX5_OPCODE_UMR"))]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

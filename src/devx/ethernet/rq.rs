@@ -36,6 +36,26 @@ const RDY: u64 = 1;
 ///
 /// Clones are cheap and name the same queue. It is destroyed after its last clone, and the last
 /// object that steers to it, are dropped.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::devx::{Rq, Tir, TransportDomain};
+/// use mlx5::ring::{PacketRq, ReceiveConfig};
+/// use mlx5::verbs::Flow;
+///
+/// let rq = Rq::builder(&pd, &cq).max_wr(16).build()?;
+/// let mut packets = PacketRq::new(&rq, &cq, ReceiveConfig::default())?;
+/// // Packets to this MAC address come to the queue, until the rule is dropped.
+/// let tir = Tir::direct(&TransportDomain::new(&context)?, &rq)?;
+/// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&tir)?;
+/// assert!(packets.poll()?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("MLX5_CMD_OP_CREATE_RQ", "MLX5_CMD_OP_DESTROY_RQ"))]
 #[derive(Clone)]
 pub struct Rq {
@@ -47,6 +67,8 @@ pub struct Rq {
 }
 
 /// Builder for [`Rq`], see [`Rq::builder`].
+///
+/// See the example on [`Rq`].
 #[must_use = "nothing is made before build"]
 pub struct RqBuilder<'a> {
     pd: &'a dyn Domain,

@@ -19,6 +19,8 @@ use crate::verbs::Context;
 ///
 /// Clones are cheap and name the same table. It is destroyed after its last clone, and the last TIR
 /// that uses it, are dropped.
+///
+/// See the example on [`Tir`](super::Tir).
 #[doc(alias("MLX5_CMD_OP_CREATE_RQT", "MLX5_CMD_OP_DESTROY_RQT"))]
 #[derive(Clone)]
 pub struct Rqt {

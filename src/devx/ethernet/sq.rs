@@ -34,6 +34,28 @@ const CYCLIC: u64 = 1;
 ///
 /// [`SendQueue`](crate::ring::SendQueue) posts to it as to a raw packet queue pair. Completions
 /// name it by its [`number`](Self::number).
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::devx::{Sq, Tis, TransportDomain};
+/// use mlx5::ring::{CqReader, SendConfig, SendQueue};
+/// use mlx5::wqe::Nop;
+///
+/// let tis = Tis::new(&TransportDomain::new(&context)?)?;
+/// let sq = Sq::builder(&pd, &tis, &cq).max_wr(64).max_inline_data(64).build()?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut sends = SendQueue::new(&sq, &mut reader, SendConfig::default())?;
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new().signaled())? };
+/// while reader.poll(&mut sends)?.is_none() {}
+/// assert!(sends.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("MLX5_CMD_OP_CREATE_SQ", "MLX5_CMD_OP_DESTROY_SQ"))]
 pub struct Sq {
     queue: Arc<Queue>,
@@ -44,6 +66,8 @@ pub struct Sq {
 }
 
 /// Builder for [`Sq`], see [`Sq::builder`].
+///
+/// See the example on [`Sq`].
 #[must_use = "nothing is made before build"]
 pub struct SqBuilder<'a> {
     pd: &'a dyn Domain,

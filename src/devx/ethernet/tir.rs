@@ -28,6 +28,26 @@ const KEY_AT: usize = 0x28;
 ///
 /// Clones are cheap and name the same interface. It is destroyed after its last clone, and the last
 /// flow that uses it, are dropped.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::devx::{Rq, Rqt, RssHash, Tir, TransportDomain};
+/// use mlx5::verbs::Flow;
+///
+/// // Connections of TCP spread over two queues, by a hash under a key of 40 bytes.
+/// let [one, two] = [Rq::builder(&pd, &cq).build()?, Rq::builder(&pd, &cq).build()?];
+/// let table = Rqt::new(&[&one, &two], 2)?;
+/// let domain = TransportDomain::new(&context)?;
+/// let tir = Tir::spread(&domain, &table, &[0x6d; 40], RssHash::Ipv4Tcp)?;
+/// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&tir)?;
+/// assert_eq!(table.list()?, [one.number(), two.number()]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("MLX5_CMD_OP_CREATE_TIR", "MLX5_CMD_OP_DESTROY_TIR"))]
 #[derive(Clone)]
 pub struct Tir {
@@ -42,6 +62,8 @@ struct TirInner {
 }
 
 /// The header fields that the hash covers. The packets of one connection go to one queue.
+///
+/// See the example on [`Tir`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RssHash {
     /// The addresses of IPv4.

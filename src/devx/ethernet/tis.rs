@@ -16,6 +16,8 @@ use crate::verbs::Context;
 ///
 /// Clones are cheap and name the same interface. It is destroyed after its last clone, and the last
 /// queue that uses it, are dropped.
+///
+/// See the example on [`Sq`](super::Sq).
 #[doc(alias("MLX5_CMD_OP_CREATE_TIS", "MLX5_CMD_OP_DESTROY_TIS"))]
 #[derive(Clone)]
 pub struct Tis {

@@ -13,6 +13,17 @@ use crate::error::{Cause, Errno, Error, Result};
 use crate::ib::Guid;
 
 /// A copy of another process's descriptor of an opened device, for queries.
+///
+/// ```no_run
+/// use mlx5::devx::process::process;
+///
+/// // Process 4242 has a device open. This user may trace the process.
+/// let open = process(4242)?.devices.into_iter().next().ok_or("no device")?;
+/// let device = open.copy()?;
+/// let number = 0x123; // from a log of the process, for example
+/// assert!(device.is_queue_pair(number)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ProcessDevice {
     fd: OwnedFd,
@@ -21,6 +32,8 @@ pub struct ProcessDevice {
 }
 
 /// The kernel's report about a memory region: its keys, length and address.
+///
+/// See the example on [`ProcessObject`](super::ProcessObject).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {

@@ -7,6 +7,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use crate::error::{Errno, Error, Result};
 
 /// A process with open devices.
+///
+/// ```
+/// use mlx5::devx::process::processes;
+///
+/// // Other processes of this user with open devices.
+/// for process in processes()? {
+///     assert_ne!(process.pid, std::process::id());
+///     assert!(process.devices.iter().all(|device| device.pid == process.pid));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Process {
@@ -19,6 +30,8 @@ pub struct Process {
 }
 
 /// A descriptor of a process that is open on the character device of an RDMA device.
+///
+/// See the example on [`Process`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenDevice {

@@ -27,6 +27,17 @@ const LONGEST: usize = 1 << 16;
 const HEADER: usize = 16;
 
 /// A queue pair in the kernel's resource list.
+///
+/// ```
+/// # use mlx5_model as _;
+/// use mlx5::devx::process::queue_pairs;
+///
+/// // What the kernel tells of the queue pairs of all processes.
+/// for qp in queue_pairs()? {
+///     assert!(!qp.device.is_empty() && qp.number < 1 << 24);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairResource {

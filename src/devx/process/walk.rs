@@ -10,6 +10,8 @@ use crate::devx::context::ObjectContext;
 use crate::error::{Error, Result};
 
 /// The kind of an object of another process.
+///
+/// See the example on [`ProcessObject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProcessObjectKind {
@@ -63,6 +65,20 @@ impl fmt::Display for ProcessObjectKind {
 }
 
 /// An object of another process.
+///
+/// ```no_run
+/// # use mlx5::devx::process::ProcessDevice;
+/// # fn example(device: &ProcessDevice) -> mlx5::Result<()> {
+/// use mlx5::devx::process::ProcessObjectKind;
+///
+/// // The memory regions among the first 1000 handles, and their bytes.
+/// let objects = device.objects(1000, &[])?;
+/// let regions = objects.iter().filter(|object| object.kind == ProcessObjectKind::Region);
+/// let bytes: u64 = regions.filter_map(|region| region.keys).map(|keys| keys.length).sum();
+/// assert!(bytes > 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessObject {

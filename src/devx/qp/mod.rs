@@ -53,6 +53,25 @@ mod sealed {
 pub(crate) use sealed::Service;
 
 /// A transport whose queue pairs can be made by command.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::{ByCommand, Firmware};
+/// use mlx5::ib::{Rc, Receives};
+/// use mlx5::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairBuilder, Reset};
+///
+/// /// A queue pair of any such transport, with a CQ of its own.
+/// fn make<T: ByCommand + Receives>(
+///     pd: &ProtectionDomain,
+/// ) -> mlx5::Result<QueuePair<T, Reset, Firmware>> {
+///     let cq = CompletionQueue::by_command(pd.context(), 128).build()?;
+///     QueuePairBuilder::<T, _>::by_command(pd, &cq).build()
+/// }
+/// assert!(make::<Rc>(&pd)?.number() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "queue pairs of transport `{Self}` are not made by CREATE_QP",
     note = "`QueuePair::dc_target_by_command` makes targets of dynamic connections, which take \

@@ -24,6 +24,17 @@ fn only_vfio(error: Error) -> Error {
 /// libmlx5 offers them on devices that a program drives by VFIO, without the kernel's driver. On
 /// other devices, completions and events come to a program by an
 /// [`EventChannel`](crate::devx::EventChannel).
+///
+/// ```no_run
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::unproven::MsiVector;
+///
+/// // The program drives the device by VFIO.
+/// let vector = MsiVector::new(&context)?;
+/// println!("interrupt {} counts in {:?}", vector.number(), vector.fd());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("mlx5dv_devx_msi_vector", "mlx5dv_devx_free_msi_vector"))]
 #[derive(Debug)]
 pub struct MsiVector {
@@ -72,6 +83,18 @@ impl Drop for MsiVector {
 /// An event queue of the program. The program reads its ring itself.
 ///
 /// It needs a device that a program drives by VFIO, like [`MsiVector`].
+///
+/// ```no_run
+/// # use mlx5::{devx::Command, verbs::Context};
+/// # fn example(context: &Context, create_eq: &Command) -> mlx5::Result<()> {
+/// use mlx5::devx::unproven::{EventQueue, MsiVector};
+///
+/// // `create_eq` names the interrupt. The program drives the device by VFIO.
+/// let vector = MsiVector::new(context)?;
+/// let queue = EventQueue::create(context, create_eq, Some(vector))?;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias("mlx5dv_devx_eq", "mlx5dv_devx_destroy_eq"))]
 #[derive(Debug)]
 pub struct EventQueue {

@@ -13,6 +13,17 @@ use crate::verbs::Context;
 ///
 /// An HCA can make up to four at once. The kernel has one made at a time, so that each can be freed
 /// alone.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::devx::unproven::Psv;
+///
+/// let psv = Psv::new(&pd)?;
+/// assert!(psv.number() < 1 << 24); // `SignedBlocks::psv`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "MLX5_CMD_OP_CREATE_PSV")]
 pub struct Psv {
     object: Object,

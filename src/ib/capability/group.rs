@@ -18,6 +18,8 @@ macro_rules! groups {
     )*) => {
         /// A group of capabilities (`device.h`, `enum mlx5_cap_type`), which one QUERY_HCA_CAP
         /// returns.
+        ///
+        /// See the example on [`GroupValues`](super::GroupValues).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Group {

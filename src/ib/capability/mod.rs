@@ -22,6 +22,19 @@ pub(crate) struct Cache {
 ///
 /// `Display` lists all values that are not zero by name, one per line, with the maximum where it
 /// differs.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::devx::Group;
+/// use mlx5::devx::ifc::cmd_hca_cap;
+///
+/// let general = context.capabilities().group(Group::General)?.ok_or("no such group")?;
+/// // Each capability by name, with its value and its maximum.
+/// let ports = general.iter().find(|capability| capability.field == cmd_hca_cap::NUM_PORTS);
+/// assert!(ports.is_some_and(|ports| ports.current >= 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct GroupValues {
     pub(crate) group: Group,
@@ -30,6 +43,8 @@ pub struct GroupValues {
 }
 
 /// A capability's name and values.
+///
+/// See the example on [`GroupValues`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// The field.
@@ -93,6 +108,22 @@ impl fmt::Display for GroupValues {
 debug_as_display!(GroupValues);
 
 /// A capability that is needed and that the HCA lacks.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::Error;
+/// use mlx5::devx::Group;
+/// use mlx5::devx::ifc::cmd_hca_cap;
+///
+/// let capabilities = context.capabilities();
+/// match capabilities.require(Group::General, cmd_hca_cap::DCT, "a DC target") {
+///     Ok(()) => {}
+///     Err(Error::NoCapability(missing)) => assert_eq!(missing.needed_by(), "a DC target"),
+///     Err(other) => return Err(other.into()),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingCapability {
     pub(crate) device: String,

@@ -34,6 +34,30 @@ use crate::watch::timing::Recorder;
 /// A poll that finds no CQE costs one load and a count. A poll that finds one reads the fields it
 /// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
 /// It does so once per CQE, before the queue may use the CQE's slot for another request.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { memory: _m, mut reader, mut sends, mut receives, sge, .. } = rig::link()?;
+/// use mlx5::cqe::Completion;
+/// use mlx5::wqe::{Inline, SendMessage};
+///
+/// // `reader` is `CqReader::new(&cq)?`. Two queues of a queue pair complete on its CQ.
+/// // SAFETY: the payload is copied. The receive's memory is read after its completion.
+/// unsafe {
+///     receives.post(1, sge)?;
+///     sends.post(2, SendMessage::new(Inline(b"hello")).signaled())?;
+/// }
+/// let (mut sent, mut received) = (false, false);
+/// while !(sent && received) {
+///     match reader.poll(&mut (&mut sends, &mut receives))? {
+///         Some(Completion::Send(done)) => sent = done.id == 2,
+///         Some(Completion::Receive(done)) => received = done.byte_len == 5,
+///         Some(other) => return Err(format!("{other:?}").into()),
+///         None => {} // nothing new
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_cq")]
 pub struct CqReader {
     pub(in crate::ring) consumer: Consumer,

@@ -29,6 +29,8 @@ impl PostReceives for Srq {
 /// Made by [`ReceiveQueue::batch`], [`PacketRq::batch`](crate::ring::PacketRq::batch),
 /// [`Srq::batch`] and [`TmSrq::batch`](crate::ring::TmSrq::batch). `Q` is [`ReceiveQueue`] or
 /// [`Srq`].
+///
+/// See the example on [`ReceiveQueue`](super::ReceiveQueue).
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct ReceiveBatch<'q, Q: PostReceives = ReceiveQueue> {
     ring: &'q mut ReceiveRing<Q::Layout>,

@@ -16,12 +16,40 @@ use crate::wqe::SgeList;
 ///
 /// Posting is that of [`ReceiveQueue`]. A poll costs about as much as one of a queue that is looked
 /// up.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::ib::{Access, RawPacket};
+/// use mlx5::ring::{PacketEvent, PacketRq, ReceiveConfig};
+/// use mlx5::verbs::{Flow, QueuePairBuilder};
+/// use mlx5::wqe::Sge;
+///
+/// # let memory = pd.allocate(2048, Access::LOCAL_WRITE)?;
+/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?;
+/// let mut packets = PacketRq::new(&qp, &cq, ReceiveConfig::default())?;
+/// // SAFETY: the memory stays registered, and is read after its packet has arrived.
+/// unsafe { packets.post(1, Sge::new(memory.address(), 2048, memory.lkey()))? };
+/// let qp = qp.rtr()?;
+/// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&qp)?;
+/// while let Some(event) = packets.poll()? {
+///     let PacketEvent::Packet(packet) = event else { return Err("failed".into()) };
+///     assert!(packet.id == 1 && packet.info.checksums_ok());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PacketRq {
     queue: ReceiveQueue,
     completions: CqReader,
 }
 
 /// The result of a poll of [`PacketRq`] or [`StridingRq`](super::StridingRq).
+///
+/// See the example on [`PacketRq`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an event says where a packet is, or that a WQE is used up or failed"]
 pub enum PacketEvent {
@@ -40,6 +68,8 @@ pub enum PacketEvent {
 }
 
 /// A packet that has arrived in a WQE's memory.
+///
+/// See the example on [`PacketRq`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The id that the WQE was posted with.

@@ -25,6 +25,18 @@ use crate::watch::flight::{self, Facts, Queue};
 use crate::wqe::SgeList;
 
 /// Configuration of a [`ReceiveQueue`].
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, receives, .. } = rig::link()?;
+/// # drop(receives);
+/// use mlx5::ring::{ReceiveConfig, ReceiveQueue};
+///
+/// // So many receives are outstanding at most, and so many CQ slots are reserved.
+/// let receives = ReceiveQueue::new(&qp, &mut reader, ReceiveConfig { receives: 16 })?;
+/// assert_eq!(receives.free(), 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveConfig {
     /// CQ slots to reserve for this queue: the number of receives that may be outstanding. Default
@@ -44,6 +56,25 @@ impl Default for ReceiveConfig {
 /// post, fill a [`ReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
 /// for one receive. A post stores the WQE and one word to the doorbell record. It rings no
 /// register: the HCA reads the record when a message needs a receive.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, mut sends, receives, memory, .. } = rig::link()?;
+/// # drop(receives);
+/// use mlx5::ring::{ReceiveConfig, ReceiveQueue};
+/// use mlx5::wqe::Sge;
+///
+/// // From INIT on, before the peer can send.
+/// let mut receives = ReceiveQueue::new(&qp, &mut reader, ReceiveConfig::default())?;
+/// let mut batch = receives.batch();
+/// for id in 0..8 {
+///     batch.append(id, Sge::new(memory.address() + 64 * id, 64, memory.lkey()))?;
+/// }
+/// // SAFETY: the memory stays registered, and nothing uses it before the completions.
+/// unsafe { batch.ring() };
+/// assert_eq!(receives.outstanding(), 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_qp")]
 pub struct ReceiveQueue {
     // Holds the queue pair, as `owner` does. The safe layer keeps the memory of receives in a field
@@ -89,6 +120,36 @@ impl ReceiveQueue {
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
+    }
+
+    /// Starts a batch. Dropping it posts nothing.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub fn batch(&mut self) -> ReceiveBatch<'_> {
+        ReceiveBatch::new(&mut self.ring)
+    }
+
+    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
+    /// of them); a message fills one entry after another. `id` comes back with the completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nothing reads, writes or holds a reference to that memory.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes.
+        unsafe { self.ring.post(id, list) }
     }
 
     /// Takes over the receive queue of a QP in INIT or later that completes on `completions`.
@@ -222,36 +283,6 @@ impl ReceiveQueue {
     #[inline(always)]
     pub(super) fn completes(&self, cq: CqId, qpn: u32) -> bool {
         self.cq == cq && self.qpn == qpn
-    }
-
-    /// Starts a batch. Dropping it posts nothing.
-    #[doc(alias = "ibv_post_recv")]
-    #[inline]
-    pub fn batch(&mut self) -> ReceiveBatch<'_> {
-        ReceiveBatch::new(&mut self.ring)
-    }
-
-    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
-    /// of them); a message fills one entry after another. `id` comes back with the completion.
-    ///
-    /// # Errors
-    /// [`PostError`]; nothing is posted then.
-    ///
-    /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
-    /// or the QP has been moved to RESET or destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
-    ///   this process at the address in each entry.
-    #[doc(alias = "ibv_post_recv")]
-    #[inline]
-    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // completes.
-        unsafe { self.ring.post(id, list) }
     }
 
     /// Restarts the queue after the QP went through RESET to INIT or later. Indices start at zero.

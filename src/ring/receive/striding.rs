@@ -30,6 +30,28 @@ use crate::wqe::{Linear, Segments, Sge, data_segment};
 /// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
 /// pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
 /// libmlx5's own posting leaves the first segment out.
+///
+/// ```
+/// # // SAFETY: no other thread runs yet.
+/// # unsafe { std::env::set_var("MLX5_MODEL_LINK", "roce") };
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Access;
+/// use mlx5::ring::StridingRq;
+/// use mlx5::verbs::StridingQueue;
+/// use mlx5::wqe::Sge;
+///
+/// let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let queue = StridingQueue::builder(&pd, &cq).wqes(4).stride(64).strides(8).build()?;
+/// let mut receives = StridingRq::new(&queue, &cq)?;
+/// let wqe = receives.wqe_bytes();
+/// // SAFETY: the memory stays registered, and is read where packets have arrived.
+/// unsafe { receives.post(1, Sge::new(memory.address(), wqe, memory.lkey()))? };
+/// assert!(receives.poll()?.is_none()); // packets come by a `Flow` to `RssQueues` of the queue
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_rwq")]
 pub struct StridingRq {
     ring: ReceiveRing<InOrder>,

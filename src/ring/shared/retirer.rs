@@ -12,6 +12,23 @@ use crate::ring::{Queues, ReceiveSide, SendQueue, SendSide};
 /// It retires the requests that the [`Producer`](super::Producer)s have posted. A queue has one
 /// retirer. The thread that reads the completion queue owns it. When it is dropped, no request is
 /// retired any more, and posts fail when the queue is full.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut reader, sends, .. } = rig::link()?;
+/// use mlx5::wqe::Nop;
+///
+/// // Producers go to the threads that post. The thread that polls has the retirer.
+/// let (producer, mut retirer) = sends.share();
+/// // SAFETY: the request names no memory.
+/// unsafe { producer.post(1, Nop::new().signaled())? };
+/// while !retirer.is_idle() {
+///     reader.poll(&mut retirer)?;
+/// }
+/// drop(producer);
+/// assert!(retirer.unshare().is_ok()); // the exclusive queue, since no producer is left
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Retirer<T: Transport = Rc> {
     shared: Arc<Shared<T>>,
 }

@@ -23,6 +23,14 @@ pub(crate) use view::{
 use crate::ib::Transport;
 
 /// A source of a send queue: a queue pair in RTS.
+///
+/// ```
+/// # use mlx5::ring::*;
+/// /// Takes over a queue pair, whatever interface has made it.
+/// fn take<S: SendSource>(qp: &S, reader: &mut CqReader) -> mlx5::Result<SendQueue<S::Transport>> {
+///     SendQueue::new(qp, reader, SendConfig::default())
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "no send queue can be made of `{Self}`",
     note = "sends are posted in RTS, not before: move the queue pair by `init`, `rtr` and `rts`"
@@ -33,6 +41,14 @@ pub trait SendSource: handover::Sends {
 }
 
 /// A source of a receive queue: a queue pair in INIT or later, of a transport that receives.
+///
+/// ```
+/// # use mlx5::ring::*;
+/// /// Takes over a queue pair for short bursts, whatever interface has made it.
+/// fn take(qp: &impl ReceiveSource, reader: &mut CqReader) -> mlx5::Result<ReceiveQueue> {
+///     ReceiveQueue::new(qp, reader, ReceiveConfig { receives: 16 })
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "no receive queue can be made of `{Self}`",
     note = "receives are posted in INIT or later, on transports that take any"
@@ -43,10 +59,34 @@ pub trait ReceiveSource: handover::Receives {
 }
 
 /// A source of a completion reader: a completion queue.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::ring::{CompletionSource, CqReader};
+/// use mlx5::verbs::CompletionQueue;
+///
+/// fn number(cq: &impl CompletionSource) -> mlx5::Result<u32> {
+///     Ok(CqReader::new(cq)?.cqn())
+/// }
+/// // One made by verbs, and one by firmware command.
+/// let verbs = number(&CompletionQueue::new(&context, 64)?)?;
+/// let command = number(&CompletionQueue::by_command(&context, 64).build()?)?;
+/// assert_ne!(verbs, command);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(message = "no reader of completions can be made of `{Self}`")]
 pub trait CompletionSource: handover::Completes {}
 
 /// A source of [`Srq`](super::Srq): a shared receive queue.
+///
+/// ```
+/// # use mlx5::ring::*;
+/// /// Takes over an SRQ, whatever interface has made it.
+/// fn take(srq: &impl SharedReceiveSource, reader: &mut CqReader) -> mlx5::Result<Srq> {
+///     Srq::new(srq, reader, ReceiveConfig::default())
+/// }
+/// ```
 #[diagnostic::on_unimplemented(message = "no shared receives can be made of `{Self}`")]
 pub trait SharedReceiveSource: handover::Shares {}
 

@@ -5,10 +5,12 @@
 //! XRC domains have (`index`). `numbers` does either with two loads. [`QueueTable`] looks up any
 //! number of queues that complete on one CQ.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+mod queue;
+
 mod attach;
 mod index;
 mod numbers;
-mod queue;
 mod table;
 
 pub(crate) use index::{number, view_of};

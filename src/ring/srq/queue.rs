@@ -39,6 +39,32 @@ use crate::wqe::SgeList;
 /// completes with [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor syndrome
 /// 0x93. Its queue pair continues, and the message comes again. libmlx5 posts such a receive again
 /// by itself. With this queue the program does so, after it has faulted the pages in.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Access;
+/// use mlx5::ring::{CqReader, ReceiveConfig, Srq};
+/// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
+/// use mlx5::wqe::Sge;
+///
+/// # let local = LocalPort::new(&context, 1, None)?;
+/// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// let srq = SharedReceiveQueue::builder(&pd).max_wr(64).build()?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut receives = Srq::new(&srq, &mut reader, ReceiveConfig::default())?;
+/// for _ in 0..2 {
+///     let qp = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
+///     receives.attach(&qp.init(&local.init())?, &mut reader)?;
+/// }
+/// // SAFETY: the memory stays registered, and nothing uses it before the completion.
+/// unsafe { receives.post(1, Sge::new(memory.address(), 4096, memory.lkey()))? };
+/// assert_eq!((receives.attached().count(), receives.outstanding()), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_srq")]
 #[repr(align(64))]
 pub struct Srq {
@@ -130,6 +156,37 @@ impl Srq {
             Some(UserIndex::Tagged(_)) => Err(QueueError::Tagged),
             _ => Ok(view),
         })
+    }
+
+    /// Starts a batch. Dropping it posts nothing.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub fn batch(&mut self) -> ReceiveBatch<'_, Self> {
+        ReceiveBatch::new(&mut self.ring)
+    }
+
+    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
+    /// of them); a message fills one entry after another. `id` comes back with the completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the shared receive queue is destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nothing reads, writes or holds a reference to that memory.
+    /// - If any QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes, or the queue is destroyed.
+        unsafe { self.ring.post(id, list) }
     }
 
     /// Takes over a tag-matching queue, see [`new`](Self::new). Its name is left to its owner.
@@ -337,37 +394,6 @@ impl Srq {
     /// Whether the queue is one of an XRC domain.
     pub fn is_xrc(&self) -> bool {
         self.index.is_some()
-    }
-
-    /// Starts a batch. Dropping it posts nothing.
-    #[doc(alias = "ibv_post_srq_recv")]
-    #[inline]
-    pub fn batch(&mut self) -> ReceiveBatch<'_, Self> {
-        ReceiveBatch::new(&mut self.ring)
-    }
-
-    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
-    /// of them); a message fills one entry after another. `id` comes back with the completion.
-    ///
-    /// # Errors
-    /// [`PostError`]; nothing is posted then.
-    ///
-    /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
-    /// or the shared receive queue is destroyed:
-    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
-    ///   given.
-    /// - Nothing reads, writes or holds a reference to that memory.
-    /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
-    ///   for other code do), the memory is mapped, writable, in this process at the address in each
-    ///   entry.
-    #[doc(alias = "ibv_post_srq_recv")]
-    #[inline]
-    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-        // completes, or the queue is destroyed.
-        unsafe { self.ring.post(id, list) }
     }
 
     /// Returns this queue's side for CQEs of the queue pair `qpn`, if it is

@@ -13,6 +13,24 @@ use crate::ring::{
 /// of an XRC domain. Finding one costs a bounded number of instructions, however many there are.
 ///
 /// Send queues are all of one transport; for several, give polls a pair of tables.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, mut reader, sends, receives, .. } = rig::link()?;
+/// use mlx5::ring::QueueTable;
+/// use mlx5::wqe::Nop;
+///
+/// let mut table = QueueTable::new();
+/// table.insert_send(sends);
+/// table.insert_receive(receives);
+/// // A table of many queues: each is found by the number of its queue pair.
+/// let sends = table.send(qp.number()).ok_or("no such queue")?;
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new().signaled())? };
+/// # assert!(matches!(rig::poll(&mut reader, &mut table)?, mlx5::cqe::Completion::Send(_)));
+/// assert!(reader.poll(&mut table)?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct QueueTable<T: Transport = Rc> {
     sends: Slab<SendQueue<T>>,
     receives: Slab<ReceiveQueue>,
@@ -51,6 +69,29 @@ impl Row {
 }
 
 /// A shared receive queue of a [`QueueTable`].
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::ib::Rc;
+/// use mlx5::ring::{CqReader, QueueTable, ReceiveConfig, Srq};
+/// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
+///
+/// let srq = SharedReceiveQueue::builder(&pd).build()?;
+/// let qp = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
+/// let qp = qp.init(&LocalPort::new(&context, 1, None)?.init())?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut table = QueueTable::<Rc>::new();
+/// let receives = Srq::new(&srq, &mut reader, ReceiveConfig::default())?;
+/// // The key names the SRQ in the table. From `attach` on polls find it by the queue pair.
+/// let key = table.insert_shared(receives).map_err(|_| "its user index is taken")?;
+/// table.attach(key, &qp, &mut reader)?;
+/// assert!(table.shared(key).is_some_and(|srq| srq.attached().eq([qp.number()])));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedKey(u32);
 

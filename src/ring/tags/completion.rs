@@ -5,6 +5,19 @@ use crate::cqe::{Completion, Failure, ReceiveDone, ReceiveKind, UnexpectedCqe};
 use crate::wqe::TagHeader;
 
 /// The result of one CQE.
+///
+/// ```
+/// # use mlx5::ring::*;
+/// /// Polls once. Returns the id and the bytes of a message that an entry took.
+/// fn arrived(tags: &mut TmSrq, reader: &mut CqReader) -> Result<Option<(u64, u32)>, PollError> {
+///     match tags.poll(reader, &mut ())? {
+///         Some(TagCompletion::Arrived(arrival)) => Ok(Some((arrival.id, arrival.byte_len))),
+///         // No entry matched: the message is in the receive with this id.
+///         Some(TagCompletion::Unexpected(done)) => Ok(Some((done.id, done.byte_len))),
+///         _ => Ok(None), // the list has changed, or the HCA fetches a message
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which memory is the program's again"]
 pub enum TagCompletion {
@@ -52,6 +65,8 @@ pub enum TagCompletion {
 }
 
 /// A message has taken an entry.
+///
+/// See the example on [`TagCompletion`].
 #[doc(alias("IBV_WC_TM_MATCH", "ibv_wc_tm_info"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagMatch {
@@ -69,6 +84,8 @@ pub struct TagMatch {
 }
 
 /// A message is in the memory of its entry, without its header.
+///
+/// See the example on [`TagCompletion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagArrival {
     /// The entry's id.
@@ -86,6 +103,15 @@ pub struct TagArrival {
 }
 
 /// A message that has taken an entry will not come.
+///
+/// ```
+/// use mlx5::ring::{IncompleteReason, TagCompletion};
+///
+/// fn is_too_long(completion: &TagCompletion) -> bool {
+///     matches!(completion, TagCompletion::Incomplete(message)
+///         if message.reason == IncompleteReason::TooLong)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagIncomplete {
     /// The entry's id.
@@ -101,6 +127,8 @@ pub struct TagIncomplete {
 }
 
 /// Why a message will not come.
+///
+/// See the example on [`TagIncomplete`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncompleteReason {

@@ -9,6 +9,8 @@ use crate::wqe::Sge;
 
 /// A handle of an entry of a tag list. After the entry is gone, the handle names no entry, even if
 /// the index is used again.
+///
+/// See the example on [`TmSrq`](super::TmSrq).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHandle {
     pub(super) index: u16,

@@ -48,6 +48,14 @@ pub(crate) trait ListOwner: Send {
 }
 
 /// Configuration of a [`TmSrq`].
+///
+/// ```
+/// use mlx5::ring::{ReceiveConfig, TagConfig};
+///
+/// // Receives for 32 messages without an entry.
+/// let config = TagConfig { receives: ReceiveConfig { receives: 32 }, ..TagConfig::default() };
+/// assert_eq!(config.receives.receives, 32);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TagConfig {
     /// Configuration of its receives.
@@ -58,6 +66,8 @@ pub struct TagConfig {
 }
 
 /// An entry for a list of tags.
+///
+/// See the example on [`TmSrq`].
 #[doc(alias = "ibv_ops_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -101,6 +111,35 @@ impl TagReceive {
 ///
 /// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
 /// a [post](SendQueue::post), and about ten stores to private memory.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # use mlx5::connect::LocalPort;
+/// # use mlx5::ib::Access;
+/// use mlx5::ring::{CqReader, TagCompletion, TagConfig, TagReceive, TmSrq};
+/// use mlx5::verbs::{CompletionQueue, QueuePair, SharedReceiveQueue, TagCapacity};
+/// use mlx5::wqe::{Sge, Tag};
+///
+/// let cq = CompletionQueue::new(&context, 255)?;
+/// let capacity = TagCapacity { tags: 63, operations: 64 };
+/// let srq = SharedReceiveQueue::builder(&pd).tags(&cq, capacity).build()?;
+/// let mut reader = CqReader::new(&cq)?;
+/// let mut tags = TmSrq::new(&srq, &mut reader, TagConfig::default())?;
+/// # let memory = pd.allocate(4096, Access::LOCAL_WRITE)?;
+/// # let into = Sge::new(memory.address(), 4096, memory.lkey());
+/// // SAFETY: the memory stays registered, and nothing uses it while the entry is on the list.
+/// let entry = unsafe { tags.append(1, TagReceive::new(Tag::exact(0x501), into).signaled())? };
+/// let completion = loop {
+///     if let Some(completion) = tags.poll(&mut reader, &mut ())? {
+///         break completion;
+///     }
+/// };
+/// assert!(matches!(completion, TagCompletion::Appended { handle, .. } if handle == entry));
+/// assert!(tags.is_listed(entry));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "IBV_SRQT_TM")]
 pub struct TmSrq {
     pub(super) shared: Srq,

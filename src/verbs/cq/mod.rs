@@ -24,6 +24,8 @@ use crate::ring::{CompletionSource, Titles};
 const QUEUE: &str = "completion queue";
 
 /// The size of a completion queue entry.
+///
+/// See the example on [`CompletionQueueBuilder`].
 #[doc(alias = "mlx5dv_cq_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CqeSize {
@@ -51,6 +53,20 @@ impl CqeSize {
 /// both. Queue pairs by command complete on either. Verbs queue pairs complete on those of verbs
 /// alone: libibverbs and the kernel take a `struct ibv_cq`, a kernel object for a CQ that the
 /// kernel's driver has made.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::ring::CqReader;
+/// use mlx5::verbs::CompletionQueue;
+///
+/// let cq = CompletionQueue::new(&context, 100)?;
+/// assert!(cq.capacity() >= 100);
+/// // This crate polls it from now on.
+/// let mut reader = CqReader::new(&cq)?;
+/// assert!(reader.poll(&mut ())?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_cq", "ibv_cq_ex", "ibv_destroy_cq"))]
 pub struct CompletionQueue<B: Backend = Verbs> {
     cq: Arc<Cq<B::Cq>>,
@@ -244,6 +260,21 @@ pub(crate) fn microseconds(period: Duration) -> Result<u16> {
 }
 
 /// Builder for [`CompletionQueue`], by back end `B`.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// use mlx5::verbs::{CompletionChannel, CompletionQueue, CqeSize};
+///
+/// let channel = CompletionChannel::new(&context)?;
+/// let cq = CompletionQueue::builder(&context, 256)
+///     .channel(&channel)
+///     .vector(0)
+///     .cqe_size(CqeSize::B128)
+///     .build()?;
+/// assert_eq!(cq.cqe_size().bytes(), 128);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_cq_init_attr_ex", "mlx5dv_cq_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]

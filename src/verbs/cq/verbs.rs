@@ -34,6 +34,20 @@ const fn compression_format(compression: CqeCompression) -> u8 {
 }
 
 /// Keeps a completion queue of verbs alive. Clones are cheap.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::verbs::{CompletionQueue, QueuePair};
+///
+/// let sends = CompletionQueue::new(&context, 64)?;
+/// let receives = CompletionQueue::new(&context, 64)?;
+/// let qp = QueuePair::builder(&pd, &sends).receive_cq(&receives).build()?;
+/// assert!(*qp.send_cq() == sends);
+/// assert!(*qp.receive_cq() != sends);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct CompletionQueueHandle {
     cq: Arc<Cq<VerbsCq>>,

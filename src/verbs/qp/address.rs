@@ -10,6 +10,17 @@ use crate::verbs::{AckTimeout, Context, GidEntry, PortAttributes};
 const MULTICAST_LIDS: u16 = 0xc000;
 
 /// The address of a peer, and the port that leads to it.
+///
+/// ```
+/// use mlx5::verbs::AddressVector;
+///
+/// // On InfiniBand by LID; on RoCE by GID, from the entry 3 of the table of port 1.
+/// let near = AddressVector { service_level: 2, ..AddressVector::lid(1, 7) };
+/// let far = AddressVector::gid(1, 3, "fe80::1".parse()?);
+/// assert!(near.global.is_none());
+/// assert_eq!(far.global.map(|route| route.sgid_index), Some(3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_ah_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
@@ -29,6 +40,16 @@ pub struct AddressVector {
 }
 
 /// Addressing by GID.
+///
+/// ```
+/// use mlx5::verbs::{AddressVector, GlobalRoute};
+///
+/// // Through at most 4 routers.
+/// let mut vector = AddressVector::gid(1, 0, "2001:db8::1".parse()?);
+/// vector.global = vector.global.map(|route| GlobalRoute { hop_limit: 4, ..route });
+/// assert_eq!(vector.global.map(|route| route.traffic_class), Some(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_global_route")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
@@ -45,6 +66,20 @@ pub struct GlobalRoute {
 }
 
 /// The path that takes over when the first one fails.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, local, .. } = rig::link()?;
+/// # let data = local.connection_data(&qp);
+/// use mlx5::verbs::{AckTimeout, AlternatePath, MigrationState};
+///
+/// // `data` is the peer's. Another path to it: here by the same port.
+/// let address = local.address(&data);
+/// let path = AlternatePath { pkey_index: 0, timeout: AckTimeout::default(), address };
+/// qp.set_alternate_path(&path)?;
+/// assert_ne!(qp.query()?.migration, MigrationState::Migrated);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "alt_ah_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlternatePath {

@@ -27,6 +27,21 @@ pub(super) use sealed::Attributes;
 /// RESET to INIT: the port and the rights of the peer.
 ///
 /// `InitAttributes { access: Access::REMOTE_READ, ..InitAttributes::new(1) }`
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Access;
+/// use mlx5::verbs::{InitAttributes, QueuePair};
+///
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// // Port 1. The peer may READ, and nothing else.
+/// let qp = qp.init(&InitAttributes { access: Access::REMOTE_READ, ..InitAttributes::new(1) })?;
+/// assert_eq!(qp.query()?.port, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct InitAttributes {
@@ -78,6 +93,18 @@ impl InitAttributes {
 /// INIT to RTR: the peer.
 ///
 /// `RtrAttributes { path_mtu: Mtu::Mtu1024, ..RtrAttributes::new(qpn, address) }`
+///
+/// ```
+/// use mlx5::verbs::{AddressVector, Mtu, RtrAttributes};
+///
+/// // Queue pair 0x123 of the InfiniBand port with LID 7, by way of port 1 here.
+/// let rtr = RtrAttributes {
+///     rq_psn: 0x4567,
+///     path_mtu: Mtu::Mtu4096,
+///     ..RtrAttributes::new(0x123, AddressVector::lid(1, 7))
+/// };
+/// assert_eq!((rtr.destination, rtr.address.dlid), (0x123, 7));
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RtrAttributes {
@@ -149,6 +176,16 @@ impl Attributes for RtrAttributes {
 /// RTR to RTS: how to send.
 ///
 /// `RtsAttributes { retry_cnt: 3, ..RtsAttributes::default() }`
+///
+/// ```
+/// use std::time::Duration;
+/// use mlx5::verbs::{AckTimeout, RtsAttributes};
+///
+/// // Gives an unreachable peer up after some 0.5 s, and one without receives after 3 tries.
+/// let timeout = AckTimeout::at_least(Duration::from_millis(60));
+/// let rts = RtsAttributes { timeout, retry_cnt: 7, rnr_retry: 3, ..RtsAttributes::default() };
+/// assert!(rts.timeout.duration().is_some_and(|timeout| timeout < Duration::from_millis(120)));
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RtsAttributes {

@@ -16,6 +16,22 @@ use crate::verbs::{Backend, Context, Reset, Zeroed};
 
 /// A back end that makes queue pairs of transport `T`: [`Verbs`](crate::verbs::Verbs), or
 /// [`Firmware`](crate::devx::Firmware).
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Rc;
+/// use mlx5::verbs::{Makes, QueuePair, QueuePairBuilder};
+///
+/// /// By verbs or by firmware command.
+/// fn number<B: Makes<Rc>>(builder: QueuePairBuilder<Rc, B>) -> mlx5::Result<u32> {
+///     Ok(builder.max_send_wr(4).build()?.number())
+/// }
+/// assert!(number(QueuePair::builder(&pd, &cq))? > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "queue pairs of transport `{T}` are not made by `{Self}`",
     note = "raw packet queue pairs are made by verbs alone; by firmware command, packets have \

@@ -9,6 +9,8 @@ use crate::ib::{HasQueues, Receives, Transport};
 use crate::verbs::Verbs;
 
 /// The capacities of the queues of a pair.
+///
+/// See the example on [`QueuePairBuilder`].
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
@@ -69,6 +71,20 @@ impl Capacities {
 ///
 /// Requests of the safe layer ([`endpoint`](crate::endpoint)) name slices of a `MemoryRegion` only,
 /// so any choice is right there. For the raw queues it is a condition of their `unsafe` posts.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{QueuePair, ScatterToCqe};
+///
+/// // Messages of up to 32 bytes arrive inside the CQE. A poll copies them to the receive.
+/// let builder = QueuePair::builder(&pd, &cq).scatter_to_cqe(ScatterToCqe::Receives);
+/// let qp = builder.build()?;
+/// assert!(qp.number() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE", "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
@@ -85,6 +101,21 @@ pub enum ScatterToCqe {
 }
 
 /// Builder for [`QueuePair`] of transport `T`, by back end `B`.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Ud;
+/// use mlx5::verbs::{QueuePair, QueuePairBuilder};
+///
+/// let rc = QueuePair::builder(&pd, &cq).max_send_wr(128).max_send_sge(2).build()?;
+/// let ud = QueuePairBuilder::<Ud>::new(&pd, &cq).max_inline_data(64).build()?;
+/// assert!(rc.capacities().max_send_wr >= 128);
+/// assert!(ud.capacities().max_inline_data >= 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_qp_init_attr", "ibv_qp_init_attr_ex", "mlx5dv_qp_init_attr"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]

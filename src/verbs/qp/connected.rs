@@ -7,6 +7,16 @@ use super::{
 use crate::ib::{Access, Rc, Transport, Uc, XrcRecv, XrcSend};
 
 /// A transport whose queue pairs have one peer each, set in the transition from INIT to RTR.
+///
+/// ```
+/// use mlx5::ib::Rc;
+/// use mlx5::verbs::{Connected, RtrAttributes, RtsAttributes};
+///
+/// // RC needs these attributes to be connected.
+/// fn rc(rtr: &<Rc as Connected>::Rtr, rts: &<Rc as Connected>::Rts) {
+///     let _: (&RtrAttributes, &RtsAttributes) = (rtr, rts);
+/// }
+/// ```
 pub trait Connected: Transport {
     /// The rights that a peer can use. Other rights are not passed on.
     const ACCESS: Access;

@@ -24,6 +24,21 @@ use crate::verbs::{
 ///
 /// Requests of one stream are executed in order. A failure of one stream does not stop the others.
 /// `mlx5dv_query_device` reports which streams a device supports.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Dci;
+/// use mlx5::verbs::{DciStreams, QueuePairBuilder};
+///
+/// // 16 streams. A target that fails requests stops its stream, and no other, up to 4 of them.
+/// let streams = DciStreams { log_concurrent: 4, log_errored: 2 };
+/// let qp = QueuePairBuilder::<Dci>::new(&pd, &cq).streams(streams).build()?;
+/// assert!(qp.number() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "mlx5dv_dci_streams")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DciStreams {
@@ -160,6 +175,25 @@ impl QueuePair<Dci, Rts> {
 /// INIT to RTR of a target: how it responds.
 ///
 /// `DctRtrAttributes { path_mtu: Mtu::Mtu4096, ..DctRtrAttributes::new(own_address) }`
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::verbs::{DctRtrAttributes, QueuePair, SharedReceiveQueue};
+///
+/// const KEY: u64 = 0x1234; // initiators name it
+///
+/// let local = LocalPort::new(&context, 1, None)?;
+/// let srq = SharedReceiveQueue::builder(&pd).build()?;
+/// let target = QueuePair::dc_target(&pd, &cq, &srq, KEY).build()?.init(&local.init())?;
+/// let own = local.address(&local.connection_data(&target));
+/// let target = target.rtr(&DctRtrAttributes::new(own))?;
+/// assert!(target.number() > 0); // the number under which initiators reach it
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct DctRtrAttributes {

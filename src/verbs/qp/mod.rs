@@ -7,10 +7,15 @@
 //! The type, its transitions and its builder are the same for all back ends
 //! ([`Backend`](super::Backend)), of which `verbs` is one and [`devx`](crate::devx) the other.
 
+// First: rustdoc lists the methods of a type in the order of these modules.
+mod verbs_builder;
+
+mod builder;
+mod transition;
+
 mod address;
 mod attributes;
 mod backend;
-mod builder;
 mod claims;
 mod connected;
 mod dynamic;
@@ -18,10 +23,8 @@ mod multicast;
 mod query;
 mod raw;
 mod state;
-mod transition;
 mod unreliable;
 mod verbs;
-mod verbs_builder;
 mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
@@ -55,6 +58,26 @@ use crate::ring::source::DomainId;
 ///
 /// [`builder`](Self::builder) creates queue pairs by verbs, and
 /// [`by_command`](Self::by_command) by firmware command. Peers cannot tell them apart.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::verbs::{QpState, QueuePair};
+///
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// let local = LocalPort::new(&context, 1, None)?;
+/// let mine = local.connection_data(&qp);
+/// // The peer sends its data over TCP, see `connect`. Here the queue pair is its own peer.
+/// let theirs = mine.clone();
+/// let qp = qp.init(&local.init())?;
+/// let qp = qp.rtr(&local.rtr(&mine, &theirs))?;
+/// let qp = qp.rts(&local.rts(&mine, &theirs))?;
+/// assert_eq!(qp.query()?.state, QpState::Rts);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_qp", "ibv_destroy_qp"))]
 pub struct QueuePair<T: Transport, S: State, B: Makes<T> = Verbs> {
     pair: Arc<Pair<B::Object>>,

@@ -55,6 +55,23 @@ impl<S: State> QueuePair<Ud, S> {
 /// kept alive until then.
 ///
 /// Attached twice, it is one member all the same, and is one no more as soon as either goes.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::{Gid, Ud};
+/// use mlx5::verbs::{QueuePairBuilder, UdInitAttributes};
+///
+/// let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).build()?.init(&UdInitAttributes::new(1, 1))?;
+/// let group: Gid = "ff12:401b::7".parse()?;
+/// // On InfiniBand the subnet manager tells the LID of the group.
+/// let membership = qp.attach_multicast(group, 0xc007)?;
+/// assert_eq!(membership.group(), group);
+/// drop(membership); // datagrams to the group no longer arrive
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_detach_mcast")]
 #[must_use = "the queue pair leaves the group when this is dropped"]
 pub struct MulticastMembership {

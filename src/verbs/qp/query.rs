@@ -7,6 +7,8 @@ use crate::ib::{Access, TransportKind};
 use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, RnrTimer};
 
 /// The path migration state of a connection (`enum ibv_mig_state`).
+///
+/// See the example on [`AlternatePath`](super::AlternatePath).
 #[doc(alias = "ibv_mig_state")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MigrationState {
@@ -22,6 +24,18 @@ pub enum MigrationState {
 ///
 /// Attributes of a later state than the present one have no meaning yet. Attributes with an "unset"
 /// value are `None`.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { qp, .. } = rig::link()?;
+/// use mlx5::verbs::QpState;
+///
+/// // What libibverbs and the device know of a connected queue pair.
+/// let attributes = qp.query()?;
+/// assert_eq!(attributes.state, QpState::Rts);
+/// assert!(attributes.path_mtu.is_some() && attributes.retry_cnt <= 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -15,6 +15,20 @@ use crate::ib::Transport;
 use crate::verbs::Verbs;
 
 /// A move that failed, with the queue pair, which is in the state it was in.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{InitAttributes, QueuePair};
+///
+/// let qp = QueuePair::builder(&pd, &cq).build()?;
+/// // There is no port 9. The queue pair comes back, and is where it was.
+/// let failed = qp.init(&InitAttributes::new(9)).err().ok_or("port 9")?;
+/// let qp = failed.queue_pair.init(&InitAttributes::new(1))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TransitionError<T: Transport, S: State, B: Makes<T> = Verbs> {
     /// The queue pair.
     pub queue_pair: QueuePair<T, S, B>,

@@ -19,6 +19,25 @@ use crate::verbs::{Context, Mtu};
 ///
 /// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or converted
 /// from the attributes of a reliable one, which have more.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::connect::LocalPort;
+/// use mlx5::ib::Uc;
+/// use mlx5::verbs::QueuePairBuilder;
+///
+/// let qp = QueuePairBuilder::<Uc>::new(&pd, &cq).build()?;
+/// let local = LocalPort::new(&context, 1, None)?;
+/// let data = local.connection_data(&qp); // its own peer
+/// let qp = qp.init(&local.init())?;
+/// // What `LocalPort` derives for RC has all that UC needs.
+/// let qp = qp.rtr(&local.rtr(&data, &data).into())?;
+/// let qp = qp.rts(&local.rts(&data, &data).into())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug)]
 pub struct UcRtrAttributes {
@@ -70,6 +89,8 @@ impl Attributes for UcRtrAttributes {
 }
 
 /// RTR to RTS of an unreliable connection or a datagram queue pair: how to send.
+///
+/// See the example on [`UdInitAttributes`].
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreliableRtsAttributes {
@@ -98,6 +119,22 @@ impl Attributes for UnreliableRtsAttributes {
 /// RESET to INIT of a datagram queue pair: the port, and the Q_Key that senders must know.
 ///
 /// `UdInitAttributes { pkey_index: 1, ..UdInitAttributes::new(1, 0x1234) }`
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::ib::Ud;
+/// use mlx5::verbs::{QpState, QueuePairBuilder, UdInitAttributes, UnreliableRtsAttributes};
+///
+/// // Datagrams with another Q_Key are dropped.
+/// let qp = QueuePairBuilder::<Ud>::new(&pd, &cq).build()?;
+/// let qp = qp.init(&UdInitAttributes::new(1, 0x1234))?.rtr()?;
+/// let qp = qp.rts(&UnreliableRtsAttributes::default())?;
+/// assert_eq!((qp.query()?.state, qp.query()?.qkey), (QpState::Rts, 0x1234));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdInitAttributes {

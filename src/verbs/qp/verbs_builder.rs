@@ -46,38 +46,6 @@ impl QueuePair<Rc, Reset> {
     }
 }
 
-impl QueuePairBuilder<RawPacket> {
-    /// Sets the length of the longest header that a [large send](crate::wqe::EthTso) repeats, in
-    /// bytes. Default: 0, no large sends.
-    pub fn max_tso_header(mut self, bytes: u16) -> Self {
-        self.options.max_tso_header = bytes;
-        self
-    }
-
-    /// Makes the HCA remove VLAN tags from arriving packets; completions report the tags. Default:
-    /// no.
-    pub fn strip_vlan(mut self, strip: bool) -> Self {
-        self.options.strip_vlan = strip;
-        self
-    }
-}
-
-impl<T: Receives> QueuePairBuilder<T> {
-    /// Sets the CQ of receives, if it differs from the CQ of sends.
-    pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
-        self.options.receive_cq = cq.handle();
-        self
-    }
-
-    /// Sets the shared receive queue from which it takes receives. It then has no receive queue of
-    /// its own.
-    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
-        self.options.shared_receives = Some(queue.clone());
-        self.capacities.max_recv_wr = 0;
-        self
-    }
-}
-
 impl<T: HasQueues> QueuePairBuilder<T> {
     /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Default:
     /// 64 sends, 64 receives (if the transport has any), one SGE each, no inline data, and
@@ -123,6 +91,38 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// Sets the allocator like [`placement`](Self::placement), or none.
     pub(in crate::verbs) fn memory(mut self, memory: Option<&CallbackTarget>) -> Self {
         self.options.memory = memory.cloned();
+        self
+    }
+}
+
+impl<T: Receives> QueuePairBuilder<T> {
+    /// Sets the CQ of receives, if it differs from the CQ of sends.
+    pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
+        self.options.receive_cq = cq.handle();
+        self
+    }
+
+    /// Sets the shared receive queue from which it takes receives. It then has no receive queue of
+    /// its own.
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
+        self.options.shared_receives = Some(queue.clone());
+        self.capacities.max_recv_wr = 0;
+        self
+    }
+}
+
+impl QueuePairBuilder<RawPacket> {
+    /// Sets the length of the longest header that a [large send](crate::wqe::EthTso) repeats, in
+    /// bytes. Default: 0, no large sends.
+    pub fn max_tso_header(mut self, bytes: u16) -> Self {
+        self.options.max_tso_header = bytes;
+        self
+    }
+
+    /// Makes the HCA remove VLAN tags from arriving packets; completions report the tags. Default:
+    /// no.
+    pub fn strip_vlan(mut self, strip: bool) -> Self {
+        self.options.strip_vlan = strip;
         self
     }
 }

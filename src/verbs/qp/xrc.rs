@@ -15,6 +15,15 @@ use crate::ib::{Transport, XrcRecv};
 use crate::verbs::{AckTimeout, Context, XrcDomain, Zeroed};
 
 /// RTR to RTS of the answering end of an extended reliable connection.
+///
+/// ```
+/// use mlx5::verbs::{AckTimeout, RtsAttributes, XrcRtsAttributes};
+///
+/// // A target sends only answers, so that it needs less than a queue pair that requests.
+/// let all = RtsAttributes { sq_psn: 0x123, ..RtsAttributes::default() };
+/// let rts = XrcRtsAttributes::from(all);
+/// assert_eq!((rts.sq_psn, rts.timeout), (0x123, AckTimeout::default()));
+/// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcRtsAttributes {

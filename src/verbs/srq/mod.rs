@@ -31,6 +31,21 @@ use crate::ring::source::{ObjectId, SharedView, SrqOwner};
 /// [`set_limit`](Self::set_limit). `QP_LAST_WQE_REACHED` means that a queue pair in the error state
 /// takes no more receives from the queue. Events of a queue by command come to an
 /// [`EventChannel`](crate::devx::EventChannel).
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// # let cq = mlx5::verbs::CompletionQueue::new(&context, 256)?;
+/// use mlx5::verbs::{QueuePair, SharedReceiveQueue};
+///
+/// let srq = SharedReceiveQueue::builder(&pd).max_wr(256).build()?;
+/// // Two connections take their receives from it. `ring::Srq` posts them.
+/// let first = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
+/// let second = QueuePair::builder(&pd, &cq).shared_receive_queue(&srq).build()?;
+/// assert!(first.shared_receive_queue().is_some() && srq.capacity() >= 256);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias("ibv_srq", "ibv_destroy_srq"))]
 pub struct SharedReceiveQueue<B: Backend = Verbs> {
     srq: Arc<Srq<B::Srq>>,
@@ -108,6 +123,18 @@ impl<O: SrqPart> SrqOwner for Srq<O> {
 }
 
 /// Capacity and limit of a shared receive queue.
+///
+/// ```
+/// # use mlx5_model as _;
+/// # let context = mlx5::verbs::Context::open_first()?;
+/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
+/// use mlx5::verbs::SharedReceiveQueue;
+///
+/// let srq = SharedReceiveQueue::builder(&pd).max_wr(64).max_sge(2).build()?;
+/// let attributes = srq.query()?;
+/// assert!(attributes.max_wr >= 64 && attributes.limit == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[doc(alias = "ibv_srq_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveAttributes {
@@ -225,6 +252,8 @@ impl<B: Backend> fmt::Debug for SharedReceiveQueue<B> {
 }
 
 /// Builder for [`SharedReceiveQueue`], by back end `B`.
+///
+/// See the examples on [`SharedReceiveQueue`] and, for XRC, on [`XrcDomain`](super::XrcDomain).
 #[doc(alias("ibv_srq_init_attr", "ibv_srq_init_attr_ex"))]
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]

@@ -15,6 +15,20 @@ const MOST_EVENTS: u32 = 1 << 16;
 const MOST_BYTES: u32 = 256;
 
 /// How many events a queue's recorder keeps.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, .. } = rig::link()?;
+/// use mlx5::flight::Config;
+/// use mlx5::wqe::Nop;
+///
+/// // The last 16 of each kind, and of each WQE the first block.
+/// sends.set_flight(Config { events: 16, wqe_bytes: 64 });
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new())? };
+/// assert!(sends.flight_record().to_string().contains("NOP"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// WQEs, doorbells and CQEs: that many of each, rounded up to a power of two, at most 65536.
@@ -60,6 +74,13 @@ impl Config {
 }
 
 /// The destination of records that an error CQE froze.
+///
+/// ```
+/// use mlx5::flight::{Target, dump_errors_to};
+///
+/// // The first error of a queue appends its record to a file.
+/// dump_errors_to(Target::File("/var/log/mlx5-errors".into()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// None: the program requests records itself.

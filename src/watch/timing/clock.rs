@@ -34,6 +34,8 @@ pub(crate) fn ticks() -> u64 {
 }
 
 /// The source of a [`Clock`]'s rate.
+///
+/// See the example on [`Clock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -50,6 +52,15 @@ pub enum Source {
 }
 
 /// The counter behind time stamps: the TSC on x86-64, CNTVCT_EL0 on arm64.
+///
+/// ```
+/// use mlx5::timing::Clock;
+///
+/// let clock = Clock::get();
+/// let start = Clock::now();
+/// let ticks = Clock::now() - start;
+/// assert!(clock.nanoseconds(ticks) >= 0.0 && clock.hertz() > 1e6);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     hertz: f64,

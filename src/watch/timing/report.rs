@@ -10,6 +10,8 @@ use super::histogram::Histogram;
 ///
 /// The cost of a stamp ([`Report::overhead`]) is subtracted from every duration. Shorter durations
 /// count as 0, and `below` is their number.
+///
+/// See the example on [`Report`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseReport {
     /// The phase.
@@ -31,6 +33,20 @@ pub struct PhaseReport {
 }
 
 /// Durations of the phases of a queue's calls. `Display` prints a table.
+///
+/// ```
+/// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
+/// # let rig::Link { mut sends, .. } = rig::link()?;
+/// use mlx5::timing::Phase;
+/// use mlx5::wqe::Nop;
+///
+/// // SAFETY: the request names no memory.
+/// unsafe { sends.post(1, Nop::new())? };
+/// let report = sends.timing();
+/// let encode = report.phase(Phase::Encode).ok_or("not stamped")?;
+/// assert!(encode.count == 1 && encode.min <= encode.median);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Report {
     clock: &'static Clock,

@@ -13,6 +13,8 @@ use crate::wqe::umr::Change;
 use crate::wqe::{EncodeError, KeyLayout, Segment, Segments};
 
 /// The side on which data is encrypted.
+///
+/// See the example on [`Encryption`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encrypted {
     /// On the wire: memory is plain.
@@ -22,6 +24,23 @@ pub enum Encrypted {
 }
 
 /// The encryption of data behind a key: AES-XTS.
+///
+/// ```
+/// use mlx5::wqe::Sge;
+/// use mlx5::wqe::unproven::{BlockSize, Encrypted, Encryption, Protected};
+///
+/// // Memory is encrypted in units of 512 bytes, and plain on the wire. A DEK has the key.
+/// let encryption = Encryption {
+///     encrypted: Encrypted::Memory,
+///     signs_encrypted: false,
+///     unit: BlockSize::B512,
+///     tweak: [0; 16],
+///     dek: 0x123,
+///     keytag: [0; 8],
+/// };
+/// let layout = Protected::encrypted([Sge::new(0x1000, 512, 1)], encryption);
+/// assert!(!format!("{layout:?}").contains("keytag")); // a secret
+/// ```
 #[doc(alias("mlx5dv_wr_set_mkey_crypto", "mlx5dv_crypto_attr"))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Encryption {
@@ -76,6 +95,8 @@ impl Encryption {
 }
 
 /// A layout with the protection of its data: signed, encrypted, or both.
+///
+/// See the examples on [`Signature`] and [`Encryption`].
 #[doc(alias = "mlx5dv_wr_set_mkey_sig_block")]
 #[derive(Clone, Copy, Debug)]
 pub struct Protected<L> {

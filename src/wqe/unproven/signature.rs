@@ -13,6 +13,8 @@ use crate::wqe::encode::setters;
 use crate::wqe::{PostOn, Segment};
 
 /// Size of the blocks that are signed, or of the units that are encrypted, without signature.
+///
+/// See the example on [`Signature`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSize {
     /// 512 bytes.
@@ -40,6 +42,8 @@ impl BlockSize {
 }
 
 /// The kind of a CRC.
+///
+/// See the example on [`Signature`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcKind {
     /// CRC32, 4 bytes.
@@ -51,6 +55,8 @@ pub enum CrcKind {
 }
 
 /// The guard of T10-DIF.
+///
+/// See the example on [`BlockSignature`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The CRC of T10.
@@ -60,6 +66,8 @@ pub enum Guard {
 }
 
 /// The blocks of T10-DIF that are not checked.
+///
+/// See the example on [`BlockSignature`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// No block: all are checked.
@@ -71,6 +79,21 @@ pub enum Escape {
 }
 
 /// The signature that follows each block.
+///
+/// ```
+/// use mlx5::wqe::unproven::{BlockSignature, Escape, Guard};
+///
+/// // T10-DIF with a reference tag that each block increments.
+/// let dif = BlockSignature::T10Dif {
+///     guard: Guard::Crc,
+///     from_ones: false,
+///     application: 0x1234,
+///     reference: 0,
+///     increment: true,
+///     escape: Escape::ApplicationTag,
+/// };
+/// assert_eq!(dif.initial(), 0x1234 << 32); // what `SetPsv` sets
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSignature {
     /// A CRC.
@@ -177,6 +200,8 @@ impl BlockSignature {
 }
 
 /// The signing of data on one side: in memory, or on the wire.
+///
+/// See the example on [`Signature`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignedBlocks {
     /// The signature that follows each block.
@@ -188,6 +213,22 @@ pub struct SignedBlocks {
 }
 
 /// The signing of data behind a key, on at least one side.
+///
+/// ```
+/// use mlx5::wqe::Sge;
+/// use mlx5::wqe::unproven::{
+///     BlockSignature, BlockSize, CrcKind, Protected, SetPsv, Signature, SignedBlocks,
+/// };
+///
+/// // Behind each 512 bytes of memory is a CRC32C, which the HCA checks and strips.
+/// let crc = BlockSignature::Crc { kind: CrcKind::Crc32c, from_ones: true };
+/// let blocks = SignedBlocks { signature: crc, block: BlockSize::B512, psv: 0x123 };
+/// let signature = Signature { memory: Some(blocks), wire: None, check: 0xf0 };
+/// // The layout of a `ConfigureKey`. The PSV is set behind it.
+/// let layout = Protected::signed([Sge::new(0x1000, 516, 1)], signature, Some(true));
+/// let start = SetPsv::new(&blocks).signaled();
+/// assert_eq!(crc.initial(), 0xffff_ffff << 32);
+/// ```
 #[doc(alias = "mlx5dv_sig_block_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
@@ -234,6 +275,8 @@ impl Signature {
 
 /// Sets the start value of a PSV. Needed for each side, after a key was configured with
 /// [`Protected::signed`](super::Protected::signed). The request after it waits for it.
+///
+/// See the example on [`Signature`].
 #[doc(alias = "MLX5_OPCODE_SET_PSV")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]

@@ -10,6 +10,15 @@ use crate::wqe::{PostOn, Segment};
 ///
 /// Only queue pairs that were created to steer others may wait (QPC's `cd_master`), and verbs has
 /// no flag for it. On others it fails with a local QP operation error.
+///
+/// ```
+/// use mlx5::wqe::Operation;
+/// use mlx5::wqe::unproven::Wait;
+///
+/// // Continues when CQ 0x123 has had 16 completions.
+/// let wait = Wait::new(0x123, 16).signaled();
+/// assert_eq!(Wait::OPCODE, 0x0f);
+/// ```
 #[doc(alias = "MLX5_OPCODE_WAIT")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -36,6 +45,15 @@ impl Wait {
 /// Lets a send queue run that waits to be enabled (QPC's `cd_slave_send`).
 ///
 /// Only for queue pairs that were created to steer others, see [`Wait`].
+///
+/// ```
+/// use mlx5::wqe::Operation;
+/// use mlx5::wqe::unproven::SendEnable;
+///
+/// // Lets queue pair 0x456 run its first 4 blocks.
+/// let enable = SendEnable::new(0x456, 4).signaled();
+/// assert_eq!(SendEnable::OPCODE, 0x17);
+/// ```
 #[doc(alias = "MLX5_OPCODE_SEND_ENABLE")]
 #[derive(Clone, Copy, Debug)]
 #[must_use]
