@@ -89,7 +89,7 @@ const BY_HAND: &[&str] = &[
 
 /// Types that libc declares.
 const FROM_LIBC: &[&str] =
-    &["__atomic_wide_counter", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
+    &["__atomic_wide_counter.*", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
 
 fn shape(mut builder: Builder) -> Builder {
     builder = builder.header("wrapper/verbs.h").disable_untagged_union();

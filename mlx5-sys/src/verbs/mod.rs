@@ -18,7 +18,6 @@
 
 mod inline;
 mod supplement;
-#[cfg(not(feature = "rdma-sys"))]
 mod types;
 
 #[cfg(not(feature = "rdma-sys"))]
@@ -42,13 +41,10 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 }
 
-#[cfg(not(feature = "rdma-sys"))]
-pub use {generated::*, types::*};
+// `pub use` of each name that the build script finds in the header, from `generated` or `rdma_sys`.
+include!(concat!(env!("OUT_DIR"), "/verbs_names.rs"));
+pub use types::*;
 
-#[cfg(feature = "rdma-sys")]
-pub use rdma_sys::*;
-
-// By name, so that these go before those of rdma-sys.
 pub use inline::{
     ___ibv_query_port, __ibv_get_device_list, __ibv_reg_mr, __ibv_reg_mr_iova, ibv_advise_mr,
     ibv_advise_mr_advice, ibv_alloc_dm, ibv_alloc_mw, ibv_alloc_null_mr, ibv_alloc_parent_domain,
@@ -76,3 +72,5 @@ pub use supplement::*;
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod same;
