@@ -1,9 +1,8 @@
 //! Options for binding `verbs.h`.
 //!
-//! Three outputs come of that header: what rdma-sys leaves out ([`supplement`]), the whole in the
-//! shape of rdma-sys where rdma-sys is not used ([`whole`]), and a view of the structures that are
-//! written by hand, to check them against ([`check`]). The shape is that of rdma-sys 0.3.0, so that
-//! a program compiles with either.
+//! Three outputs come of that header: the whole in the shape of rdma-sys ([`whole`]), what rdma-sys
+//! leaves out ([`supplement`]), and a view of the structures that are written by hand, to check them
+//! against ([`check`]). The shape is that of rdma-sys 0.3.0, so that a program compiles with either.
 
 use bindgen::Builder;
 

@@ -1,12 +1,12 @@
 //! `verbs.h`: libibverbs.
 //!
-//! With the feature `rdma-sys` (the default) types and library functions are that crate's. Without
-//! it the build script makes the same bindings itself, in the same shape, so a program compiles
-//! with either: sets of bits are structures (`ibv_access_flags::IBV_ACCESS_LOCAL_WRITE`),
-//! alternatives are modules (`ibv_qp_state::IBV_QPS_RTS`, of type `ibv_qp_state::Type`),
-//! `ibv_event_type` is a Rust enum, and unions and the structures with unions in them carry
-//! rdma-sys' names (`ibv_send_wr::wr.rdma`). Not made again without rdma-sys: librdmacm (`rdma_*`)
-//! and `ibv_opcode`.
+//! The build script makes the bindings in the shape of rdma-sys 0.3.0: sets of bits are structures
+//! (`ibv_access_flags::IBV_ACCESS_LOCAL_WRITE`), alternatives are modules
+//! (`ibv_qp_state::IBV_QPS_RTS`, of type `ibv_qp_state::Type`), `ibv_event_type` is a Rust enum, and
+//! unions and the structures with unions in them carry rdma-sys' names (`ibv_send_wr::wr.rdma`). With
+//! the feature `rdma-sys`, types and library functions are that crate's, under the same names. Tests
+//! compare all types and values. The only difference: fields of rdma-sys' `ibv_ops_wr` are private.
+//! What rdma-sys has besides is not here: librdmacm (`rdma_*`) and `ibv_opcode`.
 //!
 //! Inline functions of the header are this crate's own either way, with the signatures of rdma-sys.
 //! Functions that return a pointer return an `Option`: `None` if the provider lacks the function.
