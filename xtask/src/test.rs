@@ -19,7 +19,7 @@ pub fn command(arguments: &[String]) -> Result {
 /// The tests, as steps of this task or of `ci`.
 pub fn add_steps(steps: &mut Steps, arguments: &[String]) {
     if arguments.is_empty() {
-        steps.step("tests", || suite());
+        steps.step("tests", suite);
         steps.step("cargo test --doc", || {
             build::run("cargo test --doc", selected(&[]).arg("--doc"))
         });
