@@ -1,16 +1,19 @@
 //! Links libibverbs and libmlx5, binds their headers, and passes on their version.
 
-use std::env;
 use std::path::PathBuf;
+use std::{env, fs};
 
 use bindgen::callbacks::{DeriveInfo, DeriveTrait, ImplementsTrait, ParseCallbacks, TypeKind};
 use mlx5_sys_probe::stop;
 
+#[path = "build/same.rs"]
+mod same;
 #[path = "build/verbs.rs"]
 mod verbs;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/same.rs");
     println!("cargo::rerun-if-changed=build/verbs.rs");
     println!("cargo::rerun-if-changed=wrapper/mlx5dv.h");
     println!("cargo::rerun-if-changed=wrapper/verbs.h");
@@ -18,18 +21,40 @@ fn main() {
 
     let target_os = env::var("CARGO_CFG_TARGET_OS").expect("cargo sets CARGO_CFG_TARGET_OS");
     mlx5_sys_probe::system(&target_os).unwrap_or_else(|sentence| stop(&sentence));
-    let libraries = mlx5_sys_probe::libraries(true).unwrap_or_else(|sentence| stop(&sentence));
+    let libraries = mlx5_sys_probe::libraries().unwrap_or_else(|sentence| stop(&sentence));
     mlx5_sys_probe::libclang().unwrap_or_else(|sentence| stop(&sentence));
+    link(&libraries);
     // The build scripts of packages that depend on this one get it as DEP_MLX5_RDMA_CORE.
     println!("cargo::metadata=RDMA_CORE={}", libraries.rdma_core);
     let include_args: Vec<String> =
         libraries.include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
 
-    write(mlx5dv(&include_args), "mlx5dv.rs");
-    write(verbs::supplement(builder(&include_args)), "verbs_supplement.rs");
-    write(verbs::check(builder(&include_args)), "verbs_check.rs");
-    if env::var_os("CARGO_FEATURE_RDMA_SYS").is_none() {
-        write(verbs::whole(builder(&include_args)), "verbs.rs");
+    write("mlx5dv.rs", &generate(mlx5dv(&include_args)));
+    write("verbs_supplement.rs", &generate(verbs::supplement(builder(&include_args))));
+    write("verbs_check.rs", &generate(verbs::check(builder(&include_args))));
+    let verbs = generate(verbs::whole(builder(&include_args)));
+    write("verbs.rs", &verbs);
+    let interface = same::Interface::of(&verbs)
+        .unwrap_or_else(|error| stop(&format!("mlx5-sys cannot read its own bindings: {error}")));
+    let rdma_sys = env::var_os("CARGO_FEATURE_RDMA_SYS").is_some();
+    write("verbs_names.rs", &interface.exports(if rdma_sys { "rdma_sys" } else { "generated" }));
+    write("verbs_same.rs", &interface.checks());
+}
+
+/// Links the C libraries.
+fn link(libraries: &mlx5_sys_probe::Libraries) {
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    for path in &libraries.link_paths {
+        println!("cargo::rustc-link-search=native={}", path.display());
+    }
+    for name in &libraries.names {
+        if features.split(',').any(|feature| feature == "crt-static") {
+            println!("cargo::rustc-link-lib={name}");
+        } else {
+            // By the name of the file: a crate such as rdma-mummy-sys puts a folder with a partial
+            // `libmlx5.a` in front of the system's, and `-lmlx5` would take that.
+            println!("cargo::rustc-link-lib=dylib:+verbatim=lib{name}.so");
+        }
     }
 }
 
@@ -90,12 +115,22 @@ impl ParseCallbacks for Derives {
     }
 }
 
-fn write(builder: bindgen::Builder, file: &str) {
-    let bindings = builder
+fn generate(builder: bindgen::Builder) -> bindgen::Bindings {
+    builder
         .generate()
-        .unwrap_or_else(|error| stop(&format!("mlx5-sys cannot read the C headers: {error}")));
+        .unwrap_or_else(|error| {
+            let error = error.to_string();
+            stop(&format!(
+                "libclang cannot read the headers of libibverbs and libmlx5: {}. If a header of C \
+                 such as `stddef.h` is missing, install `libclang-dev` and `libc6-dev` on Debian or \
+                 Ubuntu, `clang-devel` and `glibc-devel` on Fedora.",
+                error.trim().replace('\n', " ")
+            ))
+        })
+}
+
+fn write(file: &str, text: &impl ToString) {
     let path = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join(file);
-    bindings
-        .write_to_file(&path)
+    fs::write(&path, text.to_string())
         .unwrap_or_else(|error| stop(&format!("cannot write {}: {error}", path.display())));
 }

@@ -89,7 +89,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `rdma-sys` (default) | verbs bindings from the crate rdma-sys, which needs libclang 15 or older to build. Without it, mlx5-sys makes the same bindings by a newer bindgen, with libclang 9 or newer |
+//! | `rdma-sys` | the verbs types of the crate rdma-sys, for programs that use it too. Names and types are the same. Needs libclang 15 or older to build |
 //! | `timing` | time stamps of the phases of posts and polls |
 //! | `flight-recorder` | a record of the last WQEs, doorbells and CQEs of each queue |
 //! | `lint` | checks of WQEs before they are rung |

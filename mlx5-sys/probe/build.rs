@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/lib.rs");
     println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
-    if let Err(sentence) = probe::libraries(false).and_then(|_| probe::libclang()) {
+    if let Err(sentence) = probe::libraries().and_then(|_| probe::libclang()) {
         probe::stop(&sentence);
     }
 }

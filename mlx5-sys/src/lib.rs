@@ -32,14 +32,23 @@
 //! ```
 //!
 //! # What a build needs
-//! The headers and libraries of rdma-core 39 or newer, pkg-config, and libclang 9 or newer, which
-//! reads the headers. Debian and Ubuntu: `libibverbs-dev librdmacm-dev pkg-config libclang-dev`;
-//! Fedora: `rdma-core-devel pkgconf-pkg-config clang-devel`. A build without them says which.
+//! The headers and libraries of rdma-core 39 or newer, and libclang 9 or newer, which reads the
+//! headers. Debian and Ubuntu: `libibverbs-dev libclang-dev gcc`; Fedora: `rdma-core-devel
+//! pkgconf-pkg-config clang-devel gcc`. A build without them says which is missing.
+//!
+//! The bindings are made at build time, not checked in. Structures, constants and functions of
+//! rdma-core grow with its versions, and a program is linked with the installed one. So the headers
+//! of the machine decide.
+//!
+//! pkg-config finds the libraries. On a machine without it, the build reads libmlx5's `.pc` file in
+//! `/usr/lib`, `/usr/lib64` or Debian's multiarch folder. The libraries are linked by their files'
+//! names (`libmlx5.so`), so crates that bring a `libmlx5.a` of their own, such as sideway, do not
+//! get in the way. With the target feature `crt-static`, they are linked as `-lmlx5 -libverbs`.
 //!
 //! # Features
-//! `rdma-sys` (default): verbs come from the rdma-sys crate. Its version 0.3.0 cannot be built with
-//! libclang 16 or newer, which Debian 13 and Ubuntu 24.04 have; there, set `default-features =
-//! false`. [`verbs`] is the same then, but without librdmacm.
+//! `rdma-sys`: types and library functions of [`verbs`] are those of the rdma-sys crate, for programs
+//! that use that crate too. Its version 0.3.0 cannot be built with libclang 16 or newer, and needs
+//! librdmacm and pkg-config.
 
 pub mod cqe;
 pub mod doorbell;

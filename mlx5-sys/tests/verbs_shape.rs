@@ -1,5 +1,5 @@
 //! The verbs bindings have one shape, whether rdma-sys makes them or this crate: the types written
-//! out below are what the driver counts on. Run with and without the default features.
+//! out below are what the driver counts on. Run with and without the feature `rdma-sys`.
 
 use std::mem::zeroed;
 use std::os::raw::{c_char, c_int, c_uint, c_void};

@@ -6,7 +6,6 @@ use std::process::Stdio;
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
@@ -64,10 +63,8 @@ fn run(purpose: Purpose) -> Result {
 /// The public interface, as a program of its own reads it from rustdoc's JSON.
 fn interface() -> Result<String> {
     nightly::ready(&["rustc"])?;
-    // Names of types of the rdma-sys crate would depend on the machine's libclang.
-    let decision = Decision::OwnBindings { version: 0 };
     // The feature `unproven` is left out: its interface may change at any time.
-    let mut rustdoc = nightly::cargo(&["rustdoc"], &decision, "api")?;
+    let mut rustdoc = nightly::cargo(&["rustdoc"], "api")?;
     rustdoc.args(["--package", "mlx5", "--lib", "--features", "flight-recorder,lint,timing"]);
     rustdoc.args(["--", "-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]);
     build::run("cargo rustdoc", &mut rustdoc)?;

@@ -2,7 +2,6 @@
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
@@ -12,17 +11,17 @@ const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "shared"];
 
 /// `cargo xtask asan`.
 pub fn command() -> Result {
-    let decision = setup::ready(For::Testing)?;
-    check(&decision)
+    setup::ready(For::Testing)?;
+    check()
 }
 
 /// Runs the tests.
 ///
 /// # Errors
 /// Fails if a tool is missing or a test fails. The sanitizer's report is printed before.
-pub fn check(decision: &Decision) -> Result {
+pub fn check() -> Result {
     nightly::ready(&["rust-std"])?;
-    let mut command = nightly::cargo(&["test"], decision, "asan")?;
+    let mut command = nightly::cargo(&["test"], "asan")?;
     command.args(["--package", "mlx5", "--target", nightly::TARGET, "--lib"]);
     for test in TESTS {
         command.args(["--test", test]);

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::record;
 use crate::setup::{self, For};
 
@@ -38,8 +37,8 @@ pub enum Choice {
 /// `cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]`.
 pub fn command(arguments: &[String]) -> Result {
     let choice = parse(arguments)?;
-    let decision = setup::ready(For::Testing)?;
-    run(&decision, choice)
+    setup::ready(For::Testing)?;
+    run(choice)
 }
 
 fn parse(arguments: &[String]) -> Result<Choice> {
@@ -57,19 +56,19 @@ fn parse(arguments: &[String]) -> Result<Choice> {
 }
 
 /// Runs the chosen ones.
-pub fn run(decision: &Decision, choice: Choice) -> Result {
+pub fn run(choice: Choice) -> Result {
     // Those that need a feature are not among `--benches`.
     match choice {
-        Choice::Full => bench(decision, &["--benches"], &[]),
-        Choice::Quick => bench(decision, &["--benches"], &["--quick".as_ref()]),
-        Choice::Instructions => bench(decision, &["--bench", "instructions"], &[]),
-        Choice::Cycles => bench(decision, &["--bench", "post_poll"], &["--check".as_ref()]),
-        Choice::Stores => bench(decision, &["--bench", "stores"], &[]),
-        Choice::Phases => bench(decision, &PHASES, &[]),
+        Choice::Full => bench(&["--benches"], &[]),
+        Choice::Quick => bench(&["--benches"], &["--quick".as_ref()]),
+        Choice::Instructions => bench(&["--bench", "instructions"], &[]),
+        Choice::Cycles => bench(&["--bench", "post_poll"], &["--check".as_ref()]),
+        Choice::Stores => bench(&["--bench", "stores"], &[]),
+        Choice::Phases => bench(&PHASES, &[]),
         Choice::Record => {
             let folder = build::root().join("docs/benchmarks");
             RECORDED.iter().try_for_each(|name| {
-                bench(decision, &["--bench", name], &["--record".as_ref(), folder.as_ref()])
+                bench(&["--bench", name], &["--record".as_ref(), folder.as_ref()])
             })?;
             record::page()
         }
@@ -77,8 +76,8 @@ pub fn run(decision: &Decision, choice: Choice) -> Result {
 }
 
 /// `cargo bench` of what cargo's own arguments choose.
-fn bench(decision: &Decision, chosen: &[&str], arguments: &[&OsStr]) -> Result {
-    let mut command = build::cargo_with("bench", decision);
+fn bench(chosen: &[&str], arguments: &[&OsStr]) -> Result {
+    let mut command = build::cargo("bench");
     command.args(["--package", "mlx5"]).args(chosen).arg("--").args(arguments);
     build::run("cargo bench", &mut command)
 }
@@ -86,34 +85,34 @@ fn bench(decision: &Decision, chosen: &[&str], arguments: &[&OsStr]) -> Result {
 /// Runs the checks that need the feature `timing`: it compiles without a warning, its tests pass,
 /// stamps allocate nothing, and the benchmark of phases runs. Uses debug builds, most of which the
 /// tests have already made.
-pub fn check_timing(decision: &Decision) -> Result {
+pub fn check_timing() -> Result {
     let feature = ["--package", "mlx5", "--features", "timing"];
-    let mut clippy = build::cargo_with("clippy", decision);
+    let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo_with("test", decision);
+    let mut test = build::cargo("test");
     test.args(feature).args(["--lib", "--test", "timing", "--test", "no_alloc"]);
     build::run("cargo test", &mut test)?;
-    let mut bench = build::cargo_with("bench", decision);
+    let mut bench = build::cargo("bench");
     bench.args(feature).args(["--profile", "dev", "--bench", "phases", "--", "--quick"]);
     build::run("cargo bench", &mut bench)
 }
 
 /// Runs the check that needs the command's feature `phases`: a result has phases.
-pub fn check_phases(decision: &Decision) -> Result {
+pub fn check_phases() -> Result {
     let feature = ["--package", "mlx5-tools", "--features", "phases"];
-    let mut clippy = build::cargo_with("clippy", decision);
+    let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo_with("test", decision);
+    let mut test = build::cargo("test");
     test.args(feature).args(["--test", "perf_phases"]);
     build::run("cargo test", &mut test)
 }
 
 /// Runs the check that needs an optimized build: `mlx5 perf --compare` agrees with the benchmarks
 /// on the direct way and on libmlx5.
-pub fn check_compare(decision: &Decision) -> Result {
-    let mut test = build::cargo_with("test", decision);
+pub fn check_compare() -> Result {
+    let mut test = build::cargo("test");
     test.args(["--release", "--package", "mlx5-tools", "--test", "perf_compare"]);
     build::run("cargo test", &mut test)
 }
@@ -121,19 +120,19 @@ pub fn check_compare(decision: &Decision) -> Result {
 /// Runs the checks that need the feature `flight-recorder`. It compiles without a warning, also
 /// together with `timing`. Every queue records. Every error's record has the failed WQE. Nothing is
 /// allocated meanwhile. Uses debug builds.
-pub fn check_flight(decision: &Decision) -> Result {
+pub fn check_flight() -> Result {
     let feature = ["--package", "mlx5", "--features", "flight-recorder"];
-    let mut both = build::cargo_with("check", decision);
+    let mut both = build::cargo("check");
     both.args(["--package", "mlx5", "--features", "flight-recorder,timing"]);
     build::run("cargo check", &mut both)?;
-    let mut clippy = build::cargo_with("clippy", decision);
+    let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
     // Only a test of everything builds the examples that it runs.
-    let mut example = build::cargo_with("build", decision);
+    let mut example = build::cargo("build");
     example.args(feature).args(["--examples"]);
     build::run("cargo build", &mut example)?;
-    let mut test = build::cargo_with("test", decision);
+    let mut test = build::cargo("test");
     test.args(feature).args(["--lib", "--test", "flight", "--test", "no_alloc"]);
     test.args(["--test", "rc_errors", "--test", "examples"]);
     build::run("cargo test", &mut test)

@@ -1,4 +1,4 @@
-//! cargo, called for this workspace: the manifest, the features decided on, the target folder.
+//! cargo, called for this workspace: the manifest, the target folder.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::Result;
-use crate::libclang::Decision;
 
 /// The folder that holds the workspace.
 pub fn root() -> PathBuf {
@@ -36,26 +35,6 @@ pub fn cargo_of(subcommand: &str, manifest: &str) -> Command {
     }
     command.stdin(Stdio::null());
     command
-}
-
-/// `cargo SUBCOMMAND` that compiles, with the features and the libclang decided on.
-pub fn cargo_with(subcommand: &str, decision: &Decision) -> Command {
-    let mut command = cargo(subcommand);
-    decide(&mut command, decision);
-    command
-}
-
-/// Gives a command of cargo the features and the libclang decided on.
-pub fn decide(command: &mut Command, decision: &Decision) {
-    match decision {
-        Decision::RdmaSys { .. } => {}
-        Decision::RdmaSysWith { library, .. } => {
-            command.env("LIBCLANG_PATH", library);
-        }
-        Decision::OwnBindings { .. } => {
-            command.arg("--no-default-features");
-        }
-    }
 }
 
 /// Runs a command whose failure ends the task; `what` names it.

@@ -12,17 +12,19 @@ use crate::bench::{self, Choice};
 use crate::build;
 use crate::executables;
 use crate::layers;
-use crate::libclang::Decision;
+use crate::libclang;
 use crate::miri;
 use crate::msrv;
 use crate::nightly;
+use crate::rdma_sys;
 use crate::setup::{self, For};
+use crate::sideway;
 use crate::steps::{Done, Steps};
 use crate::test;
 use crate::torture::{self, Lint};
 
 /// A check that is run beside others: its name, and what it does.
-type Check = (&'static str, fn(&Decision) -> Result);
+type Check = (&'static str, fn() -> Result);
 
 /// The checks after the tests, in the order in which they are started. Neighbors build into
 /// different folders, so that neither waits for the other's lock.
@@ -31,18 +33,23 @@ const CHECKS: &[Check] = &[
     ("cargo xtask miri", miri::check),
     ("cargo doc", doc),
     ("the feature `lint`", test::check_lint),
-    ("cargo xtask bench --quick", |decision| bench::run(decision, Choice::Quick)),
+    ("cargo xtask bench --quick", || bench::run(Choice::Quick)),
     ("the feature `timing`", bench::check_timing),
     ("the feature `phases`", bench::check_phases),
     ("the feature `flight-recorder`", bench::check_flight),
     ("the feature `unproven`", test::check_unproven),
+    (RDMA_SYS, rdma_sys::check),
     ("cargo xtask msrv", msrv::check),
-    ("cargo xtask torture", |decision| torture::check(decision, Lint::Off)),
-    ("cargo xtask torture --lint", |decision| torture::check(decision, Lint::On)),
+    ("cargo xtask torture", || torture::check(Lint::Off)),
+    ("cargo xtask torture --lint", || torture::check(Lint::On)),
     ("cargo xtask asan", asan::check),
-    ("cargo xtask api", |_| api::check()),
+    ("cargo xtask api", api::check),
     ("mlx5 perf --compare", bench::check_compare),
+    ("cargo xtask sideway", sideway::check),
 ];
+
+/// The check that needs an old libclang, which not every distribution has.
+const RDMA_SYS: &str = "the feature `rdma-sys`";
 
 /// The argument before the name of one check.
 const CHECK: &str = "--check";
@@ -56,7 +63,8 @@ pub fn command(arguments: &[String]) -> Result {
                 let names: Vec<_> = CHECKS.iter().map(|(name, _)| format!("`{name}`")).collect();
                 format!("there is no check `{name}`; there are {}", names.join(", "))
             })?;
-            check(&setup::ready(For::Testing)?)
+            setup::ready(For::Testing)?;
+            check()
         }
         _ => Err("usage: cargo xtask ci [--check NAME]".to_owned()),
     }
@@ -64,21 +72,29 @@ pub fn command(arguments: &[String]) -> Result {
 
 fn whole() -> Result {
     let mut steps = Steps::default();
-    let mut decision = None;
+    let mut ready = false;
     steps.step("set-up", || {
-        decision = Some(setup::ready(For::Testing)?);
+        setup::ready(For::Testing)?;
+        ready = true;
         Ok(())
     });
-    let Some(decision) = decision else { return steps.finish("cargo xtask ci") };
+    if !ready {
+        return steps.finish("cargo xtask ci");
+    }
 
     steps.step("cargo xtask layers", layers::check);
     steps.step("cargo fmt --check", || {
         build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))
     });
-    test::add_steps(&mut steps, &decision, &[]);
+    test::add_steps(&mut steps, &[]);
     steps.step("toolchains", toolchains);
-    println!("\n== {} checks, side by side; each prints when it is done", CHECKS.len());
-    executables::side_by_side(CHECKS, executables::processors(), alone, |done| steps.add(done))?;
+    let mut checks = CHECKS.to_vec();
+    if libclang::for_rdma_sys().is_none() {
+        println!("\n== without {RDMA_SYS}: no libclang 15 or older is installed");
+        checks.retain(|(name, _)| *name != RDMA_SYS);
+    }
+    println!("\n== {} checks, side by side; each prints when it is done", checks.len());
+    executables::side_by_side(&checks, executables::processors(), alone, |done| steps.add(done))?;
     steps.finish("cargo xtask ci")
 }
 
@@ -110,15 +126,15 @@ fn toolchains() -> Result {
     msrv::install()
 }
 
-fn clippy(decision: &Decision) -> Result {
-    let mut command = build::cargo_with("clippy", decision);
+fn clippy() -> Result {
+    let mut command = build::cargo("clippy");
     command.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut command)
 }
 
 /// With the features that docs.rs shows.
-fn doc(decision: &Decision) -> Result {
-    let mut command = build::cargo_with("doc", decision);
+fn doc() -> Result {
+    let mut command = build::cargo("doc");
     command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     command.args(["--features", "mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"]);
     build::run("cargo doc", &mut command)

@@ -20,12 +20,21 @@ pub fn command(arguments: &[String]) -> Result {
         Some((first, rest)) if first == "--" => rest,
         _ => arguments,
     };
-    let decision = setup::ready(For::Building)?;
-    let mut cargo = build::cargo_with("build", &decision);
+    setup::ready(For::Building)?;
+    let mut cargo = build::cargo("build");
     cargo.args(["--release", "--package", "mlx5", "--example", "rc_pingpong"]);
     build::run("building examples/rc_pingpong", &mut cargo)?;
     let program = build::target_directory()?.join("release/examples/rc_pingpong");
 
+    converse(|| Command::new(&program), arguments)
+}
+
+/// Runs both sides of the example, which `program` starts: with these arguments, or once in each of
+/// the default modes.
+///
+/// # Errors
+/// A side fails, or takes too long.
+pub fn converse(program: impl Fn() -> Command, arguments: &[String]) -> Result {
     let runs: Vec<Vec<String>> = if arguments.is_empty() {
         MODES.iter().map(|mode| vec!["--mode".to_owned(), (*mode).to_owned()]).collect()
     } else {
@@ -35,7 +44,7 @@ pub fn command(arguments: &[String]) -> Result {
     for run in &runs {
         println!("\n$ rc_pingpong --listen 127.0.0.1:0 {}", run.join(" "));
         let side = |option: &str, address: &str| {
-            let mut command = Command::new(&program);
+            let mut command = program();
             command.args([option, address]).args(run);
             command
         };

@@ -1,14 +1,9 @@
-//! Decides which libclang reads the C headers.
+//! Finds the libclang of the machine, which reads the C headers in a build.
 //!
-//! The choice also decides whether the verbs bindings come from the rdma-sys crate or from mlx5-sys
-//! itself. rdma-sys 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer.
-//! If the machine has an older libclang, it is used, and the default features stay on. Otherwise
-//! the workspace is built with `--no-default-features`, and mlx5-sys makes the same bindings with
-//! its own bindgen.
+//! Any version serves a build with default features. The feature `rdma-sys` needs an old one: rdma-sys
+//! 0.3.0 was made with a bindgen that misreads headers with libclang 16 and newer.
 
-use std::cmp::Reverse;
 use std::env;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,72 +17,45 @@ pub const PACKAGES_FOR_RDMA_SYS: &[&str] =
 /// The package name that every distribution uses for its default version.
 pub const PACKAGE_OF_ANY_VERSION: &str = "libclang-dev";
 
-/// How the workspace is built on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// Default features, with a libclang that the build finds by itself.
-    RdmaSys { version: u32 },
-    /// Default features, with LIBCLANG_PATH set, since the build would pick a newer one.
-    RdmaSysWith { version: u32, library: PathBuf },
-    /// `--no-default-features`: only newer versions are there.
-    OwnBindings { version: u32 },
-}
-
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RdmaSys { version } => {
-                write!(f, "libclang {version}: verbs bindings from rdma-sys (default features)")
-            }
-            Self::RdmaSysWith { version, library } => write!(
-                f,
-                "libclang {version} by LIBCLANG_PATH={}: verbs bindings from rdma-sys (default \
-                 features)",
-                library.display()
-            ),
-            Self::OwnBindings { version } => write!(
-                f,
-                "libclang {version}, too new for rdma-sys: verbs bindings made by mlx5-sys \
-                 (--no-default-features)"
-            ),
-        }
-    }
-}
-
-/// One libclang of the machine. The order is the one in which a build prefers them.
+/// One libclang of the machine. The newest is the greatest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Installed {
-    version: Reverse<u32>,
+    version: u32,
     library: PathBuf,
 }
 
-/// Decides, or returns `None` where the machine has no libclang.
-pub fn decide() -> Option<Decision> {
-    if let Some(path) = env::var_os("LIBCLANG_PATH") {
-        // A user who sets it means it: no other version is looked for.
-        let version = installed_at(Path::new(&path)).into_iter().min()?.version.0;
-        return Some(if version <= NEWEST_FOR_RDMA_SYS {
-            Decision::RdmaSys { version }
-        } else {
-            Decision::OwnBindings { version }
-        });
-    }
-    let mut installed: Vec<Installed> =
-        search_folders().iter().flat_map(|folder| installed_at(folder)).collect();
-    installed.sort();
-    choose(installed)
+/// Whether the machine has any libclang.
+pub fn is_installed() -> bool {
+    !installed().is_empty()
 }
 
-fn choose(installed: Vec<Installed>) -> Option<Decision> {
-    let newest = installed.first()?.version.0;
-    if newest <= NEWEST_FOR_RDMA_SYS {
-        return Some(Decision::RdmaSys { version: newest });
+/// A libclang that rdma-sys can be built with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForRdmaSys {
+    /// The one that a build finds by itself.
+    Found,
+    /// An older one than that; LIBCLANG_PATH has to name it.
+    At(PathBuf),
+}
+
+/// Finds the newest libclang that rdma-sys can be built with.
+pub fn for_rdma_sys() -> Option<ForRdmaSys> {
+    choose(installed())
+}
+
+fn choose(mut installed: Vec<Installed>) -> Option<ForRdmaSys> {
+    installed.sort();
+    let newest = installed.last()?.version;
+    let fit = installed.into_iter().rev().find(|found| found.version <= NEWEST_FOR_RDMA_SYS)?;
+    Some(if fit.version == newest { ForRdmaSys::Found } else { ForRdmaSys::At(fit.library) })
+}
+
+/// All of the machine, or only what LIBCLANG_PATH names: a user who sets it means it.
+fn installed() -> Vec<Installed> {
+    match env::var_os("LIBCLANG_PATH") {
+        Some(path) => installed_at(Path::new(&path)),
+        None => search_folders().iter().flat_map(|folder| installed_at(folder)).collect(),
     }
-    let old_enough = installed.into_iter().find(|found| found.version.0 <= NEWEST_FOR_RDMA_SYS);
-    Some(match old_enough {
-        Some(found) => Decision::RdmaSysWith { version: found.version.0, library: found.library },
-        None => Decision::OwnBindings { version: newest },
-    })
 }
 
 /// Returns the library folders of distributions and of LLVM's own packages.
@@ -116,7 +84,7 @@ fn installed_at(path: &Path) -> Vec<Installed> {
         .filter_map(|file| {
             // Symbolic links carry the ABI's number (libclang.so.13); the file has the version's.
             let target = fs::canonicalize(&file).ok()?;
-            let version = Reverse(version_of(&target).or_else(|| version_of(&file))?);
+            let version = version_of(&target).or_else(|| version_of(&file))?;
             Some(Installed { version, library: file })
         })
         .collect()
@@ -156,36 +124,21 @@ fn version_of(file: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn installed(versions: &[u32]) -> Vec<Installed> {
-        let mut installed: Vec<Installed> = versions
-            .iter()
-            .map(|version| Installed {
-                version: Reverse(*version),
-                library: format!("/usr/lib/libclang-{version}.so.1").into(),
-            })
-            .collect();
-        installed.sort();
-        installed
-    }
-
     #[test]
-    fn an_old_libclang_alone_needs_no_setting() {
-        assert_eq!(choose(installed(&[13, 14])), Some(Decision::RdmaSys { version: 14 }));
-    }
-
-    #[test]
-    fn the_newest_that_fits_is_named_where_a_newer_one_would_be_picked() {
-        let library = "/usr/lib/libclang-15.so.1".into();
-        assert_eq!(
-            choose(installed(&[14, 19, 15])),
-            Some(Decision::RdmaSysWith { version: 15, library })
-        );
-    }
-
-    #[test]
-    fn only_new_ones_turn_rdma_sys_off() {
-        assert_eq!(choose(installed(&[16, 19])), Some(Decision::OwnBindings { version: 19 }));
-        assert_eq!(choose(Vec::new()), None);
+    fn rdma_sys_gets_the_newest_libclang_that_it_can_be_built_with() {
+        let newest = |versions: &[u32]| {
+            let library = |version: &u32| format!("/usr/lib/libclang-{version}.so.1").into();
+            let installed = versions
+                .iter()
+                .map(|version| Installed { version: *version, library: library(version) })
+                .collect();
+            choose(installed)
+        };
+        let fifteen = ForRdmaSys::At("/usr/lib/libclang-15.so.1".into());
+        assert_eq!(newest(&[14, 19, 15]), Some(fifteen));
+        assert_eq!(newest(&[13, 14]), Some(ForRdmaSys::Found));
+        assert_eq!(newest(&[16, 19]), None);
+        assert_eq!(newest(&[]), None);
     }
 
     #[test]

@@ -13,14 +13,18 @@ mod demo;
 mod executables;
 mod layers;
 mod libclang;
+mod matrix;
 mod miri;
+mod mirrors;
 mod msrv;
 mod needs;
 mod nightly;
 mod pair;
 mod preload;
+mod rdma_sys;
 mod record;
 mod setup;
+mod sideway;
 mod soak;
 mod steps;
 mod test;
@@ -55,6 +59,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   msrv                   libraries and programs checked with the oldest supported Rust
   api [--write]          the public interface of mlx5, compared with docs/api/mlx5.txt; --write
                          writes that list
+  sideway                a program with the crates sideway and mlx5: a queue pair made by one, used by
+                         the other
+  matrix [SUITE ...]     builds, demo and unit tests in a root folder of each supported distribution,
+                         made by mmdebstrap; as root
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
@@ -64,9 +72,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
-                         `lint`, `timing`, `phases`, `flight-recorder` and `unproven`,
+                         `lint`, `timing`, `phases`, `flight-recorder`, `unproven` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `msrv` and `api`; with NAME only one of those, by its name in the summary
+                         `msrv`, `api` and `sideway`; with NAME only one of those, by its name in the
+                         summary
 
 `miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
 
@@ -112,6 +121,8 @@ fn main() -> ExitCode {
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),
+        "sideway" => no_arguments(command, rest).and_then(|()| sideway::command()),
+        "matrix" => matrix::command(rest),
         "bench" => bench::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),

@@ -2,7 +2,6 @@
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::nightly;
 use crate::setup::{self, For};
 
@@ -64,18 +63,18 @@ const DEVICE: &[&str] = &["ring::tests::shared::many_threads_post_whole_wqes_in_
 
 /// `cargo xtask miri`.
 pub fn command() -> Result {
-    let decision = setup::ready(For::Building)?;
-    check(&decision)
+    setup::ready(For::Building)?;
+    check()
 }
 
 /// Runs the tests.
 ///
 /// # Errors
 /// Fails if a tool is missing or a test fails. Miri's report is printed before.
-pub fn check(decision: &Decision) -> Result {
+pub fn check() -> Result {
     nightly::ready(&["miri", "rust-src"])?;
     let run = |flags: &str, arguments: &[&str]| {
-        let mut command = nightly::cargo(&["miri", "test"], decision, "miri")?;
+        let mut command = nightly::cargo(&["miri", "test"], "miri")?;
         command.args(["--package", "mlx5", "--lib", "--", "-Zunstable-options", "--report-time"]);
         // The clock seeds random choices.
         // Some tests leak queues and requests on purpose: that this does no harm is what they show.

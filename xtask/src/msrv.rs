@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::setup::{self, For};
 
 /// `rust-version` of this package, which is the workspace's.
@@ -13,8 +12,8 @@ const VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
 /// `cargo xtask msrv`.
 pub fn command() -> Result {
-    let decision = setup::ready(For::Building)?;
-    check(&decision)
+    setup::ready(For::Building)?;
+    check()
 }
 
 /// Checks everything, in a folder of its own under the usual one.
@@ -22,7 +21,7 @@ pub fn command() -> Result {
 /// # Errors
 /// - There is no rustup, or it cannot install that version.
 /// - Something does not compile; the messages are printed before.
-pub fn check(decision: &Decision) -> Result {
+pub fn check() -> Result {
     install()?;
     let target = build::target_directory()?.join("msrv");
     let mut check = Command::new("rustup");
@@ -33,7 +32,6 @@ pub fn check(decision: &Decision) -> Result {
     for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
         check.env_remove(variable);
     }
-    build::decide(&mut check, decision);
     build::run(&format!("cargo check with Rust {VERSION}"), &mut check)
 }
 

@@ -22,7 +22,7 @@ enum Evidence {
     Program(&'static str),
     /// A file or folder.
     Path(&'static str),
-    /// A library that pkg-config knows.
+    /// A library that pkg-config knows, or whose file for pkg-config is in a usual folder.
     Library(&'static str),
     /// This file, in any folder of these or in its `build` or `source`.
     Under(&'static [&'static str], &'static str),
@@ -38,16 +38,18 @@ pub const KERNEL_HEADERS_OF_UBUNTU: &str = "linux-headers-generic";
 pub const BUILD: &[Need] = &[
     Need { package: "gcc", evidence: &[Evidence::Program("cc")] },
     Need { package: "libc6-dev", evidence: &[Evidence::Path("/usr/include/stdio.h")] },
-    Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
     Need {
         package: "libibverbs-dev",
         evidence: &[Evidence::Library("libibverbs"), Evidence::Library("libmlx5")],
     },
-    Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
 ];
 
-/// The further requirements of the tests: programs that run on the model.
+/// The further requirements of the tests: programs that run on the model, what the feature `rdma-sys`
+/// is built with, and what the crate sideway is.
 pub const TEST: &[Need] = &[
+    Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
+    Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
+    Need { package: "cmake", evidence: &[Evidence::Program("cmake")] },
     Need {
         package: "ibverbs-utils",
         evidence: &[Evidence::Program("ibv_rc_pingpong"), Evidence::Program("ibv_devinfo")],
@@ -112,11 +114,18 @@ impl Evidence {
                     let inside = |part: &str| entry.path().join(part).join(file).exists();
                     inside("") || inside("build") || inside("source")
                 }),
-            Self::Library(module) => Command::new("pkg-config")
-                .args(["--exists", module])
-                .stdin(Stdio::null())
-                .status()
-                .is_ok_and(|status| status.success()),
+            Self::Library(module) => {
+                let known = Command::new("pkg-config")
+                    .args(["--exists", module])
+                    .stdin(Stdio::null())
+                    .status()
+                    .is_ok_and(|status| status.success());
+                let multiarch = format!("/usr/lib/{}-linux-gnu", env::consts::ARCH);
+                known
+                    || ["/usr/lib64", &multiarch, "/usr/lib"].iter().any(|folder| {
+                        Path::new(folder).join(format!("pkgconfig/{module}.pc")).exists()
+                    })
+            }
         }
     }
 }

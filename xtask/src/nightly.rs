@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 
 /// The target that is built for. Named, so that build scripts are not sanitized.
 pub const TARGET: &str = if cfg!(target_arch = "aarch64") {
@@ -55,7 +54,7 @@ pub fn ready(components: &[&str]) -> Result {
 ///
 /// # Errors
 /// Fails if cargo does not name its target directory.
-pub fn cargo(subcommand: &[&str], decision: &Decision, folder: &str) -> Result<Command> {
+pub fn cargo(subcommand: &[&str], folder: &str) -> Result<Command> {
     let target = build::target_directory()?.join(folder);
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo"]).args(subcommand);
@@ -65,7 +64,6 @@ pub fn cargo(subcommand: &[&str], decision: &Decision, folder: &str) -> Result<C
     for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
         command.env_remove(variable);
     }
-    build::decide(&mut command, decision);
     Ok(command)
 }
 

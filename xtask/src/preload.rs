@@ -9,7 +9,6 @@ use std::process::Command;
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::setup::{self, For};
 
 const USAGE: &str =
@@ -27,8 +26,8 @@ struct Request<'a> {
 /// `cargo xtask run`; returns only if the program could not be started.
 pub fn command(arguments: &[String]) -> Result {
     let request = parse(arguments)?;
-    let decision = setup::ready(For::Building)?;
-    let model = build_model(&decision)?;
+    setup::ready(For::Building)?;
+    let model = build_model()?;
 
     let mut command = Command::new(request.program);
     command.args(request.arguments).env("LD_PRELOAD", preload(model));
@@ -91,8 +90,8 @@ fn parse(arguments: &[String]) -> Result<Request<'_>> {
 }
 
 /// Builds the model's shared library and returns its path.
-fn build_model(decision: &Decision) -> Result<PathBuf> {
-    let mut command = build::cargo_with("build", decision);
+fn build_model() -> Result<PathBuf> {
+    let mut command = build::cargo("build");
     command.args(["--release", "--package", "mlx5-model", "--lib"]);
     if env::var_os("CARGO_TERM_VERBOSE").is_none() {
         command.arg("--quiet");

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use crate::Result;
-use crate::libclang::{self, Decision};
+use crate::libclang;
 use crate::needs::{self, Need};
 
 /// How much has to be there.
@@ -22,20 +22,19 @@ pub fn command() -> Result {
     Ok(())
 }
 
-/// Makes the machine ready and returns how the workspace is built on it.
+/// Makes the machine ready.
 ///
 /// Installs nothing and leaves the network alone where nothing is missing.
-pub fn ready(purpose: For) -> Result<Decision> {
-    if !missing(purpose).is_empty() || libclang::decide().is_none() {
+pub fn ready(purpose: For) -> Result {
+    if !missing(purpose).is_empty() || !libclang::is_installed() {
         install(purpose)?;
     }
-    let decision = libclang::decide().ok_or_else(|| {
-        "no libclang was found: install libclang-14-dev (or libclang-dev), or let LIBCLANG_PATH \
-         name the folder or file of one"
-            .to_owned()
-    })?;
-    eprintln!("xtask: {decision}");
-    Ok(decision)
+    if libclang::is_installed() {
+        return Ok(());
+    }
+    Err("no libclang was found: install libclang-dev, or let LIBCLANG_PATH name the folder or file \
+         of one"
+        .to_owned())
 }
 
 fn missing(purpose: For) -> Vec<&'static Need> {
@@ -44,6 +43,12 @@ fn missing(purpose: For) -> Vec<&'static Need> {
         For::Testing => needs::TEST,
     };
     needs::BUILD.iter().chain(tests).filter(|need| !need.is_met()).collect()
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // The owner of /proc/self is the process's effective user.
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// The user that may run apt-get.
@@ -55,8 +60,7 @@ enum Authority {
 
 impl Authority {
     fn find() -> Self {
-        // The owner of /proc/self is the process's effective user.
-        if fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0) {
+        if is_root() {
             return Self::Root;
         }
         let passwordless = Command::new("sudo")
@@ -89,7 +93,7 @@ impl Authority {
 
 fn install(purpose: For) -> Result {
     let mut packages: Vec<&str> = missing(purpose).iter().map(|need| need.package).collect();
-    let libclang_missing = libclang::decide().is_none();
+    let libclang_missing = !libclang::is_installed();
     if !needs::program_exists("apt-get") {
         if libclang_missing {
             packages.push(libclang::PACKAGE_OF_ANY_VERSION);
@@ -171,7 +175,8 @@ fn documentation_is_left_out() -> bool {
         .any(|file| fs::read_to_string(file).is_ok_and(|text| text.contains("path-exclude")))
 }
 
-/// The libclang package to install here: one that rdma-sys can use, where the distribution has it.
+/// The libclang package to install here: one that also the feature `rdma-sys` can use, where the
+/// distribution has it.
 fn libclang_package() -> &'static str {
     libclang::PACKAGES_FOR_RDMA_SYS
         .iter()

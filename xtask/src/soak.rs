@@ -24,9 +24,9 @@ enum Beside {
 pub fn command(arguments: &[String]) -> Result {
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     let (runs, beside) = parse(&arguments[..end])?;
-    let decision = setup::ready(For::Testing)?;
+    setup::ready(For::Testing)?;
     let chosen = arguments.get(end + 1..).unwrap_or_default();
-    let executables = executables::build(test::selected(&decision, chosen))?;
+    let executables = executables::build(test::selected(chosen))?;
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result {

@@ -5,44 +5,35 @@ use std::process::Command;
 use crate::Result;
 use crate::build;
 use crate::executables::{self, Executable, Outcome};
-use crate::libclang::Decision;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 
 /// `cargo xtask test [ARGUMENTS]`.
 pub fn command(arguments: &[String]) -> Result {
-    let decision = setup::ready(For::Testing)?;
+    setup::ready(For::Testing)?;
     let mut steps = Steps::default();
-    add_steps(&mut steps, &decision, arguments);
+    add_steps(&mut steps, arguments);
     steps.finish("cargo xtask test")
 }
 
 /// The tests, as steps of this task or of `ci`.
-pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
+pub fn add_steps(steps: &mut Steps, arguments: &[String]) {
     if arguments.is_empty() {
-        steps.step("tests", || suite(decision));
+        steps.step("tests", suite);
         steps.step("cargo test --doc", || {
-            build::run("cargo test --doc", selected(decision, &[]).arg("--doc"))
+            build::run("cargo test --doc", selected(&[]).arg("--doc"))
         });
     } else {
         steps.step("cargo test", || {
-            let mut command = selected(decision, arguments);
+            let mut command = selected(arguments);
             build::run("cargo test", &mut command)
-        });
-    }
-    if arguments.is_empty() && !matches!(decision, Decision::OwnBindings { .. }) {
-        // What users with a newer libclang get has to be as right as the default.
-        steps.step("cargo test -p mlx5-sys --no-default-features", || {
-            let mut command = build::cargo_with("test", decision);
-            command.args(["--package", "mlx5-sys", "--no-default-features"]);
-            build::run("cargo test --no-default-features", &mut command)
         });
     }
 }
 
 /// `cargo test` with these arguments: of all packages, unless the arguments name some.
-pub fn selected(decision: &Decision, arguments: &[String]) -> Command {
-    let mut command = build::cargo_with("test", decision);
+pub fn selected(arguments: &[String]) -> Command {
+    let mut command = build::cargo("test");
     if !names_packages(arguments) {
         command.arg("--workspace");
     }
@@ -51,8 +42,8 @@ pub fn selected(decision: &Decision, arguments: &[String]) -> Command {
 }
 
 /// Builds all tests, runs them side by side and prints the output of the failed ones.
-fn suite(decision: &Decision) -> Result {
-    let executables = executables::build(selected(decision, &[]))?;
+fn suite() -> Result {
+    let executables = executables::build(selected(&[]))?;
     let mut failed = Vec::new();
     run_suite(&executables, |outcome| {
         let word = if outcome.passed { "ok" } else { "FAILED" };
@@ -79,12 +70,12 @@ const MEASURING: &[&str] =
 
 /// Runs the checks that need the feature `lint`: it compiles without a warning, defective WQEs are
 /// refused, and correct ones are neither refused nor allocate.
-pub fn check_lint(decision: &Decision) -> Result {
+pub fn check_lint() -> Result {
     let feature = ["--package", "mlx5", "--features", "lint"];
-    let mut clippy = build::cargo_with("clippy", decision);
+    let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut test = build::cargo_with("test", decision);
+    let mut test = build::cargo("test");
     test.args(feature).arg("--lib");
     for name in ["lint", "twin", "twin_post", "rc_traffic", "rc_owned", "prepared", "no_alloc"] {
         test.args(["--test", name]);
@@ -94,17 +85,17 @@ pub fn check_lint(decision: &Decision) -> Result {
 
 /// Runs the checks that need the feature `unproven`: it compiles and its documentation builds without
 /// a warning, and the layouts are those of public sources.
-pub fn check_unproven(decision: &Decision) -> Result {
+pub fn check_unproven() -> Result {
     let feature = ["--package", "mlx5", "--features", "unproven"];
-    let mut clippy = build::cargo_with("clippy", decision);
+    let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--lib", "--test", "unproven", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
-    let mut doc = build::cargo_with("doc", decision);
+    let mut doc = build::cargo("doc");
     doc.args(feature).arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings");
     build::run("cargo doc", &mut doc)?;
     // The rest of the tests is not affected by the feature.
     for selected in [&["--lib", "unproven"][..], &["--test", "unproven"]] {
-        let mut test = build::cargo_with("test", decision);
+        let mut test = build::cargo("test");
         test.args(feature).args(selected);
         build::run("cargo test", &mut test)?;
     }

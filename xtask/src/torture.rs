@@ -4,7 +4,6 @@ use std::process::Command;
 
 use crate::Result;
 use crate::build;
-use crate::libclang::Decision;
 use crate::setup::{self, For};
 
 /// Whether the driver checks WQEs before it rings them.
@@ -20,17 +19,17 @@ pub fn command(arguments: &[String]) -> Result {
         if arguments.iter().any(|argument| argument == "--lint") { Lint::On } else { Lint::Off };
     let rest: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|argument| *argument != "--lint").collect();
-    let decision = setup::ready(For::Building)?;
-    run(&decision, lint, &rest)
+    setup::ready(For::Building)?;
+    run(lint, &rest)
 }
 
 /// The short run of `ci`: 20,000 operations over four seeds, one of them on RoCE.
-pub fn check(decision: &Decision, lint: Lint) -> Result {
-    run(decision, lint, &["--seed", "101", "--seeds", "4", "--operations", "5000"])
+pub fn check(lint: Lint) -> Result {
+    run(lint, &["--seed", "101", "--seeds", "4", "--operations", "5000"])
 }
 
-fn run(decision: &Decision, lint: Lint, arguments: &[&str]) -> Result {
-    let mut cargo = build::cargo_with("build", decision);
+fn run(lint: Lint, arguments: &[&str]) -> Result {
+    let mut cargo = build::cargo("build");
     cargo.args(["--quiet", "--package", "mlx5-torture"]);
     if lint == Lint::On {
         cargo.args(["--features", "lint"]);

@@ -4,7 +4,8 @@
 //! only, while that of rdma-sys, which would stop with a panic and a back trace, waits for bindgen.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::exit;
 
 /// The C libraries and the oldest versions that have what mlx5-sys binds: rdma-core 39. libmlx5
@@ -16,32 +17,44 @@ const RDMACM: (&str, &str) = ("librdmacm", "1.2.28");
 
 /// The C libraries that were found.
 pub struct Libraries {
-    /// Folders of their headers.
+    /// Folders of their headers, besides the compiler's own.
     pub include_paths: Vec<PathBuf>,
+    /// Folders of the libraries themselves.
+    pub link_paths: Vec<PathBuf>,
+    /// Names for the linker, such as `mlx5`, in its order.
+    pub names: Vec<String>,
     /// Version of rdma-core that libmlx5 is of, such as `44.0`.
     pub rdma_core: String,
 }
 
-/// Finds the C libraries, and links them if `link`.
+/// Finds the C libraries.
 ///
 /// # Errors
 /// A sentence for the user: this system is not Linux, or a library is missing or too old.
-pub fn libraries(link: bool) -> Result<Libraries, String> {
-    let mut include_paths = Vec::new();
-    let mut rdma_core = String::new();
+pub fn libraries() -> Result<Libraries, String> {
+    let mut libraries = Libraries {
+        include_paths: Vec::new(),
+        link_paths: Vec::new(),
+        names: Vec::new(),
+        rdma_core: String::new(),
+    };
     for (name, version) in LIBRARIES {
-        let library = find(name, version, link)?;
-        include_paths.extend(library.include_paths);
+        let library = find(name, version)?;
+        libraries.include_paths.extend(library.include_paths);
+        libraries.link_paths.extend(library.link_paths);
+        libraries.names.push(name.trim_start_matches("lib").to_owned());
         if name == "libmlx5" {
-            rdma_core = rdma_core_of(&library.version).to_owned();
+            libraries.rdma_core = rdma_core_of(&library.version).to_owned();
         }
     }
     if cfg!(feature = "rdma-sys") {
-        find(RDMACM.0, RDMACM.1, false)?;
+        find(RDMACM.0, RDMACM.1)?;
     }
-    include_paths.sort();
-    include_paths.dedup();
-    Ok(Libraries { include_paths, rdma_core })
+    for paths in [&mut libraries.include_paths, &mut libraries.link_paths] {
+        paths.sort();
+        paths.dedup();
+    }
+    Ok(libraries)
 }
 
 /// Accepts `target_os` if it is Linux.
@@ -64,40 +77,84 @@ fn rdma_core_of(version: &str) -> &str {
     version.splitn(3, '.').nth(2).unwrap_or_default()
 }
 
-fn find(name: &str, version: &str, link: bool) -> Result<pkg_config::Library, String> {
-    let found = pkg_config::Config::new()
-        .atleast_version(version)
-        .statik(false)
-        .cargo_metadata(link)
-        .env_metadata(link)
-        .probe(name);
-    found.map_err(|error| {
-        // A machine that is no Linux has no package to install.
-        if let Err(sentence) = system(env::consts::OS) {
-            return sentence;
-        }
-        let cause = match error {
-            pkg_config::Error::Command { .. } => "pkg-config cannot be run".to_owned(),
-            pkg_config::Error::EnvNoPkgConfig(variable) => format!("{variable} forbids pkg-config"),
-            pkg_config::Error::CrossCompilation => return cross_compilation(),
-            _ => {
-                let mut any = pkg_config::Config::new();
-                match any.cargo_metadata(false).env_metadata(false).probe(name) {
-                    Ok(found) => return too_old(name, version, &found.version),
-                    Err(_) => format!("pkg-config finds no {name} {version} or newer"),
-                }
-            }
-        };
-        format!(
-            "the headers of libibverbs and libmlx5 are missing ({cause}): install \
-             `libibverbs-dev{RDMACM_PACKAGE} pkg-config` on Debian or Ubuntu, `rdma-core-devel \
-             pkgconf-pkg-config` on Fedora."
-        )
+/// One C library.
+struct Found {
+    version: String,
+    include_paths: Vec<PathBuf>,
+    link_paths: Vec<PathBuf>,
+}
+
+fn find(name: &str, version: &str) -> Result<Found, String> {
+    let error = match pkg_config(name, Some(version)) {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    // A machine that is no Linux has no package to install.
+    system(env::consts::OS)?;
+    let cause = match error {
+        pkg_config::Error::Command { .. } => match without_pkg_config(name) {
+            Some(found) if at_least(&found.version, version) => return Ok(found),
+            Some(found) => return Err(too_old(name, version, &found.version)),
+            None => "pkg-config cannot be run".to_owned(),
+        },
+        pkg_config::Error::EnvNoPkgConfig(variable) => format!("{variable} forbids pkg-config"),
+        pkg_config::Error::CrossCompilation => return Err(cross_compilation()),
+        _ => match pkg_config(name, None) {
+            Ok(found) => return Err(too_old(name, version, &found.version)),
+            Err(_) => format!("pkg-config finds no {name} {version} or newer"),
+        },
+    };
+    Err(format!(
+        "the headers of libibverbs and libmlx5 are missing ({cause}): install \
+         `libibverbs-dev{MORE_PACKAGES}` on Debian or Ubuntu, `rdma-core-devel \
+         pkgconf-pkg-config` on Fedora."
+    ))
+}
+
+fn pkg_config(name: &str, version: Option<&str>) -> Result<Found, pkg_config::Error> {
+    let mut config = pkg_config::Config::new();
+    // The build script prints the linker's arguments itself.
+    config.cargo_metadata(false).env_metadata(true).statik(false);
+    if let Some(version) = version {
+        config.atleast_version(version);
+    }
+    let pkg_config::Library { version, include_paths, link_paths, .. } = config.probe(name)?;
+    Ok(Found { version, include_paths, link_paths })
+}
+
+/// Reads the library's `.pc` file where distributions have it, for a machine without pkg-config.
+///
+/// Returns `None` if it is not there, where the user names a pkg-config, for another target, and with
+/// rdma-sys, which needs pkg-config.
+fn without_pkg_config(name: &str) -> Option<Found> {
+    let cross = env::var_os("TARGET") != env::var_os("HOST");
+    if cross || cfg!(feature = "rdma-sys") || env::var_os("PKG_CONFIG").is_some() {
+        return None;
+    }
+    let multiarch = format!("/usr/lib/{}-linux-gnu", env::consts::ARCH);
+    ["/usr/lib64", &multiarch, "/usr/lib"].iter().find_map(|folder| {
+        let folder = Path::new(folder);
+        let text = fs::read_to_string(folder.join("pkgconfig").join(name).with_extension("pc"));
+        let version = version_in(&text.ok()?)?.to_owned();
+        Some(Found { version, include_paths: Vec::new(), link_paths: vec![folder.to_owned()] })
     })
 }
 
-/// Debian's package for rdma-sys.
-const RDMACM_PACKAGE: &str = if cfg!(feature = "rdma-sys") { " librdmacm-dev" } else { "" };
+/// The version in the text of a `.pc` file.
+fn version_in(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("Version:")).map(str::trim)
+}
+
+fn at_least(version: &str, needed: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u32> {
+        text.split('.').map(|number| number.parse().unwrap_or_default()).collect()
+    };
+    numbers(version) >= numbers(needed)
+}
+
+/// Debian's packages for rdma-sys.
+const MORE_PACKAGES: &str =
+    if cfg!(feature = "rdma-sys") { " librdmacm-dev pkg-config" } else { "" };
 
 fn too_old(name: &str, needed: &str, found: &str) -> String {
     format!(
@@ -128,9 +185,8 @@ pub fn libclang() -> Result<(), String> {
     })?;
     let version = clang_sys::get_library().and_then(|library| library.version());
     if cfg!(feature = "rdma-sys") && version >= Some(clang_sys::Version::V16_0) {
-        return Err("rdma-sys 0.3.0 cannot be built with libclang 16 or newer: turn the feature \
-                    `rdma-sys` off (`cargo build --no-default-features`, or `default-features = \
-                    false` beside the dependency), which gives the same verbs, or install \
+        return Err("rdma-sys 0.3.0 cannot be built with libclang 16 or newer: leave the feature \
+                    `rdma-sys` out, since the names and types are the same without it, or install \
                     `libclang-14-dev` or `libclang-15-dev` and set LIBCLANG_PATH to its folder."
             .to_owned());
     }

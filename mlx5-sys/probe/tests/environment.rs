@@ -13,7 +13,7 @@ const CHILD: &str = "MLX5_PROBE_TEST_CHILD";
 /// Prints what a build on this machine is told. The other tests run it with their variables.
 #[test]
 fn the_machine_of_this_test_has_the_libraries() {
-    let outcome = mlx5_sys_probe::libraries(false);
+    let outcome = mlx5_sys_probe::libraries();
     if env::var_os(CHILD).is_some() {
         println!("told: {}", outcome.map_or_else(|sentence| sentence, |found| found.rdma_core));
         return;
@@ -74,6 +74,14 @@ fn a_missing_pkg_config_is_named() {
     for word in ["pkg-config cannot be run", "install"] {
         assert!(told.contains(word), "{told}");
     }
+}
+
+/// The feature `rdma-sys` needs pkg-config.
+#[cfg(not(feature = "rdma-sys"))]
+#[test]
+fn without_pkg_config_the_same_version_is_found() {
+    let folder = told("path", &[], &[("PATH", "/nonexistent")]);
+    assert_eq!(folder, mlx5_sys_probe::libraries().unwrap().rdma_core);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! `verbs.h`: libibverbs.
 //!
-//! With the feature `rdma-sys` (the default) types and library functions are that crate's. Without
-//! it the build script makes the same bindings itself, in the same shape, so a program compiles
-//! with either: sets of bits are structures (`ibv_access_flags::IBV_ACCESS_LOCAL_WRITE`),
-//! alternatives are modules (`ibv_qp_state::IBV_QPS_RTS`, of type `ibv_qp_state::Type`),
-//! `ibv_event_type` is a Rust enum, and unions and the structures with unions in them carry
-//! rdma-sys' names (`ibv_send_wr::wr.rdma`). Not made again without rdma-sys: librdmacm (`rdma_*`)
-//! and `ibv_opcode`.
+//! The build script makes the bindings in the shape of rdma-sys 0.3.0: sets of bits are structures
+//! (`ibv_access_flags::IBV_ACCESS_LOCAL_WRITE`), alternatives are modules
+//! (`ibv_qp_state::IBV_QPS_RTS`, of type `ibv_qp_state::Type`), `ibv_event_type` is a Rust enum, and
+//! unions and the structures with unions in them carry rdma-sys' names (`ibv_send_wr::wr.rdma`). With
+//! the feature `rdma-sys`, types and library functions are that crate's, under the same names. Tests
+//! compare all types and values. The only difference: fields of rdma-sys' `ibv_ops_wr` are private.
+//! What rdma-sys has besides is not here: librdmacm (`rdma_*`) and `ibv_opcode`.
 //!
 //! Inline functions of the header are this crate's own either way, with the signatures of rdma-sys.
 //! Functions that return a pointer return an `Option`: `None` if the provider lacks the function.
@@ -18,7 +18,6 @@
 
 mod inline;
 mod supplement;
-#[cfg(not(feature = "rdma-sys"))]
 mod types;
 
 #[cfg(not(feature = "rdma-sys"))]
@@ -42,13 +41,10 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 }
 
-#[cfg(not(feature = "rdma-sys"))]
-pub use {generated::*, types::*};
+// `pub use` of each name that the build script finds in the header, from `generated` or `rdma_sys`.
+include!(concat!(env!("OUT_DIR"), "/verbs_names.rs"));
+pub use types::*;
 
-#[cfg(feature = "rdma-sys")]
-pub use rdma_sys::*;
-
-// By name, so that these go before those of rdma-sys.
 pub use inline::{
     ___ibv_query_port, __ibv_get_device_list, __ibv_reg_mr, __ibv_reg_mr_iova, ibv_advise_mr,
     ibv_advise_mr_advice, ibv_alloc_dm, ibv_alloc_mw, ibv_alloc_null_mr, ibv_alloc_parent_domain,
@@ -76,3 +72,5 @@ pub use supplement::*;
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod same;

@@ -1,5 +1,6 @@
 //! The structures of `verbs.h` that have unions in them, and their unions, with the names that
-//! rdma-sys gives them. C leaves most of these unions unnamed.
+//! rdma-sys gives them. C leaves most of these unions unnamed. With the feature `rdma-sys` the types
+//! are those of that crate.
 
 #![allow(non_camel_case_types)]
 
@@ -8,6 +9,7 @@ use libc::{c_int, c_uint, c_void};
 use super::*;
 
 /// Declares structures and unions as C lays them out.
+#[cfg(not(feature = "rdma-sys"))]
 macro_rules! c_types {
     ($($(#[$meta:meta])* $kind:ident $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => { $(
         $(#[$meta])*
@@ -16,6 +18,27 @@ macro_rules! c_types {
             $($(#[$field_meta])* pub $field: $type,)*
         }
     )* };
+}
+
+/// Takes them from rdma-sys, and compiles if each has these fields of these types there.
+#[cfg(feature = "rdma-sys")]
+macro_rules! c_types {
+    ($($(#[$meta:meta])* $kind:ident $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {
+        pub use rdma_sys::{$($name),*};
+        $(same_fields! { $name { $($field: $type,)* } })*
+    };
+}
+
+#[cfg(feature = "rdma-sys")]
+macro_rules! same_fields {
+    // The one difference: fields of this type are private in rdma-sys.
+    (ibv_ops_wr { $($field:ident: $type:ty,)* }) => {};
+    ($name:ident { $($field:ident: $type:ty,)* }) => {
+        const _: unsafe fn(*const $name) = |same| {
+            // SAFETY: the caller passes a valid address; no field is read.
+            unsafe { $(let _: *const $type = &raw const (*same).$field;)* }
+        };
+    };
 }
 
 c_types! {
@@ -235,7 +258,7 @@ c_types! {
         /// Comes back in the completion.
         wr_id: u64,
         /// The next request, or null.
-        next: *mut Self,
+        next: *mut ibv_send_wr,
         /// The local memory.
         sg_list: *mut ibv_sge,
         /// Pieces in `sg_list`.
@@ -285,7 +308,7 @@ c_types! {
         /// Comes back in the completion.
         wr_id: u64,
         /// The next operation, or null.
-        next: *mut Self,
+        next: *mut ibv_ops_wr,
         /// The operation.
         opcode: ibv_ops_wr_opcode::Type,
         /// `ibv_ops_flags`
