@@ -16,6 +16,7 @@ use crate::libclang::Decision;
 use crate::miri;
 use crate::msrv;
 use crate::nightly;
+use crate::release;
 use crate::setup::{self, For};
 use crate::steps::{Done, Steps};
 use crate::test;
@@ -42,6 +43,7 @@ const CHECKS: &[Check] = &[
     ("cargo xtask asan", asan::check),
     ("cargo xtask api", |_| api::check()),
     ("mlx5 perf --compare", bench::check_compare),
+    ("packages", release::check),
 ];
 
 /// The argument before the name of one check.

@@ -19,6 +19,7 @@ mod nightly;
 mod pair;
 mod preload;
 mod record;
+mod release;
 mod setup;
 mod soak;
 mod steps;
@@ -54,6 +55,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   msrv                   libraries and programs checked with the oldest supported Rust
   api [--write]          the public interface of mlx5, compared with docs/api/mlx5.txt; --write
                          writes that list
+  release --dry-run      the checklist of docs/releasing.md, cheap rules first, up to the first broken
+                         one; uploads nothing
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
@@ -63,9 +66,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder` and `unproven`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `msrv` and `api`; with NAME only one of those, by its name in the summary
+                         `msrv`, `api` and the packages; with NAME only one of those, by its name in the summary
 
-`miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
+`miri`, `asan`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),
+        "release" => release::command(rest),
         "bench" => bench::command(rest),
         "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {
