@@ -29,7 +29,7 @@ use crate::ring::{PollError, PostError};
 /// fn send(endpoint: &mut Endpoint, slice: MrSlice) -> mlx5::Result<Option<MrSlice>> {
 ///     match endpoint.post(2, SendMessage::new(slice)) {
 ///         Ok(()) => Ok(None),
-///         Err(refused) if refused.error == PostError::QueueFull => {
+///         Err(refused) if matches!(refused.error, PostError::QueueFull { .. }) => {
 ///             Ok(Some(refused.operation.into_payload()))
 ///         }
 ///         Err(refused) => Err(refused.into()),

@@ -85,6 +85,12 @@ impl Default for SendConfig {
 /// stores the WQE, one word to the doorbell record, and one to the register (or the WQE's blocks,
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
+///
+/// Unsignaled requests never take the last free block while no signaled request is outstanding
+/// ([`PostError::NothingSignaled`]). So there is always a block for a signaled request, or for the
+/// NOP of [`reclaim`](Self::reclaim), whose completion retires them.
+///
+/// A forked child that posts gets SIGSEGV: see [`fork_init`](crate::verbs::fork_init).
 #[doc(alias = "mlx5dv_qp")]
 pub struct SendQueue<T: Transport = Rc> {
     pub(crate) ring: SendRing,
@@ -513,13 +519,16 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { O::PAIR_DS == 0 && self.post_words(id, operation)? } {
-            return Ok(());
+        if unsafe { O::PAIR_DS != 0 || !self.post_words(id, operation)? } {
+            let mut batch = self.batch();
+            batch.append_ref(id, operation)?;
+            // SAFETY: passed on.
+            unsafe { batch.try_ring()? }
         }
-        let mut batch = self.batch();
-        batch.append_ref(id, operation)?;
-        // SAFETY: passed on.
-        unsafe { batch.try_ring() }
+        // If this request is signaled, no block has to be kept for one any more.
+        let ring = &mut self.ring;
+        ring.set_clear(ring.clear_from(ring.cursor.head(), ring.slack));
+        Ok(())
     }
 
     /// Restarts the queue after the QP went through RESET and back to RTS. Indices start at zero.

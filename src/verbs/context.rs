@@ -22,6 +22,9 @@ use crate::verbs::Zeroed;
 
 /// An opened device. Clones are cheap and name the same opened device. It is closed after its last
 /// clone, and the last object made from it, are dropped.
+///
+/// A program that forks calls [`fork_init`](super::fork_init) first, which says what the child may
+/// do.
 #[doc(alias("ibv_context", "ibv_close_device"))]
 #[derive(Clone)]
 pub struct Context {

@@ -3,8 +3,10 @@
 use crate::ib::debug_as_display;
 
 /// Why an operation is not, or does not fit, a WQE of the queue. Nothing was written.
+// As wide as the numbers in other variants of `PostError`: so the compiler keeps that in registers.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[repr(u32)]
 pub enum EncodeError {
     /// More inline bytes than the queue was made for.
     #[error("inline payload longer than the queue's limit (max_inline_data)")]
