@@ -139,6 +139,7 @@ impl SendOperation {
 /// A receive is done.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReceiveDone {
     /// The id that the receive was posted with.
     pub id: u64,
@@ -236,6 +237,7 @@ impl ReceiveKind {
 /// A request failed.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// The id that the request was posted with.
     pub id: u64,
