@@ -54,7 +54,8 @@ fn main() -> Result<()> {
         // SAFETY: inline payloads name no memory of this side, which would have to stay alive.
         match unsafe { queue.post(posted, write) } {
             Ok(()) => posted += 1,
-            Err(PostError::QueueFull | PostError::CqFull | PostError::WrongState) => {}
+            Err(PostError::QueueFull { .. } | PostError::CqFull { .. } | PostError::WrongState) => {
+            }
             Err(error) => return Err(error.into()),
         }
         while let Some(completion) = completions.poll(&mut queue)? {

@@ -63,7 +63,7 @@ fn main() -> Result<()> {
             let signaled = number % EVERY == 0 || number == COUNTERS;
             match batch.append(number, write.signaled_if(signaled)) {
                 Ok(()) => posted += 1,
-                Err(PostError::QueueFull | PostError::CqFull) => break,
+                Err(PostError::QueueFull { .. } | PostError::CqFull { .. }) => break,
                 Err(error) => return Err(error.into()),
             }
         }

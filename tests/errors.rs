@@ -92,8 +92,8 @@ fn borrowed_payloads_are_posted_with_a_question_mark() {
 #[test]
 fn a_refused_request_becomes_its_post_error() {
     let long = TOO_LONG.to_vec();
-    let expected = PostError::Encode(EncodeError::InlineTooLong);
     let (mut endpoint, memory) = self::endpoint().unwrap();
+    let expected = PostError::Encode(EncodeError::InlineTooLong);
     let error = with_mlx5_error(&mut endpoint, memory, &long).unwrap_err();
     assert!(matches!(error, Error::Post(post) if post == expected), "{error}");
     let (mut endpoint, memory) = self::endpoint().unwrap();
@@ -155,7 +155,7 @@ fn debug_of_every_error_is_its_sentence() {
     sentence(PollError::QueueNotGiven { qpn: 5, queue: QueueKind::Send });
     sentence(EndpointError::Poll(PollError::Overrun));
     sentence(DrainError::TimedOut { outstanding: 3 });
-    sentence(TagError::ListFull);
+    sentence(TagError::ListFull { entries: 8 });
     sentence(ProbeError::SharedCq);
     sentence(QueueError::CqMismatch);
     sentence(ConnectError::NotThisProtocol { got: *b"HTTP" });
@@ -169,4 +169,24 @@ fn debug_of_every_error_is_its_sentence() {
     sentence(qp.init(&InitAttributes::new(99)).unwrap_err());
     sentence(pd.register(Vec::new(), Access::LOCAL_WRITE).unwrap_err());
     sentence(memory.into_region().unwrap().into_buffer::<Vec<u8>>().unwrap_err());
+}
+
+#[test]
+fn refusals_of_a_full_queue_say_how_full_it_is() {
+    let (mut endpoint, _) = self::endpoint().unwrap();
+    let nowhere = Remote::new(0x1000, 0x00ba_d000);
+    let blocks = endpoint.send_queue().blocks();
+    let refused = loop {
+        match endpoint.post(2, RdmaWrite::new(Inline(b"quiet"), nowhere)) {
+            Ok(()) => {}
+            Err(refused) => break refused.error,
+        }
+    };
+    let silent = format!("{} blocks of the send queue are outstanding", blocks - 1);
+    assert!(refused.to_string().starts_with(&silent), "{refused}");
+    assert!(refused.to_string().contains("sign this one, or call `reclaim`"), "{refused}");
+    let full = PostError::QueueFull { free: 2 }.to_string();
+    assert!(full.contains("the 2 entries that are free"), "{full}");
+    let slots = PostError::CqFull { slots: 63 }.to_string();
+    assert!(slots.contains("all 63 CQ slots"), "{slots}");
 }

@@ -21,6 +21,39 @@ fn ping_pong_is_right_in_every_mode() {
 }
 
 #[test]
+fn ping_pong_explains_its_options() {
+    let help = Process::example("rc_pingpong", &["--help"]).end();
+    for (arguments, texts) in [
+        (&["--sise", "8"][..], &["there is no option --sise", "--size BYTES"][..]),
+        (&["--size"], &["--size needs a value"]),
+        (&["--size", "many"], &["--size many: invalid digit"]),
+        (&[], &["--listen ADDRESS or --connect ADDRESS:PORT is needed"]),
+    ] {
+        let errors = Process::example("rc_pingpong", arguments).fail();
+        for text in texts {
+            assert!(errors.starts_with("error: ") && errors.contains(text), "{text}: {errors}");
+        }
+    }
+    assert!(help.contains("--signal-every N") && help.contains("--gid-index N"), "{help}");
+}
+
+#[test]
+fn a_takeover_without_a_usable_device_ends_with_a_sentence() {
+    for (variable, value, text) in [
+        ("MLX5_MODEL", "never", "there is no RDMA device"),
+        ("MLX5_MODEL_NODE", "missing", "there is no RDMA device"),
+        // libmlx5 opens no device with that number of registers.
+        ("MLX5_TOTAL_UUARS", "-1", "ibv_open_device failed: "),
+        ("MLX5_MODEL_PORT", "disabled", "port 1 is not active"),
+    ] {
+        let errors = Process::example_where("takeover", &[], (variable, value)).fail();
+        let sentence = errors.lines().last().unwrap_or_default();
+        assert!(sentence.starts_with(&format!("error: {text}")), "{value}: {errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
+    }
+}
+
+#[test]
 fn the_walkthrough_walks_through() {
     let text = Process::example("rc_walkthrough", &[]).end();
     for side in ["server", "client"] {

@@ -245,7 +245,7 @@ fn what_has_not_come_back_holds_its_place() {
     mlx5_model::run();
     for id in 0..blocks {
         let refused = pair.channel.post(99, RdmaWrite::new(pair.slice(5), remote)).unwrap_err();
-        assert_eq!(refused.error, PostError::QueueFull);
+        assert_eq!(refused.error, PostError::QueueFull { free: 0 });
         assert_eq!(refused.operation.into_payload().len(), 5);
         let returned = pair.poll().unwrap();
         assert_eq!(returned.id, id.into());

@@ -87,9 +87,10 @@ fn the_code_of_the_cookbook_is_that_of_the_examples() {
 #[test]
 fn errors_that_the_cookbook_quotes_say_so() {
     let page = read(COOKBOOK);
-    let quoted: [&dyn ToString; 12] = [
-        &PostError::QueueFull,
-        &PostError::CqFull,
+    let quoted: [&dyn ToString; 13] = [
+        &PostError::QueueFull { free: 0 },
+        &PostError::NothingSignaled { outstanding: 63 },
+        &PostError::CqFull { slots: 64 },
         &PostError::NothingPrepared,
         &PostError::WrongState,
         &PostError::Encode(EncodeError::InlineTooLong),

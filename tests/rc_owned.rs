@@ -207,7 +207,8 @@ fn what_is_refused_is_given_back() {
             Ok(()) => slice = rig.private(8),
             Err(refused) => {
                 // As many signaled requests as the queue pair was made for, none polled.
-                assert_eq!(refused.error, PostError::CqFull);
+                let slots = a.send_queue().signal_limit();
+                assert_eq!(refused.error, PostError::CqFull { slots });
                 assert_eq!(refused.operation.into_payload().len(), 8);
                 break;
             }

@@ -263,7 +263,11 @@ fn batches_wrap_and_retire_through_many_laps() {
                 };
                 match posted {
                     Ok(()) => {}
-                    Err(PostError::QueueFull | PostError::CqFull) => {
+                    Err(
+                        PostError::QueueFull { .. }
+                        | PostError::NothingSignaled { .. }
+                        | PostError::CqFull { .. },
+                    ) => {
                         refused = true;
                         break;
                     }

@@ -86,7 +86,7 @@ fn every_request_of_every_thread_completes_once() {
                             let id = (thread as u64) << 32 | u64::from(sequence);
                             choose = choose.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                             // One in four is quiet; enough of the others come to retire it.
-                            let loud = (choose >> 40) % 4 != 0 || sequence % 4 == 3;
+                            let mut loud = (choose >> 40) % 4 != 0 || sequence % 4 == 3;
                             let place = u64::from(sequence) * 8 % 2048;
                             let bytes = id.to_ne_bytes().repeat(20);
                             loop {
@@ -114,7 +114,8 @@ fn every_request_of_every_thread_completes_once() {
                                 };
                                 match posted {
                                     Ok(()) => break,
-                                    Err(PostError::QueueFull | PostError::CqFull) => {
+                                    Err(PostError::NothingSignaled { .. }) => loud = true,
+                                    Err(PostError::QueueFull { .. } | PostError::CqFull { .. }) => {
                                         if failed.load(Ordering::Relaxed) {
                                             return;
                                         }

@@ -67,9 +67,14 @@ impl Queue {
         &self.ring[position.slot(self.ring.len() as u32)]
     }
 
-    /// As a producer posts.
+    /// As a producer posts a signaled request.
     fn post(&self, id: u32, blocks: u32) -> Result<(), Refusal> {
-        let ticket = self.sequencer.reserve(blocks, 1)?;
+        self.post_some(id, blocks, 1)
+    }
+
+    /// As a producer posts a request that brings so many CQEs.
+    fn post_some(&self, id: u32, blocks: u32, signals: u32) -> Result<(), Refusal> {
+        let ticket = self.sequencer.reserve(blocks, signals)?;
         let first = ticket.position();
         for block in 0..blocks {
             // SAFETY: loom checks it.
@@ -221,7 +226,8 @@ fn blocks_are_reused_after_a_reader_retired_them() {
 /// A refusal is true: with room for one, one of two threads gets it.
 #[test]
 fn room_for_one_is_given_once() {
-    for (entries, signals, refusal) in [(1, 9, Refusal::Blocks), (4, 1, Refusal::Signals)] {
+    let refusals = [(1, 9, Refusal::Blocks { free: 0 }), (4, 1, Refusal::Signals { slots: 1 })];
+    for (entries, signals, refusal) in refusals {
         model(5, move || {
             let queue = Queue::new(0, entries, signals);
             let other = Arc::clone(&queue);
@@ -234,6 +240,25 @@ fn room_for_one_is_given_once() {
             queue.check(vec![if mine.is_ok() { 2 } else { 1 }]);
         });
     }
+}
+
+/// The last block is for a signaled WQE, also if two threads take the blocks before it.
+#[test]
+fn unsignaled_posts_leave_a_block_for_a_signaled_one() {
+    model(5, || {
+        let queue = Queue::new(0, 2, 9);
+        let other = Arc::clone(&queue);
+        let thread = thread::spawn(move || other.post_some(1, 1, 0));
+        let mine = queue.post_some(2, 1, 0);
+        let theirs = thread.join().unwrap();
+        let refusal = Refusal::NothingSignaled { outstanding: 1 };
+        assert!(
+            matches!((mine, theirs), (Ok(()), Err(it)) | (Err(it), Ok(())) if it == refusal),
+            "{mine:?} {theirs:?}"
+        );
+        assert_eq!(queue.post(3, 1), Ok(()));
+        queue.check(vec![if mine.is_ok() { 2 } else { 1 }, 3]);
+    });
 }
 
 /// A WQE reserved before a stop is rung; later ones are refused.

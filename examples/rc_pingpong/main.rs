@@ -6,10 +6,7 @@
 //! ```
 //!
 //! The server prints "listening on ADDRESS:PORT". The client chooses the test, and both check
-//! every message. Options of the client:
-//! `--mode send|write|read` (send) · `--size BYTES` (64) · `--iters N` (10000).
-//! Options of both sides: `--inline` (payload inside the WQE) · `--signal-every N` (1: every
-//! request makes a completion) · `--device NAME` · `--port N` (1) · `--gid-index N`.
+//! every message. `--help` lists the options.
 //!
 //! Read on in `link.rs`, where memory, queues and rounds are; `options.rs` is about arguments.
 
@@ -18,6 +15,7 @@ mod options;
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
@@ -33,8 +31,18 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// How long a server waits for a client, or for a client that READs without telling.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-fn main() -> Result<()> {
-    let options = Options::from_arguments()?;
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let Some(options) = Options::from_arguments()? else { return Ok(()) };
     let context = match &options.device {
         Some(name) => Context::open(name)?,
         None => Context::open_first()?,

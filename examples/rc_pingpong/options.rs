@@ -73,6 +73,27 @@ impl FromStr for Mode {
     }
 }
 
+/// The options, as `--help` prints them.
+const HELP: &str = "\
+Ping-pong over a reliable connection, posted and polled directly: latency and rate.
+
+  rc_pingpong --listen ADDRESS[:PORT]        the server; prints where it listens
+  rc_pingpong --connect ADDRESS:PORT         the client, which chooses the test
+
+Options of the client:
+  --mode send|write|read    the operation (send)
+  --size BYTES              the size of a message (64)
+  --iters N                 the number of rounds (10000)
+
+Options of both sides:
+  --inline                  put the payload inside the WQE
+  --signal-every N          let every Nth request make a completion (1)
+  --device NAME             the device (the first one)
+  --port N                  its port (1)
+  --gid-index N             the GID of that port (chosen by the program)
+  --help                    print this
+";
+
 /// The arguments.
 pub struct Options {
     pub listen: Option<String>,
@@ -86,7 +107,8 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn from_arguments() -> Result<Options> {
+    /// Reads the program's arguments. `None` if they ask for the help, which is printed then.
+    pub fn from_arguments() -> Result<Option<Options>> {
         let mut options = Options {
             listen: None,
             connect: None,
@@ -99,28 +121,34 @@ impl Options {
         };
         let mut arguments = env::args().skip(1);
         while let Some(name) = arguments.next() {
-            if name == "--inline" {
-                options.inline = true;
-                continue;
-            }
-            let value = arguments.next().ok_or(format!("{name} needs a value"))?;
+            let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
             match name.as_str() {
-                "--listen" => options.listen = Some(value),
-                "--connect" => options.connect = Some(value),
-                "--mode" => options.task.mode = value.parse()?,
-                "--size" => options.task.size = value.parse()?,
-                "--iters" => options.task.iterations = value.parse()?,
-                "--signal-every" => options.signal_every = value.parse()?,
-                "--device" => options.device = Some(value),
-                "--port" => options.port = value.parse()?,
-                "--gid-index" => options.gid_index = Some(value.parse()?),
-                _ => return Err(format!("unknown option {name}; see the head of the file").into()),
+                "--help" | "-h" => {
+                    print!("{HELP}");
+                    return Ok(None);
+                }
+                "--inline" => options.inline = true,
+                "--listen" => options.listen = Some(value()?),
+                "--connect" => options.connect = Some(value()?),
+                "--mode" => options.task.mode = value()?.parse()?,
+                "--size" => options.task.size = number(&name, &value()?)?,
+                "--iters" => options.task.iterations = number(&name, &value()?)?,
+                "--signal-every" => options.signal_every = number(&name, &value()?)?,
+                "--device" => options.device = Some(value()?),
+                "--port" => options.port = number(&name, &value()?)?,
+                "--gid-index" => options.gid_index = Some(number(&name, &value()?)?),
+                _ => return Err(format!("there is no option {name}\n\n{HELP}").into()),
             }
         }
         if options.signal_every == 0 {
             return Err("--signal-every 0: the last request at least must make a completion".into());
         }
         options.task.checked()?;
-        Ok(options)
+        Ok(Some(options))
     }
+}
+
+/// Reads the value of a numeric option.
+fn number<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|error| format!("{name} {value}: {error}").into())
 }

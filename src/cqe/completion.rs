@@ -170,6 +170,7 @@ impl SendOperation {
 /// See the example on [`Completion`]. For datagrams see [`DatagramHeader`](super::DatagramHeader).
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReceiveDone {
     /// The id that the receive was posted with.
     pub id: u64,
@@ -289,6 +290,7 @@ impl ReceiveKind {
 /// ```
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// The id that the request was posted with.
     pub id: u64,

@@ -29,7 +29,7 @@ use crate::ring::{PollError, PostError};
 /// fn send(endpoint: &mut Endpoint, slice: MrSlice) -> mlx5::Result<Option<MrSlice>> {
 ///     match endpoint.post(2, SendMessage::new(slice)) {
 ///         Ok(()) => Ok(None),
-///         Err(refused) if refused.error == PostError::QueueFull => {
+///         Err(refused) if matches!(refused.error, PostError::QueueFull { .. }) => {
 ///             Ok(Some(refused.operation.into_payload()))
 ///         }
 ///         Err(refused) => Err(refused.into()),
@@ -108,6 +108,7 @@ pub struct Returned {
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// A signaled request is done.
     Sent(SendDone),
@@ -124,6 +125,7 @@ pub enum Outcome {
 
 /// Why a poll of an [`Endpoint`](super::Endpoint) returned no request.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EndpointError {
     /// A CQ cannot be polled further. Nothing was taken from it.
     #[error(transparent)]

@@ -38,6 +38,7 @@ pub struct Endpoint<T: Transport = Rc> {
 
 /// The parts of a closed endpoint.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Closed<T: Transport = Rc> {
     /// The queue pair, in RESET.
     pub qp: QueuePair<T, Reset>,

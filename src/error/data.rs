@@ -7,6 +7,8 @@ use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
 ///
+/// The numbers are those at the moment of the call.
+///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { mut sends, .. } = rig::link()?;
@@ -20,26 +22,52 @@ use crate::wqe::EncodeError;
 ///     }
 /// };
 /// // Nothing has polled, so all CQ slots that are reserved for the queue are in use.
-/// assert_eq!(refused, PostError::CqFull);
+/// assert!(matches!(refused, PostError::CqFull { slots: 1.. }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The queue has fewer free entries than the WQE needs.
-    #[error("queue full: poll the completion queue until WQEs are retired")]
-    QueueFull,
+    /// The queue has fewer free entries than the request needs: 64-byte blocks of a send queue, or
+    /// receives.
+    #[error(
+        "queue full: the request needs more than the {free} entries that are free; poll the \
+         completion queue until requests are retired"
+    )]
+    QueueFull {
+        /// Entries that are free.
+        free: u32,
+    },
+    /// The request would leave no free block in the send queue, and no outstanding request is
+    /// signaled. Then no completion could come any more, and no signaled request could be posted.
+    #[error(
+        "{outstanding} blocks of the send queue are outstanding and no request in them is \
+         signaled: sign this one, or call reclaim, then poll"
+    )]
+    NothingSignaled {
+        /// 64-byte blocks that are outstanding.
+        outstanding: u32,
+    },
     /// The operation cannot be written as a WQE of this queue.
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// The memory is shorter than a WQE of a striding receive queue.
-    #[error("the memory is shorter than a WQE of the striding receive queue (wqe_bytes)")]
-    ReceiveTooShort,
+    #[error(
+        "the memory is shorter than a WQE of the striding receive queue, {needed} bytes (wqe_bytes)"
+    )]
+    ReceiveTooShort {
+        /// Bytes of a WQE.
+        needed: u32,
+    },
     /// All CQ slots reserved for this queue are in use.
     #[error(
-        "the completion queue could overrun: as many completions are outstanding as it was given room for"
+        "all {slots} CQ slots of the queue are in use: poll the completion queue, or reserve more \
+         when the queue is made"
     )]
-    CqFull,
+    CqFull {
+        /// CQ slots that are reserved for the queue.
+        slots: u32,
+    },
     /// The memory is of another protection domain or device than the queue.
     #[error(
         "the memory is of another protection domain or device than the queue: register it with the queue's domain"
@@ -169,8 +197,14 @@ pub enum DrainError {
 #[non_exhaustive]
 pub enum TagError {
     /// The list has as many entries as it was made for, or as its CQ has slots for.
-    #[error("the list of tags is full: wait for messages to take entries, or remove some")]
-    ListFull,
+    #[error(
+        "all {entries} entries of the list of tags are in use: wait for messages to take entries, \
+         or remove some"
+    )]
+    ListFull {
+        /// Number of entries that the list can have.
+        entries: u32,
+    },
     /// A message has taken the entry, or its removal was requested before.
     #[error("the handle names no entry any more: a message has taken it, or it is being removed")]
     Gone,

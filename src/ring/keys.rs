@@ -157,7 +157,7 @@ impl SendRing {
         let signals = self.cq_slots.entries() - self.signals(head, slack);
         let shape = self.cursor.shape();
         let to_ring_end = shape.entries() - shape.slot(head) as u32;
-        let room = self.cursor.free_from(head).min(2 * signals).min(to_ring_end);
+        let room = self.free_unsignaled(head, slack).min(2 * signals).min(to_ring_end);
         let room = if self.doorbell.takes_long(LONGEST) { room } else { 0 };
         self.run = Run { head, clear: head.plus(room) };
         Ok(())

@@ -113,6 +113,12 @@ impl Default for SendConfig {
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
 ///
+/// Unsignaled requests never take the last free block while no signaled request is outstanding
+/// ([`PostError::NothingSignaled`]). So there is always a block for a signaled request, or for the
+/// NOP of [`reclaim`](Self::reclaim), whose completion retires them.
+///
+/// A forked child that posts gets SIGSEGV: see [`fork_init`](crate::verbs::fork_init).
+///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
 /// # let rig::Link { qp, mut reader, sends, remote, memory: _m, .. } = rig::link()?;
@@ -560,13 +566,16 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { O::PAIR_DS == 0 && self.post_words(id, operation)? } {
-            return Ok(());
+        if unsafe { O::PAIR_DS != 0 || !self.post_words(id, operation)? } {
+            let mut batch = self.batch();
+            batch.append_ref(id, operation)?;
+            // SAFETY: passed on.
+            unsafe { batch.try_ring()? }
         }
-        let mut batch = self.batch();
-        batch.append_ref(id, operation)?;
-        // SAFETY: passed on.
-        unsafe { batch.try_ring() }
+        // If this request is signaled, no block has to be kept for one any more.
+        let ring = &mut self.ring;
+        ring.set_clear(ring.clear_from(ring.cursor.head(), ring.slack));
+        Ok(())
     }
 
     /// Restarts the queue after the QP went through RESET and back to RTS. Indices start at zero.

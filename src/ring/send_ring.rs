@@ -103,19 +103,38 @@ impl SendRing {
         Ok(())
     }
 
-    /// Returns whether an outstanding WQE asks for a CQE. Reads the WQEs themselves, because
-    /// prepared requests reserve a CQ slot even if unsignaled. Costs up to a load per outstanding
-    /// block.
-    pub(super) fn expects_cqe(&self) -> bool {
-        const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
+    /// Returns whether a WQE before `head` that is not retired asks for a CQE. Reads the WQEs
+    /// themselves, because prepared requests reserve a CQ slot even if unsignaled. Costs up to a
+    /// load per outstanding block.
+    pub(super) fn expects_cqe(&self, head: Counter) -> bool {
         let tail = self.cursor.tail();
-        (0..self.cursor.used()).rev().map(|ahead| tail.plus(ahead)).any(|at| {
-            // SAFETY: a byte of a block of the ring, which lives as long as this structure.
-            let flags = unsafe {
-                self.buffer.add(self.cursor.shape().slot(at) * WQEBB_SIZE + FLAGS).read_volatile()
-            };
-            self.shadow.get(at).key.blocks().is_some() && is_signaled(flags)
-        })
+        (0..head.since(tail)).rev().map(|ahead| tail.plus(ahead)).any(|at| self.asks_for_cqe(at))
+    }
+
+    /// Returns whether a WQE begins in this block and asks for a CQE, according to the WQE.
+    fn asks_for_cqe(&self, at: Counter) -> bool {
+        const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
+        // SAFETY: a byte of a block of the ring, which lives as long as this structure.
+        let flags = unsafe { self.slots().block(at).add(FLAGS).read_volatile() };
+        self.shadow.get(at).key.blocks().is_some() && is_signaled(flags)
+    }
+
+    /// Counts the CQEs of the outstanding WQEs by the WQEs themselves: prepared requests were
+    /// counted as signaled. Costs a load and a store per outstanding block.
+    pub(super) fn recount(&mut self) {
+        let tail = self.cursor.tail();
+        self.slack = self.slack_retired;
+        for at in (0..self.cursor.used()).map(|ahead| tail.plus(ahead)) {
+            let Entry { id, key } = self.shadow.get(at);
+            if key.slack().is_none() {
+                continue;
+            }
+            if let Some(blocks) = key.blocks() {
+                let cqes = u32::from(self.asks_for_cqe(at));
+                self.slack = self.slack.wrapping_add(blocks - cqes);
+            }
+            self.shadow.set(at, Entry { id, key: key.with_slack(self.slack) });
+        }
     }
 
     /// Tells timing and flight recorder that the HCA was just told of the WQEs before `head`.
@@ -211,7 +230,26 @@ impl SendRing {
             return head;
         }
         let signals = self.cq_slots.entries() - self.signals(head, slack);
-        head.plus(self.cursor.free_from(head).min(signals))
+        head.plus(self.free_unsignaled(head, slack).min(signals))
+    }
+
+    /// Returns the number of free blocks that unsignaled requests may take if the queue is,
+    /// provisionally, at these counts. While no signaled request is outstanding, the last free block
+    /// stays free for one: its completion retires the others. Otherwise the blocks of the signaled
+    /// request become free with its completion.
+    pub(super) fn free_unsignaled(&self, head: Counter, slack: u32) -> u32 {
+        let kept = u32::from(self.signals(head, slack) == 0);
+        self.cursor.free_from(head).saturating_sub(kept)
+    }
+
+    /// Returns why a request finds too few blocks at `head`.
+    #[cold]
+    fn full(&self, head: Counter, slack: u32) -> PostError {
+        let (free, entries) = (self.cursor.free_from(head), self.cursor.shape().entries());
+        if self.signals(head, slack) == 0 {
+            return PostError::NothingSignaled { outstanding: entries - free };
+        }
+        PostError::QueueFull { free }
     }
 
     /// Returns whether a request at `head` may be posted without further checks.
@@ -429,13 +467,17 @@ impl SendRing {
         if self.stopped {
             return Err(PostError::WrongState);
         }
-        if blocks > self.cursor.free_from(head) {
-            return Err(PostError::QueueFull);
-        }
         let flags = self.flags_at(head, operation);
         let signaled = is_signaled(flags);
+        let free = match signaled {
+            true => self.cursor.free_from(head),
+            false => self.free_unsignaled(head, slack),
+        };
+        if blocks > free {
+            return Err(self.full(head, slack));
+        }
         if signaled && self.signals(head, slack) >= self.cq_slots.entries() {
-            return Err(PostError::CqFull);
+            return Err(PostError::CqFull { slots: self.cq_slots.entries() });
         }
 
         self.careful |= slots::changes_keys(operation.code().opcode);

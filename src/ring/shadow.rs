@@ -100,6 +100,11 @@ impl Key {
         Self(u64::from_le(end) << 16)
     }
 
+    /// Returns the same key with another slack. The key is not of a plain WQE.
+    pub(super) fn with_slack(self, slack: u32) -> Self {
+        Self(self.0 & u64::from(u32::MAX) | u64::from(slack) << SLACK_SHIFT)
+    }
+
     /// Returns the index of a plain WQE.
     #[inline(always)]
     pub(super) fn index(self) -> u16 {

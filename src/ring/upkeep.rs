@@ -15,7 +15,7 @@ impl<T: Transport> SendQueue<T> {
     /// Returns whether requests are outstanding, and all of them are unsignaled. Then no completion
     /// retires them until a later request is signaled. Cost: reads up to every outstanding WQE.
     pub fn is_silent(&self) -> bool {
-        self.ring.cursor.used() != 0 && !self.ring.expects_cqe()
+        self.ring.cursor.used() != 0 && !self.ring.expects_cqe(self.ring.cursor.head())
     }
 
     /// Retires the outstanding requests of an idle queue. If only unsignaled requests are
@@ -24,9 +24,9 @@ impl<T: Transport> SendQueue<T> {
     /// it posted the NOP.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`] if unsignaled requests fill the ring: then no completion can come
-    /// any more, and only RESET helps. [`PostError::WrongState`] after an error: its completions
-    /// retire all requests by themselves.
+    /// [`PostError::WrongState`] after an error: its completions retire all requests by themselves.
+    /// There is always a block for the NOP: unsignaled requests never take the last one
+    /// ([`PostError::NothingSignaled`]).
     pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
     where
         Nop: PostOn<T>,

@@ -15,8 +15,10 @@ use crate::ib::debug_as_display;
 /// assert_eq!(refused, Err(PostError::Encode(EncodeError::TooManySges)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+// As wide as the numbers in other variants of `PostError`: so the compiler keeps that in registers.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[repr(u32)]
 pub enum EncodeError {
     /// More inline bytes than the queue was made for.
     #[error("inline payload longer than the queue's limit (max_inline_data)")]

@@ -95,7 +95,8 @@ fn a_queue_is_taken_again_where_it_was_left_if_nothing_is_outstanding() {
             for id in next..next + 7 {
                 line.post(&mut shared, id).unwrap();
             }
-            assert_eq!(line.post(&mut shared, 0), Err(PostError::QueueFull));
+            let full = PostError::QueueFull { free: 0 };
+            assert_eq!(line.post(&mut shared, 0), Err(full));
             for id in next..next + 5 {
                 line.pass(&mut shared, &mut completions, id);
             }

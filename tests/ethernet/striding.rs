@@ -41,11 +41,11 @@ fn packets_share_wqes_until_these_are_used_up() {
     // SAFETY: the memory lives to the end, and is read where frames are.
     unsafe {
         let short = Sge { length: 511, ..at(0) };
-        assert_eq!(receives.post(1, short), Err(PostError::ReceiveTooShort));
+        assert_eq!(receives.post(1, short), Err(PostError::ReceiveTooShort { needed: 512 }));
         for wqe in 0..4 {
             receives.post(10 + wqe, at(wqe)).unwrap();
         }
-        assert_eq!(receives.post(99, at(4)), Err(PostError::QueueFull));
+        assert_eq!(receives.post(99, at(4)), Err(PostError::QueueFull { free: 0 }));
     }
     // Three strides, five: a WQE. Four; then one that does not fit what is left.
     let lengths = [192 - 42, 300 - 42, 256 - 42, 257 - 42];
@@ -126,7 +126,7 @@ fn frames_keep_the_memory_that_they_are_in_and_no_longer() {
         let refused = receiver.post(short).unwrap_err();
         (refused.error, refused.operation.join(rest).unwrap())
     };
-    assert_eq!(error, PostError::ReceiveTooShort);
+    assert_eq!(error, PostError::ReceiveTooShort { needed: 512 });
     receiver.post(memory).unwrap();
     let mut random = Random::new();
     let mut kept: Vec<(Frame, Vec<u8>)> = Vec::new();

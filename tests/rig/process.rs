@@ -64,12 +64,17 @@ impl Process {
     /// Starts an example on the model. `cargo test` builds them; where only one test is chosen,
     /// `cargo build --examples` does.
     pub fn example(name: &str, arguments: &[&str]) -> Process {
+        Self::example_where(name, arguments, ("MLX5_MODEL", "always"))
+    }
+
+    /// Like [`example`](Self::example), with one variable more in the environment.
+    pub fn example_where(name: &str, arguments: &[&str], variable: (&str, &str)) -> Process {
         let test = std::env::current_exe().unwrap();
         let program = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples");
         let program = program.join(name);
         assert!(program.is_file(), "{} is not built", program.display());
         let mut command = Command::new(program);
-        command.args(arguments).env("MLX5_MODEL", "always").stdin(Stdio::null());
+        command.args(arguments).envs([("MLX5_MODEL", "always"), variable]).stdin(Stdio::null());
         Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
@@ -89,12 +94,25 @@ impl Process {
     }
 
     /// Waits for success, and returns the remaining output.
-    pub fn end(mut self) -> String {
+    pub fn end(self) -> String {
+        let (code, output, errors) = self.finish();
+        assert_eq!(code, Some(0), "{output}\n{errors}");
+        output
+    }
+
+    /// Waits for the exit code 1, and returns what it printed on standard error.
+    pub fn fail(self) -> String {
+        let (code, output, errors) = self.finish();
+        assert_eq!(code, Some(1), "{output}\n{errors}");
+        errors
+    }
+
+    /// Waits, and returns the exit code, if there is one, and the remaining output.
+    fn finish(mut self) -> (Option<i32>, String, String) {
         let (mut output, mut errors) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        assert!(self.0.wait().unwrap().success(), "{output}\n{errors}");
-        output
+        (self.0.wait().unwrap().code(), output, errors)
     }
 }
 

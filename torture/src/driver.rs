@@ -19,7 +19,7 @@ pub struct DriverWire<T: Form> {
 /// Whether the error only says that there is no room yet.
 fn is_full(error: PostError) -> Result<bool> {
     match error {
-        PostError::QueueFull | PostError::CqFull => Ok(true),
+        PostError::QueueFull { .. } | PostError::CqFull { .. } => Ok(true),
         // Requests come back flushed.
         PostError::WrongState => Ok(true),
         other => Err(format!("a post was refused: {other}")),

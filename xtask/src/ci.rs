@@ -17,6 +17,7 @@ use crate::miri;
 use crate::msrv;
 use crate::nightly;
 use crate::rdma_sys;
+use crate::release;
 use crate::setup::{self, For};
 use crate::sideway;
 use crate::steps::{Done, Steps};
@@ -46,6 +47,7 @@ const CHECKS: &[Check] = &[
     ("cargo xtask api", api::check),
     ("mlx5 perf --compare", bench::check_compare),
     ("cargo xtask sideway", sideway::check),
+    ("packages", release::check),
 ];
 
 /// The check that needs an old libclang, which not every distribution has.

@@ -23,6 +23,7 @@ mod pair;
 mod preload;
 mod rdma_sys;
 mod record;
+mod release;
 mod setup;
 mod sideway;
 mod soak;
@@ -63,6 +64,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the other
   matrix [SUITE ...]     builds, demo and unit tests in a root folder of each supported distribution,
                          made by mmdebstrap; as root
+  release --dry-run      the checklist of docs/releasing.md, cheap rules first, up to the first broken
+                         one; uploads nothing
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
@@ -74,10 +77,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `msrv`, `api` and `sideway`; with NAME only one of those, by its name in the
-                         summary
+                         `msrv`, `api`, `sideway` and the packages; with NAME only one of those, by
+                         its name in the summary
 
-`miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
+`miri`, `asan`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         "api" => api::command(rest),
         "sideway" => no_arguments(command, rest).and_then(|()| sideway::command()),
         "matrix" => matrix::command(rest),
+        "release" => release::command(rest),
         "bench" => bench::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),

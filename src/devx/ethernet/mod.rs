@@ -2,8 +2,7 @@
 //!
 //! A send queue ([`Sq`]) sends through an interface ([`Tis`]). A receive queue ([`Rq`]) gets the
 //! packets that a [`Tir`] steers to it, directly or through a table ([`Rqt`]) among whose queues a
-//! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR. `queue`
-//! has the common parts of both queues.
+//! hash spreads them. A [`verbs::Flow`](crate::verbs::Flow) says which packets go to a TIR.
 
 mod inline;
 mod queue;

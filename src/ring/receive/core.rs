@@ -196,9 +196,14 @@ impl<L: Layout> ReceiveRing<L> {
     }
 
     /// Returns why no receive can be posted at a head that is [full](Layout::is_full_at).
+    #[cold]
     fn full(&self) -> PostError {
-        let all = self.layout.most() == self.layout.capacity();
-        if all { PostError::QueueFull } else { PostError::CqFull }
+        let (most, entries) = (self.layout.most(), self.layout.capacity());
+        if most == entries {
+            PostError::QueueFull { free: 0 }
+        } else {
+            PostError::CqFull { slots: most }
+        }
     }
 
     /// Writes a receive of one entry that is not empty at `head`. Returns the end of its WQE.

@@ -164,7 +164,7 @@ impl StridingRq {
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
         let length = self.wqe_bytes();
         if memory.length < length {
-            return Err(PostError::ReceiveTooShort);
+            return Err(PostError::ReceiveTooShort { needed: length });
         }
         let pointer = data_segment(&Sge { length, ..memory });
         let ring = &mut self.ring;

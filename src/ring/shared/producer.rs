@@ -229,8 +229,9 @@ const WORDS: usize = WQEBB_SIZE / 8;
 fn error(refusal: Refusal) -> PostError {
     match refusal {
         Refusal::Stopped => PostError::WrongState,
-        Refusal::Blocks => PostError::QueueFull,
-        Refusal::Signals => PostError::CqFull,
+        Refusal::Blocks { free } => PostError::QueueFull { free },
+        Refusal::NothingSignaled { outstanding } => PostError::NothingSignaled { outstanding },
+        Refusal::Signals { slots } => PostError::CqFull { slots },
     }
 }
 

@@ -113,10 +113,18 @@ struct Reserved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Stopped,
-    /// Too few free blocks.
-    Blocks,
-    /// Too many signaled WQEs outstanding.
-    Signals,
+    /// Too few free blocks: so many.
+    Blocks {
+        free: u32,
+    },
+    /// No block would be left for a signaled WQE, and none is outstanding. So many blocks are.
+    NothingSignaled {
+        outstanding: u32,
+    },
+    /// So many signaled WQEs are outstanding, and no more may be.
+    Signals {
+        slots: u32,
+    },
 }
 
 /// Blocks that only the holder may write. If it is lost, nothing behind it is ever rung.
@@ -211,10 +219,17 @@ impl<N: Default> Sequencer<N> {
         let used = reserved.position().since(retired.position());
         // No more than the ring's size, if the blocks fit.
         let signaled = u32::from(reserved.signals().wrapping_sub(retired.signals()));
-        if used + u64::from(blocks) > u64::from(self.entries) {
-            Some(Refusal::Blocks)
+        // The last free block is for a signaled WQE, unless one is outstanding.
+        let kept = u64::from(signaled + signals == 0);
+        if used + u64::from(blocks) + kept > u64::from(self.entries) {
+            // Not more than the ring's size when it counts, as the caller reads `retired` then.
+            let outstanding = (used as u32).min(self.entries);
+            Some(match signaled {
+                0 => Refusal::NothingSignaled { outstanding },
+                _ => Refusal::Blocks { free: self.entries - outstanding },
+            })
         } else if signaled + signals > self.signals {
-            Some(Refusal::Signals)
+            Some(Refusal::Signals { slots: self.signals })
         } else {
             None
         }

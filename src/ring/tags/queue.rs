@@ -292,7 +292,9 @@ impl TmSrq {
     #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_ADD"))]
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
-        let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };
+        let Some((index, next)) = self.list.next() else {
+            return Err(TagError::ListFull { entries: self.capacity() });
+        };
         let report = match entry.signaled {
             true => Report::Program,
             false if self.changes.is_due() => Report::Own,
@@ -393,7 +395,7 @@ impl TmSrq {
             return Ok(false);
         }
         if self.changes.reports() >= self.commands.signal_limit() {
-            return Err(PostError::CqFull);
+            return Err(PostError::CqFull { slots: self.commands.signal_limit() });
         }
         Ok(true)
     }

@@ -106,13 +106,8 @@ fn every_way_of_posting_keeps_one_account() {
         let fits = |posted: &VecDeque<(u64, u32, Mixed)>, request: Mixed| {
             let used: u32 = posted.iter().map(|(.., it)| it.blocks()).sum();
             let signals = posted.iter().filter(|(.., it)| it.signaled).count() as u32;
-            if used + request.blocks() > blocks {
-                Err(PostError::QueueFull)
-            } else if request.signaled && signals == cqes {
-                Err(PostError::CqFull)
-            } else {
-                Ok(())
-            }
+            let account = Account { blocks, used, slots: cqes.min(blocks), signals };
+            account.verdict(request.blocks(), request.signaled)
         };
         for _ in 0..rounds(400) {
             let count = 1 + random.below(3);

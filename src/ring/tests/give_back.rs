@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
-use super::{Cq, Sq, cqe};
+use super::{Account, Cq, Sq, cqe};
 use crate::cqe::Completion;
 use crate::ib::Counter;
-use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::{Inline, InlineBytes, Nop, SendMessage};
 
@@ -57,14 +56,8 @@ impl Case {
             }
         };
         let signals = self.outstanding.iter().filter(|posted| posted.signaled).count() as u32;
-        let expected = if blocks > BLOCKS - self.used() {
-            Err(PostError::QueueFull)
-        } else if signaled && signals == CQES {
-            Err(PostError::CqFull)
-        } else {
-            Ok(())
-        };
-        assert_eq!(result, expected);
+        let account = Account { blocks: BLOCKS, used: self.used(), slots: CQES, signals };
+        assert_eq!(result, account.verdict(blocks, signaled));
         if result.is_ok() {
             self.outstanding.push_back(Posted { index: self.head, id, blocks, signaled });
             self.head = self.head.wrapping_add(blocks);

@@ -34,6 +34,7 @@ use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::error::QueueError;
 use crate::ib::{Counter, Rc, Transport};
+use crate::ring::PostError;
 use crate::ring::source::WorkQueue;
 use crate::wqe::Limits;
 
@@ -300,5 +301,31 @@ fn cqe(kind: u8, code: u8, counter: u32) -> Cqe64 {
         wqe_counter: (counter as u16).into(),
         op_own: kind << 4,
         ..Cqe64::default()
+    }
+}
+
+/// The state of a send queue by which it accepts or refuses a request, as a test counts it.
+struct Account {
+    blocks: u32,
+    used: u32,
+    slots: u32,
+    signals: u32,
+}
+
+impl Account {
+    /// Returns what a post of a request of so many blocks says.
+    fn verdict(&self, needed: u32, signaled: bool) -> Result<(), PostError> {
+        let free = self.blocks - self.used;
+        let silent = self.signals == 0 && !signaled;
+        if needed + u32::from(silent) > free {
+            return Err(match self.signals {
+                0 => PostError::NothingSignaled { outstanding: self.used },
+                _ => PostError::QueueFull { free },
+            });
+        }
+        if signaled && self.signals == self.slots {
+            return Err(PostError::CqFull { slots: self.slots });
+        }
+        Ok(())
     }
 }

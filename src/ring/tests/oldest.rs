@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::cqe::{Completion, SendOperation, UnexpectedCqeReason};
 use crate::ring::random::{Random, rounds};
-use crate::ring::{Batch, PostError, Queues};
+use crate::ring::{Batch, Queues};
 use crate::wqe::{Inline, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge};
 
 fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
@@ -173,13 +173,8 @@ fn the_account_is_the_oracles() {
                     3 => request!(1, Read, RdmaRead::new(list[0], remote)),
                     _ => request!(1, Read, RdmaRead::new(list, remote)),
                 };
-                let expected = if size > blocks - used {
-                    Err(PostError::QueueFull)
-                } else if signaled && signals == cqes {
-                    Err(PostError::CqFull)
-                } else {
-                    Ok(())
-                };
+                let account = Account { blocks, used, slots: cqes, signals };
+                let expected = account.verdict(size, signaled);
                 assert_eq!(result, expected, "{}", random.seed());
                 if result.is_ok() {
                     let index = head + written.iter().map(|&(_, _, size, ..)| size).sum::<u32>();

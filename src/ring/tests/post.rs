@@ -1,9 +1,11 @@
 //! Posting: bytes of the ring, doorbell record, register.
 
 use mlx5_diag::text;
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
 
 use super::*;
-use crate::ring::PostError;
+use crate::cqe::Completion;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::{
     CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, RdmaRead, RdmaWrite,
@@ -190,7 +192,13 @@ fn wqes_records_and_registers_are_as_the_oracle_lays_them_out() {
                 match request.append(&mut batch, id as u64) {
                     Ok(()) => posted.push(request),
                     Err(error) => {
-                        assert_eq!(error, PostError::QueueFull);
+                        assert!(
+                            matches!(
+                                error,
+                                PostError::QueueFull { .. } | PostError::NothingSignaled { .. }
+                            ),
+                            "{error}"
+                        );
                         full = true;
                         break;
                     }
@@ -288,12 +296,12 @@ fn each_refusal_has_its_error_and_changes_nothing() {
         unsafe { sq.queue.post(id, SendMessage::new(sge).signaled()).unwrap() };
     }
     let (before, page) = (sq.buffer.read(), sq.page.read());
-    refused!(PostError::CqFull, Nop::new().signaled());
+    refused!(PostError::CqFull { slots: 4 }, Nop::new().signaled());
     for id in 0..4 {
         // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new()).unwrap() };
     }
-    refused!(PostError::QueueFull, Nop::new());
+    refused!(PostError::QueueFull { free: 0 }, Nop::new());
     // The four NOPs are written, nothing else of the ring.
     assert_eq!(sq.buffer.read()[..256], before[..256]);
     assert_ne!(sq.page.read(), page);
@@ -344,7 +352,8 @@ fn receives_end_with_a_terminator_unless_full() {
         let too_many = vec![sge; max_sge as usize + 1];
         // SAFETY: no HCA is there.
         unsafe {
-            assert_eq!(rq.queue.post(0, sge), Err(PostError::QueueFull));
+            let full = PostError::QueueFull { free: 0 };
+            assert_eq!(rq.queue.post(0, sge), Err(full));
             assert_eq!(
                 rq.queue.post(0, &too_many[..]),
                 Err(PostError::Encode(EncodeError::TooManySges))
@@ -360,4 +369,66 @@ fn limits_are_what_fits_the_ring() {
     let sq = Sq::new(&mut cq, 1, 0, 0);
     // One block is four segments: ctrl, remote address, two of payload.
     assert_eq!(sq.queue.limits(), Limits { max_sge: 2, max_inline: 28 });
+}
+
+/// By each way of posting: singly, by address, of several blocks, and in batches.
+#[test]
+fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
+    let (sge, remote) = (Sge::new(0x1000, 8, 1), Remote::new(0x2000, 2));
+    for half in [0, HALF] {
+        for kind in 0..4 {
+            let mut cq = Cq::new(4, 64, 0);
+            let mut sq = Sq::new(&mut cq, 16, 3, half);
+            let mut refused = Vec::new();
+            for lap in 0..5 {
+                let mut posted = 0;
+                // Every second lap begins with a signaled request, which is retired halfway.
+                let signaled = lap % 2 == 1;
+                let error = loop {
+                    let signal = signaled && posted == 0;
+                    // SAFETY: no HCA is there.
+                    let result = unsafe {
+                        let queue = &mut sq.queue;
+                        match kind {
+                            0 => queue.post(1, Nop::new().signaled_if(signal)),
+                            1 => queue.post(1, RdmaWrite::new(sge, remote).signaled_if(signal)),
+                            2 => {
+                                let long = Inline(&[5; 100]);
+                                queue.post(1, RdmaWrite::new(long, remote).signaled_if(signal))
+                            }
+                            _ => {
+                                let mut batch = queue.batch();
+                                let nop = Nop::new().signaled_if(signal);
+                                batch.append(1, nop).map(|()| batch.ring())
+                            }
+                        }
+                    };
+                    match result {
+                        Ok(()) => posted += 1,
+                        Err(error) => break error,
+                    }
+                    if signaled && posted == 4 {
+                        let tail = sq.queue.ring.cursor.tail();
+                        cq.produce(cqe(cqe_opcode::REQ, 0, tail.value()), &[]);
+                        let done = cq.reader.poll(&mut sq.queue).unwrap();
+                        assert!(matches!(done, Some(Completion::Send(_))), "{done:?}");
+                    }
+                };
+                let outstanding = 16 - sq.queue.free_blocks();
+                assert_eq!(error, PostError::NothingSignaled { outstanding }, "kind {kind}");
+                assert!(outstanding >= 14, "kind {kind}: {outstanding} blocks");
+                refused.push(error.to_string());
+                // There is a block for the NOP, which retires them all.
+                assert!(sq.queue.is_silent());
+                let at = sq.queue.ring.cursor.head().value();
+                assert_eq!(sq.queue.reclaim(7), Ok(true));
+                cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, at), &[]);
+                let done = cq.reader.poll(&mut sq.queue).unwrap();
+                assert!(matches!(done, Some(Completion::Send(it)) if it.id == 7), "{done:?}");
+                assert!(sq.queue.is_idle());
+            }
+            let text = &refused[0];
+            assert!(text.contains("reclaim") && text.contains("no request"), "{text}");
+        }
+    }
 }

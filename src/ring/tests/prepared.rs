@@ -123,7 +123,15 @@ where
                 match prepared.prepare(id, make(InlineBytes(before), rest)) {
                     Ok(()) => waiting.push_back((id, after, make(InlineBytes(after), rest))),
                     Err(error) => {
-                        assert!(matches!(error, PostError::QueueFull | PostError::CqFull));
+                        assert!(
+                            matches!(
+                                error,
+                                PostError::QueueFull { .. }
+                                    | PostError::CqFull { .. }
+                                    | PostError::NothingSignaled { .. }
+                            ),
+                            "{error}"
+                        );
                         break;
                     }
                 }
@@ -189,7 +197,7 @@ fn what_does_not_fit_is_refused_when_it_is_prepared() {
     for id in 0..4 {
         prepared.prepare(id, eight(0)).unwrap();
     }
-    assert_eq!(prepared.prepare(4, eight(0)), Err(PostError::CqFull));
+    assert_eq!(prepared.prepare(4, eight(0)), Err(PostError::CqFull { slots: 4 }));
     assert_eq!(prepared.len(), 4);
     let long = SendMessage::new(InlineBytes([0; 44]));
     twin.sq.queue = prepared.into_queue();
@@ -205,7 +213,8 @@ fn what_does_not_fit_is_refused_when_it_is_prepared() {
     for id in 0..8 {
         prepared.prepare(id, eight(0)).unwrap();
     }
-    assert_eq!(prepared.prepare(8, eight(0)), Err(PostError::QueueFull));
+    let full = PostError::QueueFull { free: 0 };
+    assert_eq!(prepared.prepare(8, eight(0)), Err(full));
     assert_eq!(prepared.len(), 8);
 }
 
@@ -219,10 +228,11 @@ fn unsignaled_requests_leave_the_last_cq_slot_to_a_signaled_one() {
         for id in 0..3 {
             prepared.prepare(id, unsignaled).unwrap();
         }
-        assert_eq!(prepared.prepare(98, unsignaled), Err(PostError::CqFull));
+        let silent = PostError::NothingSignaled { outstanding: 3 };
+        assert_eq!(prepared.prepare(98, unsignaled), Err(silent));
         prepared.prepare(99, eight(0)).unwrap();
-        assert_eq!(prepared.prepare(100, unsignaled), Err(PostError::CqFull));
-        assert_eq!(prepared.prepare(100, eight(0)), Err(PostError::CqFull));
+        assert_eq!(prepared.prepare(100, unsignaled), Err(PostError::CqFull { slots: 4 }));
+        assert_eq!(prepared.prepare(100, eight(0)), Err(PostError::CqFull { slots: 4 }));
         for byte in 0..4 {
             prepared.fire([byte; 8]).unwrap();
         }
@@ -241,7 +251,45 @@ fn unsignaled_requests_leave_the_last_cq_slot_to_a_signaled_one() {
         unsafe { queue.post(id, eight(1)).unwrap() };
     }
     // SAFETY: no HCA is there.
-    assert_eq!(unsafe { queue.post(4, eight(1)) }, Err(PostError::CqFull));
+    assert_eq!(unsafe { queue.post(4, eight(1)) }, Err(PostError::CqFull { slots: 4 }));
+}
+
+/// Prepared unsignaled requests take CQ slots, so their number does not say whether one is signaled.
+#[test]
+fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
+    let unsignaled = RdmaWrite::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
+    // Unsignaled requests that are posted before some are prepared.
+    for before in 0..8 {
+        let mut twin = Twin::new(8, 8, 5, HALF);
+        let mut queue = twin.sq.queue;
+        for id in 0..before {
+            // SAFETY: no HCA is there.
+            unsafe { queue.post(id, Nop::new()).unwrap() };
+        }
+        let mut prepared = Prepared::new(queue);
+        let silent = Err(PostError::NothingSignaled { outstanding: 7 });
+        for id in before..7 {
+            prepared.prepare(id, unsignaled).unwrap();
+        }
+        assert_eq!(prepared.prepare(7, unsignaled), silent);
+        while !prepared.is_empty() {
+            prepared.fire([1; 8]).unwrap();
+        }
+        let mut queue = prepared.into_queue();
+        // SAFETY: no HCA is there.
+        assert_eq!(unsafe { queue.post(8, Nop::new()) }, silent);
+        assert!(queue.is_silent());
+        assert_eq!(queue.reclaim(99), Ok(true));
+        twin.cq.produce(cqe(0, 0, 5 + 7), &[]);
+        let found = twin.cq.reader.poll(&mut queue);
+        assert!(matches!(found, Ok(Some(Completion::Send(done))) if done.id == 99), "{found:?}");
+        assert!(queue.is_idle());
+        // Every CQ slot is free again.
+        for id in 0..8 {
+            // SAFETY: no HCA is there.
+            unsafe { queue.post(id, Nop::new().signaled()).unwrap() };
+        }
+    }
 }
 
 #[test]
@@ -270,8 +318,9 @@ fn what_is_still_prepared_is_not_posted() {
                 queue.post(100 + id, SendMessage::new(Sge::new(0, 1, 0)).signaled()).unwrap()
             };
         }
+        let full = PostError::QueueFull { free: 0 };
         // SAFETY: no HCA is there.
-        assert_eq!(unsafe { queue.post(9, Nop::new()) }, Err(PostError::QueueFull));
+        assert_eq!(unsafe { queue.post(9, Nop::new()) }, Err(full));
         for at in 0..8 {
             twin.cq.produce(cqe(0, 0, 5 + at), &[]);
             let found = twin.cq.reader.poll(&mut queue);

@@ -63,9 +63,9 @@ impl Case {
         if used < self.slots {
             Ok(())
         } else if self.slots == self.entries {
-            Err(PostError::QueueFull)
+            Err(PostError::QueueFull { free: 0 })
         } else {
-            Err(PostError::CqFull)
+            Err(PostError::CqFull { slots: self.slots })
         }
     }
 

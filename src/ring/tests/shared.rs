@@ -153,10 +153,14 @@ fn a_retirer_that_is_gone_leaves_a_queue_that_fills_up() {
     let mut cq = Cq::new(8, 64, 0);
     let Halves { producer, retirer, .. } = &mut share(Sq::new(&mut cq, 4, 0, 0));
     let request = Request { kind: 0, signaled: false };
-    for id in 0..4 {
+    for id in 0..3 {
         assert_eq!(post!(producer, id, request), Ok(()));
     }
-    assert_eq!(post!(producer, 4, request), Err(PostError::QueueFull));
+    let silent = PostError::NothingSignaled { outstanding: 3 };
+    assert_eq!(post!(producer, 3, request), Err(silent));
+    assert_eq!(post!(producer, 3, Request { signaled: true, ..request }), Ok(()));
+    let full = PostError::QueueFull { free: 0 };
+    assert_eq!(post!(producer, 4, request), Err(full));
     assert_eq!((retirer.is_idle(), retirer.qpn(), producer.qpn()), (false, QPN, QPN));
 }
 
@@ -228,12 +232,14 @@ fn many_threads_post_whole_wqes_in_order() {
                         let length = [44, 108, 172][random.below(3) as usize];
                         // The last of each thread is signaled, so that all is retired at last.
                         let signaled = random.below(3) == 0 || sequence == EACH - 1;
-                        let send = SendMessage::new(Inline(&bytes[..length])).signaled_if(signaled);
+                        let mut send =
+                            SendMessage::new(Inline(&bytes[..length])).signaled_if(signaled);
                         loop {
                             // SAFETY: no memory is named.
                             match unsafe { producer.post(id, send) } {
                                 Ok(()) => break,
-                                Err(PostError::QueueFull | PostError::CqFull) => {
+                                Err(PostError::NothingSignaled { .. }) => send = send.signaled(),
+                                Err(PostError::QueueFull { .. } | PostError::CqFull { .. }) => {
                                     if failed.load(Ordering::Relaxed) {
                                         return;
                                     }

@@ -90,8 +90,8 @@ fn case(random: &mut Random) {
         if random.below(2) == 0 {
             let expected = match () {
                 () if posted.len() < most => Ok(()),
-                () if most == wqes - 1 => Err(PostError::QueueFull),
-                () => Err(PostError::CqFull),
+                () if most == wqes - 1 => Err(PostError::QueueFull { free: 0 }),
+                () => Err(PostError::CqFull { slots: most as u32 }),
             };
             let list: Vec<_> = (0..random.below(max_sge as u32 + 1))
                 .map(|_| Sge::new(random.next(), random.below(3), random.next() as u32))
@@ -216,7 +216,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
     for _ in 0..7 {
         post(&mut queue).unwrap();
     }
-    assert_eq!(post(&mut queue), Err(PostError::QueueFull));
+    assert_eq!(post(&mut queue), Err(PostError::QueueFull { free: 0 }));
     // The first lies at position 0xfffc, the fifth at 0.
     let bytes = buffer.read();
     assert_eq!(bytes[4 * 32 + 24..][..8], 0u64.to_be_bytes());
@@ -242,7 +242,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
     assert_eq!((queue.free(), queue.outstanding()), (2, 5));
     post(&mut queue).unwrap();
     post(&mut queue).unwrap();
-    assert_eq!(post(&mut queue), Err(PostError::QueueFull));
+    assert_eq!(post(&mut queue), Err(PostError::QueueFull { free: 0 }));
     for (counter, id) in [(4, 8), (0xfffe, 2), (1, 5), (0xffff, 3), (2, 6), (3, 7)] {
         assert_eq!(done(&mut queue, counter, QPN), Some(id));
     }

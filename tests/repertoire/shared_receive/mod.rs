@@ -245,7 +245,7 @@ fn a_full_queue_and_long_lists_are_refused() {
     for id in 0..u64::from(most) {
         server.post(id).unwrap();
     }
-    assert_eq!(server.post(0), Err(PostError::QueueFull));
+    assert_eq!(server.post(0), Err(PostError::QueueFull { free: 0 }));
     // A CQ with fewer entries than the queue: it is what limits.
     let cq = server.rig.cq(15);
     let srq = made::srq(&server.rig.pd).build().unwrap();
@@ -258,7 +258,7 @@ fn a_full_queue_and_long_lists_are_refused() {
         unsafe { shared.post(id, sge) }.unwrap();
     }
     // SAFETY: the memory lives as long as the queue, and the request is refused.
-    assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqFull));
+    assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqFull { slots: 16 }));
 }
 
 #[test]

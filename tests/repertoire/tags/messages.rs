@@ -295,9 +295,10 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
     for id in 0..u64::from(CAPACITY.tags) {
         handles.push(matcher.append(id, Tag::exact(id)).unwrap());
     }
-    assert_eq!(matcher.append(99, Tag::any()), Err(TagError::ListFull));
+    let full = TagError::ListFull { entries: CAPACITY.tags };
+    assert_eq!(matcher.append(99, Tag::any()), Err(full));
     senders[0].eager(TagHeader::eager(4), b"room");
-    assert_eq!(matcher.append(99, Tag::any()), Err(TagError::ListFull), "nobody has seen it");
+    assert_eq!(matcher.append(99, Tag::any()), Err(full), "nobody has seen it");
     assert_eq!(matcher.arrived(), (4, b"room".to_vec()));
     matcher.append(99, Tag::exact(99)).unwrap();
     // Changes without polls: at some point there is no place for more.
@@ -309,7 +310,10 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
         }
         assert!(syncs < 10_000);
     };
-    assert!(matches!(full, TagError::Post(PostError::QueueFull | PostError::CqFull)), "{full:?}");
+    assert!(
+        matches!(full, TagError::Post(PostError::QueueFull { .. } | PostError::CqFull { .. })),
+        "{full:?}"
+    );
     assert_eq!(matcher.tags.remove(handles[0]), Err(full));
     for id in 0..syncs {
         assert_eq!(matcher.wait(), TagCompletion::Synced(id));
@@ -337,5 +341,5 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
         unsafe { tags.append(id, entry) }.unwrap();
     }
     // SAFETY: the request names no memory.
-    assert_eq!(unsafe { tags.append(6, entry) }, Err(TagError::ListFull));
+    assert_eq!(unsafe { tags.append(6, entry) }, Err(TagError::ListFull { entries: 6 }));
 }

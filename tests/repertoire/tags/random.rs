@@ -34,7 +34,7 @@ fn any_order_of_changes_and_messages_matches_as_a_list_would() {
                 match matcher.append(id, tag) {
                     Ok(handle) => list.entries.push_back((id, tag, handle)),
                     Err(error) => {
-                        assert_eq!(error, TagError::ListFull);
+                        assert_eq!(error, TagError::ListFull { entries: CAPACITY.tags });
                         assert_eq!(list.entries.len(), CAPACITY.tags as usize);
                         *found.entry("full").or_default() += 1;
                     }

@@ -1,0 +1,80 @@
+//! Unit tests.
+
+use mlx5_sys::dv::{mlx5dv_clock_info, mlx5dv_ts_to_ns};
+
+use super::*;
+use crate::ring::random::Random;
+
+#[test]
+fn counts_are_converted_as_by_libmlx5() {
+    let mut random = Random::from_clock();
+    for _ in 0..10_000 {
+        let (mask, shift) = ((1u64 << 41) - 1, 4 + random.below(20));
+        let reading = ClockReading {
+            nsec: 1 << 60,
+            cycles: random.next() & mask,
+            frac: random.next() & ((1 << shift) - 1),
+            mult: 1 + random.below(1 << 20),
+            shift,
+            mask,
+            overflow_period: 0,
+        };
+        // Not so far away that libmlx5's product has more than 64 bits.
+        let away = u64::from(random.below(u32::MAX)) + u64::from(reading.frac != 0);
+        let info = mlx5dv_clock_info {
+            nsec: reading.nsec,
+            last_cycles: reading.cycles,
+            frac: reading.frac,
+            mult: reading.mult,
+            shift: reading.shift,
+            mask,
+        };
+        for count in [reading.cycles.wrapping_add(away), reading.cycles.wrapping_sub(away)] {
+            let count = count & mask;
+            let before = (reading.cycles.wrapping_sub(count) & mask) <= mask / 2;
+            if before && away * u64::from(reading.mult) < reading.frac {
+                // There libmlx5's difference is negative, and the result centuries off.
+                continue;
+            }
+            assert_eq!(reading.nanoseconds(count), mlx5dv_ts_to_ns(&info, count), "{reading:?}");
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_being_written_is_not_read() {
+    let page = Page {
+        sign: AtomicU32::new(0),
+        reserved: 0,
+        nsec: AtomicU64::new(0),
+        cycles: AtomicU64::new(0),
+        frac: AtomicU64::new(0),
+        mult: AtomicU32::new(1),
+        shift: AtomicU32::new(0),
+        mask: AtomicU64::new(u64::MAX),
+        overflow_period: AtomicU64::new(0),
+    };
+    let _ = page.reserved;
+    // Both fields are always the same: a reading in which they are not is torn.
+    let stop = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sign = 0u32;
+            for value in 1..20_000u64 {
+                page.sign.store(sign | UPDATING, Ordering::Relaxed);
+                fence(Ordering::Release);
+                page.nsec.store(value, Ordering::Relaxed);
+                page.cycles.store(value, Ordering::Relaxed);
+                sign = (sign | UPDATING).wrapping_add(1);
+                page.sign.store(sign, Ordering::Release);
+            }
+            stop.store(1, Ordering::Release);
+        });
+        while stop.load(Ordering::Acquire) == 0 {
+            let reading = read(&page);
+            assert!(reading.is_none_or(|it| it.nsec == it.cycles), "{reading:?}");
+        }
+    });
+    page.sign.store(UPDATING, Ordering::Relaxed);
+    assert_eq!(read(&page), None);
+}

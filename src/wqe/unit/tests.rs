@@ -1,0 +1,31 @@
+//! Unit tests.
+
+use super::*;
+
+#[repr(align(16))]
+struct Memory([u8; 16]);
+
+fn bytes(unit: Unit) -> [u8; 16] {
+    let mut memory = Memory([0xee; 16]);
+    // SAFETY: memory of this function.
+    unsafe { unit.store(NonNull::from(&mut memory.0).cast()) };
+    memory.0
+}
+
+#[test]
+fn units_are_made_of_words_as_they_lie_in_memory() {
+    let mut memory = Memory(core::array::from_fn(|at| at as u8 + 1));
+    // SAFETY: memory of this function.
+    let unit = unsafe { Unit::load(NonNull::from(&mut memory.0).cast()) };
+    assert_eq!(bytes(unit), memory.0);
+    let word = |at: usize| u64::from_ne_bytes(memory.0[at..at + 8].try_into().unwrap());
+    assert_eq!(bytes(Unit::from_words(word(0), word(8))), memory.0);
+    assert_eq!((unit.low(), unit.high()), (word(0), word(8)));
+    let moved = bytes(Unit::from_word_at_4(word(0)));
+    assert_eq!(
+        (&moved[..4], &moved[4..12], &moved[12..]),
+        (&[0; 4][..], &memory.0[..8], &[0; 4][..])
+    );
+    let both = bytes(Unit::from_words(0, word(8)).or(Unit::from_words(word(0), 0)));
+    assert_eq!(both, memory.0);
+}
