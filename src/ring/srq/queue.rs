@@ -14,7 +14,7 @@ use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::Counter;
 use crate::ring::completion::CqReader;
-use crate::ring::cq_slots::{Reservation, SharedId};
+use crate::ring::cq_slots::{Demand, Reservation, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::observed::observed;
@@ -218,8 +218,8 @@ impl Srq {
         if let Some(UserIndex::Known(index)) = view.index {
             completions.begin_index(index);
         }
-        let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        let (index, cq_slots) = (view.index, completions.reserve_shared(receives)?);
+        let demand = Demand::of(config.receives, view.order.len() as u32 - 1, 0);
+        let (index, cq_slots) = (view.index, completions.reserve_shared(demand)?);
         // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
         // nothing else post to. None of its receives is outstanding.
         let mut queue = unsafe { Self::from_view(view, completions, cq_slots)? };
