@@ -17,19 +17,27 @@
 
 mod batch;
 mod buffers;
+mod endpoints;
 mod flight;
+mod members;
 mod operation;
 mod outcome;
+mod pair;
 mod queue_pair;
 mod receiver;
+mod shared_receiver;
 mod slice;
 mod striding;
 
 pub use batch::EndpointBatch;
 pub use buffers::Buffers;
+pub use endpoints::{Endpoints, Removed};
+pub use members::ConnectionKey;
 pub use operation::Owned;
 pub use outcome::{EndpointError, Outcome, Refused, Returned};
-pub use queue_pair::{Closed, Endpoint};
-pub use receiver::Receiver;
+pub use pair::SendHalf;
+pub use queue_pair::{Closed, Endpoint, PreparedEndpoint, SendEndpoint};
+pub use receiver::{NoReceiver, ReceiveHalf, Receiver};
+pub use shared_receiver::SharedReceiver;
 pub use slice::MrSlice;
 pub use striding::{Frame, FrameArrival, StridingReceiver};

@@ -86,6 +86,9 @@ pub enum QueueError {
         /// Number of entries that the queue needs.
         needed: u32,
     },
+    /// The key names no connection.
+    #[error("the key names no connection: it was removed before")]
+    UnknownConnection,
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),

@@ -11,7 +11,7 @@ use crate::ib::Counter;
 
 /// The tail of a send ring at some time.
 #[derive(Clone, Copy)]
-pub(crate) struct Mark {
+pub struct Mark {
     tail: Counter,
     slack: u32,
 }

@@ -225,7 +225,7 @@ impl CqReader {
         (self.keep, self.slots, self.known) = (Some(keep), slots, None);
     }
 
-    pub(in crate::ring) fn id(&self) -> CqId {
+    pub(crate) fn id(&self) -> CqId {
         self.id
     }
 

@@ -175,6 +175,16 @@ impl Srq {
         true
     }
 
+    /// Drops the CQEs of receives that have come since their queue pair was
+    /// [detached](Self::detach), and retires these receives. The queue pair still exists, or has
+    /// just been destroyed.
+    pub(crate) fn sweep_detached(&mut self, qpn: u32, completions: &mut CqReader) {
+        let cq = completions.id();
+        if self.detached.queue_pairs.iter().any(|qp| qp.qpn == qpn && qp.cq == cq) {
+            self.sweep(qpn, completions);
+        }
+    }
+
     /// Drops the CQEs of a queue pair's receives, and retires these receives.
     fn sweep(&mut self, qpn: u32, completions: &mut CqReader) {
         let Self { ring, reclaimed, .. } = self;

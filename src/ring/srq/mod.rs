@@ -12,6 +12,7 @@ mod queue;
 mod table;
 
 pub(crate) use index::{number, view_of};
+pub(crate) use numbers::Numbers;
 pub use queue::Srq;
 pub(crate) use queue::UserIndex;
 pub use table::{QueueTable, SharedKey};

@@ -370,6 +370,27 @@ impl Srq {
         unsafe { self.ring.post(id, list) }
     }
 
+    /// Posts one receive into the memory of `list`; see [`post`](Self::post).
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_ref<L: SgeList>(
+        &mut self,
+        id: u64,
+        list: &L,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // is retired.
+        unsafe {
+            if self.ring.post_usual(id, list) {
+                return Ok(());
+            }
+            self.ring.post_any(id, list)
+        }
+    }
+
     /// Returns this queue's side for CQEs of the queue pair `qpn`, if it is
     /// [attached](Self::attach).
     #[inline(always)]
@@ -400,7 +421,7 @@ impl Srq {
     }
 
     /// Returns whether receives complete on that CQ, also for a cyclic queue.
-    pub(in crate::ring) fn has_slots_on(&self, cq: CqId) -> bool {
+    pub(crate) fn has_slots_on(&self, cq: CqId) -> bool {
         self.slots.iter().any(|slots| slots.0 == cq)
     }
 
