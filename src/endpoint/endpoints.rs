@@ -46,7 +46,7 @@ use crate::wqe::{Nop, PostOn, SgeList};
 /// let qp = qp.rtr(&port.rtr(&mine, theirs))?.rts(&port.rts(&mine, theirs))?;
 /// server.insert(qp, SendConfig { signals: 16, ..SendConfig::default() })?;
 /// // For all of them:
-/// while let Some((client, returned)) = server.poll().next().transpose()? {
+/// while let Some((client, returned)) = server.poll_one()? {
 ///     match returned.outcome {
 ///         // Back to the sender.
 ///         Outcome::Received(_) => {
@@ -295,6 +295,17 @@ impl<T: Transport> Endpoints<T> {
             failed = matches!(next, Some(Err(_)));
             next
         })
+    }
+
+    /// Returns the next request or receive that is retired, like [`poll`](Self::poll): for loops
+    /// that post while they poll.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<(ConnectionKey, Returned)>, EndpointError> {
+        self.next_retired().transpose()
     }
 
     /// Takes the next request that is retired.

@@ -33,7 +33,7 @@ use crate::wqe::{Nop, PostOn, SgeList};
 /// // The slice moves into the endpoint, and comes back once the HCA is done with it.
 /// endpoint.post(7, SendMessage::new(slice).signaled())?;
 /// loop {
-///     if let Some(returned) = endpoint.poll().next().transpose()? {
+///     if let Some(returned) = endpoint.poll_one()? {
 ///         println!("request {}: {:?}", returned.id, returned.buffers.one());
 ///         return Ok(());
 ///     }
@@ -330,6 +330,17 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
             failed = matches!(next, Some(Err(_)));
             next
         })
+    }
+
+    /// Returns the next request or receive that is retired, like [`poll`](Self::poll): for loops
+    /// that post while they poll.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<Returned>, EndpointError> {
+        self.next_retired().transpose()
     }
 
     /// Takes the next request that is retired.
