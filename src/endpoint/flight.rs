@@ -20,10 +20,10 @@ pub trait InFlight: fmt::Debug {
 /// the next post to drop.
 #[derive(Debug)]
 pub struct Flight {
-    slots: Box<[Buffers]>,
-    shape: Shape,
+    pub(super) slots: Box<[Buffers]>,
+    pub(super) shape: Shape,
     /// Protection domain of the memory that requests may name.
-    domain: DomainId,
+    pub(super) domain: DomainId,
 }
 
 impl Flight {

@@ -12,8 +12,8 @@ use crate::ring::{CqReader, PostError, Prepared, Queues, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, PostOn};
 
-/// The send half of an [`Endpoint`](super::Endpoint): a [`SendQueue`], or one with
-/// [`Prepared`] requests.
+/// The send half of an [`Endpoint`](super::Endpoint): a [`SendQueue`], one with [`Prepared`]
+/// requests, or one that [threads share](super::SharedSends).
 // Sealed by the types of its methods, which are not exported.
 pub trait SendHalf: Queues {
     /// The memory of its requests in flight.
@@ -23,6 +23,12 @@ pub trait SendHalf: Queues {
     /// Returns the ring.
     #[doc(hidden)]
     fn ring(&mut self) -> &mut SendRing;
+
+    /// Releases the blocks of requests that are retired and whose memory was taken, to other
+    /// threads that post.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn release(&mut self) {}
 }
 
 impl<T: Transport> SendHalf for SendQueue<T> {
@@ -160,6 +166,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     #[inline(always)]
     pub(super) fn oldest(&mut self, done: SendDone) -> Returned {
         let buffers = self.flight.take(self.send.ring().cursor.tail().before());
+        self.send.release();
         Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }
     }
 
@@ -189,6 +196,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         }
         let (at, entry) = oldest?;
         let buffers = self.flight.take(at);
+        self.send.release();
         let outcome = if is_last {
             outcome
         } else {

@@ -88,6 +88,9 @@ pub type SendEndpoint<T = Rc> = Endpoint<T, NoReceiver>;
 /// ```
 pub type PreparedEndpoint<O, T = Rc, R = Receiver> = Endpoint<T, R, Prepared<O, T>>;
 
+/// The readers of an endpoint: of the CQ of sends, or of both, and of the CQ of receives.
+pub(super) type Readers = (CqReader, Option<CqReader>);
+
 /// The parts of a closed endpoint.
 #[derive(Debug)]
 pub struct Closed<T: Transport = Rc> {
@@ -291,10 +294,20 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
         self,
         convert: impl FnOnce(S) -> N,
     ) -> Endpoint<T, R, N> {
-        let Self { core, completions, receive_completions } = self;
+        let (core, readers) = self.into_parts();
         let Core { qp, send, receive, flight, retired } = core;
         let core = Core { qp, send: convert(send), receive, flight, retired };
-        Endpoint { core, completions, receive_completions }
+        Endpoint::of_parts(core, readers)
+    }
+
+    /// Returns the queue pair with its requests, and the readers.
+    pub(super) fn into_parts(self) -> (Core<T, R, S>, Readers) {
+        (self.core, (self.completions, self.receive_completions))
+    }
+
+    pub(super) fn of_parts(core: Core<T, R, S>, readers: Readers) -> Self {
+        let (completions, receive_completions) = readers;
+        Self { core, completions, receive_completions }
     }
 
     /// Returns an iterator over the requests and receives that are retired, with their memory.
