@@ -7,6 +7,15 @@
 //! and a dropped one drops them. A region is freed when its last slice is dropped, and is
 //! deregistered first. So the HCA never reaches memory that was freed or given to another owner.
 //!
+//! | program | type |
+//! |---|---|
+//! | one connection | [`Endpoint`], over a [`Receiver`] |
+//! | one queue pair that receives nothing: WRITE and READ only, DC, XRC | [`SendEndpoint`] |
+//! | many connections on one CQ, perhaps with a [`SharedReceiver`] | [`Endpoints`] |
+//! | requests that are written ahead | [`PreparedEndpoint`] |
+//! | several threads that post | [`EndpointProducer`], [`SharedEndpoint`] |
+//! | packets in a striding receive queue | [`StridingReceiver`] |
+//!
 //! The memory of a request in flight ([`Buffers`]) is in the slot of its WQE: for a receive in the
 //! receiver, for a send request in the endpoint. Each slot owns the buffers of one outstanding
 //! request, from post to completion, and is empty otherwise. Dropping the slots drops the buffers.
