@@ -25,6 +25,7 @@ pub struct ConnectionKey {
 pub(super) type Connected<T> = Core<T, Option<Receiver>, SendQueue<T>>;
 
 /// How far a connection is.
+#[allow(clippy::large_enum_variant, reason = "every connection becomes the large one")]
 pub(super) enum Stage<T: Transport> {
     /// It receives: by a receiver of its own, or from the shared receive queue.
     Attached(Option<Receiver>),

@@ -179,6 +179,10 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         outcome: Outcome,
         completions: &mut CqReader,
     ) -> Option<Returned> {
+        // As most completions of connections that post singly do.
+        if let (true, Outcome::Sent(done)) = (self.send.ring().retired_one_since(mark), outcome) {
+            return Some(self.oldest(done));
+        }
         self.retired = Some((self.send.ring().hold_back(mark), outcome));
         completions.hold(true);
         self.give_back(completions)

@@ -22,6 +22,12 @@ impl SendRing {
         Mark { tail: self.cursor.tail(), slack: self.slack_retired }
     }
 
+    /// Returns whether one block was retired since `mark`, and so one request.
+    #[inline(always)]
+    pub(crate) fn retired_one_since(&self, mark: Mark) -> bool {
+        self.cursor.tail() == mark.tail.plus(1)
+    }
+
     /// Moves the tail back to `mark`, which was taken just before the last CQE. Returns the former
     /// tail. Call [`give_back`](Self::give_back) until the tail is there again, before another CQE
     /// is taken.
