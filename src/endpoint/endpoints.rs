@@ -77,6 +77,18 @@ pub struct Endpoints<T: Transport = Rc> {
 }
 
 /// The parts of a connection that was [removed](Endpoints::remove).
+///
+/// ```no_run
+/// # use mlx5::endpoint::{ConnectionKey, Endpoints, MrSlice};
+/// # fn example(server: &mut Endpoints, client: ConnectionKey) -> mlx5::Result<()> {
+/// let removed = server.remove(client)?;
+/// for (id, buffers) in removed.receives {
+///     // For messages of the other clients.
+///     server.post_receive(id, buffers.one().expect("posted as one slice"))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Removed<T: Transport = Rc> {
     /// The queue pair, in RESET. `None` if it was attached only.

@@ -92,6 +92,18 @@ pub type PreparedEndpoint<O, T = Rc, R = Receiver> = Endpoint<T, R, Prepared<O, 
 pub(super) type Readers = (CqReader, Option<CqReader>);
 
 /// The parts of a closed endpoint.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, MrSlice};
+/// # fn example(endpoint: Endpoint, free: &mut Vec<MrSlice>) -> mlx5::Result<()> {
+/// let closed = endpoint.close()?;
+/// for (id, buffers) in closed.sends.into_iter().chain(closed.receives) {
+///     println!("request {id} was in flight");
+///     free.extend(buffers);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Closed<T: Transport = Rc> {
     /// The queue pair, in RESET.

@@ -57,6 +57,20 @@ impl ReceiveHalf for NoReceiver {
 ///
 /// It is created as soon as the queue pair is in INIT, so that receives can be posted before the
 /// peer sends.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{MrSlice, Receiver};
+/// # use mlx5::ib::{Access, Rc};
+/// # use mlx5::ring::{CqReader, ReceiveConfig};
+/// # use mlx5::verbs::{Init, ProtectionDomain, QueuePair};
+/// # fn example(
+/// #     pd: &ProtectionDomain, qp: &QueuePair<Rc, Init>, reader: &mut CqReader,
+/// # ) -> mlx5::Result<()> {
+/// let mut receiver = Receiver::new(qp, reader, ReceiveConfig::default())?;
+/// receiver.post(1, MrSlice::new(pd.allocate(4096, Access::LOCAL_WRITE)?))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Receiver {
     /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
