@@ -43,7 +43,10 @@ use crate::wqe::{Nop, PostOn, SgeList};
 ///
 /// Dropping it destroys the queue pair, if nothing else keeps that alive, before the memory in
 /// flight is deregistered and freed. [`close`](Self::close) returns everything instead.
+// In this order, so that the address of an endpoint is that of its queue pair with the requests,
+// which posts pass on.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Endpoint<T: Transport = Rc, R = Receiver, S: SendHalf = SendQueue<T>> {
     core: Core<T, R, S>,
     completions: CqReader,
