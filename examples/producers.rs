@@ -74,7 +74,7 @@ fn post(producer: &Producer, thread: u64, counter: Remote) -> Result<()> {
         let write = RdmaWrite::new(InlineBytes(count.to_le_bytes()), counter);
         // SAFETY: the payload travels in the WQE, so the request names no memory of this side.
         while let Err(error) = unsafe { producer.post(thread, write.signaled()) } {
-            if !matches!(error, PostError::QueueFull | PostError::CqFull) {
+            if !matches!(error, PostError::QueueFull { .. } | PostError::CqFull { .. }) {
                 return Err(error.into());
             }
             thread::yield_now();

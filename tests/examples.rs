@@ -94,6 +94,21 @@ fn connections_are_made_by_command_alone() {
 }
 
 #[test]
+fn a_server_answers_many_connections_with_and_without_tokio() {
+    for tokio in [&[][..], &["--tokio"]] {
+        let options = [&["--connections", "40", "--requests", "500"], tokio].concat();
+        let text = Process::example("server", &options).end();
+        assert!(text.contains("40 connections: 500 requests answered"), "{text}");
+        assert!(text.contains("completions per second"), "{text}");
+    }
+    let options = ["--connections", "20", "--requests", "100", "--ratio"];
+    let text = Process::example("server", &options).end();
+    for line in ["10 connections: ", "20 connections: ", "ratio: "] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn a_subscriber_of_a_feed_sees_a_gap_and_asks_for_what_is_missing() {
     let text = Process::example("ud_multicast", &["4"]).end();
     for tick in 0..5 {

@@ -7,7 +7,9 @@ use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::endpoint::{Endpoint, MrSlice, Owned, Receiver};
 use mlx5::ib::{Access, Rc};
-use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::{
+    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{FetchAdd, Inline, PostOn, RdmaRead, RdmaWrite, SendMessage};
 use mlx5_model as _;
@@ -122,7 +124,7 @@ fn room_for_what_may_still_complete_is_not_given_away() {
     };
     let (first, second) = (queue_pair(), queue_pair());
     let mut completions = CqReader::new(&cq).unwrap();
-    let config = ReceiveConfig::default();
+    let config = ReceiveConfig { receives: 8 };
     let receive = |completions: &mut CqReader, qp: &QueuePair<Rc, Init>| {
         let mut receiver = Receiver::new(qp, completions, config)?;
         let memory = card.pd.allocate(64, Access::LOCAL_WRITE)?;
@@ -132,7 +134,8 @@ fn room_for_what_may_still_complete_is_not_given_away() {
     // Each is dropped with a receive outstanding, which the first message would complete.
     receive(&mut completions, &first).unwrap();
     let refused: Error = receive(&mut completions, &second).unwrap_err();
-    assert!(matches!(refused, Error::Queue(QueueError::CqFull { cqes: 8 })), "{refused}");
+    let full = QueueError::CqFull { cqes: 8, free: 0, needed: 8 };
+    assert!(matches!(refused, Error::Queue(error) if error == full), "{refused}");
     // Not after a reset, nor when the queue pair is gone.
     let first = first.reset().unwrap().init(&card.local.init()).unwrap();
     receive(&mut completions, &first).unwrap();
@@ -143,6 +146,70 @@ fn room_for_what_may_still_complete_is_not_given_away() {
     drop(completions);
     let mut completions = CqReader::new(&cq).unwrap();
     receive(&mut completions, &queue_pair()).unwrap();
+}
+
+/// The queues of a pair with the default configuration, taken over in the order given.
+fn slots_of_a_pair(card: &Card, cqes: u32, sends_first: bool) -> (u32, u32) {
+    let cq = CompletionQueue::new(&card.context, cqes).unwrap();
+    let qp = QueuePair::builder(&card.pd, &cq).build().unwrap();
+    let qp = card.connect(qp.init(&card.local.init()).unwrap());
+    let mut completions = CqReader::new(&cq).unwrap();
+    let sends = |completions: &mut _| SendQueue::new(&qp, completions, SendConfig::default());
+    let receives =
+        |completions: &mut _| ReceiveQueue::new(&qp, completions, ReceiveConfig::default());
+    if sends_first {
+        let send = sends(&mut completions).unwrap();
+        let receive = receives(&mut completions).unwrap();
+        return (send.signal_limit(), receive.free());
+    }
+    let receive = receives(&mut completions).unwrap();
+    let send = sends(&mut completions).unwrap();
+    // A third queue is refused with the numbers, if the two share all entries.
+    if completions.capacity() <= 128 {
+        let other = QueuePair::builder(&card.pd, &cq).build().unwrap();
+        let other = other.init(&card.local.init()).unwrap();
+        let refused = ReceiveQueue::new(&other, &mut completions, ReceiveConfig::default());
+        let full = QueueError::CqFull { cqes: completions.capacity(), free: 0, needed: 64 };
+        assert!(matches!(refused, Err(Error::Queue(error)) if error == full));
+        let text = full.to_string();
+        assert!(text.contains("has 0 free, and the queue needs 64"), "{text}");
+    }
+    (send.signal_limit(), receive.free())
+}
+
+#[test]
+fn a_pair_with_the_default_shares_any_cq_whichever_queue_comes_first() {
+    let card = Card::new();
+    for sends_first in [true, false] {
+        assert_eq!(slots_of_a_pair(&card, 1, sends_first), (1, 1));
+        assert_eq!(slots_of_a_pair(&card, 15, sends_first), (8, 8));
+        assert_eq!(slots_of_a_pair(&card, 63, sends_first), (32, 32));
+        assert_eq!(slots_of_a_pair(&card, 127, sends_first), (64, 64));
+        assert_eq!(slots_of_a_pair(&card, 255, sends_first), (64, 64));
+    }
+}
+
+#[test]
+fn slots_that_are_stated_are_reserved_exactly() {
+    let card = Card::new();
+    let cq = CompletionQueue::new(&card.context, 15).unwrap();
+    let queue_pair = || {
+        let qp = QueuePair::builder(&card.pd, &cq).build().unwrap();
+        qp.init(&card.local.init()).unwrap()
+    };
+    let (first, second) = (queue_pair(), queue_pair());
+    let mut completions = CqReader::new(&cq).unwrap();
+    let mut receives =
+        |qp, receives| ReceiveQueue::new(qp, &mut completions, ReceiveConfig { receives });
+    let refused = receives(&first, 17).unwrap_err();
+    let full = QueueError::CqFull { cqes: 16, free: 16, needed: 17 };
+    assert!(matches!(refused, Error::Queue(error) if error == full), "{refused}");
+    let queue = receives(&first, 10).unwrap();
+    assert_eq!(queue.free(), 10);
+    let refused = receives(&second, 7).unwrap_err();
+    let full = QueueError::CqFull { cqes: 16, free: 6, needed: 7 };
+    assert!(matches!(refused, Error::Queue(error) if error == full), "{refused}");
+    assert_eq!(receives(&second, 6).unwrap().free(), 6);
 }
 
 /// Posts `operation` alone and in a batch, which is refused: it names memory of another domain.

@@ -9,10 +9,12 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{
+    Buffers, Endpoint, Endpoints, MrSlice, Outcome, Receiver, Returned, SharedReceiver,
+};
 use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
-use mlx5::verbs::QueuePair;
-use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote};
+use mlx5::verbs::{QueuePair, SharedReceiveQueue};
+use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote, SendMessage};
 use rig::Rig;
 
 /// Counts what the watched thread asks of the allocator.
@@ -108,5 +110,72 @@ fn lists_batches_and_giving_back_allocate_nothing() {
         let (Buffers::Many(slices), Buffers::One(slice)) = slices else { panic!("{slices:?}") };
         (list, whole) = (slices, slice);
         assert_eq!((list.len(), whole.len()), (3, 160));
+    }
+}
+
+/// Requests and answers of several connections, over shared receive queues at both ends.
+#[test]
+fn endpoints_allocate_nothing_once_they_are_connected() {
+    const CONNECTIONS: usize = 5;
+    let rig = Rig::new(mlx5_model::Mode::Manual);
+    let cqs = [rig.cq(511), rig.cq(511)];
+    let srqs = [(); 2].map(|()| SharedReceiveQueue::builder(&rig.pd).max_wr(16).build().unwrap());
+    let mut sides: Vec<Endpoints> = cqs
+        .iter()
+        .zip(&srqs)
+        .map(|(cq, srq)| {
+            let mut completions = CqReader::new(cq).unwrap();
+            let receiver = SharedReceiver::new(srq, &mut completions, ReceiveConfig::default());
+            let mut receiver = receiver.unwrap();
+            (0..16).for_each(|id| receiver.post(id, MrSlice::new(rig.memory(64))).unwrap());
+            Endpoints::with_receiver(completions, receiver).unwrap()
+        })
+        .collect();
+    let mut keys = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let make = |at: usize| {
+            let qp = QueuePair::builder(&rig.pd, &cqs[at]).shared_receive_queue(&srqs[at]);
+            rig.init(qp.max_send_wr(4).max_inline_data(16))
+        };
+        let (first, second) = (make(0), make(1));
+        sides[0].attach(&first).unwrap();
+        sides[1].attach(&second).unwrap();
+        let (first, second) = rig.connect(first, second);
+        sides[0].insert(first, SendConfig::default()).unwrap();
+        keys.push(sides[1].insert(second, SendConfig::default()).unwrap());
+    }
+    let [server, clients] = &mut sides[..] else { unreachable!() };
+    for round in 0..50 {
+        let ((), calls) = watched(|| {
+            for &key in &keys {
+                clients.post(key, 1, SendMessage::new(Inline(b"request")).signaled()).unwrap();
+            }
+        });
+        assert_eq!(calls, 0, "asking, round {round}");
+        let mut polled = 0;
+        for _ in 0..3 {
+            mlx5_model::run();
+            let ((), calls) = watched(|| {
+                while let Some((key, returned)) = server.poll_one().unwrap() {
+                    let memory = returned.buffers.one().unwrap();
+                    if let Outcome::Received(_) = returned.outcome {
+                        let answer = SendMessage::new(memory).signaled();
+                        server.post(key, returned.id, answer).unwrap();
+                    } else {
+                        server.post_receive(returned.id, memory).unwrap();
+                    }
+                    polled += 1;
+                }
+                while let Some((_, returned)) = clients.poll_one().unwrap() {
+                    if let Outcome::Received(_) = returned.outcome {
+                        let memory = returned.buffers.one().unwrap();
+                        clients.post_receive(returned.id, memory).unwrap();
+                    }
+                    polled += 1;
+                }
+            });
+            assert_eq!(calls, 0, "answering, round {round}");
+        }
+        assert_eq!(polled, 4 * CONNECTIONS, "round {round}");
     }
 }

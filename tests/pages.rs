@@ -97,7 +97,7 @@ fn errors_that_the_cookbook_quotes_say_so() {
         &PostError::Encode(EncodeError::WordTooShort),
         &PollError::Overrun,
         &PollError::QueueNotGiven { qpn: 0x42, queue: QueueKind::Receive },
-        &QueueError::CqFull { cqes: 64 },
+        &QueueError::CqFull { cqes: 63, free: 0, needed: 1 },
         &QueueError::NotIdle,
         &QueueError::RegisterShared,
         &Status::MemoryWindowBind.name(),

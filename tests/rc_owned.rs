@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::endpoint::{Buffers, Endpoint, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{
+    Buffers, Endpoint, MrSlice, Outcome, ReceiveHalf, Receiver, Returned, SendHalf,
+};
 use mlx5::ib::Access;
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::{
-    CompareSwap, EncodeError, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
-    SendImm, SendMessage,
+    CompareSwap, EncodeError, FetchAdd, Inline, InlineBytes, Nop, RdmaRead, RdmaWrite,
+    RdmaWriteImm, Remote, SendImm, SendMessage,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -98,7 +100,7 @@ impl Rig {
     }
 }
 
-fn wait(channel: &mut Endpoint) -> Returned {
+fn wait<R: ReceiveHalf, S: SendHalf>(channel: &mut Endpoint<mlx5::ib::Rc, R, S>) -> Returned {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match channel.poll().next() {
@@ -323,4 +325,45 @@ fn an_idle_channel_gives_back_what_nothing_reports() {
     }
     assert_eq!(returned, [(0, true), (1, true), (2, true), (9, false)]);
     assert_eq!(first.reclaim(9), Ok(false));
+}
+
+/// Prepared requests, receives and polls on one queue pair; then any request again.
+#[test]
+fn prepared_requests_are_fired_between_receives() {
+    let rig = Rig::new();
+    let (a, mut b) = rig.channels(vec![], None);
+    let target = MrSlice::new(rig.memory(256));
+    let mut a = a;
+    a.post_receive(50, rig.private(32)).unwrap();
+    // In flight while the endpoint is converted.
+    a.post(1, RdmaWrite::new(rig.private(8), target.remote())).unwrap();
+    let mut a = a.into_prepared::<RdmaWrite<InlineBytes<8>>>();
+    for id in 2..6u64 {
+        let write = RdmaWrite::new(InlineBytes([0; 8]), target.remote().offset(8 * id));
+        a.prepare(id, if id % 2 == 1 { write.signaled() } else { write }).unwrap();
+    }
+    assert_eq!(a.prepared().len(), 4);
+    b.post(9, SendMessage::new(Inline(b"meanwhile")).signaled()).unwrap();
+    let (kind, length, buffers) = received(wait(&mut a), 50);
+    assert_eq!((kind, length, buffers.slices().len()), (ReceiveKind::Send, 9, 1));
+    a.post_receive(51, buffers.one().unwrap()).unwrap();
+    a.fire([2; 8]).unwrap();
+    a.fire([3; 8]).unwrap();
+    let first = wait(&mut a);
+    assert_eq!((first.id, first.outcome), (1, Outcome::SentUnsignaled { byte_len: 8 }));
+    assert_eq!(first.buffers.one().unwrap().len(), 8);
+    assert_eq!(wait(&mut a).id, 2);
+    assert!(matches!(sent(wait(&mut a), 3, SendOperation::Write), Buffers::None));
+    assert_eq!(target.to_vec()[16..40], [[2; 8], [3; 8], [0; 8]].concat());
+    a.fire([4; 8]).unwrap();
+    assert!(a.poll().next().is_none());
+    // The last one is never posted.
+    let mut a = a.into_endpoint();
+    a.post(7, FetchAdd::new(rig.private(8), target.remote(), 1).signaled()).unwrap();
+    assert_eq!(wait(&mut a).id, 4);
+    assert!(sent(wait(&mut a), 7, SendOperation::FetchAdd).one().is_ok());
+    assert_eq!(target.to_vec()[32..48], [[4; 8], [0; 8]].concat());
+    let closed = a.close().unwrap();
+    assert!(closed.sends.is_empty());
+    assert_eq!(closed.receives.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [51]);
 }

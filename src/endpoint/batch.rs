@@ -3,7 +3,7 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::flight::Flight;
+use super::flight::{Flight, InFlight};
 use super::{Owned, Refused};
 use crate::ib::{Rc, Transport};
 use crate::ring::{self, PostError, SendQueue};

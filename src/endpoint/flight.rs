@@ -1,10 +1,17 @@
 //! The memory of requests in flight.
 
+use core::fmt;
 use core::mem::{forget, replace, take};
 
 use super::{Buffers, MrSlice, Owned};
 use crate::ib::{Counter, Shape};
 use crate::ring::source::DomainId;
+
+/// Where the memory of requests in flight is taken from when they are retired.
+pub trait InFlight: fmt::Debug {
+    /// Takes the memory of the request whose WQE begins at this counter.
+    fn take(&mut self, at: Counter) -> Buffers;
+}
 
 /// The memory of requests in flight in a ring: one slot for each of the ring's. Allocated once.
 ///
@@ -12,11 +19,11 @@ use crate::ring::source::DomainId;
 /// is retired. Other slots are empty. Only a batch that was leaked leaves memory in free slots, for
 /// the next post to drop.
 #[derive(Debug)]
-pub(super) struct Flight {
-    slots: Box<[Buffers]>,
-    shape: Shape,
+pub struct Flight {
+    pub(super) slots: Box<[Buffers]>,
+    pub(super) shape: Shape,
     /// Protection domain of the memory that requests may name.
-    domain: DomainId,
+    pub(super) domain: DomainId,
 }
 
 impl Flight {
@@ -42,17 +49,18 @@ impl Flight {
         forget(replace(slot, request.into_buffers()));
     }
 
-    /// Takes the memory of the request whose WQE begins at this counter.
-    #[inline(always)]
-    pub(super) fn take(&mut self, at: Counter) -> Buffers {
-        take(self.slot(at))
-    }
-
     #[inline(always)]
     fn slot(&mut self, at: Counter) -> &mut Buffers {
         // SAFETY: a slot of the shape is less than its number of entries, which is the number of
         // slots here.
         unsafe { self.slots.get_unchecked_mut(self.shape.slot(at)) }
+    }
+}
+
+impl InFlight for Flight {
+    #[inline(always)]
+    fn take(&mut self, at: Counter) -> Buffers {
+        take(self.slot(at))
     }
 }
 

@@ -7,6 +7,15 @@
 //! and a dropped one drops them. A region is freed when its last slice is dropped, and is
 //! deregistered first. So the HCA never reaches memory that was freed or given to another owner.
 //!
+//! | program | type |
+//! |---|---|
+//! | one connection | [`Endpoint`], over a [`Receiver`] |
+//! | one queue pair that receives nothing: WRITE and READ only, DC, XRC | [`SendEndpoint`] |
+//! | many connections on one CQ, perhaps with a [`SharedReceiver`] | [`Endpoints`] |
+//! | requests that are written ahead | [`PreparedEndpoint`] |
+//! | several threads that post | [`EndpointProducer`], [`SharedEndpoint`] |
+//! | packets in a striding receive queue | [`StridingReceiver`] |
+//!
 //! The memory of a request in flight ([`Buffers`]) is in the slot of its WQE: for a receive in the
 //! receiver, for a send request in the endpoint. Each slot owns the buffers of one outstanding
 //! request, from post to completion, and is empty otherwise. Dropping the slots drops the buffers.
@@ -17,19 +26,29 @@
 
 mod batch;
 mod buffers;
+mod endpoints;
 mod flight;
+mod members;
 mod operation;
 mod outcome;
+mod pair;
+mod producer;
 mod queue_pair;
 mod receiver;
+mod shared_receiver;
 mod slice;
 mod striding;
 
 pub use batch::EndpointBatch;
 pub use buffers::Buffers;
+pub use endpoints::{Endpoints, Removed};
+pub use members::ConnectionKey;
 pub use operation::Owned;
 pub use outcome::{EndpointError, Outcome, Refused, Returned};
-pub use queue_pair::{Closed, Endpoint};
-pub use receiver::Receiver;
+pub use pair::SendHalf;
+pub use producer::{EndpointProducer, SharedEndpoint, SharedSends};
+pub use queue_pair::{Closed, Endpoint, PreparedEndpoint, SendEndpoint};
+pub use receiver::{NoReceiver, ReceiveHalf, Receiver};
+pub use shared_receiver::SharedReceiver;
 pub use slice::MrSlice;
 pub use striding::{Frame, FrameArrival, StridingReceiver};

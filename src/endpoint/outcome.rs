@@ -95,6 +95,18 @@ impl<O> From<Refused<O>> for Box<dyn std::error::Error + Send + Sync> {
 }
 
 /// A retired request, and its memory.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{MrSlice, Outcome, Returned};
+/// # fn example(returned: Returned, free: &mut Vec<MrSlice>) {
+/// match returned.outcome {
+///     Outcome::Received(done) => println!("{} bytes arrived", done.byte_len),
+///     Outcome::Failed(failure) => eprintln!("request {}: {failure}", returned.id),
+///     Outcome::Sent(_) | Outcome::SentUnsignaled { .. } => {}
+/// }
+/// free.extend(returned.buffers);
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "it holds the memory of the request"]
 pub struct Returned {
@@ -108,7 +120,6 @@ pub struct Returned {
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Outcome {
     /// A signaled request is done.
     Sent(SendDone),

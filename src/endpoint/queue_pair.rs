@@ -3,40 +3,110 @@
 use core::iter::from_fn;
 use core::mem::MaybeUninit;
 
-use super::flight::Flight;
+use super::pair::{Core, SendHalf};
+use super::receiver::ReceiveHalf;
 use super::{
-    Buffers, EndpointBatch, EndpointError, MrSlice, Outcome, Owned, Receiver, Refused, Returned,
+    Buffers, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver, Refused, Returned,
 };
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
-use crate::error::QueueError;
-use crate::ib::{Counter, Rc, Transport};
+use crate::ib::{Rc, Transport};
+use crate::ring::Patch;
 use crate::ring::completion::Found;
-use crate::ring::give_back::Mark;
-use crate::ring::source::ObjectId;
-use crate::ring::{CqReader, PollError, PostError, ReceiveQueue, SendConfig, SendQueue};
+use crate::ring::{CqReader, PollError, PostError, Prepared, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, PostOn, SgeList};
 
 /// A queue pair with all its requests in flight and their memory.
 ///
+/// `R` says what it receives with: a [`Receiver`], or [`NoReceiver`] ([`SendEndpoint`]). `S` is its
+/// send queue, or one with [prepared](PreparedEndpoint) requests.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, MrSlice, Receiver};
+/// # use mlx5::ring::{CqReader, SendConfig};
+/// # use mlx5::verbs::{QueuePair, Rts};
+/// # use mlx5::wqe::SendMessage;
+/// # fn example(
+/// #     qp: QueuePair<mlx5::ib::Rc, Rts>, receiver: Receiver, reader: CqReader, slice: MrSlice,
+/// # ) -> mlx5::Result<()> {
+/// let mut endpoint = Endpoint::new(qp, receiver, reader, SendConfig::default())?;
+/// // The slice moves into the endpoint, and comes back once the HCA is done with it.
+/// endpoint.post(7, SendMessage::new(slice).signaled())?;
+/// loop {
+///     if let Some(returned) = endpoint.poll_one()? {
+///         println!("request {}: {:?}", returned.id, returned.buffers.one());
+///         return Ok(());
+///     }
+/// }
+/// # }
+/// ```
+///
 /// Dropping it destroys the queue pair, if nothing else keeps that alive, before the memory in
 /// flight is deregistered and freed. [`close`](Self::close) returns everything instead.
+// In this order, so that the address of an endpoint is that of its queue pair with the requests,
+// which posts pass on.
 #[derive(Debug)]
-pub struct Endpoint<T: Transport = Rc> {
-    // In drop order: the first three hold the queue pair, the last one the memory of requests. The
-    // receiver holds the memory of receives, and drops it after the queue pair.
-    qp: QueuePair<T, Rts>,
-    send: SendQueue<T>,
-    receive: Receiver,
+#[repr(C)]
+pub struct Endpoint<T: Transport = Rc, R = Receiver, S: SendHalf = SendQueue<T>> {
+    core: Core<T, R, S>,
     completions: CqReader,
     receive_completions: Option<CqReader>,
-    flight: Flight,
-    /// While retired requests have not been returned: where the ring's tail will be, and the
-    /// outcome of the last request before it.
-    retired: Option<(Counter, Outcome)>,
 }
 
+/// An endpoint that posts requests and receives nothing: over a queue pair without a receive queue
+/// of its own. Made by [`Endpoint::sender`].
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, MrSlice, SendEndpoint};
+/// # use mlx5::ib::Dci;
+/// # use mlx5::ring::{CqReader, SendConfig};
+/// # use mlx5::verbs::{QueuePair, Rts};
+/// # use mlx5::wqe::{DcAddress, RdmaRead, Remote};
+/// # fn example(
+/// #     qp: QueuePair<Dci, Rts>, reader: CqReader, to: DcAddress, slice: MrSlice, remote: Remote,
+/// # ) -> mlx5::Result<()> {
+/// let mut initiator: SendEndpoint<Dci> = Endpoint::sender(qp, reader, SendConfig::default())?;
+/// initiator.post(1, RdmaRead::new(slice, remote).signaled().to(to))?;
+/// # Ok(())
+/// # }
+/// ```
+pub type SendEndpoint<T = Rc> = Endpoint<T, NoReceiver>;
+
+/// An endpoint with requests that are written ahead, see [`Prepared`]. Receives and polls go on as
+/// before. Made by [`Endpoint::into_prepared`].
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, PreparedEndpoint};
+/// # use mlx5::wqe::{InlineBytes, RdmaWrite, Remote};
+/// # fn example(endpoint: Endpoint, remote: Remote, price: u64) -> mlx5::Result<()> {
+/// let mut endpoint: PreparedEndpoint<RdmaWrite<InlineBytes<8>>> = endpoint.into_prepared();
+/// endpoint.prepare(1, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled())?;
+/// // … and when it matters:
+/// endpoint.fire(price.to_le_bytes())?;
+/// for returned in endpoint.poll() {
+///     println!("{:?}", returned?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub type PreparedEndpoint<O, T = Rc, R = Receiver> = Endpoint<T, R, Prepared<O, T>>;
+
+/// The readers of an endpoint: of the CQ of sends, or of both, and of the CQ of receives.
+pub(super) type Readers = (CqReader, Option<CqReader>);
+
 /// The parts of a closed endpoint.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{Endpoint, MrSlice};
+/// # fn example(endpoint: Endpoint, free: &mut Vec<MrSlice>) -> mlx5::Result<()> {
+/// let closed = endpoint.close()?;
+/// for (id, buffers) in closed.sends.into_iter().chain(closed.receives) {
+///     println!("request {id} was in flight");
+///     free.extend(buffers);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Closed<T: Transport = Rc> {
@@ -58,9 +128,9 @@ impl<T: Transport> Endpoint<T> {
     /// peer sends.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`]
-    /// if the receiver is of another queue pair, or completes on another CQ. All arguments are
-    /// dropped then.
+    /// The errors of [`SendQueue::new`]. `QpMismatch` or `CqMismatch`
+    /// ([`QueueError`](crate::ring::QueueError)) if the receiver is of another queue pair, or
+    /// completes on another CQ. All arguments are dropped then.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -73,9 +143,9 @@ impl<T: Transport> Endpoint<T> {
     /// Creates an endpoint whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// The errors of [`SendQueue::new`]. [`QueueError::QpMismatch`] or [`QueueError::CqMismatch`]
-    /// if the receiver is of another queue pair, or completes on another CQ. All arguments are
-    /// dropped then.
+    /// The errors of [`SendQueue::new`]. `QpMismatch` or `CqMismatch`
+    /// ([`QueueError`](crate::ring::QueueError)) if the receiver is of another queue pair, or
+    /// completes on another CQ. All arguments are dropped then.
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -93,23 +163,36 @@ impl<T: Transport> Endpoint<T> {
         receive_completions: Option<CqReader>,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
-        let receive = receiver.queue();
-        // Compares the objects: two devices may give their queue pairs the same number.
-        if !receive.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
-            return Err(QueueError::QpMismatch.into());
-        }
-        if !receive.completes_on(receive_completions.as_ref().unwrap_or(&completions)) {
-            return Err(QueueError::CqMismatch.into());
-        }
-        let send = SendQueue::new(&qp, &mut completions, config)?;
-        let domain = qp.domain().ok_or(QueueError::NoQueue)?;
-        let flight = Flight::new(send.ring.cursor.shape(), domain);
+        receiver.check(&qp, receive_completions.as_ref().unwrap_or(&completions))?;
+        let core = Core::new(qp, receiver, &mut completions, config)?;
         // A poll that finds no CQE in the first CQ must look at the other.
         completions.watch(receive_completions.is_some());
-        let receive = receiver;
-        Ok(Self { qp, send, receive, completions, receive_completions, flight, retired: None })
+        Ok(Self { core, completions, receive_completions })
     }
+}
 
+impl<T: Transport> SendEndpoint<T> {
+    /// Creates an endpoint that only posts requests, which complete on `completions`. For queue
+    /// pairs without a receive queue of their own: made with
+    /// [`max_recv_wr(0)`](crate::verbs::QueuePairBuilder::max_recv_wr), and initiators of dynamic
+    /// ([`Dci`](crate::ib::Dci)) and extended reliable connections
+    /// ([`XrcSend`](crate::ib::XrcSend)).
+    ///
+    /// Receives of a queue pair that has a receive queue are not reported.
+    ///
+    /// # Errors
+    /// The errors of [`SendQueue::new`]. All arguments are dropped then.
+    pub fn sender(
+        qp: QueuePair<T, Rts>,
+        mut completions: CqReader,
+        config: SendConfig,
+    ) -> crate::error::Result<Self> {
+        let core = Core::new(qp, NoReceiver::default(), &mut completions, config)?;
+        Ok(Self { core, completions, receive_completions: None })
+    }
+}
+
+impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Posts a request. Its memory is returned with its completion, or with that of a later
     /// request.
     ///
@@ -120,59 +203,14 @@ impl<T: Transport> Endpoint<T> {
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        if !self.flight.accepts(operation.slices()) {
-            return Err(Refused::foreign(operation));
-        }
-        self.send.ring.doorbell.timing.begin();
-        let head = self.send.ring.cursor.head();
-        // SAFETY: all memory that the request names is in slices, which the flight owns as soon as
-        // the call returns: nothing reads, writes or borrows it. The poll that retires the request
-        // returns them, or `close` does after RESET. If the endpoint is dropped before, so are the
-        // slices: their memory stays registered while other slices of the region exist, which do
-        // not cover it, and is deregistered before it is freed. If the endpoint is leaked, so are
-        // the slices.
-        match unsafe { self.send.post_short(id, &operation) } {
-            Ok(true) => {
-                self.flight.put(head, operation);
-                Ok(())
-            }
-            Ok(false) => self.post_any(id, operation),
-            Err(refusal) => Err(Refused { error: refusal.into(), operation }),
-        }
-    }
-
-    #[inline(never)]
-    fn post_any<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        let head = self.send.ring.cursor.head();
-        // SAFETY: all memory that the request names is in slices. The flight owns them below, until
-        // a poll has retired the request or the QP was reset. If the endpoint is dropped before,
-        // their memory is deregistered before it is freed.
-        if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
-            return Err(Refused { error, operation });
-        }
-        self.flight.put(head, operation);
-        Ok(())
+        self.core.post(id, operation)
     }
 
     /// Starts a batch: several requests with one doorbell.
     #[doc(alias("ibv_wr_start", "ibv_post_send"))]
     #[inline]
     pub fn batch(&mut self) -> EndpointBatch<'_, T> {
-        EndpointBatch::new(&mut self.send, &mut self.flight)
-    }
-
-    /// Posts a receive by [`Receiver::post`].
-    ///
-    /// # Errors
-    /// The errors of [`Receiver::post`]. Nothing is posted then.
-    #[doc(alias = "ibv_post_recv")]
-    #[inline]
-    pub fn post_receive<P: SgeList + Owned>(
-        &mut self,
-        id: u64,
-        memory: P,
-    ) -> Result<(), Refused<P>> {
-        self.receive.post(id, memory)
+        self.core.batch()
     }
 
     /// Retires outstanding requests of an idle endpoint. If only unsignaled requests are
@@ -185,10 +223,107 @@ impl<T: Transport> Endpoint<T> {
     where
         Nop: PostOn<T>,
     {
-        if !self.send.is_silent() {
-            return Ok(false);
-        }
-        self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
+        self.core.reclaim(id)
+    }
+
+    /// Returns the send queue, for its queries.
+    pub fn send_queue(&self) -> &SendQueue<T> {
+        &self.core.send
+    }
+
+    /// Converts the endpoint to one that posts requests of one type, `O`, which are written ahead.
+    /// Requests that are outstanding stay so. [`into_endpoint`](PreparedEndpoint::into_endpoint)
+    /// converts it back.
+    pub fn into_prepared<O: PostOn<T> + Patch>(self) -> PreparedEndpoint<O, T, R> {
+        self.with_send(Prepared::new)
+    }
+
+    /// Moves the queue pair to RESET and returns all its parts.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
+    /// and the memory in flight is freed.
+    pub fn close(self) -> crate::error::Result<Closed<T>> {
+        let Self { mut core, mut completions, receive_completions } = self;
+        completions.hold(false);
+        completions.watch(false);
+        let receives = core.receive.take_outstanding();
+        let (qp, sends) = core.reset(drop)?;
+        Ok(Closed { qp, completions, receive_completions, sends, receives })
+    }
+}
+
+impl<O: PostOn<T> + Patch, T: Transport, R: ReceiveHalf> PreparedEndpoint<O, T, R> {
+    /// Writes a request behind those already prepared, see [`Prepared::prepare`].
+    ///
+    /// # Errors
+    /// The errors of [`Prepared::prepare`].
+    pub fn prepare(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.core.send.prepare(id, operation)
+    }
+
+    /// Posts the oldest prepared request with this payload, see [`Prepared::fire`].
+    ///
+    /// # Errors
+    /// The errors of [`Prepared::fire`].
+    #[inline(always)]
+    pub fn fire(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+        self.core.send.fire(payload)
+    }
+
+    /// Returns the send queue with its prepared requests, for its queries.
+    pub fn prepared(&self) -> &Prepared<O, T> {
+        &self.core.send
+    }
+
+    /// Converts it back to an endpoint that posts any request. Requests that are still prepared are
+    /// not posted, and their ids do not come back. Costs a store per free block.
+    pub fn into_endpoint(self) -> Endpoint<T, R> {
+        self.with_send(Prepared::into_queue)
+    }
+}
+
+impl<T: Transport, S: SendHalf> Endpoint<T, Receiver, S> {
+    /// Posts a receive by [`Receiver::post`].
+    ///
+    /// # Errors
+    /// The errors of [`Receiver::post`]. Nothing is posted then.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub fn post_receive<P: SgeList + Owned>(
+        &mut self,
+        id: u64,
+        memory: P,
+    ) -> Result<(), Refused<P>> {
+        self.core.receive.post(id, memory)
+    }
+
+    /// Returns the receive queue, for its queries.
+    pub fn receive_queue(&self) -> &ReceiveQueue {
+        self.core.receive.queue()
+    }
+}
+
+impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
+    /// Replaces the send half.
+    fn with_send<N: SendHalf<Flight = S::Flight>>(
+        self,
+        convert: impl FnOnce(S) -> N,
+    ) -> Endpoint<T, R, N> {
+        let (core, readers) = self.into_parts();
+        let Core { qp, send, receive, flight, retired } = core;
+        let core = Core { qp, send: convert(send), receive, flight, retired };
+        Endpoint::of_parts(core, readers)
+    }
+
+    /// Returns the queue pair with its requests, and the readers.
+    pub(super) fn into_parts(self) -> (Core<T, R, S>, Readers) {
+        (self.core, (self.completions, self.receive_completions))
+    }
+
+    pub(super) fn of_parts(core: Core<T, R, S>, readers: Readers) -> Self {
+        let (completions, receive_completions) = readers;
+        Self { core, completions, receive_completions }
     }
 
     /// Returns an iterator over the requests and receives that are retired, with their memory.
@@ -226,19 +361,28 @@ impl<T: Transport> Endpoint<T> {
         })
     }
 
+    /// Returns the next request or receive that is retired, like [`poll`](Self::poll): for loops
+    /// that post while they poll.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<Returned>, EndpointError> {
+        self.next_retired().transpose()
+    }
+
     /// Takes the next request that is retired.
     #[inline]
     fn next_retired(&mut self) -> Option<Result<Returned, EndpointError>> {
-        let mut queues = (&mut self.send, self.receive.queue_mut());
+        let core = &mut self.core;
+        let mut queues = (&mut core.send, core.receive.queue_mut());
         match self.completions.find(&mut queues) {
             Found::Nothing => None,
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                // It was the oldest request, of one block.
-                let buffers = self.flight.take(self.send.ring.cursor.tail().before());
-                let outcome = Outcome::Sent(done);
-                Some(Ok(Returned { id: done.id, buffers, outcome }))
+                Some(Ok(core.oldest(done)))
             }
             Found::Receive(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a receive.
@@ -265,18 +409,20 @@ impl<T: Transport> Endpoint<T> {
     }
 
     fn next_of_any_kind(&mut self) -> Option<Result<Returned, EndpointError>> {
-        if let Some(returned) = self.give_back() {
+        if let Some(returned) = self.core.give_back(&mut self.completions) {
             return Some(Ok(returned));
         }
-        let mark = self.send.ring.mark();
+        let mark = self.core.send.ring().mark();
         let returned = match self.next_completion().transpose()? {
-            Ok(Completion::Send(done)) => self.sent(mark, Outcome::Sent(done))?,
+            Ok(Completion::Send(done)) => {
+                self.core.retire(mark, Outcome::Sent(done), &mut self.completions)?
+            }
             Ok(Completion::Failed(failure)) if failure.queue == QueueKind::Send => {
-                self.sent(mark, Outcome::Failed(failure))?
+                self.core.retire(mark, Outcome::Failed(failure), &mut self.completions)?
             }
             Ok(Completion::Receive(done)) => self.received(done),
             Ok(Completion::Failed(failure)) => {
-                let buffers = self.receive.take_retired();
+                let buffers = self.core.receive.take_retired();
                 Returned { id: failure.id, buffers, outcome: Outcome::Failed(failure) }
             }
             // It retired nothing.
@@ -290,7 +436,8 @@ impl<T: Transport> Endpoint<T> {
 
     /// Takes the next completion of either CQ, after the first one's `find` found nothing usual.
     fn next_completion(&mut self) -> Result<Option<Completion>, PollError> {
-        let mut queues = (&mut self.send, self.receive.queue_mut());
+        let core = &mut self.core;
+        let mut queues = (&mut core.send, core.receive.queue_mut());
         let mut other = MaybeUninit::uninit();
         if self.completions.take_other(&mut queues, &mut other)? {
             // SAFETY: `take_other` returned true, so it wrote a completion.
@@ -302,38 +449,10 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// Handles a CQE, the first since `mark`, that retired requests, the last one with `outcome`.
-    /// Returns the first of them. Every poll takes the slow path until all are returned.
-    fn sent(&mut self, mark: Mark, outcome: Outcome) -> Option<Returned> {
-        self.retired = Some((self.send.ring.hold_back(mark), outcome));
-        self.completions.hold(true);
-        self.give_back()
-    }
-
-    /// Returns the oldest request that a CQE has retired and no poll has returned.
-    fn give_back(&mut self) -> Option<Returned> {
-        let (end, outcome) = self.retired?;
-        let oldest = self.send.ring.give_back(end);
-        let is_last = self.send.ring.cursor.tail() == end;
-        if is_last {
-            self.retired = None;
-            self.completions.hold(false);
-        }
-        let (at, entry) = oldest?;
-        let buffers = self.flight.take(at);
-        let outcome = if is_last {
-            outcome
-        } else {
-            let byte_len = buffers.slices().iter().map(MrSlice::len).sum();
-            Outcome::SentUnsignaled { byte_len }
-        };
-        Some(Returned { id: entry.id, buffers, outcome })
-    }
-
     /// Returns the receive that was just retired.
     #[inline(always)]
     fn received(&mut self, done: ReceiveDone) -> Returned {
-        let buffers = self.receive.take_retired();
+        let buffers = self.core.receive.take_retired();
         Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 
@@ -381,43 +500,6 @@ impl<T: Transport> Endpoint<T> {
 
     /// Returns the queue pair.
     pub fn queue_pair(&self) -> &QueuePair<T, Rts> {
-        &self.qp
-    }
-
-    /// Returns the send queue, for its queries.
-    pub fn send_queue(&self) -> &SendQueue<T> {
-        &self.send
-    }
-
-    /// Returns the receive queue, for its queries.
-    pub fn receive_queue(&self) -> &ReceiveQueue {
-        self.receive.queue()
-    }
-
-    /// Moves the queue pair to RESET and returns all its parts.
-    ///
-    /// # Errors
-    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
-    /// and the memory in flight is freed.
-    pub fn close(self) -> crate::error::Result<Closed<T>> {
-        let Self { qp, send, mut receive, mut completions, receive_completions, .. } = self;
-        let mut flight = self.flight;
-        completions.hold(false);
-        completions.watch(false);
-        // Only this function can reach them until the reset.
-        let sends = send.ring.outstanding();
-        let sends = sends.map(|(at, entry)| (entry.id, flight.take(at))).collect();
-        let receives = receive.take_outstanding();
-        // Their claims prevent the reset.
-        drop((send, receive));
-        let qp = match qp.reset() {
-            Ok(qp) => qp,
-            Err(failed) => {
-                // The queue pair is destroyed first, so that the HCA no longer works on the memory.
-                drop(failed.queue_pair);
-                return Err(failed.error);
-            }
-        };
-        Ok(Closed { qp, completions, receive_completions, sends, receives })
+        &self.core.qp
     }
 }

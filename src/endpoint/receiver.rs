@@ -2,17 +2,75 @@
 
 use core::hint::black_box;
 
-use super::flight::Flight;
+use super::flight::{Flight, InFlight};
 use super::{Buffers, Owned, Refused};
 use crate::error::QueueError;
-use crate::ring::{CqReader, ReceiveConfig, ReceiveQueue, ReceiveSource};
+use crate::ib::Transport;
+use crate::ring::source::ObjectId;
+use crate::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, ReceiveSource};
+use crate::verbs::{QueuePair, Rts};
 use crate::wqe::SgeList;
+
+/// The receive half of an [`Endpoint`](super::Endpoint): a [`Receiver`], or [`NoReceiver`].
+// Sealed by the methods, which are not exported.
+pub trait ReceiveHalf {
+    /// The queue that a poll looks for receives in.
+    #[doc(hidden)]
+    type Queue: Queues;
+
+    /// Returns the queue, for a poll.
+    #[doc(hidden)]
+    fn queue_mut(&mut self) -> &mut Self::Queue;
+
+    /// Takes the memory of the receive that was retired last.
+    #[doc(hidden)]
+    fn take_retired(&mut self) -> Buffers;
+
+    /// Takes ids and memory of the outstanding receives, oldest first.
+    #[doc(hidden)]
+    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)>;
+}
+
+/// Instead of a [`Receiver`]: the queue pair has no receive queue of its own.
+#[derive(Debug, Default)]
+pub struct NoReceiver(());
+
+impl ReceiveHalf for NoReceiver {
+    type Queue = ();
+
+    #[inline(always)]
+    fn queue_mut(&mut self) -> &mut () {
+        &mut self.0
+    }
+
+    fn take_retired(&mut self) -> Buffers {
+        Buffers::None
+    }
+
+    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
+        Vec::new()
+    }
+}
 
 /// A receive queue that owns the memory of its receives. An [`Endpoint`](super::Endpoint) takes it
 /// over when its queue pair is connected.
 ///
 /// It is created as soon as the queue pair is in INIT, so that receives can be posted before the
 /// peer sends.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{MrSlice, Receiver};
+/// # use mlx5::ib::{Access, Rc};
+/// # use mlx5::ring::{CqReader, ReceiveConfig};
+/// # use mlx5::verbs::{Init, ProtectionDomain, QueuePair};
+/// # fn example(
+/// #     pd: &ProtectionDomain, qp: &QueuePair<Rc, Init>, reader: &mut CqReader,
+/// # ) -> mlx5::Result<()> {
+/// let mut receiver = Receiver::new(qp, reader, ReceiveConfig::default())?;
+/// receiver.post(1, MrSlice::new(pd.allocate(4096, Access::LOCAL_WRITE)?))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Receiver {
     /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
@@ -75,25 +133,42 @@ impl Receiver {
         Ok(())
     }
 
+    /// Fails unless it is the receive queue of `qp`, and completes on `completions`.
+    pub(super) fn check<T: Transport>(
+        &self,
+        qp: &QueuePair<T, Rts>,
+        completions: &CqReader,
+    ) -> Result<(), QueueError> {
+        // Compares the objects: two devices may give their queue pairs the same number.
+        if !self.queue.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
+            return Err(QueueError::QpMismatch);
+        }
+        if !self.queue.completes_on(completions) {
+            return Err(QueueError::CqMismatch);
+        }
+        Ok(())
+    }
+
     /// Returns the queue, for its queries.
     pub fn queue(&self) -> &ReceiveQueue {
         &self.queue
     }
+}
 
-    /// Returns the queue, for a poll.
+impl ReceiveHalf for Receiver {
+    type Queue = ReceiveQueue;
+
     #[inline(always)]
-    pub(super) fn queue_mut(&mut self) -> &mut ReceiveQueue {
+    fn queue_mut(&mut self) -> &mut ReceiveQueue {
         &mut self.queue
     }
 
-    /// Takes the memory of the receive that was retired last.
     #[inline(always)]
-    pub(super) fn take_retired(&mut self) -> Buffers {
+    fn take_retired(&mut self) -> Buffers {
         self.flight.take(self.queue.ring.layout.cursor.tail().before())
     }
 
-    /// Takes ids and memory of the outstanding receives, oldest first.
-    pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
+    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
         let Self { queue, flight } = self;
         let layout = &queue.ring.layout;
         let tail = layout.cursor.tail();

@@ -17,6 +17,20 @@ use crate::wqe::{
 ///
 /// It is one pointer to its data, so it costs little to pass. Creating and splitting allocate, and
 /// joining and dropping free. Posting it and polling do neither.
+///
+/// ```no_run
+/// # use mlx5::endpoint::MrSlice;
+/// # use mlx5::ib::Access;
+/// # use mlx5::verbs::ProtectionDomain;
+/// # fn example(pd: &ProtectionDomain) -> mlx5::Result<()> {
+/// let mut header = MrSlice::new(pd.allocate(4096, Access::LOCAL_WRITE)?);
+/// let body = header.split_off(64);
+/// header.write(0, b"each can be posted by itself");
+/// let whole = header.join(body).expect("they lie side by side");
+/// assert_eq!(whole.len(), 4096);
+/// # Ok(())
+/// # }
+/// ```
 pub struct MrSlice {
     part: Box<Part>,
 }

@@ -15,6 +15,23 @@ use crate::verbs::{CompletionQueue, StridingQueue};
 /// A [`Frame`] shares the memory of its WQE with other packets there, and with this queue while the
 /// HCA may write to it. After the last of them is dropped, [`reclaim`](Self::reclaim) returns the
 /// memory, which can be posted again. A leaked frame keeps only its WQE's memory.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{FrameArrival, StridingReceiver};
+/// # fn example(receiver: &mut StridingReceiver) -> mlx5::Result<()> {
+/// while let Some(arrival) = receiver.poll()? {
+///     match arrival {
+///         FrameArrival::Frame(frame) => println!("{} bytes", frame.len()),
+///         FrameArrival::Failed(failure) => return Err(failure.into()),
+///         FrameArrival::UnexpectedCqe(unexpected) => println!("{unexpected:?}"),
+///     }
+///     while let Some(memory) = receiver.reclaim() {
+///         receiver.post(memory)?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct StridingReceiver {
     raw: StridingRq,
     /// Protection domain of the memory that WQEs may name.

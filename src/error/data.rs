@@ -81,6 +81,11 @@ pub enum PostError {
     /// No request is [prepared](crate::ring::Prepared).
     #[error("no request is prepared")]
     NothingPrepared,
+    /// [`Endpoints`](crate::endpoint::Endpoints) have no such queue.
+    #[error(
+        "no such queue: the connection was removed or is not inserted yet, or nothing was made with a receive queue"
+    )]
+    NoQueue,
     /// A WQE has a defect: with the feature `lint`, nothing is rung then.
     #[cfg(feature = "lint")]
     #[error("nothing was rung: {0}")]

@@ -87,12 +87,23 @@ pub enum QueueError {
          commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
     )]
     UnknownIndex,
-    /// All CQ slots are reserved for other queues.
-    #[error("all {cqes} entries of the CQ are reserved for other queues: make it larger")]
+    /// Too few CQ slots are free for the queue: other queues have reserved them.
+    #[error(
+        "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make the CQ \
+         larger, or state how many completions each of its queues needs (SendConfig::signals, \
+         ReceiveConfig::receives)"
+    )]
     CqFull {
         /// Number of entries of the CQ.
         cqes: u32,
+        /// Number of entries that no queue has reserved.
+        free: u32,
+        /// Number of entries that the queue needs.
+        needed: u32,
     },
+    /// The key names no connection.
+    #[error("the key names no connection: it was removed before")]
+    UnknownConnection,
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
@@ -127,8 +138,9 @@ pub enum QueueError {
     OtherRegister,
     /// Another queue of this process uses the QP's BlueFlame register.
     #[error(
-        "the QP's BlueFlame register is used by another queue: give the QP a register of its own \
-         (a thread domain), or use plain doorbells on every queue that shares it"
+        "the QP's BlueFlame register is used by another queue: use plain doorbells on every queue \
+         that shares it (SendConfig::register = RegisterUse::Shared), \
+         or give the QP a register of its own (a thread domain)"
     )]
     RegisterShared,
 }

@@ -13,6 +13,43 @@ use super::srq::UserIndex;
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
 
+/// The number of CQ slots that a queue asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Demand {
+    /// With fewer slots, the queue is refused.
+    least: u32,
+    most: u32,
+    /// Slots to leave for another queue, but never more than half of the free ones.
+    leave: u32,
+}
+
+impl Demand {
+    /// Asks for exactly so many slots.
+    pub(super) fn exactly(slots: u32) -> Self {
+        Self { least: slots, most: slots, leave: 0 }
+    }
+
+    /// Asks for up to so many slots.
+    pub(super) fn up_to(slots: u32) -> Self {
+        Self { least: 1, most: slots, leave: 0 }
+    }
+
+    /// Asks for what the configuration of a queue states. If it states nothing (`u32::MAX`): for
+    /// the size of the queue, or fewer, and leaves `partner` slots to the other queue of its pair.
+    pub(super) fn of(stated: u32, size: u32, partner: u32) -> Self {
+        match stated {
+            u32::MAX => Self { leave: partner, ..Self::up_to(size) },
+            stated => Self::exactly(stated.min(size).max(1)),
+        }
+    }
+
+    /// Returns the number of slots to reserve out of `free`, if they are enough.
+    fn out_of(self, free: u32) -> Option<u32> {
+        let given = self.most.min(free - self.leave.min(free / 2));
+        (given >= self.least).then_some(given)
+    }
+}
+
 /// The slots of a CQ.
 #[derive(Debug)]
 pub(super) struct CqSlots {
@@ -96,15 +133,15 @@ impl CqSlots {
         self.reserved() == 0
     }
 
-    /// Reserves up to `wanted` slots, at least one.
-    pub(super) fn reserve(&self, wanted: u32) -> Result<Reservation, QueueError> {
+    /// Reserves slots, if enough are free.
+    pub(super) fn reserve(&self, demand: Demand) -> Result<Reservation, QueueError> {
         let (total, order) = (&self.reserved.total, Ordering::Relaxed);
         let mut before = total.load(order);
         loop {
-            let given = wanted.min(self.entries - before);
-            if given == 0 {
-                return Err(QueueError::CqFull { cqes: self.entries });
-            }
+            let free = self.entries - before;
+            let Some(given) = demand.out_of(free) else {
+                return Err(QueueError::CqFull { cqes: self.entries, free, needed: demand.most });
+            };
             match total.compare_exchange_weak(before, before + given, order, order) {
                 Ok(_) => {
                     return Ok(Reservation {
@@ -115,15 +152,6 @@ impl CqSlots {
                 Err(changed) => before = changed,
             }
         }
-    }
-
-    /// Reserves all `entries` slots, or none.
-    pub(super) fn reserve_all(&self, entries: u32) -> Result<Reservation, QueueError> {
-        let reservation = self.reserve(entries)?;
-        if reservation.entries < entries {
-            return Err(QueueError::CqFull { cqes: self.entries });
-        }
-        Ok(reservation)
     }
 
     /// Returns whether that queue was dropped with work outstanding.
@@ -258,28 +286,60 @@ mod tests {
     #[test]
     fn slots_are_reserved_once_and_released() {
         let slots = CqSlots::new(8);
-        let first = slots.reserve(5).unwrap();
-        let second = slots.reserve(5).unwrap();
+        let first = slots.reserve(Demand::up_to(5)).unwrap();
+        let second = slots.reserve(Demand::up_to(5)).unwrap();
         assert_eq!((first.entries(), second.entries()), (5, 3));
-        assert_eq!(slots.reserve(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
+        let full = |needed| QueueError::CqFull { cqes: 8, free: 0, needed };
+        assert_eq!(slots.reserve(Demand::up_to(1)).unwrap_err(), full(1));
+        assert_eq!(slots.reserve(Demand::exactly(6)).unwrap_err(), full(6));
         drop(first);
-        assert_eq!(slots.reserve(9).unwrap().entries(), 5);
+        assert_eq!(slots.reserve(Demand::up_to(9)).unwrap().entries(), 5);
+    }
+
+    #[test]
+    fn what_is_stated_is_reserved_exactly_or_refused() {
+        let slots = CqSlots::new(8);
+        assert_eq!(slots.reserve(Demand::of(5, 64, 64)).unwrap().entries(), 5);
+        assert_eq!(
+            slots.reserve(Demand::of(70, 6, 64)).unwrap().entries(),
+            6,
+            "more than its size"
+        );
+        assert_eq!(slots.reserve(Demand::of(0, 64, 64)).unwrap().entries(), 1);
+        let refused = slots.reserve(Demand::of(9, 64, 64)).unwrap_err();
+        assert_eq!(refused, QueueError::CqFull { cqes: 8, free: 8, needed: 9 });
+    }
+
+    /// Whatever the sizes of both queues, the first leaves room for the second, and takes no less
+    /// than half for that.
+    #[test]
+    fn the_first_queue_of_a_pair_leaves_room_for_the_second() {
+        for (entries, size, partner) in (1..40).flat_map(|entries| {
+            (1..50).flat_map(move |size| (0..50).map(move |partner| (entries, size, partner)))
+        }) {
+            let slots = CqSlots::new(entries);
+            let first = slots.reserve(Demand::of(u32::MAX, size, partner)).unwrap().entries();
+            let rest = entries - first;
+            assert!(first == size || first >= entries.div_ceil(2), "{entries} {size} {partner}");
+            assert!(first == size || rest <= partner, "no more than the other wants");
+            assert!(rest >= partner.min(entries / 2), "{entries} {size} {partner}");
+        }
     }
 
     #[test]
     fn slots_of_a_queue_dropped_with_work_outstanding_stay_reserved() {
         let slots = CqSlots::new(8);
         let destroyed = Arc::new(AtomicBool::new(false));
-        let mut reservation = slots.reserve(8).unwrap();
+        let mut reservation = slots.reserve(Demand::up_to(8)).unwrap();
         reservation.keep(5, QueueKind::Send, Arc::clone(&destroyed));
         drop(reservation);
         assert!(slots.has_dropped(5, QueueKind::Send) && !slots.has_dropped(5, QueueKind::Receive));
-        assert!(slots.reserve(1).is_err() && slots.find_destroyed().is_none());
+        assert!(slots.reserve(Demand::up_to(1)).is_err() && slots.find_destroyed().is_none());
         destroyed.store(true, Ordering::Release);
         let found = slots.find_destroyed().map(|(queue, _)| queue);
         assert_eq!(found, Some(DroppedQueue::Queue(5, QueueKind::Send)));
         slots.release(&DroppedQueue::Queue(5, QueueKind::Receive));
-        assert!(slots.reserve(1).is_err());
+        assert!(slots.reserve(Demand::up_to(1)).is_err());
         slots.release(&DroppedQueue::Queue(5, QueueKind::Send));
         assert!(slots.is_unreserved() && !slots.has_dropped(5, QueueKind::Send));
     }

@@ -11,7 +11,7 @@ use crate::ib::Counter;
 
 /// The tail of a send ring at some time.
 #[derive(Clone, Copy)]
-pub(crate) struct Mark {
+pub struct Mark {
     tail: Counter,
     slack: u32,
 }
@@ -20,6 +20,12 @@ impl SendRing {
     /// Returns a mark of what is retired now.
     pub(crate) fn mark(&self) -> Mark {
         Mark { tail: self.cursor.tail(), slack: self.slack_retired }
+    }
+
+    /// Returns whether one block was retired since `mark`, and so one request.
+    #[inline(always)]
+    pub(crate) fn retired_one_since(&self, mark: Mark) -> bool {
+        self.cursor.tail() == mark.tail.plus(1)
     }
 
     /// Moves the tail back to `mark`, which was taken just before the last CQE. Returns the former

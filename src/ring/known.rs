@@ -41,6 +41,11 @@ impl Known {
         Membership { _alive: alive }
     }
 
+    /// Returns whether a live queue of this name completes here.
+    pub(super) fn has(&self, name: Name) -> bool {
+        self.queues.iter().any(|(known, alive)| *known == name && alive.strong_count() != 0)
+    }
+
     /// Returns whether a live queue completes here that the CQE names.
     #[cold]
     pub(super) fn has_queue_of(&self, cqe: &CqeRef<'_>) -> bool {

@@ -63,6 +63,7 @@ pub use consumer::Publish;
 pub use dedicated::{DedicatedRegister, Turn};
 pub(crate) use enhanced::Titles;
 pub use peek::Peeked;
+pub(crate) use prepared::Patch;
 pub use prepared::Prepared;
 pub use probe::{CopyProbe, CopyTime};
 pub use queues::Queues;
@@ -74,6 +75,7 @@ pub(crate) use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
 pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
+pub(crate) use srq::Numbers;
 pub use srq::{QueueTable, SharedKey, Srq};
 pub(crate) use srq::{number as shared_receive_number, view_of as shared_receive_view};
 pub use tags::{

@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
 
+use super::send_ring::SendRing;
 use super::slots::{Last, is_signaled};
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Units;
@@ -223,6 +224,12 @@ impl<O, T: Transport> Prepared<O, T> {
     pub fn queue(&self) -> &SendQueue<T> {
         &self.queue
     }
+
+    /// Returns the ring, for an owner of memory that returns retired requests one by one.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut SendRing {
+        &mut self.queue.ring
+    }
 }
 
 /// Completions can be polled while requests are prepared.
@@ -267,7 +274,7 @@ mod sealed {
         fn unit(bytes: &Self::Bytes, at: usize) -> Unit;
     }
 }
-pub(super) use sealed::Patch;
+pub(crate) use sealed::Patch;
 
 macro_rules! patch {
     ($($type:ident behind $units:literal),*) => { $(

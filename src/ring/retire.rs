@@ -22,6 +22,14 @@ pub struct SendSide<'a> {
     pub(super) shared: Option<&'a Sequencer>,
 }
 
+impl<'a> SendSide<'a> {
+    /// Returns the ring.
+    #[inline(always)]
+    pub(crate) fn into_ring(self) -> &'a mut SendRing {
+        self.ring
+    }
+}
+
 impl SendSide<'_> {
     /// Number of the queue pair.
     #[inline(always)]
@@ -75,10 +83,16 @@ impl SendSide<'_> {
     /// the consumer index, then calls [`release`](Self::release).
     pub(super) fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let completion = self.ring.complete(cq, cqe);
+        self.stop_producers();
+        completion
+    }
+
+    /// Stops the producers of a shared queue after a failure.
+    #[inline(always)]
+    pub(super) fn stop_producers(&self) {
         if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
             shared.stop();
         }
-        completion
     }
 
     /// Releases the ring slots and CQ slots of retired requests to the producers of a shared queue.

@@ -77,9 +77,10 @@ pub enum RegisterUse {
 pub struct SendConfig {
     /// Which queues store to the doorbell register. Default: only this queue.
     pub register: RegisterUse,
-    /// CQ slots to reserve for this queue: the number of signaled requests that may be outstanding.
-    /// Default and maximum: the QP's `max_send_wr`. If the CQ has fewer slots left, fewer are
-    /// reserved.
+    /// CQ slots to reserve for this queue: the number of signaled requests that may be outstanding,
+    /// at most the QP's `max_send_wr`. So many are reserved, or the queue is refused. Default
+    /// (`u32::MAX`): `max_send_wr`, or fewer if the CQ has fewer left, see
+    /// [CQ slots](CqReader#cq-slots).
     pub signals: u32,
     /// How WQEs are copied to the register, if they are. Default: [`BlueFlameCopy::Words`], the
     /// stores of libmlx5.
@@ -321,8 +322,8 @@ impl<T: Transport> SendQueue<T> {
             doorbell.copy_last();
         }
         doorbell.set_memory(config.memory);
-        let wanted = config.signals.min(view.max_wr);
-        let cq_slots = completions.reserve(view.number, QueueKind::Send, wanted)?;
+        let wanted = (config.signals, view.max_wr);
+        let cq_slots = completions.reserve(view.number, QueueKind::Send, wanted, view.partner)?;
         let parts = SendParts {
             buffer: view.buffer,
             blocks: view.blocks,

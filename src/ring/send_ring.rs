@@ -26,7 +26,7 @@ use crate::watch::timing::Phase;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 
 /// The state that send queues of all transports have in common.
-pub(crate) struct SendRing {
+pub struct SendRing {
     pub(crate) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(crate) doorbell: SendDoorbell,

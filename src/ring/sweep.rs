@@ -9,7 +9,7 @@ impl CqReader {
     /// For a queue without outstanding WQEs: the CQEs are from before a RESET. The other queues'
     /// CQEs keep their order. Compressed blocks are expanded for that. A damaged block, and the
     /// CQEs after it, stay.
-    pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
+    pub(crate) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         match queue {
             QueueKind::Send => self.slots.release(&DroppedQueue::Queue(qpn, queue)),
             QueueKind::Receive => self.slots.begin_receives(qpn),

@@ -52,7 +52,9 @@ fn compressed_completions_are_taken_in_order_in_both_layouts() {
     {
         let cq = compressing(&device, size, enhanced);
         assert_eq!(cq.compression(), Some(CqeCompression::Hash));
-        let qp = device.alone(device.builder(&cq).max_send_wr(48).build().unwrap());
+        // All of the CQ is for the requests.
+        let qp = device.builder(&cq).max_send_wr(48).max_recv_wr(0).build().unwrap();
+        let qp = device.alone(qp);
         let mut completions = CqReader::new(&cq).unwrap();
         let mut queue = sends(&qp, &mut completions);
         let (mut posted, mut done) = (0, 0);

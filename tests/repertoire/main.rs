@@ -18,6 +18,7 @@ mod migration_processes;
 mod mkeys;
 mod multicast;
 mod operations;
+mod owned_senders;
 mod owned_unreliable;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]

@@ -59,6 +59,25 @@ pub fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
     Receiver { shared, completions, number: srq.number().unwrap(), _srq: srq, cq }
 }
 
+impl Receiver {
+    /// Posts a receive into this memory.
+    #[allow(dead_code, reason = "not for tests of queues made by command")]
+    pub fn accept(&mut self, id: u64, memory: &MemoryRegion) {
+        let sge = Sge::new(memory.address(), memory.len() as u32, memory.lkey());
+        // SAFETY: the caller keeps the memory to the end, and reads it only when the receive is
+        // complete.
+        unsafe { self.shared.post(id, sge) }.unwrap();
+    }
+
+    /// The next receive that is complete.
+    pub fn taken(&mut self) -> ReceiveDone {
+        match wait(&mut self.completions, &mut self.shared) {
+            Completion::Receive(done) => done,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 impl Lines {
     fn new(connections: usize, receivers: usize) -> Self {
         let rig = Rig::new(Mode::Trapped);
@@ -98,25 +117,30 @@ impl Lines {
     }
 
     fn received(&mut self, receiver: usize) -> ReceiveDone {
-        let Receiver { shared, completions, .. } = &mut self.receivers[receiver];
-        match wait(completions, shared) {
-            Completion::Receive(done) => done,
-            other => panic!("{other:?}"),
-        }
+        self.receivers[receiver].taken()
     }
 }
 
-/// Two ends that are connected.
-pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
-    let cq = rig.cq(127);
-    let qp = made::builder::<XrcSend>(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
+/// Two ends that are connected; the requester completes on `cq`.
+pub fn ends(
+    rig: &Rig,
+    domain: &XrcDomain,
+    cq: &CompletionQueue,
+) -> (QueuePair<XrcSend, Rts>, QueuePair<XrcRecv, Rts>) {
+    let qp = made::builder::<XrcSend>(&rig.pd, cq).max_inline_data(64).max_send_sge(3);
     let (qp, target) = (rig.init(qp), rig.to_init(made::xrc_target(rig, domain)));
     let ends: (ConnectionData, ConnectionData) =
         (rig.local.connection_data_of(qp.number()), rig.local.connection_data_of(target.number()));
     let target = target.rtr(&rig.local.rtr(&ends.1, &ends.0)).unwrap();
     let target = target.rts(&rig.local.rts(&ends.1, &ends.0).into()).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&ends.0, &ends.1).into()).unwrap();
-    let qp = qp.rts(&rig.local.rts(&ends.0, &ends.1)).unwrap();
+    (qp.rts(&rig.local.rts(&ends.0, &ends.1)).unwrap(), target)
+}
+
+/// Two ends that are connected, and the send queue of one.
+pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
+    let cq = rig.cq(127);
+    let (qp, target) = ends(rig, domain, &cq);
     let mut completions = CqReader::new(&cq).unwrap();
     let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
     let send = SendQueue::new(&qp, &mut completions, sending).unwrap();

@@ -287,6 +287,7 @@ unsafe impl Receives for Rq {
             record: memory.record.start().cast(),
             number: self.number(),
             cq: self.queue.cq(),
+            partner: 0,
         })
     }
 

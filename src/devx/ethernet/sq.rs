@@ -310,6 +310,7 @@ unsafe impl Sends for Sq {
             max_wr: self.max_wr,
             signal_all: false,
             cq: self.queue.cq(),
+            partner: 0,
         })
     }
 }

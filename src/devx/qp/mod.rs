@@ -222,6 +222,7 @@ impl PairObject for CommandPair {
             max_wr: capacities.max_send_wr,
             signal_all: object.signal_all,
             cq: object.send_cq.0,
+            partner: object.on_one_cq(object.geometry.receives),
         })
     }
 
@@ -238,12 +239,20 @@ impl PairObject for CommandPair {
             record: object.memory.record.start().cast(),
             number: pair.number(),
             cq: object.receive_cq.0,
+            partner: object.on_one_cq(pair.capacities().max_send_wr),
         })
     }
 
     fn member(pair: &Pair<Self>) -> Member {
         let srq = pair.object.shared.as_ref().map(|(srq, _)| *srq);
         Member { number: pair.number(), cq: pair.object.receive_cq.0, srq }
+    }
+}
+
+impl CommandPair {
+    /// Returns `entries` if both queues complete on one CQ, otherwise 0.
+    fn on_one_cq(&self, entries: u32) -> u32 {
+        if self.send_cq.0 == self.receive_cq.0 { entries } else { 0 }
     }
 }
 

@@ -15,7 +15,7 @@ use mlx5_sys::doorbell::{
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
-use super::cq_slots::{CqSlots, Reservation};
+use super::cq_slots::{CqSlots, Demand, Reservation};
 use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
@@ -34,6 +34,21 @@ use crate::watch::timing::Recorder;
 /// A poll that finds no CQE costs one load and a count. A poll that finds one reads the fields it
 /// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
 /// It does so once per CQE, before the queue may use the CQE's slot for another request.
+///
+/// # CQ slots
+///
+/// A CQ that gets more CQEs than it has entries fails. So each queue that completes on it reserves
+/// entries when it is taken over, and never has more completions outstanding than that:
+///
+/// - What the configuration states ([`SendConfig::signals`](crate::ring::SendConfig::signals),
+///   [`ReceiveConfig::receives`](crate::ring::ReceiveConfig::receives)) is reserved exactly. If
+///   fewer entries are free, the queue is refused ([`QueueError::CqFull`], with the numbers).
+/// - What it leaves to the default is the size of the queue, or fewer if fewer are free, but at
+///   least one. The first queue of a pair leaves as many as the other one wants, if both complete
+///   here, but at most half of those that are free. So either may be taken over first.
+///
+/// A CQ for n queue pairs with the default of both needs n × (`max_send_wr` + `max_recv_wr`)
+/// entries. A shared receive queue counts once.
 ///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }
@@ -234,7 +249,7 @@ impl CqReader {
         (self.keep, self.slots, self.known) = (Some(keep), slots, None);
     }
 
-    pub(in crate::ring) fn id(&self) -> CqId {
+    pub(crate) fn id(&self) -> CqId {
         self.id
     }
 
@@ -274,11 +289,11 @@ impl CqReader {
         if wanted > before {
             // Checks that so many more are free. Then they can be reserved together with the old
             // ones.
-            drop(self.slots.reserve_all(wanted - before)?);
+            drop(self.slots.reserve(Demand::exactly(wanted - before))?);
         }
         self.set_aside = None;
         if wanted != 0 {
-            self.set_aside = Some(self.slots.reserve_all(wanted)?);
+            self.set_aside = Some(self.slots.reserve(Demand::exactly(wanted))?);
         }
         self.consumer.set_reserve(most);
         Ok(())

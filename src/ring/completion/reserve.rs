@@ -3,23 +3,33 @@
 use super::CqReader;
 use crate::cqe::QueueKind;
 use crate::error::QueueError;
-use crate::ring::cq_slots::{DroppedQueue, Reservation};
+use crate::ring::cq_slots::{Demand, DroppedQueue, Reservation};
 use crate::ring::known::{Membership, Name};
 use crate::ring::srq::UserIndex;
 
 impl CqReader {
-    /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding.
+    /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding: as many as its
+    /// configuration states, or else its size, less what the `partner` wants: the other queue of
+    /// its pair, unless that has its slots.
     pub(in crate::ring) fn reserve(
         &mut self,
         qpn: u32,
         queue: QueueKind,
-        wanted: u32,
+        (stated, size): (u32, u32),
+        partner: u32,
     ) -> Result<Reservation, QueueError> {
         if self.slots.has_dropped(qpn, queue) {
             self.discard(qpn, queue);
         }
         self.collect();
-        self.slots.reserve(wanted)
+        let other = match queue {
+            QueueKind::Send => QueueKind::Receive,
+            QueueKind::Receive => QueueKind::Send,
+        };
+        let other = Name::Queue(qpn, other);
+        let has_slots = self.known.as_ref().is_some_and(|known| known.has(other));
+        let partner = if has_slots { 0 } else { partner };
+        self.slots.reserve(Demand::of(stated, size, partner))
     }
 
     /// Registers a live queue that completes here, until the result is dropped. Polls that are not
@@ -28,13 +38,13 @@ impl CqReader {
         self.known.as_mut().map(|known| known.add(name))
     }
 
-    /// Reserves CQ slots for a shared receive queue.
+    /// Reserves CQ slots for a queue that is not one of a pair.
     pub(in crate::ring) fn reserve_shared(
         &mut self,
-        wanted: u32,
+        demand: Demand,
     ) -> Result<Reservation, QueueError> {
         self.collect();
-        self.slots.reserve(wanted)
+        self.slots.reserve(demand)
     }
 
     /// Registers the name of a shared receive queue that is of an XRC domain or matches tags.

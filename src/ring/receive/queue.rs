@@ -39,8 +39,10 @@ use crate::wqe::SgeList;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveConfig {
-    /// CQ slots to reserve for this queue: the number of receives that may be outstanding. Default
-    /// and maximum: the size of the queue. If the CQ has fewer slots left, fewer are reserved.
+    /// CQ slots to reserve for this queue: the number of receives that may be outstanding, at most
+    /// the size of the queue. So many are reserved, or the queue is refused. Default (`u32::MAX`):
+    /// the size of the queue, or fewer if the CQ has fewer left, see
+    /// [CQ slots](CqReader#cq-slots).
     pub receives: u32,
 }
 
@@ -197,8 +199,9 @@ impl ReceiveQueue {
         if !completions.reads(view.cq) {
             return Err(QueueError::CqMismatch);
         }
-        let wanted = config.receives.min(view.entries);
-        let cq_slots = completions.reserve(view.number, QueueKind::Receive, wanted)?;
+        let wanted = (config.receives, view.entries);
+        let cq_slots =
+            completions.reserve(view.number, QueueKind::Receive, wanted, view.partner)?;
         // SAFETY: the view is of a live QP, to whose receive queue nothing else posts.
         let mut queue = unsafe { Self::from_view(view, owner, completions, cq_slots)? };
         queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));

@@ -15,7 +15,7 @@ use super::{InOrder, Packet, PacketEvent};
 use crate::cqe::{PacketInfo, UnexpectedCqeReason};
 use crate::doorbell::Record;
 use crate::error::QueueError;
-use crate::ring::cq_slots::Reservation;
+use crate::ring::cq_slots::{Demand, Reservation};
 use crate::ring::{CqReader, PollError, PostError};
 use crate::watch::flight;
 use crate::wqe::{Linear, Segments, Sge, data_segment};
@@ -116,10 +116,12 @@ impl StridingRq {
     ) -> Result<Self, QueueError> {
         let wqes = Wqes::new(view.buffer, view.wqe_stride, DATA)?;
         let strides = view.strides;
-        let cq_slots = completions.reserve_shared(view.entries.saturating_mul(strides.count))?;
-        let most = cq_slots.entries() / strides.count;
+        let cq_slots = completions
+            .reserve_shared(Demand::up_to(view.entries.saturating_mul(strides.count)))?;
+        let (free, needed) = (cq_slots.entries(), strides.count);
+        let most = free / needed;
         if most == 0 {
-            return Err(QueueError::CqFull { cqes: cq_slots.entries() });
+            return Err(QueueError::CqFull { cqes: completions.capacity(), free, needed });
         }
         if !claim() {
             return Err(QueueError::NotIdle);

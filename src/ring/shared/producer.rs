@@ -10,7 +10,7 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 use super::sequencer::{Refusal, Turn};
 use super::{Note, Shared, counter};
 use crate::doorbell::{Blocks, fence};
-use crate::ib::{Rc, Transport};
+use crate::ib::{Counter, Rc, Transport};
 use crate::ring::PostError;
 use crate::ring::slots::{Posted, UNITS, is_signaled};
 use crate::wqe::{Limits, PostOn};
@@ -90,14 +90,33 @@ impl<T: Transport> Producer<T> {
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
+        // SAFETY: the caller upholds this function's contract, which `post_keeping` repeats.
+        unsafe { self.post_keeping(id, &operation, |_| {}) }
+    }
+
+    /// Posts one request, see [`post`](Self::post). Calls `keep` with the counter of its WQE while
+    /// this thread alone has the WQE's blocks: after the operation was used for the last time, and
+    /// before the HCA can know the request. Does not call it, or returns success.
+    ///
+    /// # Safety
+    /// Until the request is retired:
+    /// - The memory that it names stays registered.
+    /// - Nothing writes the memory that it reads. Nothing else uses the memory that it writes.
+    #[inline(always)]
+    pub(crate) unsafe fn post_keeping<O: PostOn<T>>(
+        &self,
+        id: u64,
+        operation: &O,
+        keep: impl FnOnce(Counter),
+    ) -> Result<(), PostError> {
         let limits = &self.shared.limits;
         if O::USUAL_DS != 0 && limits.max_sge != 0 && operation.is_usual(limits) {
             // SAFETY: a usual operation passes its check. The caller guarantees the request's
             // memory by this function's contract, which `post_sized` repeats.
-            return unsafe { self.post_sized(id, &operation, O::USUAL_DS) };
+            return unsafe { self.post_sized(id, operation, O::USUAL_DS, keep) };
         }
         // SAFETY: the caller upholds this function's contract, which `post_any` repeats.
-        unsafe { self.post_any(id, &operation) }
+        unsafe { self.post_any(id, operation, keep) }
     }
 
     /// Posts any request, see [`post`](Self::post). Not inlined, so that other paths do not need
@@ -108,11 +127,16 @@ impl<T: Transport> Producer<T> {
     /// - The memory that it names stays registered.
     /// - Nothing writes the memory that it reads. Nothing else uses the memory that it writes.
     #[inline(never)]
-    unsafe fn post_any<O: PostOn<T>>(&self, id: u64, operation: &O) -> Result<(), PostError> {
+    unsafe fn post_any<O: PostOn<T>>(
+        &self,
+        id: u64,
+        operation: &O,
+        keep: impl FnOnce(Counter),
+    ) -> Result<(), PostError> {
         operation.check(&self.shared.limits)?;
         // SAFETY: the operation has passed its check. The caller guarantees its memory by this
         // function's contract.
-        unsafe { self.post_sized(id, operation, 1 + operation.body_ds()) }
+        unsafe { self.post_sized(id, operation, 1 + operation.body_ds(), keep) }
     }
 
     /// Posts a request of `ds` units that passed its check, see [`post`](Self::post).
@@ -128,6 +152,7 @@ impl<T: Transport> Producer<T> {
         id: u64,
         operation: &O,
         ds: u32,
+        keep: impl FnOnce(Counter),
     ) -> Result<(), PostError> {
         let shared = &*self.shared;
         let flags = operation.flags() | shared.signal_all();
@@ -144,6 +169,7 @@ impl<T: Transport> Producer<T> {
             let note = shared.sequencer.note(ticket.position());
             note.0.get().write(Posted { id, last, signaled });
         }
+        keep(head);
         // Orders the WQE before its stamp for the HCA, whichever thread rings.
         fence::wqe_then_record();
         if let Some(turn) = shared.sequencer.written(ticket, ds) {

@@ -68,6 +68,23 @@ impl<T: Transport> Retirer<T> {
         self.side().map(|side| side.ring.doorbell.flight.record())
     }
 
+    /// Returns the queue's side for an owner of memory, who takes the memory of a retired request
+    /// before it calls [`release`](Self::release).
+    #[inline(always)]
+    pub(crate) fn held_side(&mut self) -> Option<SendSide<'_>> {
+        self.side().map(|side| SendSide { shared: None, ..side })
+    }
+
+    /// Releases the blocks of retired requests to the producers. After a failure, stops them. Call
+    /// it after the consumer index was published.
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
+        if let Some(side) = self.side() {
+            side.release();
+            side.stop_producers();
+        }
+    }
+
     #[inline(always)]
     fn side(&mut self) -> Option<SendSide<'_>> {
         // SAFETY: this is the retirer, of which there is one, and it is borrowed.

@@ -107,6 +107,7 @@ impl QpView {
             max_wr: self.cap.max_send_wr,
             signal_all: self.signal_all,
             cq: CqObject::of(self.send_cq),
+            partner: self.on_one_cq(if self.srq.is_null() { self.dv.rq.wqe_cnt } else { 0 }),
         })
     }
 
@@ -128,7 +129,13 @@ impl QpView {
             record,
             number: self.number,
             cq: CqObject::of(self.receive_cq),
+            partner: self.on_one_cq(self.cap.max_send_wr),
         })
+    }
+
+    /// Returns `entries` if both queues complete on one CQ, otherwise 0.
+    fn on_one_cq(&self, entries: u32) -> u32 {
+        if self.send_cq == self.receive_cq { entries } else { 0 }
     }
 }
 

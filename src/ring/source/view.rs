@@ -108,6 +108,8 @@ pub struct SendView {
     pub(crate) signal_all: bool,
     /// The CQ that it completes on.
     pub(crate) cq: CqObject,
+    /// Receives of the pair's own receive queue, if that completes on the same CQ.
+    pub(crate) partner: u32,
 }
 
 /// The view of a receive queue.
@@ -124,6 +126,8 @@ pub struct ReceiveView {
     pub(crate) number: u32,
     /// The CQ that it completes on.
     pub(crate) cq: CqObject,
+    /// Requests of the pair's send queue, if that completes on the same CQ.
+    pub(crate) partner: u32,
 }
 
 /// A queue pair as a member of a shared receive queue.

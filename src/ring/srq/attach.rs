@@ -12,6 +12,7 @@ use crate::cqe::QueueKind;
 use crate::error::{QueueError, state_name};
 use crate::ring::ReceiveSource;
 use crate::ring::completion::CqReader;
+use crate::ring::cq_slots::Demand;
 use crate::ring::keep::QueueKeep;
 use crate::ring::known::{Membership, Name};
 use crate::ring::receive::core::Layout;
@@ -123,9 +124,11 @@ impl Srq {
         let cq = completions.id();
         completions.collect();
         if !self.has_slots_on(cq) {
-            let cq_slots = completions.reserve_shared(self.ring.layout.most())?;
-            if !self.ring.layout.limit_to(cq_slots.entries()) {
-                return Err(QueueError::CqFull { cqes: completions.capacity() });
+            let needed = self.ring.layout.most();
+            let cq_slots = completions.reserve_shared(Demand::up_to(needed))?;
+            let free = cq_slots.entries();
+            if !self.ring.layout.limit_to(free) {
+                return Err(QueueError::CqFull { cqes: completions.capacity(), free, needed });
             }
             self.slots.push((cq, cq_slots));
         }
@@ -170,6 +173,16 @@ impl Srq {
             }
         }
         true
+    }
+
+    /// Drops the CQEs of receives that have come since their queue pair was
+    /// [detached](Self::detach), and retires these receives. The queue pair still exists, or has
+    /// just been destroyed.
+    pub(crate) fn sweep_detached(&mut self, qpn: u32, completions: &mut CqReader) {
+        let cq = completions.id();
+        if self.detached.queue_pairs.iter().any(|qp| qp.qpn == qpn && qp.cq == cq) {
+            self.sweep(qpn, completions);
+        }
     }
 
     /// Drops the CQEs of a queue pair's receives, and retires these receives.

@@ -14,6 +14,7 @@ mod numbers;
 mod table;
 
 pub(crate) use index::{number, view_of};
+pub(crate) use numbers::Numbers;
 pub use queue::Srq;
 pub(crate) use queue::UserIndex;
 pub use table::{QueueTable, SharedKey};

@@ -11,7 +11,7 @@ const LEAVES: usize = 1 << (24 - LEAF_BITS);
 /// A map from 24-bit numbers to small values. A look-up is two loads, however many numbers there
 /// are. Numbers that an HCA gives out are close to each other: 4,096 neighbours share a leaf of
 /// 16 KiB.
-pub(super) struct Numbers {
+pub struct Numbers {
     /// The leaf of each value of the upper bits.
     leaf: Box<[u16; LEAVES]>,
     /// All leaves, one after another. The first has no entries.
@@ -19,13 +19,13 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { leaf: Box::new([0; LEAVES]), values: vec![NOTHING; LEAF] }
     }
 
     /// Returns the value of a number.
     #[inline(always)]
-    pub(super) fn get(&self, number: u32) -> Option<u32> {
+    pub(crate) fn get(&self, number: u32) -> Option<u32> {
         let leaf = *self.leaf.get((number >> LEAF_BITS) as usize)?;
         let at = usize::from(leaf) << LEAF_BITS | number as usize & (LEAF - 1);
         // SAFETY: `at` is in the leaf with this index. The first leaf is there from `new` on, and
@@ -36,7 +36,7 @@ impl Numbers {
 
     /// Sets the value of a number, which is not 2^32 − 1. Numbers of more than 24 bits get no
     /// value. Returns the former value.
-    pub(super) fn insert(&mut self, number: u32, value: u32) -> Option<u32> {
+    pub(crate) fn insert(&mut self, number: u32, value: u32) -> Option<u32> {
         let before = self.get(number);
         let leaf = self.leaf.get_mut((number >> LEAF_BITS) as usize)?;
         if *leaf == 0 {
@@ -51,7 +51,7 @@ impl Numbers {
     }
 
     /// Removes a number. Returns its former value.
-    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<u32> {
         let before = self.get(number)?;
         self.insert(number, NOTHING);
         Some(before)

@@ -14,7 +14,7 @@ use crate::doorbell::Record;
 use crate::error::QueueError;
 use crate::ib::Counter;
 use crate::ring::completion::CqReader;
-use crate::ring::cq_slots::{Reservation, SharedId};
+use crate::ring::cq_slots::{Demand, Reservation, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::observed::observed;
@@ -275,8 +275,8 @@ impl Srq {
         if let Some(UserIndex::Known(index)) = view.index {
             completions.begin_index(index);
         }
-        let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        let (index, cq_slots) = (view.index, completions.reserve_shared(receives)?);
+        let demand = Demand::of(config.receives, view.order.len() as u32 - 1, 0);
+        let (index, cq_slots) = (view.index, completions.reserve_shared(demand)?);
         // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
         // nothing else post to. None of its receives is outstanding.
         let mut queue = unsafe { Self::from_view(view, completions, cq_slots)? };
@@ -396,6 +396,27 @@ impl Srq {
         self.index.is_some()
     }
 
+    /// Posts one receive into the memory of `list`; see [`post`](Self::post).
+    ///
+    /// # Safety
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nothing else uses it.
+    #[inline(always)]
+    pub(crate) unsafe fn post_ref<L: SgeList>(
+        &mut self,
+        id: u64,
+        list: &L,
+    ) -> Result<(), PostError> {
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // is retired.
+        unsafe {
+            if self.ring.post_usual(id, list) {
+                return Ok(());
+            }
+            self.ring.post_any(id, list)
+        }
+    }
+
     /// Returns this queue's side for CQEs of the queue pair `qpn`, if it is
     /// [attached](Self::attach).
     #[inline(always)]
@@ -426,7 +447,7 @@ impl Srq {
     }
 
     /// Returns whether receives complete on that CQ, also for a cyclic queue.
-    pub(in crate::ring) fn has_slots_on(&self, cq: CqId) -> bool {
+    pub(crate) fn has_slots_on(&self, cq: CqId) -> bool {
         self.slots.iter().any(|slots| slots.0 == cq)
     }
 

@@ -9,7 +9,7 @@ use super::list::{List, TagHandle};
 use crate::error::QueueError;
 use crate::ib::Rc;
 use crate::ring::completion::CqReader;
-use crate::ring::cq_slots::Reservation;
+use crate::ring::cq_slots::{Demand, Reservation};
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, SendSource, SharedReceiveSource};
 use crate::ring::srq::UserIndex;
@@ -184,10 +184,11 @@ impl TmSrq {
             }
             let qp = make_queue()?;
             let commands = SendQueue::new(&qp, completions, config.changes)?;
-            let cq_slots = completions.reserve_shared(tags * CQES_OF_ENTRY)?;
+            let cq_slots = completions.reserve_shared(Demand::up_to(tags * CQES_OF_ENTRY))?;
             let entries = (cq_slots.entries() / CQES_OF_ENTRY) as usize;
             if entries == 0 {
-                return Err(QueueError::CqFull { cqes: completions.capacity() }.into());
+                let (cqes, free) = (completions.capacity(), cq_slots.entries());
+                return Err(QueueError::CqFull { cqes, free, needed: CQES_OF_ENTRY }.into());
             }
             let Some(list) = List::new(state.order.clone(), entries) else {
                 return Err(QueueError::Geometry("a list of tags without room").into());

@@ -255,7 +255,7 @@ impl<T: Transport> Sq<T> {
                 limits: LIMITS,
                 signal_all: false,
                 start: Counter::new(start),
-                cq_slots: reader.reserve(QPN, QueueKind::Send, u32::MAX).unwrap(),
+                cq_slots: reader.reserve(QPN, QueueKind::Send, (u32::MAX, u32::MAX), 0).unwrap(),
                 cq: reader.id(),
                 owner: Arc::new(Nobody),
             };
@@ -286,8 +286,10 @@ impl Rq {
                 record: record.at(0).cast(),
                 number: QPN,
                 cq: CqObject::at(cq),
+                partner: 0,
             };
-            let cq_slots = cq.reader.reserve(QPN, QueueKind::Receive, entries).unwrap();
+            let wanted = (u32::MAX, entries);
+            let cq_slots = cq.reader.reserve(QPN, QueueKind::Receive, wanted, 0).unwrap();
             ReceiveQueue::from_view(view, Arc::new(Nobody), &cq.reader, cq_slots).unwrap()
         };
         Self { buffer, record, queue }

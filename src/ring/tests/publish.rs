@@ -153,12 +153,12 @@ fn slots_of_unpublished_cqes_are_not_reserved() {
     let sq = Sq::new(&mut cq, 32, 0, HALF);
     assert_eq!(sq.queue.signal_limit(), 11);
     // All the others are the queue's: no more can be held back, and less at any time.
-    let full = Err(QueueError::CqFull { cqes: 16 });
-    assert_eq!(cq.reader.publish(Publish::Every(6)), full);
-    assert!(cq.reader.reserve(1, QueueKind::Receive, 1).is_err());
+    let full = |free, needed| Err(QueueError::CqFull { cqes: 16, free, needed });
+    assert_eq!(cq.reader.publish(Publish::Every(6)), full(0, 1));
+    assert!(cq.reader.reserve(1, QueueKind::Receive, (1, 1), 0).is_err());
     cq.reader.publish(Publish::Every(2)).unwrap();
-    assert_eq!(cq.reader.publish(Publish::Every(6)), full);
-    drop(cq.reader.reserve(1, QueueKind::Receive, 3).unwrap());
+    assert_eq!(cq.reader.publish(Publish::Every(6)), full(3, 4));
+    drop(cq.reader.reserve(1, QueueKind::Receive, (3, 3), 0).unwrap());
     cq.reader.publish(Publish::Every(5)).unwrap();
     drop(sq);
     cq.reader.publish(Publish::Every(15)).unwrap();
@@ -176,8 +176,9 @@ fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_o
     let mut sq = Sq::new(&mut cq, 16, 0, HALF);
     post(&mut sq, 1);
     drop(sq);
-    let full = Err(QueueError::CqFull { cqes: 16 });
-    assert_eq!(cq.reader.reserve(QPN + 1, QueueKind::Send, 1).map(|_| ()), full);
+    let full = Err(QueueError::CqFull { cqes: 16, free: 0, needed: 1 });
+    let other = cq.reader.reserve(QPN + 1, QueueKind::Send, (1, 1), 0);
+    assert_eq!(other.map(|_| ()), full);
     assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
 }
 

@@ -8,6 +8,7 @@ use mlx5_sys::cqe::opcode;
 use super::{Cq, Memory, QPN, Sq, cqe};
 use crate::cqe::Completion;
 use crate::ib::Rc;
+use crate::ring::cq_slots::Demand;
 use crate::ring::random::{Random, rounds};
 use crate::ring::source::{CqObject, Member, ObjectId, SharedView};
 use crate::ring::srq::UserIndex;
@@ -46,7 +47,7 @@ impl Plain {
                 id,
                 number: 0,
             };
-            let cq_slots = cq.reader.reserve_shared(wqes as u32 - 1).unwrap();
+            let cq_slots = cq.reader.reserve_shared(Demand::up_to(wqes as u32 - 1)).unwrap();
             Srq::from_view(view, &cq.reader, cq_slots)
         };
         let mut queue = queue.unwrap();
@@ -193,7 +194,7 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> Srq {
             id: ObjectId::at(&raw const *buffer),
             number: 0,
         };
-        let cq_slots = cq.reader.reserve_shared(7).unwrap();
+        let cq_slots = cq.reader.reserve_shared(Demand::up_to(7)).unwrap();
         Srq::from_view(view, &cq.reader, cq_slots)
     };
     let mut queue = queue.unwrap();

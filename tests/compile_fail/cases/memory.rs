@@ -236,3 +236,48 @@ mod indirect_key {
         }
     }
 }
+
+/// A slice in flight is the endpoints', whichever connection it was posted on, or thread it was
+/// posted by.
+mod in_flight_of_many {
+    use mlx5::{endpoint::*, wqe::*};
+
+    #[cfg(misuse)]
+    fn read(server: &mut Endpoints, to: ConnectionKey, slice: MrSlice) {
+        let _ = server.post(to, 1, SendMessage::new(slice));
+        slice.to_vec();
+        //~^ E0382 borrow of moved value: slice
+    }
+
+    #[cfg(misuse)]
+    fn received(server: &mut Endpoints, slice: MrSlice) {
+        let _ = server.post_receive(1, slice);
+        slice.to_vec();
+        //~^ E0382 borrow of moved value: slice
+    }
+
+    #[cfg(misuse)]
+    fn shared(producer: &EndpointProducer, slice: MrSlice) {
+        let _ = producer.post(1, SendMessage::new(slice));
+        slice.to_vec();
+        //~^ E0382 borrow of moved value: slice
+    }
+
+    #[cfg(misuse)]
+    fn by_address(producer: &EndpointProducer, slice: &MrSlice) {
+        let _ = producer.post(1, SendMessage::new(slice.sge()));
+        //~^ E0277 the trait bound Sge: Owned is not satisfied
+    }
+
+    #[cfg(misuse)]
+    fn receives(endpoint: &mut SendEndpoint, slice: MrSlice) {
+        let _ = endpoint.post_receive(1, slice);
+        //~^ E0599 no method named post_receive found
+    }
+
+    fn returned(server: &mut Endpoints, to: ConnectionKey, slice: MrSlice) -> Option<Vec<u8>> {
+        server.post(to, 1, SendMessage::new(slice)).ok()?;
+        let (_, returned) = server.poll_one().ok()??;
+        Some(returned.buffers.one().ok()?.to_vec())
+    }
+}

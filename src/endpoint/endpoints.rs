@@ -1,0 +1,521 @@
+//! Many queue pairs on one CQ.
+
+use core::iter::from_fn;
+use core::mem::MaybeUninit;
+
+use super::members::{ConnectionKey, Member, Members, Stage};
+use super::pair::Core;
+use super::receiver::ReceiveHalf;
+use super::{
+    Buffers, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
+    SharedReceiver,
+};
+use crate::cqe::{Completion, QueueKind};
+use crate::error::QueueError;
+use crate::ib::{Rc, Transport};
+use crate::ring::completion::Found;
+use crate::ring::{
+    CqReader, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig, SendQueue, Srq,
+};
+use crate::verbs::{QueuePair, Reset, Rts};
+use crate::wqe::{Nop, PostOn, SgeList};
+
+/// Any number of queue pairs on one CQ, with all their requests in flight and their memory; and a
+/// shared receive queue, if they have one. For servers.
+///
+/// A queue pair is [attached](Self::attach) in INIT, so that no message is missed, and
+/// [inserted](Self::insert) in RTS. From then on it is named by a [`ConnectionKey`]. The work of a
+/// post and of a poll does not depend on the number of connections.
+///
+/// ```no_run
+/// # use mlx5::connect::{ConnectionData, LocalPort};
+/// # use mlx5::endpoint::{Endpoints, Outcome, SharedReceiver};
+/// # use mlx5::ring::{CqReader, SendConfig};
+/// # use mlx5::verbs::{CompletionQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
+/// # use mlx5::wqe::SendMessage;
+/// # fn example(
+/// #     pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue, port: &LocalPort,
+/// #     receiver: SharedReceiver, reader: CqReader, theirs: &ConnectionData,
+/// # ) -> mlx5::Result<()> {
+/// let mut server: Endpoints = Endpoints::with_receiver(reader, receiver)?;
+/// // For each client:
+/// let qp = QueuePair::builder(pd, cq).shared_receive_queue(srq).build()?;
+/// let mine = port.connection_data(&qp);
+/// let qp = qp.init(&port.init())?;
+/// server.attach(&qp)?;
+/// let qp = qp.rtr(&port.rtr(&mine, theirs))?.rts(&port.rts(&mine, theirs))?;
+/// server.insert(qp, SendConfig { signals: 16, ..SendConfig::default() })?;
+/// // For all of them:
+/// while let Some((client, returned)) = server.poll_one()? {
+///     match returned.outcome {
+///         // Back to the sender.
+///         Outcome::Received(_) => {
+///             let memory = returned.buffers.one().expect("posted as one slice");
+///             server.post(client, returned.id, SendMessage::new(memory).signaled())?;
+///         }
+///         // This client is gone, the others are not.
+///         Outcome::Failed(_) => drop(server.remove(client)?),
+///         _ => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The queue pairs may be created without a thread domain: they ring their doorbell registers by
+/// eight bytes ([`RegisterUse::Shared`]), whatever [`SendConfig::register`] says, since the queue
+/// pairs of a context share a few registers.
+///
+/// Dropping it destroys the queue pairs, if nothing else keeps them alive, before the memory in
+/// flight is deregistered and freed. Leaking it leaks them all.
+#[derive(Debug)]
+pub struct Endpoints<T: Transport = Rc> {
+    members: Members<T>,
+    completions: CqReader,
+    /// The connection some of whose retired requests have not been returned.
+    holding: Option<ConnectionKey>,
+}
+
+/// The parts of a connection that was [removed](Endpoints::remove).
+///
+/// ```no_run
+/// # use mlx5::endpoint::{ConnectionKey, Endpoints, MrSlice};
+/// # fn example(server: &mut Endpoints, client: ConnectionKey) -> mlx5::Result<()> {
+/// let removed = server.remove(client)?;
+/// for (id, buffers) in removed.receives {
+///     // For messages of the other clients.
+///     server.post_receive(id, buffers.one().expect("posted as one slice"))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Removed<T: Transport = Rc> {
+    /// The queue pair, in RESET. `None` if it was attached only.
+    pub qp: Option<QueuePair<T, Reset>>,
+    /// Ids and memory of requests that were in flight, oldest first. Their outcome is unknown.
+    pub sends: Vec<(u64, Buffers)>,
+    /// Ids and memory of receives: of its own receiver, those that were in flight, oldest first; of
+    /// the shared receive queue, those whose completions were not polled. Their content is unknown.
+    pub receives: Vec<(u64, Buffers)>,
+}
+
+/// What a poll returns.
+type Polled = Result<(ConnectionKey, Returned), EndpointError>;
+
+impl<T: Transport> Endpoints<T> {
+    /// Creates endpoints without connections, whose requests complete on the CQ of `completions`.
+    /// Queues that complete there belong to them alone.
+    pub fn new(completions: CqReader) -> Self {
+        Self { members: Members::new(None), completions, holding: None }
+    }
+
+    /// Creates endpoints whose connections take receives from a shared receive queue.
+    ///
+    /// # Errors
+    /// [`QueueError::CqMismatch`] if the receiver was made with another reader. Both arguments are
+    /// dropped then.
+    pub fn with_receiver(
+        completions: CqReader,
+        receiver: SharedReceiver,
+    ) -> crate::error::Result<Self> {
+        let SharedReceiver { queue, loans } = receiver;
+        if !queue.has_slots_on(completions.id()) {
+            return Err(QueueError::CqMismatch.into());
+        }
+        Ok(Self { members: Members::new(Some((queue, loans))), completions, holding: None })
+    }
+
+    /// Attaches a queue pair, in INIT or later, that takes receives from the shared receive queue.
+    /// Polls report what it receives from now on. Call it before the peer sends.
+    ///
+    /// # Errors
+    /// The errors of [`Srq::attach`]. [`QueueError::SrqMismatch`] also if there is no shared
+    /// receive queue here. Nothing is changed then.
+    pub fn attach<Q: ReceiveSource<Transport = T>>(
+        &mut self,
+        qp: &Q,
+    ) -> crate::error::Result<ConnectionKey> {
+        let shared = self.members.shared.as_mut().ok_or(QueueError::SrqMismatch)?;
+        shared.attach(qp, &mut self.completions)?;
+        Ok(self.join(qp.member().number, None))
+    }
+
+    /// Attaches a queue pair, in INIT or later, that has a receive queue of its own.
+    /// [`post_receive_on`](Self::post_receive_on) posts to it.
+    ///
+    /// # Errors
+    /// The errors of [`Receiver::new`]. Nothing is changed then.
+    pub fn attach_own<Q: ReceiveSource<Transport = T>>(
+        &mut self,
+        qp: &Q,
+        config: ReceiveConfig,
+    ) -> crate::error::Result<ConnectionKey> {
+        let receiver = Receiver::new(qp, &mut self.completions, config)?;
+        Ok(self.join(qp.member().number, Some(receiver)))
+    }
+
+    /// Adds a queue pair that was just attached.
+    fn join(&mut self, qpn: u32, receiver: Option<Receiver>) -> ConnectionKey {
+        let shares = receiver.is_none();
+        // A claim holds each queue pair here, so no two have the same number, except for one that
+        // was inserted before.
+        match self.members.key_of(qpn) {
+            Some(key) => {
+                if let Some(member) = self.members.get(key) {
+                    member.shares = shares;
+                    if let Some(core) = member.core() {
+                        core.receive = receiver;
+                    }
+                }
+                key
+            }
+            None => self.members.insert(Member { qpn, shares, stage: Stage::Attached(receiver) }),
+        }
+    }
+
+    /// Takes over a connected queue pair. If it was attached, it keeps its key. One that is not
+    /// attached only sends.
+    ///
+    /// # Errors
+    /// The errors of [`SendQueue::new`]. The queue pair is dropped then; if it was attached, it
+    /// stays so.
+    pub fn insert(
+        &mut self,
+        qp: QueuePair<T, Rts>,
+        config: SendConfig,
+    ) -> crate::error::Result<ConnectionKey> {
+        let config = SendConfig { register: RegisterUse::Shared, ..config };
+        let qpn = qp.number();
+        // The send queue completes on the CQ here, so the queue pair is of the same device as the
+        // attached ones: one that has its number is the same.
+        let mut core = Core::new(qp, None, &mut self.completions, config)?;
+        let Some(key) = self.members.key_of(qpn) else {
+            let member = Member { qpn, shares: false, stage: Stage::Connected(core) };
+            return Ok(self.members.insert(member));
+        };
+        if let Some(member) = self.members.get(key) {
+            core.receive = match &mut member.stage {
+                Stage::Attached(receiver) => receiver.take(),
+                Stage::Connected(before) => before.receive.take(),
+            };
+            member.stage = Stage::Connected(core);
+        }
+        Ok(key)
+    }
+
+    /// Posts a request on a connection. Its memory is returned with its completion, or with that of
+    /// a later request of the connection.
+    ///
+    /// # Errors
+    /// [`Refused`], which returns the operation. [`PostError::NoQueue`] if the connection
+    /// was removed, or is not inserted yet. Otherwise the errors of
+    /// [`Endpoint::post`](super::Endpoint::post).
+    #[doc(alias = "ibv_post_send")]
+    #[inline]
+    pub fn post<O: PostOn<T> + Owned>(
+        &mut self,
+        connection: ConnectionKey,
+        id: u64,
+        operation: O,
+    ) -> Result<(), Refused<O>> {
+        match self.members.get(connection).and_then(Member::core) {
+            Some(core) => core.post(id, operation),
+            None => Err(Refused { error: PostError::NoQueue, operation }),
+        }
+    }
+
+    /// Starts a batch on a connection: several requests with one doorbell.
+    ///
+    /// # Errors
+    /// [`PostError::NoQueue`].
+    #[doc(alias("ibv_wr_start", "ibv_post_send"))]
+    #[inline]
+    pub fn batch(&mut self, connection: ConnectionKey) -> Result<EndpointBatch<'_, T>, PostError> {
+        let core = self.members.get(connection).and_then(Member::core);
+        core.map(Core::batch).ok_or(PostError::NoQueue)
+    }
+
+    /// Posts a receive to the shared receive queue, see [`SharedReceiver::post`].
+    ///
+    /// # Errors
+    /// The errors of [`SharedReceiver::post`]. [`PostError::NoQueue`] if there is no
+    /// shared receive queue.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub fn post_receive<P: SgeList + Owned>(
+        &mut self,
+        id: u64,
+        memory: P,
+    ) -> Result<(), Refused<P>> {
+        match (&mut self.members.shared, &mut self.members.loans) {
+            (Some(queue), Some(loans)) => loans.post(queue, id, memory),
+            _ => Err(Refused { error: PostError::NoQueue, operation: memory }),
+        }
+    }
+
+    /// Posts a receive to the own receive queue of a connection, see [`Receiver::post`].
+    ///
+    /// # Errors
+    /// The errors of [`Receiver::post`]. [`PostError::NoQueue`] if the connection was
+    /// removed, or has no receive queue of its own.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub fn post_receive_on<P: SgeList + Owned>(
+        &mut self,
+        connection: ConnectionKey,
+        id: u64,
+        memory: P,
+    ) -> Result<(), Refused<P>> {
+        match self.members.get(connection).and_then(Member::receiver) {
+            Some(receiver) => receiver.post(id, memory),
+            None => Err(Refused { error: PostError::NoQueue, operation: memory }),
+        }
+    }
+
+    /// Retires outstanding requests of an idle connection, see
+    /// [`Endpoint::reclaim`](super::Endpoint::reclaim).
+    ///
+    /// # Errors
+    /// The errors of [`SendQueue::reclaim`]. [`PostError::NoQueue`].
+    pub fn reclaim(&mut self, connection: ConnectionKey, id: u64) -> Result<bool, PostError>
+    where
+        Nop: PostOn<T>,
+    {
+        let core = self.members.get(connection).and_then(Member::core);
+        core.ok_or(PostError::NoQueue)?.reclaim(id)
+    }
+
+    /// Returns an iterator over the requests and receives that are retired, with their memory, and
+    /// with the connection they are of. Each step polls; see
+    /// [`Endpoint::poll`](super::Endpoint::poll).
+    ///
+    /// # Errors
+    /// Its items may be [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    #[must_use = "it polls when it is asked for an item"]
+    pub fn poll(
+        &mut self,
+    ) -> impl Iterator<Item = Result<(ConnectionKey, Returned), EndpointError>> {
+        let mut failed = false;
+        from_fn(move || {
+            if failed {
+                return None;
+            }
+            let next = self.next_retired();
+            failed = matches!(next, Some(Err(_)));
+            next
+        })
+    }
+
+    /// Returns the next request or receive that is retired, like [`poll`](Self::poll): for loops
+    /// that post while they poll.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<(ConnectionKey, Returned)>, EndpointError> {
+        self.next_retired().transpose()
+    }
+
+    /// Takes the next request that is retired.
+    #[inline]
+    fn next_retired(&mut self) -> Option<Polled> {
+        match self.completions.find(&mut self.members) {
+            Found::Nothing => None,
+            Found::Send(done) => {
+                // SAFETY: `find` was the last call on the reader, and found a send.
+                unsafe { self.completions.take_found() };
+                let (key, core, _) = self.members.sender()?;
+                Some(Ok((key, core.oldest(done))))
+            }
+            Found::Receive(done) => {
+                // SAFETY: `find` was the last call on the reader, and found a receive.
+                unsafe { self.completions.take_found() };
+                self.members.received(done).map(Ok)
+            }
+            Found::Other => {
+                // A variable of its own, so that only this path needs a request in memory.
+                let mut other = None;
+                self.next_other(&mut other);
+                other
+            }
+        }
+    }
+
+    /// Takes the next request that is retired, of any kind.
+    #[inline(never)]
+    fn next_other(&mut self, into: &mut Option<Polled>) {
+        *into = self.next_of_any_kind();
+    }
+
+    fn next_of_any_kind(&mut self) -> Option<Polled> {
+        if let Some(key) = self.holding {
+            let core = self.members.get(key).and_then(Member::core)?;
+            let returned = core.give_back(&mut self.completions);
+            if core.retired.is_none() {
+                self.holding = None;
+            }
+            if let Some(returned) = returned {
+                return Some(Ok((key, returned)));
+            }
+        }
+        let mut other = MaybeUninit::uninit();
+        match self.completions.take_other(&mut self.members, &mut other) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error.into())),
+        }
+        // SAFETY: `take_other` returned true, so it wrote a completion.
+        match unsafe { other.assume_init() } {
+            Completion::Send(done) => self.sent(Outcome::Sent(done)),
+            Completion::Failed(failure) if failure.queue == QueueKind::Send => {
+                self.sent(Outcome::Failed(failure))
+            }
+            Completion::Receive(done) => self.members.received(done),
+            Completion::Failed(failure) => self.members.failed(failure),
+            // It retired nothing.
+            Completion::UnexpectedCqe(unexpected) => {
+                return Some(Err(EndpointError::UnexpectedCqe(unexpected)));
+            }
+        }
+        .map(Ok)
+    }
+
+    /// Handles a CQE that has just retired requests of the send queue that was found last.
+    fn sent(&mut self, outcome: Outcome) -> Option<(ConnectionKey, Returned)> {
+        let (key, core, mark) = self.members.sender()?;
+        let returned = core.retire(mark?, outcome, &mut self.completions);
+        self.holding = core.retired.is_some().then_some(key);
+        returned.map(|returned| (key, returned))
+    }
+
+    /// Returns ids and memory of receives of the shared receive queue whose completions were dropped
+    /// when their queue pair was attached again. Their content is unknown.
+    pub fn reclaimed(&mut self) -> Vec<(u64, Buffers)> {
+        match (&mut self.members.shared, &mut self.members.loans) {
+            (Some(shared), Some(loans)) => {
+                shared.reclaimed().map(|place| loans.take(place)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Moves the queue pair of a connection to RESET, and returns it with what was in flight. The
+    /// other connections go on.
+    ///
+    /// A receive of the shared receive queue that a message has begun to fill is not returned: it
+    /// stays outstanding as long as that queue.
+    ///
+    /// Costs system calls, and looks at each CQE that waits to be polled.
+    ///
+    /// # Errors
+    /// [`QueueError::UnknownConnection`]; nothing is changed then.
+    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed, and
+    /// the memory in flight is freed.
+    pub fn remove(&mut self, connection: ConnectionKey) -> crate::error::Result<Removed<T>> {
+        let member = self.members.remove(connection).ok_or(QueueError::UnknownConnection)?;
+        if self.holding == Some(connection) {
+            self.holding = None;
+            self.completions.hold(false);
+        }
+        let Member { qpn, shares, stage } = member;
+        if shares {
+            if let Some(shared) = &mut self.members.shared {
+                shared.detach(qpn, &mut self.completions);
+            }
+        }
+        let mut receives = Vec::new();
+        let mut release = |receiver: Option<Receiver>| {
+            if let Some(mut receiver) = receiver {
+                receives = receiver.take_outstanding();
+            }
+        };
+        let reset = match stage {
+            Stage::Attached(receiver) => {
+                release(receiver);
+                Ok(None)
+            }
+            Stage::Connected(core) => core.reset(release).map(Some),
+        };
+        // After RESET, no more CQEs of it come. Those that are there are of no queue.
+        self.completions.discard(qpn, QueueKind::Send);
+        if !shares {
+            self.completions.discard(qpn, QueueKind::Receive);
+        }
+        if let (true, Some(shared)) = (shares, &mut self.members.shared) {
+            shared.sweep_detached(qpn, &mut self.completions);
+        }
+        receives.extend(self.reclaimed());
+        let (qp, sends) = reset?.unzip();
+        Ok(Removed { qp, sends: sends.unwrap_or_default(), receives })
+    }
+
+    /// Returns the number of connections, with those that are only attached.
+    pub fn len(&self) -> usize {
+        self.members.keys().count()
+    }
+
+    /// Returns whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.members.keys().next().is_none()
+    }
+
+    /// Returns the keys of all connections, with those that are only attached.
+    pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.members.keys()
+    }
+
+    /// Returns the key of the connection whose queue pair has this number.
+    pub fn key_of(&self, qpn: u32) -> Option<ConnectionKey> {
+        self.members.key_of(qpn)
+    }
+
+    /// Returns the queue pair of a connection, once it is inserted.
+    pub fn queue_pair(&self, connection: ConnectionKey) -> Option<&QueuePair<T, Rts>> {
+        self.connected(connection).map(|core| &core.qp)
+    }
+
+    /// Returns the send queue of a connection, for its queries, once it is inserted.
+    pub fn send_queue(&self, connection: ConnectionKey) -> Option<&SendQueue<T>> {
+        self.connected(connection).map(|core| &core.send)
+    }
+
+    fn connected(&self, key: ConnectionKey) -> Option<&super::members::Connected<T>> {
+        match &self.members.look(key)?.stage {
+            Stage::Attached(_) => None,
+            Stage::Connected(core) => Some(core),
+        }
+    }
+
+    /// Returns the shared receive queue, for its queries.
+    pub fn shared_receives(&self) -> Option<&Srq> {
+        self.members.shared.as_ref()
+    }
+
+    /// Returns the reader of the CQ, for its queries.
+    pub fn completions(&self) -> &CqReader {
+        &self.completions
+    }
+
+    /// Requests an event on the completion channel of the CQ at the next completion, see
+    /// [`CqReader::arm`]. Poll once more afterwards.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&mut self) {
+        self.completions.arm();
+    }
+
+    /// Requests an event like [`arm`](Self::arm), but only at the next solicited completion or
+    /// error.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm_solicited(&mut self) {
+        self.completions.arm_solicited();
+    }
+
+    /// Reports that the HCA failed the CQ, see [`CqReader::overrun`].
+    pub fn overrun(&mut self) {
+        self.completions.overrun();
+    }
+}
