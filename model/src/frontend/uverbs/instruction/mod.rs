@@ -6,6 +6,8 @@
 
 #[cfg(any(target_arch = "aarch64", test))]
 mod a64;
+#[cfg(test)]
+mod trapping;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

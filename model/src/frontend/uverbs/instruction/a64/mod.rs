@@ -35,6 +35,9 @@ pub struct Access {
     size: usize,
     /// The first of these bytes within a vector register.
     lane: usize,
+    /// Bytes taken from one register before the next one has its turn: fewer than `size` where the
+    /// instruction interleaves registers (ST2, ST3, ST4).
+    turn: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +157,8 @@ impl Access {
         let mut registers = [0; 4];
         registers[..names.len()].copy_from_slice(names);
         let count = names.len();
-        Self { kind, base: register(word, 5), place, file, registers, count, size, lane: 0 }
+        let base = register(word, 5);
+        Self { kind, base, place, file, registers, count, size, lane: 0, turn: size }
     }
 
     /// Unscaled offsets, changes of the base, register offsets; beside them stand the atomics.
@@ -228,23 +232,28 @@ impl Access {
         Ok(Self::of(word, kind, Place::Offset(0), File::General, &[register(word, 0)], size))
     }
 
-    /// ST1 and LD1: whole registers, or one lane of one. Other structures interleave registers.
+    /// ST1 to ST4 of whole registers, ST1 of one lane, and their loads.
     fn structure(word: u32) -> Option<Self> {
         let whole = bits(word, 30, 30) as usize;
         let first = register(word, 0);
         let mut lane = 0;
-        let (count, size) = if bits(word, 24, 24) == 0 {
-            let count = match bits(word, 15, 12) {
-                0b0111 => 1,
-                0b1010 => 2,
-                0b0110 => 3,
-                0b0010 => 4,
+        let (count, size, turn) = if bits(word, 24, 24) == 0 {
+            let size = 8 << whole;
+            let element = 1 << bits(word, 11, 10);
+            let (count, turn) = match bits(word, 15, 12) {
+                0b0111 => (1, size),
+                0b1010 => (2, size),
+                0b0110 => (3, size),
+                0b0010 => (4, size),
+                0b1000 => (2, element),
+                0b0100 => (3, element),
+                0b0000 => (4, element),
                 _ => return None,
             };
             if bits(word, 21, 21) == 1 {
                 return None;
             }
-            (count, 8 << whole)
+            (count, size, turn)
         } else {
             // Q, S and size make the number of the lane; the larger lanes leave bits of it zero.
             let number = whole << 3 | bits(word, 12, 10) as usize;
@@ -256,7 +265,7 @@ impl Access {
                 _ => return None,
             };
             lane = (number >> scale) << scale;
-            (1, 1 << scale)
+            (1, 1 << scale, 1 << scale)
         };
         let kind = if bits(word, 22, 22) == 1 { Kind::Load } else { Kind::Store };
         let place = match (bits(word, 23, 23), register(word, 16)) {
@@ -268,7 +277,7 @@ impl Access {
         let next = |number: u8| (first + number) % 32;
         let names = [next(0), next(1), next(2), next(3)];
         let mut access = Self::of(word, kind, place, File::Vector, &names[..count], size);
-        access.lane = lane;
+        (access.lane, access.turn) = (lane, turn);
         Some(access)
     }
 
@@ -314,16 +323,12 @@ impl Access {
             return None;
         }
         let mut bytes = [0; 64];
-        for (place, register) in bytes.chunks_exact_mut(self.size).zip(self.names()) {
-            match self.file {
-                File::General => {
-                    let value = registers.general(*register).to_le_bytes();
-                    place.copy_from_slice(value.get(..self.size)?);
-                }
-                File::Vector => {
-                    let start = 16 * usize::from(*register) + self.lane;
-                    place.copy_from_slice(registers.vectors.get(start..start + self.size)?);
-                }
+        for (index, register) in self.names().iter().enumerate() {
+            let value = self.value(*register, registers)?;
+            // Turn by turn: the turns of the other registers lie between two of this one.
+            for (turn, part) in value.get(..self.size)?.chunks_exact(self.turn).enumerate() {
+                let at = (turn * self.count + index) * self.turn;
+                bytes.get_mut(at..at + self.turn)?.copy_from_slice(part);
             }
         }
         Some(Bytes::of(&bytes[..self.length()]))
@@ -348,6 +353,22 @@ impl Access {
             };
             (*register, value)
         }))
+    }
+
+    /// The bytes of a register, from the lane on.
+    fn value(&self, register: u8, registers: &Registers<'_>) -> Option<[u8; 16]> {
+        let mut value = [0; 16];
+        match self.file {
+            File::General => {
+                value[..8].copy_from_slice(&registers.general(register).to_le_bytes());
+            }
+            File::Vector => {
+                let start = 16 * usize::from(register);
+                let whole = registers.vectors.get(start..start + 16)?;
+                value[..16 - self.lane].copy_from_slice(&whole[self.lane..]);
+            }
+        }
+        Some(value)
     }
 
     fn names(&self) -> &[u8] {
