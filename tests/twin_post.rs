@@ -13,6 +13,7 @@ mod rig;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+use crate::rig::stores::{self, Store};
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::Rc;
@@ -22,7 +23,6 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, InlineGather, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge, Word,
 };
-use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::random::Random;
 use rig::verbs::{QpMemory, Request};

@@ -1,7 +1,13 @@
 //! What is run under QEMU, and the tests that fail there.
 
-/// Arguments of cargo: the packages and their tests.
-pub const TARGETS: &[&str] = &["-p", "mlx5", "-p", "mlx5-diag", "-p", "mlx5-model", "--lib"];
+/// Arguments of cargo: the packages, and the tests of the driver.
+#[rustfmt::skip]
+pub const TARGETS: &[&str] = &[
+    "-p", "mlx5", "-p", "mlx5-diag", "--lib",
+    "--test", "blueflame", "--test", "prepared", "--test", "rc_errors", "--test", "rc_owned",
+    "--test", "rc_traffic", "--test", "repertoire", "--test", "shared", "--test", "twin",
+    "--test", "twin_compressed", "--test", "twin_poll", "--test", "twin_post",
+];
 
 /// A test that fails under QEMU.
 pub struct Known {
