@@ -13,7 +13,6 @@ mod rig;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-use crate::rig::stores::{self, Store};
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::Rc;
@@ -25,6 +24,7 @@ use mlx5::wqe::{
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::random::Random;
+use rig::stores::{self, Store};
 use rig::verbs::{QpMemory, Request};
 use rig::{Rig, lint, verbs};
 

@@ -63,7 +63,7 @@ fn rows(text: &str) -> Vec<(u32, &str)> {
         .collect()
 }
 
-/// The word in a line of a disassembly: `   4:	f9000041 	str	x1, [x2]`.
+/// The word in a line of a disassembly: a place with a colon, the word, the text.
 fn word(line: &str) -> Option<u32> {
     let mut parts = line.split_whitespace();
     parts.next()?.strip_suffix(':')?;
