@@ -13,8 +13,8 @@ use mlx5::ring::{
 use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Nop, RdmaWrite, Remote, Sge};
 use mlx5_model::Mode;
-use mlx5_model::stores::{self, Store};
 use rig::random::Random;
+use rig::stores::{self, Store};
 use rig::verbs::QpMemory;
 use rig::{Rig, wait};
 
@@ -77,7 +77,7 @@ impl Line {
         let ring = self.rings.send_ring();
         let mut at = first as usize * 64 % ring.len();
         let mut places = Vec::new();
-        for Store { offset, bytes, .. } in stores::take() {
+        for Store { offset, bytes, .. } in stores::by_register() {
             for byte in &bytes {
                 assert_eq!(*byte, ring[at]);
                 at = (at + 1) % ring.len();
@@ -100,7 +100,7 @@ fn posts_as_listed(rig: &Rig, config: SendConfig, width: usize) {
     let mut line = Line::new(rig, config);
     let blocks = line.queue.blocks();
     let (mut head, mut half) = (0, 0);
-    stores::take();
+    stores::by_register();
     for turn in 0..200u32 {
         let remote = line.remote();
         let many = if random.one_in(2) { 1 } else { 2 + random.below(2) };
@@ -153,7 +153,7 @@ fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
     let mut line = Line::new(rig, config);
     line.memory.write(0, &[0x5a; 64]);
     let (mut head, mut half) = (0, 0);
-    stores::take();
+    stores::by_register();
     for turn in 0..60u64 {
         let (remote, sge) = (line.remote(), line.sge(0, 64));
         line.next += 1;
@@ -223,10 +223,10 @@ fn every_way_of_storing_is_as_listed_and_understood() {
 fn probed(rig: &Rig) {
     const ROUNDS: u32 = 9;
     let mut line = Line::new(rig, SendConfig::default());
-    stores::take();
+    stores::by_register();
     let probe = line.queue.probe_copies(&mut line.completions, ROUNDS).unwrap();
     println!("{probe}");
-    let mut widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
+    let mut widths: Vec<_> = stores::by_register().iter().map(|store| store.bytes.len()).collect();
     let times = probe.times();
     let tried: Vec<_> = BlueFlameCopy::available().collect();
     assert_eq!(times.iter().map(|time| time.copy).collect::<Vec<_>>(), tried);
@@ -249,7 +249,7 @@ fn probed(rig: &Rig) {
         let write = RdmaWrite::new(InlineBytes(bytes), remote).signaled();
         // SAFETY: the payload is copied into the WQE.
         unsafe { line.queue.post(line.next, write).unwrap() };
-        let widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
+        let widths: Vec<_> = stores::by_register().iter().map(|store| store.bytes.len()).collect();
         assert_eq!(widths, vec![copy.width(); 64 / copy.width()]);
         if copy == BlueFlameCopy::detect() {
             let busy = line.queue.probe_copies(&mut line.completions, 1);
@@ -271,7 +271,7 @@ fn probed(rig: &Rig) {
     let _receive = ReceiveQueue::new(qp, &mut line.completions, config).unwrap();
     let refused = line.queue.probe_copies(&mut line.completions, 1);
     assert_eq!(refused, Err(ProbeError::SharedCq));
-    assert!(stores::take().is_empty());
+    assert!(stores::by_register().is_empty());
 }
 
 fn unavailable() -> BlueFlameCopy {

@@ -22,9 +22,9 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, InlineGather, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge, Word,
 };
-use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::random::Random;
+use rig::stores::{self, Store};
 use rig::verbs::{QpMemory, Request};
 use rig::{Rig, lint, verbs};
 

@@ -32,7 +32,7 @@
 //! |---|---|---|
 //! | `MLX5_MODEL` | `auto`: where the kernel offers no mlx5 device; `always`; `never` | `auto` |
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
-//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` (x86-64), `polled` |
+//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |

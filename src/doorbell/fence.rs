@@ -13,7 +13,8 @@
 //! arm64 orders nothing by itself: `dmb oshst` keeps stores to normal memory in order for
 //! observers in the outer shareable domain, where the HCA is; `dsb st` waits until earlier stores
 //! are complete, which empties gathering buffers; `dmb oshld` keeps later loads and stores behind
-//! earlier loads. These have not run on an Arm machine.
+//! earlier loads. `cargo xtask arm64` reads them from
+//! the compiled data path. They have run under QEMU, not on an Arm machine.
 
 macro_rules! fences {
     ($($(#[$meta:meta])* $name:ident: $x86:literal, $arm:literal;)*) => { $(

@@ -8,6 +8,7 @@ pub mod lint;
 pub mod made;
 pub mod process;
 pub mod random;
+pub mod stores;
 pub mod tags;
 pub mod verbs;
 pub mod written;

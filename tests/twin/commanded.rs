@@ -2,6 +2,7 @@
 //! rings, the doorbell record, and every register store are equal except for the queue pair's
 //! number. `twin_post.rs` and `unreliable.rs` show that on verbs they equal libmlx5's.
 
+use crate::rig::stores::{self, Store};
 use mlx5::connect::ConnectionData;
 use mlx5::devx::ByCommand;
 use mlx5::ib::{Rc, Uc};
@@ -11,7 +12,6 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm,
     SendMessage, Sge, Word,
 };
-use mlx5_model::stores::{self, Store};
 
 use crate::rig::made::{By, Cq, Qp, queue_pair};
 use crate::rig::random::Random;

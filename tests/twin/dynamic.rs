@@ -7,6 +7,7 @@
 //! and what fetch-and-add would compare with. Of requests that change a window's key, the bytes are
 //! compared that libmlx5 writes, and the keys of each twin with what they should be.
 
+use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, SendConfig, SendQueue, Srq};
@@ -17,7 +18,6 @@ use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, RdmaRead,
     RdmaWrite, RdmaWriteImm, Remote, SendImm, SendInvalidate, SendMessage, Sge, Word,
 };
-use mlx5_model::stores;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::ibv_qp_create_send_ops_flags as with;
 use mlx5_sys::verbs::ibv_wr_opcode as wr;

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
 use mlx5::ib::Rc;
@@ -16,7 +17,6 @@ use mlx5::verbs::{
     CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::Sge;
-use mlx5_model::stores;
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
 
 use crate::rig::Rig;

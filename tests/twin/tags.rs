@@ -10,12 +10,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
+use crate::rig::stores::{self, Store};
 use mlx5::ring::{CqReader, SendConfig, TagCompletion, TagConfig, TagHandle, TagReceive, TmSrq};
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueueAllocator, QueueBuffer, SharedReceiveQueue, TagCapacity,
 };
 use mlx5::wqe::{Sge, Tag};
-use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::{ibv_cq_ex, ibv_end_poll, ibv_ops_flags, ibv_poll_cq_attr, ibv_start_poll};
 
 use crate::rig::Rig;

@@ -8,6 +8,7 @@
 use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
+use crate::rig::stores;
 use mlx5::cqe::Completion;
 use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
 use mlx5::ring::{Batch, CqReader, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
@@ -18,7 +19,6 @@ use mlx5::verbs::{
 use mlx5::wqe::{
     Inline, InlineBytes, PostOn, RdmaWrite, RdmaWriteImm, SendImm, SendMessage, Sge, UdAddress,
 };
-use mlx5_model::stores;
 use mlx5_sys::verbs::*;
 
 use crate::bytes::{stored, wqe};

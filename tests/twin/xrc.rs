@@ -11,6 +11,7 @@
 
 use std::ptr::NonNull;
 
+use crate::rig::stores::{self, Store};
 use mlx5::cqe::Completion;
 use mlx5::diag::text;
 use mlx5::ib::{XrcRecv, XrcSend};
@@ -23,7 +24,6 @@ use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, LocalInvalidate, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
     SendImm, SendInvalidate, SendMessage, Sge, Word, XrcAddress,
 };
-use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::*;
 
 use crate::grants::{self, Chooser, Giver, Grants};

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::Result;
 use crate::api;
+use crate::arm64;
 use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
@@ -44,6 +45,7 @@ const CHECKS: &[Check] = &[
     ("cargo xtask torture", || torture::check(Lint::Off)),
     ("cargo xtask torture --lint", || torture::check(Lint::On)),
     ("cargo xtask asan", asan::check),
+    ("cargo xtask arm64 --check", arm64::check),
     ("cargo xtask api", api::check),
     ("mlx5 perf --compare", bench::check_compare),
     ("cargo xtask sideway", sideway::check),
@@ -125,6 +127,7 @@ fn alone(&(name, _): &Check) -> Result<Done> {
 /// Installs the toolchains that the checks use: two of them at once would get in each other's way.
 fn toolchains() -> Result {
     nightly::ready(&["miri", "rust-src"])?;
+    arm64::install()?;
     msrv::install()
 }
 

@@ -15,9 +15,9 @@ use crate::build;
 pub struct Executable {
     /// Package and target: `mlx5/rc_traffic`.
     pub name: String,
-    path: PathBuf,
+    pub path: PathBuf,
     /// The package's folder, which tests are run in.
-    folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// The outcome of running an executable.

@@ -4,6 +4,7 @@
 //! of the project cannot be built yet.
 
 mod api;
+mod arm64;
 mod asan;
 mod bench;
 mod book;
@@ -57,6 +58,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
+  arm64 [--check]        unit tests, twins and traffic for arm64 under QEMU, and a client against an
+                         x86-64 server; --check only compiles, and compares the fences
   msrv                   libraries and programs checked with the oldest supported Rust
   api [--write]          the public interface of mlx5, compared with docs/api/mlx5.txt; --write
                          writes that list
@@ -77,10 +80,11 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `msrv`, `api`, `sideway` and the packages; with NAME only one of those, by
-                         its name in the summary
+                         `arm64 --check`, `msrv`, `api`, `sideway` and the packages; with NAME only one of
+                         those, by its name in the summary
 
-`miri`, `asan`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where it is missing.
+`miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where
+it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -121,6 +125,7 @@ fn main() -> ExitCode {
         "torture" => torture::command(rest),
         "layers" => layers::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
+        "arm64" => arm64::command(rest),
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "api" => api::command(rest),

@@ -94,6 +94,23 @@ pub const TEST: &[Need] = &[
     Need { package: "chromium", evidence: &[Evidence::Program("chromium")] },
 ];
 
+/// The further requirements of `cargo xtask arm64`.
+pub const ARM64: &[Need] = &[
+    Need { package: "mmdebstrap", evidence: &[Evidence::Program("mmdebstrap")] },
+    Need { package: "qemu-user-static", evidence: &[Evidence::Program("qemu-aarch64-static")] },
+    Need {
+        package: "gcc-aarch64-linux-gnu",
+        evidence: &[Evidence::Program("aarch64-linux-gnu-gcc")],
+    },
+    Need {
+        package: "binutils-aarch64-linux-gnu",
+        evidence: &[
+            Evidence::Program("aarch64-linux-gnu-as"),
+            Evidence::Program("aarch64-linux-gnu-objdump"),
+        ],
+    },
+];
+
 impl Need {
     /// Whether everything this need stands for is on the machine.
     pub fn is_met(&self) -> bool {

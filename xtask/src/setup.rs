@@ -13,6 +13,8 @@ use crate::needs::{self, Need};
 pub enum For {
     Building,
     Testing,
+    /// Building for arm64 and running under QEMU.
+    Arm64,
 }
 
 /// `cargo xtask setup`.
@@ -41,6 +43,7 @@ fn missing(purpose: For) -> Vec<&'static Need> {
     let tests = match purpose {
         For::Building => &[][..],
         For::Testing => needs::TEST,
+        For::Arm64 => needs::ARM64,
     };
     needs::BUILD.iter().chain(tests).filter(|need| !need.is_met()).collect()
 }

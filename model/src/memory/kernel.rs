@@ -1,5 +1,4 @@
-//! Accesses made by the kernel on the model's behalf: an error replaces the fault. Not tested on
-//! processors other than x86-64.
+//! Accesses made by the kernel on the model's behalf: an error replaces the fault.
 
 use super::Fault;
 

@@ -1,6 +1,6 @@
 //! Bus memory: the only way the device reaches anything outside itself.
 
-#[cfg_attr(not(target_arch = "x86_64"), path = "unguarded.rs")]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "unguarded.rs")]
 mod guard;
 mod kernel;
 #[cfg(test)]
@@ -50,8 +50,8 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     /// Creates access to this process's memory. `guarded` says that a signal handler that calls
-    /// [`recover`] is installed. Without it, and on processors other than x86-64, the kernel makes
-    /// every access: slower, and [`Memory::update`] is not atomic against this process's own
+    /// [`recover`] is installed. Without it, and on processors other than x86-64 and arm64, the
+    /// kernel makes every access: slower, and [`Memory::update`] is not atomic against this process's own
     /// threads.
     ///
     /// # Safety
@@ -67,11 +67,11 @@ impl ProcessMemory {
     }
 }
 
-/// Returns the address to resume at, for a thread that faulted at instruction `rip` while it
+/// Returns the address to resume at, for a thread that faulted at instruction `at` while it
 /// accessed memory for a device. Returns `None` if the instruction is not one of the model's. No
 /// other part of the context needs a change. Async-signal-safe.
-pub fn recover(rip: u64) -> Option<u64> {
-    guard::recover(rip)
+pub fn recover(at: u64) -> Option<u64> {
+    guard::recover(at)
 }
 
 impl Memory for ProcessMemory {
@@ -139,24 +139,26 @@ impl Memory for ProcessMemory {
         check(address, from.len())?;
         let Some((_, head)) = from.split_last() else { return Ok(()) };
         let last = address + head.len() as u64;
+        let before_last = || std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         if !self.guarded {
             if !head.is_empty() {
                 // SAFETY: the caller of `new` guarantees that no reference covers the bytes.
                 unsafe { kernel::write(address, head) }?;
             }
             // The kernel's copies are plain stores.
-            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            before_last();
             // SAFETY: the caller of `new` guarantees that no reference covers the byte.
             return unsafe { kernel::write(last, &from[head.len()..]) };
         }
         // Stores of one `rep movsb` may become visible in any order among themselves, but not
-        // after those of the next one (Intel SDM volume 3, 9.2.4).
+        // after those of the next one (Intel SDM volume 3, 9.2.4). On arm64 the fence orders them.
         // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers, and that no
         // reference covers the bytes from `address` on. `from` is a slice, `head` all but its last.
         unsafe {
             if !head.is_empty() {
                 guard::copy(address, address, head.as_ptr() as u64, head.len())?;
             }
+            before_last();
             guard::copy(last, last, from[head.len()..].as_ptr() as u64, 1)
         }
     }
@@ -185,15 +187,15 @@ mod tests {
             _: *mut libc::siginfo_t,
             context: *mut libc::c_void,
         ) {
+            // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO.
+            let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
             #[cfg(target_arch = "x86_64")]
-            {
-                // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO.
-                let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-                let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-                if let Some(resume) = recover(*rip as u64) {
-                    *rip = resume as i64;
-                    return;
-                }
+            let counter = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+            #[cfg(target_arch = "aarch64")]
+            let counter = &mut context.uc_mcontext.pc;
+            if let Some(resume) = recover(*counter as u64) {
+                *counter = resume as _;
+                return;
             }
             // SAFETY: both calls are async-signal-safe; returning repeats the fault.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -312,7 +314,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
     #[test]
     fn updates_of_several_threads_all_count() {
         let page = Hole::new(libc::PROT_READ | libc::PROT_WRITE);

@@ -4,7 +4,7 @@ use super::Fault;
 
 pub const AVAILABLE: bool = false;
 
-pub fn recover(_rip: u64) -> Option<u64> {
+pub fn recover(_at: u64) -> Option<u64> {
     None
 }
 

@@ -10,13 +10,13 @@ mod chooser;
 mod direct;
 mod libmlx5;
 
+use crate::rig::stores::{self, Store};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::diag::text;
 use mlx5::ib::{Access, Rc, Uc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, MemoryWindow, Mkey, Type1, Type2};
 use mlx5::wqe::{BindWindow, LocalInvalidate, Nop, PostOn, RdmaWrite, SendMessage, Sge, Strided};
-use mlx5_model::stores::{self, Store};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;
 

@@ -108,7 +108,9 @@ impl Config {
             &[("trapped", Mode::Trapped), ("polled", Mode::Polled), ("manual", Mode::Manual)],
         )?;
         if mode == Some(Mode::Trapped) && !super::trap::AVAILABLE {
-            return Err("MLX5_MODEL_MODE=trapped is made for x86-64 alone; use polled".into());
+            return Err(
+                "MLX5_MODEL_MODE=trapped is made for x86-64 and arm64 alone; use polled".into()
+            );
         }
         let devices = match get("MLX5_MODEL_DEVICES")? {
             None => 1,

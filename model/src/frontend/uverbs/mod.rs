@@ -35,7 +35,7 @@ mod flow_matcher;
 mod folder;
 mod function;
 mod identity;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod instruction;
 mod ioctl;
 mod legacy;
@@ -58,7 +58,7 @@ mod running;
 mod settings;
 mod signals;
 mod srq;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod stack;
 mod sysfs;
 mod trap;

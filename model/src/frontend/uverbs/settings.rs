@@ -20,7 +20,7 @@ pub struct Unavailable;
 /// Devices that are open keep theirs.
 ///
 /// # Errors
-/// [`Unavailable`] for [`Mode::Trapped`] on processors other than x86-64.
+/// [`Unavailable`] for [`Mode::Trapped`] on processors other than x86-64 and arm64.
 pub fn set_mode(mode: Mode) -> Result<(), Unavailable> {
     let value = match mode {
         Mode::Trapped if !trap::AVAILABLE => return Err(Unavailable),

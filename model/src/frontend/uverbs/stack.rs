@@ -29,7 +29,7 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
     }
 
     let signal = work.frame.uc_stack;
-    let interrupted = work.frame.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    let interrupted = super::instruction::stack_pointer(work.frame);
     let bottom = signal.ss_sp as usize;
     let within = |address: usize| address >= bottom && address - bottom < signal.ss_size;
     let here = std::ptr::from_ref(&signal) as usize;
@@ -37,11 +37,12 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
         return run(work);
     }
     let mut call = Call { work, run };
-    // The red zone of the interrupted code is 128 bytes.
+    // The red zone of the interrupted code is 128 bytes on x86-64, and nothing on arm64.
     let stack = (interrupted - 256) & !15;
     // SAFETY: the caller guarantees the frame, so `stack` is below the red zone of interrupted code of
     // this thread: free, and growing on demand as under any signal handler. `enter` preserves R12, which
     // brings the stack pointer back. Whatever else a call may change is declared as clobbered.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "xchg rsp, r12",
@@ -50,6 +51,22 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
             enter = sym enter,
             inout("r12") stack => _,
             in("rdi") &raw mut call,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: as above; `enter` preserves X20.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "mov x21, sp",
+            "mov sp, x20",
+            "mov x20, x21",
+            "bl {enter}",
+            "mov sp, x20",
+            enter = sym enter,
+            inout("x20") stack => _,
+            out("x21") _,
+            in("x0") &raw mut call,
             clobber_abi("C"),
         );
     }

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 
 use super::errno::{errno, set_errno};
+use super::instruction;
 use super::real;
 use super::uar::Page;
 use crate::engine::Uncancelled;
 
 /// Whether stores can be decoded on this processor.
-pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
+pub(super) const AVAILABLE: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// Bytes of a register page.
 pub(super) const PAGE: usize = 4096;
@@ -64,7 +65,8 @@ pub(super) fn install() -> bool {
     if !AVAILABLE {
         return false;
     }
-    super::instruction::prepare();
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    instruction::prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SA_NODEFER, and leaving the two signals out of the mask, lets a card's access to bad memory
         // fault inside the handler. Everything else waits, because a handler of the program could wait
@@ -215,15 +217,14 @@ fn find(address: usize) -> Option<(usize, &'static Page)> {
     })
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
     // SAFETY: the kernel passes both pointers to a handler installed with SA_SIGINFO. They are on
     // the frame of this call, which nothing else refers to.
     let (details, frame) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
-    let rip = frame.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-    if let Some(resume) = crate::memory::recover(rip) {
-        frame.uc_mcontext.gregs[libc::REG_RIP as usize] = resume as i64;
+    if let Some(resume) = crate::memory::recover(instruction::counter(frame)) {
+        instruction::resume(frame, resume);
         return;
     }
     // Only the kernel makes positive codes: such signals are faults, others were sent.
@@ -246,13 +247,13 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     chain(signal, info, context);
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     chain(signal, info, context);
 }
 
 /// A store that faulted.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) struct Work<'a> {
     pub frame: &'a mut ucontext_t,
     start: usize,
@@ -264,14 +265,14 @@ pub(super) struct Work<'a> {
 /// Does what the faulting instruction would have done, and steps over it. If another thread does
 /// not leave the card, it does nothing. The program then goes on at the same instruction, after the
 /// pending signals are delivered.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn emulate(work: &mut Work<'_>) {
     if work.page.reads_clock {
         return load(work);
     }
-    // SAFETY: the frame is that of a fault which the instruction at its RIP has just made, at the place
+    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, at the place
     // that it stores to: so code and source are mapped. The kernel has written the rest of the frame.
-    let trapped = match unsafe { super::instruction::decode(work.frame) } {
+    let trapped = match unsafe { instruction::decode(work.frame) } {
         Ok(trapped) => trapped,
         Err(unknown) => {
             eprintln!("mlx5-model: a register page was accessed by an {unknown}");
@@ -292,7 +293,7 @@ fn emulate(work: &mut Work<'_>) {
 
 /// Whether a thread with this mask may be in a signal handler: while one runs, the kernel blocks at
 /// least its own signal. Faults are never blocked.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn blocks_signals(mask: &sigset_t) -> bool {
     // The kernel fills only the first word of the set, a bit for each of its 64 signals.
     // SAFETY: a set is an array of words, aligned as such.
@@ -300,10 +301,10 @@ fn blocks_signals(mask: &sigset_t) -> bool {
 }
 
 /// The same of a load from the clock.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn load(work: &mut Work<'_>) {
-    // SAFETY: the frame is that of a fault which the instruction at its RIP has just made.
-    match unsafe { super::instruction::decode_load(work.frame) } {
+    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made.
+    match unsafe { instruction::decode_load(work.frame) } {
         Ok(load) => {
             let offset = (load.address as usize).wrapping_sub(work.start);
             if let Some(value) = work.page.load(offset, load.length) {

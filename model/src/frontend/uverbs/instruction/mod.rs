@@ -1,55 +1,40 @@
-//! Decoder for the instruction behind a trapped store: its address, its bytes, and how to step over
+//! Decoder for the instruction behind a trapped access: its address, its bytes, and how to step over
 //! it.
 //!
 //! A store to a register page faults. The fault gives the page, but not the bytes. They are in the
-//! instruction's source operand: a general register, an immediate, a vector register (which the
-//! signal frame keeps in an XSAVE area), or memory for the string moves and MOVDIR64B.
+//! instruction's source operand, whose value is in the signal frame or in memory.
 
-mod frame;
+#[cfg(any(target_arch = "aarch64", test))]
+mod a64;
 #[cfg(test)]
-mod test;
-mod xsave;
+mod trapping;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use frame::Frame;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
-use libc::{greg_t, ucontext_t};
-
-/// Longest x86 instruction in bytes.
-const LONGEST: usize = 15;
-/// Pages of code and of registers.
-const PAGE: u64 = 4096;
+#[cfg(target_arch = "aarch64")]
+pub(super) use a64::frame::{counter, decode, decode_load, prepare, resume, stack_pointer};
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86_64::{counter, decode, decode_load, prepare, resume, stack_pointer};
 
 /// Most bytes taken from one instruction.
 const MOST: usize = 256;
 
 /// Bytes in place. The handler must not allocate: it may have interrupted the allocator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bytes {
+pub struct Bytes {
     array: [u8; MOST],
     length: usize,
 }
 
 impl Bytes {
     /// Copies the first bytes, up to [`MOST`].
-    fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         let length = bytes.len().min(MOST);
         let mut array = [0; MOST];
         array[..length].copy_from_slice(&bytes[..length]);
-        Self { array, length }
-    }
-
-    /// Copies the first bytes, up to [`MOST`], of memory that other threads may write meanwhile.
-    ///
-    /// # Safety
-    /// `from` is mapped for `length` bytes.
-    unsafe fn copied(from: *const u8, length: usize) -> Self {
-        let length = length.min(MOST);
-        let mut array = [0; MOST];
-        // SAFETY: the caller guarantees the source; the array has room for `MOST` bytes.
-        unsafe { from.copy_to_nonoverlapping(array.as_mut_ptr(), length) };
         Self { array, length }
     }
 }
@@ -72,164 +57,4 @@ impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
-}
-
-/// A store that has not reached its register yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trapped {
-    /// The address of the first byte stored.
-    pub address: u64,
-    /// The bytes stored. A repeated string store is cut at the end of the page it starts on, and
-    /// after [`MOST`] bytes.
-    pub bytes: Bytes,
-    effect: Effect,
-}
-
-/// The other effects of the instruction when it is stepped over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    /// The next instruction starts here.
-    Next(u64),
-    /// A string store of `units` units of `size` bytes: pointers and, if repeated, the count move.
-    String { next: u64, size: u64, units: u64, source: bool, repeated: bool },
-}
-
-/// A load from a register page that has not been done yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Load {
-    /// The address of the first byte loaded.
-    pub address: u64,
-    /// Number of bytes.
-    pub length: usize,
-    register: libc::c_int,
-    /// Whether the bytes are turned around (MOVBE).
-    swapped: bool,
-    /// Whether the register's other bytes stay: loads of one and two bytes.
-    keeps: bool,
-    next: u64,
-}
-
-/// An instruction that this decoder does not take for an access to a register.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unknown {
-    at: u64,
-    bytes: [u8; LONGEST],
-    length: usize,
-    code: Code,
-}
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instruction {:?} at {:#x} (", self.code, self.at)?;
-        self.bytes[..self.length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, ") is not one of those the model can follow to a register")
-    }
-}
-
-/// Makes the decoder's tables, which it would make, once for all threads, at its first use. That
-/// must not be in a handler, and a child forked meanwhile would wait for them for ever.
-pub(super) fn prepare() {
-    /// `nop`
-    const NOP: [u8; 1] = [0x90];
-    let decoded = Decoder::new(64, &NOP, DecoderOptions::NONE).decode();
-    debug_assert!(!decoded.is_invalid());
-}
-
-/// Decodes the store that the context's RIP stands at.
-///
-/// # Safety
-/// - `context` is that of a fault raised by the instruction at its RIP, which is mapped.
-/// - What the instruction reads is mapped.
-/// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
-pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
-    // SAFETY: the caller guarantees that the instruction at RIP is mapped.
-    let (instruction, unknown) = unsafe { fetch(context) };
-    // SAFETY: the caller guarantees that the memory that the instruction reads is mapped, and the
-    // frame's state.
-    unsafe { Frame { context }.store(&instruction) }.ok_or(unknown)
-}
-
-/// Decodes the load that the context's RIP stands at.
-///
-/// # Safety
-/// `context` is that of a fault raised by the instruction at its RIP, which is mapped.
-pub(super) unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
-    // SAFETY: the caller guarantees that the instruction at RIP is mapped.
-    let (instruction, unknown) = unsafe { fetch(context) };
-    Frame { context }.load(&instruction).ok_or(unknown)
-}
-
-/// The instruction that the context's RIP stands at, and what to say if it is not understood.
-///
-/// # Safety
-/// `context` is that of a fault raised by the instruction at its RIP, which is mapped.
-unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
-    let rip = register(context, libc::REG_RIP);
-    let to_page_end = (PAGE - rip % PAGE) as usize;
-    let mut length = LONGEST.min(to_page_end);
-    let instruction = loop {
-        // SAFETY: the first `to_page_end` bytes are on the page that the instruction begins on,
-        // which the caller guarantees to be mapped. More are read only when the instruction does
-        // not end there: then it runs on into the next page, which the caller guarantees to be
-        // mapped, too.
-        let code = unsafe { std::slice::from_raw_parts(rip as *const u8, length) };
-        let decoded = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
-        if !decoded.is_invalid() || length == LONGEST {
-            break decoded;
-        }
-        length = LONGEST;
-    };
-    let length = instruction.len().clamp(1, length);
-    let mut bytes = [0; LONGEST];
-    // SAFETY: the loop above has read these bytes, so they are mapped.
-    bytes[..length]
-        .copy_from_slice(unsafe { std::slice::from_raw_parts(rip as *const u8, length) });
-    let unknown = Unknown { at: rip, bytes, length, code: instruction.code() };
-    (instruction, unknown)
-}
-
-impl Load {
-    /// Does what the load would have done with `value`, of which as many low bytes count as it is
-    /// long, and moves the context past it.
-    pub(super) fn step(&self, value: u64, context: &mut ucontext_t) {
-        let registers = &mut context.uc_mcontext.gregs;
-        let mut bytes = value.to_le_bytes();
-        if self.swapped {
-            bytes[..self.length].reverse();
-        }
-        let mask = if self.length == 8 { u64::MAX } else { (1 << (self.length * 8)) - 1 };
-        let value = u64::from_le_bytes(bytes) & mask;
-        let before = registers[self.register as usize] as u64;
-        let kept = if self.keeps { before & !mask } else { 0 };
-        registers[self.register as usize] = (kept | value) as greg_t;
-        registers[libc::REG_RIP as usize] = self.next as greg_t;
-    }
-}
-
-impl Trapped {
-    /// Moves the context past the store: RIP, and the pointers and count of a string store.
-    pub(super) fn step(&self, context: &mut ucontext_t) {
-        let registers = &mut context.uc_mcontext.gregs;
-        match self.effect {
-            Effect::Next(next) => registers[libc::REG_RIP as usize] = next as greg_t,
-            Effect::String { next, size, units, source, repeated } => {
-                let moved = (size * units) as greg_t;
-                registers[libc::REG_RDI as usize] += moved;
-                if source {
-                    registers[libc::REG_RSI as usize] += moved;
-                }
-                if repeated {
-                    registers[libc::REG_RCX as usize] -= units as greg_t;
-                }
-                // A repeated store that was cut runs again for what is left of it.
-                if !repeated || registers[libc::REG_RCX as usize] == 0 {
-                    registers[libc::REG_RIP as usize] = next as greg_t;
-                }
-            }
-        }
-    }
-}
-
-fn register(context: &ucontext_t, which: libc::c_int) -> u64 {
-    context.uc_mcontext.gregs[which as usize] as u64
 }

@@ -1,8 +1,4 @@
-//! Guarded instructions: loads and stores whose faults the model recovers from.
-
-use super::Fault;
-
-pub const AVAILABLE: bool = true;
+//! The instructions on x86-64.
 
 // Each function faults at one known instruction at most. It then resumes at a label right after
 // that instruction, where the registers show how far it came.
@@ -58,16 +54,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-#[repr(C)]
-struct Answer {
-    value: u64,
-    faulted: u64,
-}
-
 unsafe extern "C" {
-    fn mlx5_model_guard_copy(to: u64, from: u64, length: u64) -> u64;
-    fn mlx5_model_guard_load(address: u64) -> Answer;
-    fn mlx5_model_guard_exchange(address: u64, old: u64, new: u64) -> Answer;
     static mlx5_model_guard_copy_access: u8;
     static mlx5_model_guard_copy_resume: u8;
     static mlx5_model_guard_load_access: u8;
@@ -76,51 +63,11 @@ unsafe extern "C" {
     static mlx5_model_guard_exchange_resume: u8;
 }
 
-pub fn recover(rip: u64) -> Option<u64> {
+pub fn recover(at: u64) -> Option<u64> {
     let pairs = [
         (&raw const mlx5_model_guard_copy_access, &raw const mlx5_model_guard_copy_resume),
         (&raw const mlx5_model_guard_load_access, &raw const mlx5_model_guard_load_resume),
         (&raw const mlx5_model_guard_exchange_access, &raw const mlx5_model_guard_exchange_resume),
     ];
-    pairs.into_iter().find(|(access, _)| *access as u64 == rip).map(|(_, resume)| resume as u64)
-}
-
-/// Copies bytes. `address` is the start of the foreign side of the copy, for the fault.
-///
-/// # Safety
-/// - SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
-/// - One side is memory of the caller, valid for `length` bytes.
-/// - The other side is memory that no Rust reference covers, or an address at which no memory
-///   answers.
-pub unsafe fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<(), Fault> {
-    // SAFETY: the caller guarantees both sides. If no memory answers at the foreign one, the signal
-    // handler resumes after the copy, with the number of bytes left.
-    match unsafe { mlx5_model_guard_copy(to, from, length as u64) } {
-        0 => Ok(()),
-        left => Err(Fault(address + (length as u64).saturating_sub(left))),
-    }
-}
-
-/// Loads eight bytes at an address aligned to eight.
-///
-/// # Safety
-/// SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
-pub unsafe fn load(address: u64) -> Result<u64, Fault> {
-    // SAFETY: an aligned load changes no memory. If no memory answers, the handler that the caller
-    // guarantees resumes after the load.
-    let answer = unsafe { mlx5_model_guard_load(address) };
-    if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
-}
-
-/// Stores `new` at an address aligned to eight if `old` is there, in one access. Returns the value
-/// found.
-///
-/// # Safety
-/// - SIGSEGV and SIGBUS handlers that call [`recover`] are installed.
-/// - No Rust reference covers the eight bytes, or no memory answers at the address.
-pub unsafe fn compare_exchange(address: u64, old: u64, new: u64) -> Result<u64, Fault> {
-    // SAFETY: the caller guarantees that the bytes may be changed. If no memory answers, the
-    // handler that the caller guarantees resumes after the access.
-    let answer = unsafe { mlx5_model_guard_exchange(address, old, new) };
-    if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
+    pairs.into_iter().find(|(access, _)| *access as u64 == at).map(|(_, resume)| resume as u64)
 }

@@ -1,0 +1,231 @@
+//! Accesses that trapped on this machine: the instruction and the registers of a signal frame.
+
+use std::fmt;
+use std::mem::offset_of;
+
+use libc::{mcontext_t, ucontext_t};
+
+use super::super::Bytes;
+use super::{Access, Registers, Undecoded, vectors};
+
+/// Bytes of an instruction.
+const LENGTH: u64 = 4;
+
+/// A store that has not reached its register yet.
+#[derive(Clone, Debug)]
+pub struct Trapped {
+    /// The address of the first byte stored.
+    pub address: u64,
+    /// The bytes stored.
+    pub bytes: Bytes,
+    access: Access,
+}
+
+/// A load from a register page that has not been done yet.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// The address of the first byte loaded.
+    pub address: u64,
+    /// Number of bytes.
+    pub length: usize,
+    access: Access,
+}
+
+/// An instruction that this decoder does not take for an access to a register.
+#[derive(Clone, Debug)]
+pub struct Unknown {
+    at: u64,
+    word: u32,
+    why: Undecoded,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {:08x} at {:#x} ", self.word, self.at)?;
+        f.write_str(match self.why {
+            Undecoded::SixtyFourBytes => "(a single copy of 64 bytes: LS64), which",
+            Undecoded::Atomic => "(an atomic access), which",
+            Undecoded::ZeroBlock => "(DC ZVA), which",
+            Undecoded::Other => "that",
+        })?;
+        f.write_str(" is not one of those the model can follow to a register")
+    }
+}
+
+/// The decoder has no tables to make.
+pub fn prepare() {}
+
+/// Decodes the store that the context's program counter stands at.
+///
+/// # Safety
+/// `context` is that of a fault raised by the instruction at its program counter, which is mapped,
+/// as the kernel has written it.
+pub unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
+    // SAFETY: the caller guarantees that the instruction is mapped.
+    let (access, unknown) = unsafe { fetch(context) }?;
+    // SAFETY: the caller guarantees that the kernel has written the context.
+    let registers = unsafe { registers(context) };
+    let bytes = access.stored(&registers).ok_or(unknown)?;
+    Ok(Trapped { address: access.address(&registers), bytes, access })
+}
+
+/// Decodes the load that the context's program counter stands at.
+///
+/// # Safety
+/// `context` is that of a fault raised by the instruction at its program counter, which is mapped,
+/// as the kernel has written it.
+pub unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
+    // SAFETY: the caller guarantees that the instruction is mapped.
+    let (access, unknown) = unsafe { fetch(context) }?;
+    if access.loaded(0).is_none() {
+        return Err(unknown);
+    }
+    // SAFETY: the caller guarantees that the kernel has written the context.
+    let address = access.address(&unsafe { registers(context) });
+    Ok(Load { address, length: access.length(), access })
+}
+
+/// The access at the program counter, and what to say if it is not understood.
+///
+/// # Safety
+/// The instruction at the program counter is mapped.
+unsafe fn fetch(context: &ucontext_t) -> Result<(Access, Unknown), Unknown> {
+    let at = counter(context);
+    // SAFETY: the caller guarantees that the instruction is mapped; it is aligned, or the fault would
+    // have been another one.
+    let word = u32::from_le(unsafe { (at as *const u32).read() });
+    let unknown = |why| Unknown { at, word, why };
+    Ok((Access::decode(word).map_err(unknown)?, unknown(Undecoded::Other)))
+}
+
+/// # Safety
+/// The kernel has written the context.
+unsafe fn registers(context: &ucontext_t) -> Registers<'_> {
+    /// `__reserved` of the kernel's `struct sigcontext`, which libc keeps to itself.
+    const RECORDS: usize = (offset_of!(mcontext_t, pstate) + 8).next_multiple_of(16);
+    const LENGTH: usize = 4096;
+    const { assert!(RECORDS + LENGTH <= size_of::<mcontext_t>()) };
+    let machine = &context.uc_mcontext;
+    // SAFETY: the range is inside `machine`, by the assertion, and the caller guarantees that the
+    // kernel has written it.
+    let records = unsafe {
+        let start = std::ptr::from_ref(machine).cast::<u8>().add(RECORDS);
+        std::slice::from_raw_parts(start, LENGTH)
+    };
+    Registers {
+        general: &machine.regs,
+        stack_pointer: machine.sp,
+        vectors: vectors(records).unwrap_or_default(),
+    }
+}
+
+impl Trapped {
+    /// Moves the context past the store.
+    pub fn step(&self, context: &mut ucontext_t) {
+        pass(&self.access, context);
+    }
+}
+
+impl Load {
+    /// Does what the load would have done with `value`, of which as many low bytes count as it is
+    /// long, and moves the context past it.
+    pub fn step(&self, value: u64, context: &mut ucontext_t) {
+        pass(&self.access, context);
+        for (register, value) in self.access.loaded(value).into_iter().flatten() {
+            set(context, register, value);
+        }
+    }
+}
+
+/// Changes the base as the access does, and moves the program counter past it.
+fn pass(access: &Access, context: &mut ucontext_t) {
+    // The vector registers do not matter to the base.
+    let machine = &context.uc_mcontext;
+    let registers = Registers {
+        general: &machine.regs,
+        stack_pointer: machine.sp,
+        vectors: Default::default(),
+    };
+    match access.base_after(&registers) {
+        Some((super::LAST, value)) => context.uc_mcontext.sp = value,
+        Some((register, value)) => set(context, register, value),
+        None => {}
+    }
+    context.uc_mcontext.pc += LENGTH;
+}
+
+/// Sets a general register; the register of zeros takes nothing.
+fn set(context: &mut ucontext_t, register: u8, value: u64) {
+    if let Some(place) = context.uc_mcontext.regs.get_mut(usize::from(register)) {
+        *place = value;
+    }
+}
+
+/// Returns the address of the instruction that the frame stands at.
+pub fn counter(context: &ucontext_t) -> u64 {
+    context.uc_mcontext.pc
+}
+
+/// Has the frame go on at this instruction.
+pub fn resume(context: &mut ucontext_t, at: u64) {
+    context.uc_mcontext.pc = at;
+}
+
+/// Returns the stack pointer of the interrupted code.
+pub fn stack_pointer(context: &ucontext_t) -> usize {
+    context.uc_mcontext.sp as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::arch::asm;
+
+    use super::super::super::trapping::{pattern, trapped};
+
+    #[test]
+    fn stores_from_general_registers_and_changes_of_the_base() {
+        let (mut after, mut before) = (0_u64, 0_u64);
+        let mut start = 0;
+        // SAFETY: the stores trap, and the handler steps over them.
+        let seen = trapped(|page| unsafe {
+            start = page as u64;
+            asm!("str {v}, [{p}, #0x800]", p = in(reg) page, v = in(reg) 0x0102_0304_0506_0708_u64);
+            asm!("str {v:w}, [{p}, {i}, lsl #2]", p = in(reg) page, i = in(reg) 12_u64, v = in(reg) 0x0a0b_0c0d_u32);
+            asm!("stp {v}, xzr, [{p}], #16", "mov {a}, {p}", p = inout(reg) page => _, v = in(reg) 0x1122_u64, a = out(reg) after);
+            asm!("strb wzr, [{p}, #9]!", "mov {a}, {p}", p = inout(reg) page => _, a = out(reg) before);
+            asm!("stlr {v:w}, [{p}]", p = in(reg) page, v = in(reg) 0x1234_5678_u32);
+        });
+        assert_eq!((after, before), (start + 16, start + 9));
+        let mut pair = vec![0; 16];
+        pair[..2].copy_from_slice(&[0x22, 0x11]);
+        let expected = [
+            (0x800, vec![8, 7, 6, 5, 4, 3, 2, 1]),
+            (0x30, vec![0x0d, 0x0c, 0x0b, 0x0a]),
+            (0, pair),
+            (9, vec![0]),
+            (0, vec![0x78, 0x56, 0x34, 0x12]),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn stores_from_vector_registers() {
+        let source = pattern(64);
+        // SAFETY: the stores trap, and the handler steps over them.
+        let seen = trapped(|page| unsafe {
+            asm!("ld4 {{v16.2d, v17.2d, v18.2d, v19.2d}}, [{s}]", "st4 {{v16.2d, v17.2d, v18.2d, v19.2d}}, [{p}]",
+                p = in(reg) page, s = in(reg) source.as_ptr(), out("v16") _, out("v17") _, out("v18") _, out("v19") _);
+            asm!("ldp q9, q30, [{s}]", "stp q9, q30, [{p}, #32]",
+                p = in(reg) page, s = in(reg) source.as_ptr(), out("v9") _, out("v30") _);
+            asm!("ldr q9, [{s}]", "str d9, [{p}, #8]", "st1 {{v9.d}}[1], [{p}]",
+                p = in(reg) page, s = in(reg) source.as_ptr(), out("v9") _);
+        });
+        let expected = [
+            (0, source.clone()),
+            (32, source[..32].to_vec()),
+            (8, source[..8].to_vec()),
+            (0, source[8..16].to_vec()),
+        ];
+        assert_eq!(seen, expected);
+    }
+}
