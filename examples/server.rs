@@ -177,6 +177,7 @@ impl Side {
         mut poll: impl FnMut(&mut Endpoints) -> Result<u64>,
     ) -> Result<u64> {
         loop {
+            // ANCHOR: wait
             let completions = poll(&mut self.endpoints)?;
             if completions != 0 {
                 // Lets the other task run.
@@ -192,6 +193,7 @@ impl Side {
             // tokio waits for an edge, so all events are taken.
             while self.events.channel.try_event()?.is_some() {}
             readable.clear_ready();
+            // ANCHOR_END: wait
         }
     }
 }
@@ -200,6 +202,7 @@ impl Side {
 /// number of completions.
 fn serve(server: &mut Endpoints) -> Result<u64> {
     let mut completions = 0;
+    // ANCHOR: serve
     while let Some((client, returned)) = server.poll_one()? {
         completions += 1;
         let Returned { id, buffers, outcome } = returned;
@@ -210,10 +213,19 @@ fn serve(server: &mut Endpoints) -> Result<u64> {
             }
             // The answer is sent: the memory is free for the next request of any client.
             Outcome::Sent(_) => server.post_receive(id, memory)?,
-            Outcome::Failed(failure) => return Err(failure.into()),
+            // The client leaves, and the memory of its requests serves the others.
+            Outcome::Failed(failure) => {
+                eprintln!("a client left: {failure}");
+                let removed = server.remove(client)?;
+                server.post_receive(id, memory)?;
+                for (id, buffers) in removed.sends.into_iter().chain(removed.receives) {
+                    server.post_receive(id, buffers.one().map_err(|_| "it was one slice")?)?;
+                }
+            }
             Outcome::SentUnsignaled { .. } => return Err("every answer is signaled".into()),
         }
     }
+    // ANCHOR_END: serve
     Ok(completions)
 }
 
@@ -278,6 +290,7 @@ impl Unconnected {
     fn new(pd: &ProtectionDomain, cqes: u32) -> Result<Self> {
         let channel = CompletionChannel::new(pd.context())?;
         let cq = CompletionQueue::builder(pd.context(), cqes).channel(&channel).build()?;
+        // ANCHOR: shared
         let srq = SharedReceiveQueue::builder(pd).max_wr(RECEIVES).build()?;
         let mut completions = CqReader::new(&cq)?;
         let config = ReceiveConfig { receives: RECEIVES };
@@ -289,6 +302,7 @@ impl Unconnected {
             receiver.post(id, std::mem::replace(&mut pool, rest))?;
         }
         let endpoints = Endpoints::with_receiver(completions, receiver)?;
+        // ANCHOR_END: shared
         // A descriptor of its own for tokio, which owns it.
         #[allow(deprecated, reason = "the new function is unsafe, for types that do not own one")]
         let readable = AsyncFd::new(channel.as_fd().try_clone_to_owned()?)?;
@@ -302,9 +316,11 @@ impl Unconnected {
         port: &LocalPort,
         depth: u32,
     ) -> Result<(QueuePair<Rc, Init>, ConnectionKey)> {
+        // ANCHOR: attach
         let qp = QueuePair::builder(&self.pd, &self.cq).shared_receive_queue(&self.srq);
         let qp = qp.max_send_wr(depth).max_inline_data(8).build()?.init(&port.init())?;
         let key = self.side.endpoints.attach(&qp)?;
+        // ANCHOR_END: attach
         Ok((qp, key))
     }
 }
