@@ -446,33 +446,46 @@ impl SendDoorbell {
         block: NonNull<u64>,
     ) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
-        self.post(counter, |to| {
-            macro_rules! copy {
-                ($($word:literal)*) => { $(
-                    // SAFETY: within the block and the buffer, which takes a block.
-                    unsafe {
-                        let value = match words[$word] {
-                            Some(value) => value,
-                            None => block.add($word).read(),
-                        };
-                        store(to.add($word), value);
-                    }
-                )* };
-            }
-            copy!(0 1 2 3 4 5 6 7);
-        });
+        // Not by `post`: the compiler may keep a closure of eight stores out of line.
+        let to: NonNull<WO<u64>> = self.announce(counter).cast();
+        macro_rules! copy {
+            ($($word:literal)*) => { $(
+                // SAFETY: within the block and the buffer, which takes a block.
+                unsafe {
+                    let value = match words[$word] {
+                        Some(value) => value,
+                        None => block.add($word).read(),
+                    };
+                    store(to.add($word), value);
+                }
+            )* };
+        }
+        copy!(0 1 2 3 4 5 6 7);
+        self.finish();
     }
 
     /// Performs the steps of [`ring`](Self::ring). `store` is the fourth.
     #[inline(always)]
     fn post(&mut self, counter: u16, store: impl FnOnce(NonNull<WO<u64>>)) {
+        store(self.announce(counter).cast());
+        self.finish();
+    }
+
+    /// Performs the first three steps of [`ring`](Self::ring). Returns the register for the fourth.
+    #[inline(always)]
+    fn announce(&mut self, counter: u16) -> NonNull<u8> {
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
         self.record.store(u32::from(counter));
         self.timing.stamp(Phase::Record);
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
-        store(self.next.cast());
+        self.next
+    }
+
+    /// Performs the last step of [`ring`](Self::ring), after the store to the register.
+    #[inline(always)]
+    fn finish(&mut self) {
         self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
         self.timing.stamp(Phase::Flush);

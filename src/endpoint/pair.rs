@@ -88,37 +88,7 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
         id: u64,
         operation: O,
     ) -> Result<(), Refused<O>> {
-        if !self.flight.accepts(operation.slices()) {
-            return Err(Refused::foreign(operation));
-        }
-        self.send.ring.doorbell.timing.begin();
-        let head = self.send.ring.cursor.head();
-        // SAFETY: all memory that the request names is in slices, which the flight owns as soon as
-        // the call returns: nothing reads, writes or borrows it. The poll that retires the request
-        // returns them, or `reset` does. If this value is dropped before, so are the slices: their
-        // memory stays registered while other slices of the region exist, which do not cover it,
-        // and is deregistered before it is freed. If it is leaked, so are the slices.
-        match unsafe { self.send.post_short(id, &operation) } {
-            Ok(true) => {
-                self.flight.put(head, operation);
-                Ok(())
-            }
-            Ok(false) => self.post_any(id, operation),
-            Err(refusal) => Err(Refused { error: refusal.into(), operation }),
-        }
-    }
-
-    #[inline(never)]
-    fn post_any<O: PostOn<T> + Owned>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        let head = self.send.ring.cursor.head();
-        // SAFETY: all memory that the request names is in slices. The flight owns them below, until
-        // a poll has retired the request or the QP was reset. If this value is dropped before,
-        // their memory is deregistered before it is freed.
-        if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
-            return Err(Refused { error, operation });
-        }
-        self.flight.put(head, operation);
-        Ok(())
+        post(&mut self.send, &mut self.flight, id, operation)
     }
 
     /// Starts a batch.
@@ -159,6 +129,53 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
             }
         }
     }
+}
+
+/// Posts a request to `send`, and keeps its memory in `flight`.
+// A function of both, so that the compiler knows that they do not overlap.
+#[inline(always)]
+fn post<T: Transport, O: PostOn<T> + Owned>(
+    send: &mut SendQueue<T>,
+    flight: &mut Flight,
+    id: u64,
+    operation: O,
+) -> Result<(), Refused<O>> {
+    if !flight.accepts(operation.slices()) {
+        return Err(Refused::foreign(operation));
+    }
+    send.ring.doorbell.timing.begin();
+    let head = send.ring.cursor.head();
+    // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
+    // call returns: nothing reads, writes or borrows it. The poll that retires the request returns
+    // them, or `reset` does. If the queue pair is dropped before, so are the slices: their memory
+    // stays registered while other slices of the region exist, which do not cover it, and is
+    // deregistered before it is freed. If it is leaked, so are the slices.
+    match unsafe { send.post_short(id, &operation) } {
+        Ok(true) => {
+            flight.put(head, operation);
+            Ok(())
+        }
+        Ok(false) => post_any(send, flight, id, operation),
+        Err(refusal) => Err(Refused { error: refusal.into(), operation }),
+    }
+}
+
+#[inline(never)]
+fn post_any<T: Transport, O: PostOn<T> + Owned>(
+    send: &mut SendQueue<T>,
+    flight: &mut Flight,
+    id: u64,
+    operation: O,
+) -> Result<(), Refused<O>> {
+    let head = send.ring.cursor.head();
+    // SAFETY: all memory that the request names is in slices. The flight owns them below, until a
+    // poll has retired the request or the QP was reset. If the queue pair is dropped before, their
+    // memory is deregistered before it is freed.
+    if let Err(error) = unsafe { send.post_ref(id, &operation) } {
+        return Err(Refused { error, operation });
+    }
+    flight.put(head, operation);
+    Ok(())
 }
 
 impl<T: Transport, R, S: SendHalf> Core<T, R, S> {

@@ -45,7 +45,7 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
-    #[inline(always)]
+    #[inline]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
         &mut self,
         id: u64,

@@ -217,7 +217,7 @@ impl<T: Transport> SendQueue<T> {
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[doc(alias = "ibv_post_send")]
-    #[inline]
+    #[inline(always)]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
         if slots::changes_keys(operation.code().opcode) {
@@ -513,17 +513,21 @@ impl<T: Transport> SendQueue<T> {
     #[inline(always)]
     unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
-        let head = ring.cursor.head();
+        let (head, before) = (ring.cursor.head(), ring.slack);
         if head == ring.clear_single {
             return Ok(false);
         }
         let encoded = match O::USUAL_DS {
-            0 => ring.encode_short::<T, O>(ring.names, head, ring.slack, id, operation),
-            _ => ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation),
+            0 => ring.encode_short::<T, O>(ring.names, head, before, id, operation),
+            _ => ring.encode_block::<T, O>(ring.names, head, before, id, operation),
         };
         let Some((slack, _, image)) = encoded else { return Ok(false) };
         // SAFETY: passed on.
-        unsafe { ring.commit_block(slack, image)? };
+        unsafe { ring.commit_block(head.plus(1), image)? };
+        // A signaled request leaves it as it was. For most, the compiler knows that here.
+        if slack != before {
+            ring.slack = slack;
+        }
         Ok(true)
     }
 

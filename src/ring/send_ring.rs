@@ -382,23 +382,21 @@ impl SendRing {
     }
 
     /// Posts the single WQE of [`encode_block`](Self::encode_block) at the cursor's head by
-    /// BlueFlame.
+    /// BlueFlame. `head` is the one after the WQE. The caller sets the slack.
     ///
     /// # Safety
     /// - Until the request is retired, the memory that it names stays registered and nothing else
     ///   uses it.
-    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the
-    ///   head, which was before `clear_single`.
+    /// - `image` is what `encode_block` or `encode_short` returned for the WQE at the cursor's head,
+    ///   which was before `clear_single`.
     #[inline(always)]
     pub(super) unsafe fn commit_block(
         &mut self,
-        slack: u32,
+        head: Counter,
         image: BlockImage,
     ) -> Result<(), Refusal> {
-        let head = self.cursor.head().plus(1);
         self.inspect(head)?;
         self.cursor.publish(head);
-        self.slack = slack;
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }

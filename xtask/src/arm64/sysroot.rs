@@ -26,6 +26,8 @@ pub fn ready(folder: &Path) -> Result {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
+    // mmdebstrap makes the folder, but none around it.
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let suite = suite()?;
     let sources = sources(&suite)?;
     let mut command = Command::new("mmdebstrap");
