@@ -139,8 +139,10 @@ impl Unconnected {
         let mut completions = CqReader::new(&cq)?;
         let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default())?;
         receiver.post(0, MrSlice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?))?;
+        // ANCHOR: register
         // SAFETY: a channel has one descriptor, and keeps it open as long as it exists.
         let events = unsafe { AsyncFd::register(channel)? };
+        // ANCHOR_END: register
         Ok(Self { qp, receiver, completions, events })
     }
 }

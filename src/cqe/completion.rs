@@ -315,10 +315,10 @@ impl fmt::Display for Failure {
         match self.queue {
             QueueKind::Send => {
                 let name = opcode::name(self.opcode).unwrap_or("unknown opcode");
-                write!(f, "{name} {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
+                write!(f, "{name} with id {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
             }
             QueueKind::Receive => {
-                write!(f, "receive {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
+                write!(f, "receive with id {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
             }
         }
         write!(f, " failed: {status}, vendor code {vendor_error:#04x}. {}", status.explanation())

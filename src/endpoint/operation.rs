@@ -15,6 +15,10 @@ use crate::wqe::{
 /// Such payloads are an [`MrSlice`], a `Vec` of slices, and every payload that is copied into the
 /// WQE. A program can post no other type: [`PostOn`](crate::wqe::PostOn) and [`SgeList`] are
 /// sealed. So the queues may rely on `slices`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names memory that the safe layer does not own",
+    note = "it takes an `MrSlice`, a `Vec` of them, or bytes in the request (`Inline`, `InlineBytes`)"
+)]
 pub trait Owned {
     /// The slices that it names.
     fn slices(&self) -> &[MrSlice];

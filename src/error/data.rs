@@ -75,7 +75,8 @@ pub enum PostError {
     PdMismatch,
     /// The QP has left RTS: an error completion of this queue was seen.
     #[error(
-        "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
+        "the QP is no longer in RTS: a request failed; close the endpoint and connect anew, or take \
+         the QP through RESET and restart the queue"
     )]
     WrongState,
     /// No request is [prepared](crate::ring::Prepared).

@@ -225,7 +225,7 @@ pub enum Error {
         free: String,
     },
     /// The queue already has an owner on the direct path.
-    #[error("the {queue} is taken by the direct path: drop its owner there first")]
+    #[error("the {queue} is taken: drop the queue or endpoint of this crate that drives it first")]
     QueueInUse {
         /// Which queue.
         queue: &'static str,

@@ -45,8 +45,23 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// Until the request is retired, the memory that it names stays registered and nothing else
     /// uses it.
+    // By value, so that the compiler can optimize it alone, before it inlines it.
     #[inline]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: O,
+    ) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.post_key_change_ref(id, &operation) }
+    }
+
+    /// Posts a request that changes keys, see [`post_key_change`](Self::post_key_change).
+    ///
+    /// # Safety
+    /// The contract of [`post_key_change`](Self::post_key_change).
+    #[inline(always)]
+    pub(super) unsafe fn post_key_change_ref<O: PostOn<T>>(
         &mut self,
         id: u64,
         operation: &O,

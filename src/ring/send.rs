@@ -222,7 +222,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.timing.begin();
         if slots::changes_keys(operation.code().opcode) {
             // SAFETY: this function's contract covers the memory of the request.
-            return unsafe { self.post_key_change(id, &operation) };
+            return unsafe { self.post_key_change(id, operation) };
         }
         // SAFETY: this function's contract covers the memory of the request.
         unsafe {
@@ -468,7 +468,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.timing.begin();
         if slots::changes_keys(operation.code().opcode) {
             // SAFETY: passed on.
-            return unsafe { self.post_key_change(id, operation) };
+            return unsafe { self.post_key_change_ref(id, operation) };
         }
         // SAFETY: passed on.
         unsafe {

@@ -21,10 +21,16 @@ use crate::ib::debug_as_display;
 #[repr(u32)]
 pub enum EncodeError {
     /// More inline bytes than the queue was made for.
-    #[error("inline payload longer than the queue's limit (max_inline_data)")]
+    #[error(
+        "inline payload longer than the queue's limit: make the queue pair with a larger \
+         max_inline_data, or post from memory"
+    )]
     InlineTooLong,
     /// More scatter/gather entries than the queue was made for.
-    #[error("more scatter/gather entries than the queue's limit (max_send_sge or max_recv_sge)")]
+    #[error(
+        "more scatter/gather entries than the queue's limit: make the queue pair with a larger \
+         max_send_sge or max_recv_sge"
+    )]
     TooManySges,
     /// A scatter/gather entry is over 2 GiB, the most that a data segment can encode.
     #[error("scatter/gather entry longer than 2 GiB")]

@@ -80,6 +80,11 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 /// let (sge, to) = (Sge::new(0x1000, 8, 1), Remote::new(0x2000, 2));
 /// let _writes = (write(sge, to), write([sge, sge], to), write(Inline(b"8 bytes."), to));
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no payload",
+    note = "memory is an `Sge`, an array or a slice of them, or an `MrSlice` of the safe layer",
+    note = "bytes that travel in the request are `Inline(&bytes)` or `InlineBytes(array)`"
+)]
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries. A READ scatters to it.

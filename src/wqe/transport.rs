@@ -18,7 +18,11 @@ use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 /// use mlx5::wqe::{Inline, RdmaRead, Remote};
 /// RdmaRead::new(Inline(b"data"), Remote::new(0, 0));
 /// ```
-#[diagnostic::on_unimplemented(message = "`{Self}` cannot be posted on the transport `{T}`")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be posted on the transport `{T}`",
+    note = "on UD, DC and XRC a request names its peer: `request.to(&address)`",
+    note = "READ and atomics need RC, DC or XRC"
+)]
 pub trait PostOn<T: Transport>: Operation {}
 
 impl PostOn<Rc> for Nop {}

@@ -371,7 +371,7 @@ fn moving_to_error_flushes_both_queues() {
     assert_eq!((sent, received), (vec![20, 21, 22], vec![10, 11, 12]));
     // A queue pair whose queues are in use cannot be pulled away under them.
     let (failed, refused) = failed.reset().unwrap_err();
-    assert!(refused.to_string().contains("is taken by the direct path"), "{refused}");
+    assert!(refused.to_string().contains("is taken: drop the queue"), "{refused}");
     drop(queues);
     let a = failed.reset().unwrap();
     let b = pair.b.reset();

@@ -215,7 +215,7 @@ impl Status {
             }
             Self::RnrRetriesExceeded => {
                 "The peer had no receive posted, and rnr_retry retries were not enough: post \
-                 receives before the peer sends, or set rnr_retry to 7 (for ever)."
+                 receives before the peer sends, or set rnr_retry to 7, which waits for ever and in silence."
             }
             Self::RemoteAborted => {
                 "The responder gave the operation up. With on-demand paging: the page fault could \

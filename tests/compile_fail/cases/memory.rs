@@ -18,7 +18,7 @@ mod by_address {
 
         fn post(channel: &mut Endpoint, sge: Sge) {
             let _ = channel.post(1, SendMessage::new(sge));
-            //~^ E0277 the trait bound Sge: Owned is not satisfied
+            //~^ E0277 Sge names memory that the safe layer does not own
         }
     }
 
@@ -266,7 +266,7 @@ mod in_flight_of_many {
     #[cfg(misuse)]
     fn by_address(producer: &EndpointProducer, slice: &MrSlice) {
         let _ = producer.post(1, SendMessage::new(slice.sge()));
-        //~^ E0277 the trait bound Sge: Owned is not satisfied
+        //~^ E0277 Sge names memory that the safe layer does not own
     }
 
     #[cfg(misuse)]
