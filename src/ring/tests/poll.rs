@@ -136,7 +136,7 @@ fn every_syndrome_comes_out_with_its_request() {
         let completion = cq.reader.poll(&mut sq.queue).unwrap().unwrap();
         assert_eq!(completion, Completion::Failed(expected));
         let text = expected.to_string();
-        assert!(text.contains("SEND 0x2a") && text.contains("vendor code 0x99"), "{text}");
+        assert!(text.contains("SEND with id 0x2a") && text.contains("vendor code 0x99"), "{text}");
         // SAFETY: no HCA is there.
         let refused = unsafe { sq.queue.post(43, Nop::new()) };
         assert_eq!(refused, Err(PostError::WrongState));
