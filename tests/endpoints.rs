@@ -318,7 +318,7 @@ fn an_attached_queue_pair_is_detached() {
     assert!(removed.qp.is_none() && removed.sends.is_empty() && removed.receives.is_empty());
     server.reset().unwrap();
     let removed = world.clients.remove(own).unwrap();
-    let [(5, _)] = &removed.receives[..] else { panic!("{removed:?}") };
+    assert!(removed.qp.is_none() && removed.sends.is_empty() && removed.receives.is_empty());
     client.reset().unwrap();
     world.talk(&[0]);
 }
@@ -438,4 +438,29 @@ fn requests_of_each_connection_come_back_in_order() {
     assert_eq!(world.server.reclaim(key, 9), Ok(true));
     let ids: Vec<_> = world.polled().iter().map(|(key, returned)| (*key, returned.id)).collect();
     assert_eq!(ids, [(key, 8), (key, 9)]);
+}
+
+/// The queue pair of a connection that is only attached is its owner's, and still receives. So the
+/// memory of its receives is not given back.
+#[test]
+fn a_connection_that_is_only_attached_gives_no_memory_back() {
+    let mut world = World::new(0);
+    let (server, client) = world.queue_pairs();
+    let (server, client) = (world.rig.to_init(server), world.rig.to_init(client));
+    let at_server = world.server.attach(&server).unwrap();
+    let at_client = world.clients.attach_own(&client, ReceiveConfig::default()).unwrap();
+    world.clients.post_receive_on(at_client, 1, slice(&world.rig.pd)).unwrap();
+    let removed = world.clients.remove(at_client).unwrap();
+    assert!(removed.qp.is_none() && removed.sends.is_empty());
+    assert!(removed.receives.is_empty(), "{removed:?}");
+
+    // The device takes the receive all the same: into memory that is deregistered.
+    let (server, _client) = world.rig.connect(server, client);
+    world.server.insert(server, SendConfig::default()).unwrap();
+    world.server.post(at_server, 2, SendMessage::new(Inline(b"late")).signaled()).unwrap();
+    let polled = world.polled();
+    let [(key, Returned { id: 2, outcome: Outcome::Failed(failure), .. })] = &polled[..] else {
+        panic!("{polled:?}")
+    };
+    assert_eq!((*key, failure.status), (at_server, Status::RemoteOperation));
 }

@@ -97,6 +97,9 @@ pub struct Removed<T: Transport = Rc> {
     pub sends: Vec<(u64, Buffers)>,
     /// Ids and memory of receives: of its own receiver, those that were in flight, oldest first; of
     /// the shared receive queue, those whose completions were not polled. Their content is unknown.
+    ///
+    /// The receives of a connection that was attached only are not returned: its queue pair is not
+    /// reset, and still takes messages. Their memory is deregistered and freed.
     pub receives: Vec<(u64, Buffers)>,
 }
 
@@ -164,8 +167,9 @@ impl<T: Transport> Endpoints<T> {
             Some(key) => {
                 if let Some(member) = self.members.get(key) {
                     member.shares = shares;
-                    if let Some(core) = member.core() {
-                        core.receive = receiver;
+                    match &mut member.stage {
+                        Stage::Attached(place) => *place = receiver,
+                        Stage::Connected(core) => core.receive = receiver,
                     }
                 }
                 key
@@ -428,14 +432,16 @@ impl<T: Transport> Endpoints<T> {
             }
         }
         let mut receives = Vec::new();
-        let mut release = |receiver: Option<Receiver>| {
+        let release = |receiver: Option<Receiver>| {
             if let Some(mut receiver) = receiver {
                 receives = receiver.take_outstanding();
             }
         };
         let reset = match stage {
+            // The program still owns the queue pair, and its HCA may still write to what was
+            // posted. So that memory is deregistered and dropped, not returned.
             Stage::Attached(receiver) => {
-                release(receiver);
+                drop(receiver);
                 Ok(None)
             }
             Stage::Connected(core) => core.reset(release).map(Some),

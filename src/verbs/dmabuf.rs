@@ -24,21 +24,18 @@ use crate::wqe::{Remote, Sge};
 /// decides about other accesses to the memory meanwhile: the region gives no access to bytes.
 ///
 /// ```no_run
-/// # use mlx5_model as _;
-/// # let context = mlx5::verbs::Context::open_first()?;
-/// # let pd = mlx5::verbs::ProtectionDomain::new(&context)?;
-/// # fn exported() -> std::os::fd::OwnedFd { unimplemented!() }
-/// use std::os::fd::{AsFd, OwnedFd};
-/// use mlx5::ib::Access;
-///
-/// // A driver, for example that of a GPU, has exported 64 KiB.
-/// let buffer: OwnedFd = exported();
+/// # use std::os::fd::{AsFd, OwnedFd};
+/// # use mlx5::ib::Access;
+/// # use mlx5::verbs::ProtectionDomain;
+/// # fn example(pd: &ProtectionDomain, buffer: OwnedFd) -> mlx5::Result<()> {
+/// // `buffer` is 64 KiB that a driver has exported, for example that of a GPU.
 /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
 /// // SAFETY: the memory is not mapped into this process.
 /// let region = unsafe { pd.register_dmabuf(buffer.as_fd(), 0, 1 << 16, 0, rights)? };
 /// let sge = region.sge(4096, 64);
 /// assert_eq!((sge.addr, sge.lkey), (4096, region.lkey()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 #[doc(alias = "ibv_mr")]
 pub struct DmaBufRegion {
