@@ -29,7 +29,12 @@ fn main() {
     let include_args: Vec<String> =
         libraries.include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
 
-    write("mlx5dv.rs", &generate(mlx5dv(&include_args)));
+    let mlx5dv = generate(mlx5dv(&include_args)).to_string();
+    println!("cargo::rustc-check-cfg=cfg(sized_flow_actions)");
+    if mlx5dv.contains("fn __mlx5dv_create_flow(") {
+        println!("cargo::rustc-cfg=sized_flow_actions");
+    }
+    write("mlx5dv.rs", &mlx5dv);
     write("verbs_supplement.rs", &generate(verbs::supplement(builder(&include_args))));
     write("verbs_check.rs", &generate(verbs::check(builder(&include_args))));
     let verbs = generate(verbs::whole(builder(&include_args)));
@@ -80,7 +85,7 @@ fn builder(include_args: &[String]) -> bindgen::Builder {
 fn mlx5dv(include_args: &[String]) -> bindgen::Builder {
     builder(include_args)
         .header("wrapper/mlx5dv.h")
-        .allowlist_function("_?mlx5dv_.*")
+        .allowlist_function("_{0,2}mlx5dv_.*")
         .allowlist_type("_?mlx5.*")
         .allowlist_var("MLX5.*")
         .blocklist_item("ibv_.*")

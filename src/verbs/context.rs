@@ -113,7 +113,8 @@ impl Context {
         if !device.is_mlx5() {
             return Err(Error::NotMlx5 { name: device.name() });
         }
-        let mut attributes = mlx5dv_context_attr { flags: MLX5DV_CONTEXT_FLAGS_DEVX, comp_mask: 0 };
+        let mut attributes =
+            mlx5dv_context_attr { flags: MLX5DV_CONTEXT_FLAGS_DEVX, ..Default::default() };
         // SAFETY: `device` is valid, and `attributes` lives through the call.
         let context = unsafe { mlx5dv_open_device(device.as_raw().as_ptr(), &mut attributes) };
         let (context, devx) = match NonNull::new(context) {

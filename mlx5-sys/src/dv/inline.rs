@@ -98,3 +98,21 @@ mod tests {
         assert_eq!(mlx5dv_ts_to_ns(&clock, 0xffff), 1_000_000 - 101 * 8);
     }
 }
+
+/// Creates a flow: `mlx5dv_create_flow`, which is a macro since rdma-core 65, as the actions have grown
+/// there. The library learns by their size which ones it gets.
+///
+/// # Safety
+/// As of the C function: the matcher lives, `match_value` and `num_actions` actions are valid during
+/// the call, and the objects that actions name live as long as the flow.
+#[cfg(sized_flow_actions)]
+pub unsafe fn mlx5dv_create_flow(
+    matcher: *mut super::mlx5dv_flow_matcher,
+    match_value: *mut super::mlx5dv_flow_match_parameters,
+    num_actions: usize,
+    actions_attr: *mut super::mlx5dv_flow_action_attr,
+) -> *mut crate::verbs::ibv_flow {
+    let size = size_of::<super::mlx5dv_flow_action_attr>();
+    // SAFETY: the caller's promise; `size` is that of the actions.
+    unsafe { super::__mlx5dv_create_flow(matcher, match_value, num_actions, actions_attr, size) }
+}
