@@ -115,6 +115,22 @@ impl ObjectContext {
         ObjectContext { layout, bytes: bytes.into() }
     }
 
+    /// Returns the command that queries the context of the object with a number. `made_by` is the
+    /// opcode that makes such objects, for example
+    /// [`CREATE_QP`](mlx5_sys::ifc::opcode::CREATE_QP). `None` if no command queries them.
+    ///
+    /// [`CommandTarget`](super::CommandTarget) executes it on an object of this process.
+    pub fn command(made_by: u16, number: u32) -> Option<Command> {
+        Some(Query::of(made_by)?.command(number))
+    }
+
+    /// Returns the context in the HCA's reply to [`command`](Self::command). `None` if no command
+    /// queries such objects, or the reply is too short.
+    pub fn from_reply(made_by: u16, reply: &[u8]) -> Option<ObjectContext> {
+        let query = Query::of(made_by)?;
+        Some(ObjectContext::of(query.layout, reply.get(query.context.bytes())?))
+    }
+
     /// Returns the layout of the context, with its fields.
     pub fn layout(&self) -> &'static Layout {
         self.layout

@@ -15,8 +15,6 @@
 //! the HCA, by name. Commands also work on verbs objects ([`CommandTarget`]), to see their contexts
 //! in the HCA. Queries can be asynchronous ([`AsyncCommands`]).
 //!
-//! [`process`] queries devices that other processes have open.
-//!
 //! Events of objects come to an [`EventChannel`], which also wakes programs that wait for
 //! completions of a CQ that was made by command.
 //!
@@ -41,7 +39,6 @@ mod judge;
 mod mkey;
 mod object;
 mod pending;
-pub mod process;
 mod qp;
 mod srq;
 mod uar;

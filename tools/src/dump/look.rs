@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use mlx5::devx::ifc::{cqc, qpc};
-use mlx5::devx::process::{
-    self, Process, ProcessDevice, ProcessObject, ProcessObjectKind, QueuePairResource,
-};
 use mlx5::verbs::devices;
 use serde_json::Value;
 
 use super::Arguments;
+use super::process::{
+    self, Process, ProcessDevice, ProcessObject, ProcessObjectKind, QueuePairResource,
+};
 use super::report::{Dump, Everybody, Holder, Keys, Object, OpenDevice, QueuePair};
 use crate::outcome::{Error, Result};
 

@@ -1,16 +1,16 @@
 //! `mlx5 dump`: the HCA's contexts of the queues of running programs.
 //!
-//! `look` finds the objects of a process, `report` defines the output, `watch` compares repeated
+//! `process` queries the devices that a process has open, `look` finds its objects, `report` defines the output, `watch` compares repeated
 //! looks.
 
 mod look;
+mod process;
 mod report;
 mod watch;
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use mlx5::devx::process;
 
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};

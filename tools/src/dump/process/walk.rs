@@ -3,18 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use mlx5_sys::ifc::{dctc, opcode, qpc};
+use mlx5::Result;
+use mlx5::devx::ObjectContext;
+use mlx5::devx::ifc::{dctc, opcode, qpc};
 
-use super::device::{ProcessDevice, RegionKeys, SHARED_RECEIVES};
-use crate::devx::context::ObjectContext;
-use crate::error::{Error, Result};
+use super::device::{Answer, ProcessDevice, RegionKeys, SHARED_RECEIVES};
 
 /// The kind of an object of another process.
-///
-/// See the example on [`ProcessObject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ProcessObjectKind {
+pub(in crate::dump) enum ProcessObjectKind {
     /// A queue pair.
     QueuePair,
     /// A target of dynamic connections.
@@ -33,17 +30,6 @@ pub enum ProcessObjectKind {
 }
 
 impl ProcessObjectKind {
-    /// All.
-    pub const ALL: [ProcessObjectKind; 7] = [
-        ProcessObjectKind::QueuePair,
-        ProcessObjectKind::DcTarget,
-        ProcessObjectKind::CompletionQueue,
-        ProcessObjectKind::SharedReceiveQueue,
-        ProcessObjectKind::Region,
-        ProcessObjectKind::ProtectionDomain,
-        ProcessObjectKind::Untold,
-    ];
-
     /// Returns the short name: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`, `untold`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,23 +51,8 @@ impl fmt::Display for ProcessObjectKind {
 }
 
 /// An object of another process.
-///
-/// ```no_run
-/// # use mlx5::devx::process::ProcessDevice;
-/// # fn example(device: &ProcessDevice) -> mlx5::Result<()> {
-/// use mlx5::devx::process::ProcessObjectKind;
-///
-/// // The memory regions among the first 1000 handles, and their bytes.
-/// let objects = device.objects(1000, &[])?;
-/// let regions = objects.iter().filter(|object| object.kind == ProcessObjectKind::Region);
-/// let bytes: u64 = regions.filter_map(|region| region.keys).map(|keys| keys.length).sum();
-/// assert!(bytes > 0);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ProcessObject {
+pub(in crate::dump) struct ProcessObject {
     /// The object's kind.
     pub kind: ProcessObjectKind,
     /// The handle by which the process's opened device names it.
@@ -147,7 +118,7 @@ impl ProcessDevice {
     /// Takes some calls into the kernel for each handle, and mostly one more for each queue.
     ///
     /// # Errors
-    /// [`Error::Call`] if the device is gone, whether the process is gone or not.
+    /// [`Error::Call`](mlx5::Error::Call) if the device is gone, whether the process is gone or not.
     pub fn objects(&self, handles: u32, numbers: &[u32]) -> Result<Vec<ProcessObject>> {
         let (mut found, mut unknown) = self.told_by_verbs(handles)?;
         if !self.takes_commands()? {
@@ -258,13 +229,9 @@ impl ProcessDevice {
     /// Returns the context of an object, if handle and number belong to an object of these kinds.
     fn ask(&self, handle: u32, kinds: &[u16], number: u32) -> Result<Option<ObjectContext>> {
         for made_by in kinds {
-            match self.object_context(handle, *made_by, number) {
-                Ok(context) => return Ok(Some(context)),
-                Err(Error::Withheld(withheld))
-                    if !matches!(withheld.errno().0, libc::EIO | libc::ENODEV) => {}
-                // The HCA may refuse a query of an object that was destroyed meanwhile.
-                Err(Error::Refused(_)) => {}
-                Err(error) => return Err(error),
+            // The HCA may refuse a query of an object that was destroyed meanwhile.
+            if let Answer::Context(context) = self.object_context(handle, *made_by, number)? {
+                return Ok(Some(context));
             }
         }
         Ok(None)

@@ -2,41 +2,27 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use mlx5_sys::ifc::opcode;
+use mlx5::Result;
+use mlx5::devx::ifc::{cmd_out, opcode};
+use mlx5::devx::{Command, ObjectContext};
+use mlx5::ib::Guid;
+use mlx5::verbs::Errno;
 
 use super::list::OpenDevice;
 use super::request::Request;
-use crate::devx::command::{Command, Reply};
-use crate::devx::context::{ObjectContext, Query};
-use crate::devx::judge::judge;
-use crate::error::{Cause, Errno, Error, Result};
-use crate::ib::Guid;
+use super::{failed, gone, last};
 
 /// A copy of another process's descriptor of an opened device, for queries.
-///
-/// ```no_run
-/// use mlx5::devx::process::process;
-///
-/// // Process 4242 has a device open. This user may trace the process.
-/// let open = process(4242)?.devices.into_iter().next().ok_or("no device")?;
-/// let device = open.copy()?;
-/// let number = 0x123; // from a log of the process, for example
-/// assert!(device.is_queue_pair(number)?);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
-pub struct ProcessDevice {
+pub(in crate::dump) struct ProcessDevice {
     fd: OwnedFd,
     from: OpenDevice,
     guid: Guid,
 }
 
 /// The kernel's report about a memory region: its keys, length and address.
-///
-/// See the example on [`ProcessObject`](super::ProcessObject).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RegionKeys {
+pub(in crate::dump) struct RegionKeys {
     /// The local key; its upper 24 bits are the number of the HCA's key.
     pub lkey: u32,
     /// Key for peers.
@@ -45,6 +31,17 @@ pub struct RegionKeys {
     pub length: u64,
     /// Address that requests use.
     pub address: u64,
+}
+
+/// The answer to a query of an object.
+pub(super) enum Answer {
+    /// Its context.
+    Context(ObjectContext),
+    /// The HCA refused the query.
+    Refused,
+    /// The kernel did not pass the query to the HCA: ENOENT or EINVAL if the handle belongs to
+    /// another object, or to none.
+    Withheld(Errno),
 }
 
 /// Objects of the verbs interface (`enum uverbs_default_objects`), and of mlx5's.
@@ -57,8 +54,8 @@ mod object {
 }
 
 /// Returns why this process may not access another one.
-pub(super) fn why(errno: i32) -> Option<Cause> {
-    Some(Cause::Known(match errno {
+pub(super) fn why(errno: i32) -> Option<&'static str> {
+    Some(match errno {
         libc::EPERM | libc::EACCES => {
             "this user may not trace the process: be its user or root; \
              /proc/sys/kernel/yama/ptrace_scope 1 or more takes CAP_SYS_PTRACE besides"
@@ -68,23 +65,19 @@ pub(super) fn why(errno: i32) -> Option<Cause> {
         libc::ENOTTY | libc::EINVAL => "the descriptor is no RDMA device of mlx5",
         libc::ENOSYS => "this kernel cannot copy descriptors of processes (Linux 5.6 can)",
         _ => return None,
-    }))
+    })
 }
 
 impl OpenDevice {
     /// Copies the descriptor, to query the device.
     ///
     /// # Errors
-    /// [`Error::Call`], with the cause if this user may not access the process. ENOTTY: the
+    /// [`Error::Call`](mlx5::Error::Call), with the cause if this user may not access the process. ENOTTY: the
     /// descriptor is not an RDMA device. EINVAL: the device has another driver
     /// (`ib_uverbs_cmd_verbs` in `drivers/infiniband/core/uverbs_ioctl.c` compares the driver's
     /// number).
     pub fn copy(&self) -> Result<ProcessDevice> {
-        let failed = |call| {
-            let error = Error::last(call);
-            let cause = error.errno().and_then(|errno| why(errno.0));
-            error.because(cause)
-        };
+        let refused = |call| failed(call, last(), why(last().0));
         let own = |result: libc::c_long| {
             let fd = libc::c_int::try_from(result).ok().filter(|fd| *fd >= 0)?;
             // SAFETY: the system call has just made the descriptor, so nothing else owns it.
@@ -92,16 +85,16 @@ impl OpenDevice {
         };
         // SAFETY: `pidfd_open` passes no memory.
         let process = own(unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) })
-            .ok_or_else(|| failed("pidfd_open"))?;
+            .ok_or_else(|| refused("pidfd_open"))?;
         // SAFETY: `pidfd_getfd` passes no memory.
         let fd = own(unsafe {
             libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), self.descriptor, 0)
         })
-        .ok_or_else(|| failed("pidfd_getfd"))?;
+        .ok_or_else(|| refused("pidfd_getfd"))?;
         let mut device = ProcessDevice { fd, from: *self, guid: Guid(0) };
-        device.guid = device.node_guid().map_err(|errno| {
-            Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno).because(why(errno.0))
-        })?;
+        device.guid = device
+            .node_guid()
+            .map_err(|errno| failed("ioctl(RDMA_VERBS_IOCTL)", errno, why(errno.0)))?;
         Ok(device)
     }
 }
@@ -112,45 +105,40 @@ impl ProcessDevice {
         self.from
     }
 
-    /// Returns the device's GUID, which finds it among [`devices`](crate::verbs::devices).
+    /// Returns the device's GUID, which finds it among [`devices`](mlx5::verbs::devices).
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// Queries the object of a handle by a firmware command. The command has to name the object.
+    /// Queries the HCA for the context of the object with a handle and a number, for example a
+    /// queue pair or a CQ. `made_by` is the opcode that makes such objects
+    /// ([`opcode::CREATE_QP`]).
     ///
     /// # Errors
-    /// - [`Error::Attribute`] if the opcode is not a query
-    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)).
-    /// - [`Error::Refused`] by the HCA.
-    /// - [`Error::Withheld`] by the kernel: ENOENT or EINVAL if the handle belongs to another
-    ///   object, or to none.
-    pub fn query(&self, handle: u32, command: &Command) -> Result<Reply> {
-        command.check_query()?;
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
+    pub(super) fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<Answer> {
+        let Some(command) = ObjectContext::command(made_by, number) else {
+            return Ok(Answer::Withheld(Errno(libc::EOPNOTSUPP)));
+        };
         let mut reply = vec![0; command.reply_size()];
         let made = Request::new(object::DEVX_OBJ, 0x1003)
             .handle(0x1000, handle)
             .input(0x1001, command.as_bytes())
             .output(0x1002, &mut reply)
             .make(self.fd.as_fd());
-        let result = made.err().map_or(0, |errno| errno.0);
-        judge(command, "ioctl(DEVX_OBJ_QUERY)", result, &reply)?;
-        Ok(Reply::new(reply))
-    }
-
-    /// Returns the HCA's context of the object with a handle and a number, for example a queue pair
-    /// or a CQ. `made_by` is the opcode that creates such objects ([`opcode::CREATE_QP`]).
-    ///
-    /// # Errors
-    /// - [`Error::Attribute`] if no command queries such an object.
-    /// - [`Error::Refused`] by the HCA.
-    /// - [`Error::Withheld`] by the kernel: ENOENT or EINVAL if the handle belongs to another
-    ///   object, or to none.
-    pub fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<ObjectContext> {
-        let query = Query::of(made_by).ok_or_else(|| {
-            Error::attribute("kind of object", format!("{made_by:#x}"), "no command asks about it")
-        })?;
-        Ok(query.context(&self.query(handle, &query.command(number))?))
+        // The kernel may turn a refusal into an errno, so the reply is checked first.
+        if cmd_out::STATUS.get(&reply) != 0 {
+            return Ok(Answer::Refused);
+        }
+        Ok(match made {
+            Ok(()) => {
+                ObjectContext::from_reply(made_by, &reply).map_or(Answer::Refused, Answer::Context)
+            }
+            Err(errno) if gone(errno).is_some() => {
+                return Err(failed("ioctl(DEVX_OBJ_QUERY)", errno, gone(errno)));
+            }
+            Err(errno) => Answer::Withheld(errno),
+        })
     }
 
     /// Returns whether commands reach the HCA at all: whether the process opened the device with
@@ -159,7 +147,7 @@ impl ProcessDevice {
     /// name another object in the same way. So the check executes NOP, which names no object.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn takes_commands(&self) -> Result<bool> {
         /// Length of NOP, and of its reply.
         const BYTES: usize = 16;
@@ -181,27 +169,20 @@ impl ProcessDevice {
     /// result is valid only where [`takes_commands`](Self::takes_commands) is true.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn is_object(&self, handle: u32) -> Result<bool> {
         /// No object has this number: numbers have 24 bits.
         const NOBODY: u32 = 0xff_ffff;
-        match self.object_context(handle, opcode::CREATE_CQ, NOBODY) {
-            Ok(_) | Err(Error::Refused(_)) => Ok(true),
-            Err(Error::Withheld(withheld)) => match withheld.errno() {
-                Errno(libc::EINVAL) => Ok(true),
-                errno @ Errno(libc::EIO | libc::ENODEV) => {
-                    Err(Error::from_errno("ioctl(DEVX_OBJ_QUERY)", errno))
-                }
-                _ => Ok(false),
-            },
-            Err(error) => Err(error),
-        }
+        Ok(match self.object_context(handle, opcode::CREATE_CQ, NOBODY)? {
+            Answer::Context(_) | Answer::Refused => true,
+            Answer::Withheld(errno) => errno == Errno(libc::EINVAL),
+        })
     }
 
     /// Returns the keys of the memory region of a handle; `None` if it is not a region.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn region(&self, handle: u32) -> Result<Option<RegionKeys>> {
         let (mut lkey, mut rkey) = ([0; 4], [0; 4]);
         let (mut length, mut address) = ([0; 8], [0; 8]);
@@ -226,7 +207,7 @@ impl ProcessDevice {
     /// Returns the number of the protection domain of a handle; `None` if it is not a domain.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn protection_domain(&self, handle: u32) -> Result<Option<u32>> {
         let mut number = [0; 4];
         let made = Request::new(object::PD, 0x1000)
@@ -241,7 +222,7 @@ impl ProcessDevice {
     /// (`mlx5_ib_dct_query_qp`).
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn is_queue_pair(&self, handle: u32) -> Result<bool> {
         /// `IB_USER_VERBS_CMD_QUERY_QP`
         const QUERY_QP: u64 = 25;
@@ -259,7 +240,7 @@ impl ProcessDevice {
     /// Returns whether a handle belongs to a shared receive queue that verbs made.
     ///
     /// # Errors
-    /// [`Error::Call`] where the device is gone.
+    /// [`Error::Call`](mlx5::Error::Call) where the device is gone.
     pub fn is_shared_receive_queue(&self, handle: u32) -> Result<bool> {
         /// `IB_USER_VERBS_CMD_QUERY_SRQ`
         const QUERY_SRQ: u64 = 34;
@@ -302,8 +283,8 @@ impl ProcessDevice {
 fn there(made: std::result::Result<(), Errno>) -> Result<bool> {
     match made {
         Ok(()) => Ok(true),
-        Err(errno @ Errno(libc::EIO | libc::ENODEV)) => {
-            Err(Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno))
+        Err(errno) if gone(errno).is_some() => {
+            Err(failed("ioctl(RDMA_VERBS_IOCTL)", errno, gone(errno)))
         }
         Err(_) => Ok(false),
     }

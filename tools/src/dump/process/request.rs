@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::error::Errno;
+use mlx5::verbs::Errno;
 
 /// `RDMA_VERBS_IOCTL`
 const VERBS: libc::c_ulong = 0xc018_1b01;
@@ -101,6 +101,6 @@ impl<'a> Request<'a> {
         // memory that `self` borrows, mutably where the kernel writes, and that is as long as the
         // attribute says.
         let result = unsafe { libc::ioctl(device.as_raw_fd(), VERBS, &raw mut self.whole) };
-        if result == 0 { Ok(()) } else { Err(Errno::last()) }
+        if result == 0 { Ok(()) } else { Err(super::last()) }
     }
 }

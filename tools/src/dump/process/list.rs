@@ -4,23 +4,14 @@ use std::fs;
 use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use crate::error::{Errno, Error, Result};
+use mlx5::Result;
+use mlx5::verbs::Errno;
+
+use super::{failed, last};
 
 /// A process with open devices.
-///
-/// ```
-/// use mlx5::devx::process::processes;
-///
-/// // Other processes of this user with open devices.
-/// for process in processes()? {
-///     assert_ne!(process.pid, std::process::id());
-///     assert!(process.devices.iter().all(|device| device.pid == process.pid));
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Process {
+pub(in crate::dump) struct Process {
     /// Its number.
     pub pid: u32,
     /// Its name.
@@ -30,11 +21,8 @@ pub struct Process {
 }
 
 /// A descriptor of a process that is open on the character device of an RDMA device.
-///
-/// See the example on [`Process`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OpenDevice {
+pub(in crate::dump) struct OpenDevice {
     /// The process.
     pub pid: u32,
     /// The descriptor, there.
@@ -46,11 +34,11 @@ pub struct OpenDevice {
 /// RDMA device, because the number alone does not prove that they are RDMA devices.
 ///
 /// # Errors
-/// [`Error::Call`] if `/proc` cannot be read.
-pub fn processes() -> Result<Vec<Process>> {
+/// [`Error::Call`](mlx5::Error::Call) if `/proc` cannot be read.
+pub(in crate::dump) fn processes() -> Result<Vec<Process>> {
     let nodes = nodes();
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").map_err(|_| Error::last("opendir"))?.flatten() {
+    for entry in fs::read_dir("/proc").map_err(|_| failed("opendir", last(), None))?.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         if pid != std::process::id() {
@@ -65,11 +53,11 @@ pub fn processes() -> Result<Vec<Process>> {
 /// Returns one process with its open devices.
 ///
 /// # Errors
-/// [`Error::Call`] if there is no such process, or this user may not access it.
-pub fn process(pid: u32) -> Result<Process> {
+/// [`Error::Call`](mlx5::Error::Call) if there is no such process, or this user may not access it.
+pub(in crate::dump) fn process(pid: u32) -> Result<Process> {
     look(pid, &nodes()).map_err(|error| {
         let errno = error.raw_os_error().unwrap_or(0);
-        Error::from_errno("opendir", Errno(errno)).because(super::device::why(errno))
+        failed("opendir", Errno(errno), super::device::why(errno))
     })
 }
 

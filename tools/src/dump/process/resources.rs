@@ -3,7 +3,10 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::error::{Cause, Errno, Error, Result};
+use mlx5::Result;
+use mlx5::verbs::Errno;
+
+use super::{failed, last};
 
 /// `NETLINK_RDMA`
 const RDMA: libc::c_int = 20;
@@ -27,20 +30,8 @@ const LONGEST: usize = 1 << 16;
 const HEADER: usize = 16;
 
 /// A queue pair in the kernel's resource list.
-///
-/// ```
-/// # use mlx5_model as _;
-/// use mlx5::devx::process::queue_pairs;
-///
-/// // What the kernel tells of the queue pairs of all processes.
-/// for qp in queue_pairs()? {
-///     assert!(!qp.device.is_empty() && qp.number < 1 << 24);
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueuePairResource {
+pub(in crate::dump) struct QueuePairResource {
     /// The device's name.
     pub device: String,
     /// Its number.
@@ -60,9 +51,9 @@ pub struct QueuePairResource {
 /// command are not among them: the kernel does not know that they are queue pairs.
 ///
 /// # Errors
-/// [`Error::Call`] if the kernel has no resource list (before Linux 4.17), or the process is in
+/// [`Error::Call`](mlx5::Error::Call) if the kernel has no resource list (before Linux 4.17), or the process is in
 /// another network namespace than the devices.
-pub fn queue_pairs() -> Result<Vec<QueuePairResource>> {
+pub(in crate::dump) fn queue_pairs() -> Result<Vec<QueuePairResource>> {
     let socket = Socket::open()?;
     let mut devices: Vec<(u32, String)> = Vec::new();
     socket.ask(GET, &[], |payload| {
@@ -143,7 +134,7 @@ impl Socket {
         let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, RDMA) };
         if fd < 0 {
             let cause = "the kernel has no RDMA netlink: the module ib_core is not loaded";
-            return Err(Error::last("socket(NETLINK_RDMA)").because(Some(Cause::Known(cause))));
+            return Err(failed("socket(NETLINK_RDMA)", last(), Some(cause)));
         }
         // SAFETY: the call above made the descriptor, and nothing else owns it.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
@@ -163,7 +154,7 @@ impl Socket {
         let sent =
             unsafe { libc::send(self.0.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
         if sent < 0 {
-            return Err(Error::last("send(NETLINK_RDMA)"));
+            return Err(failed("send(NETLINK_RDMA)", last(), None));
         }
         let mut room = vec![0; LONGEST];
         loop {
@@ -171,10 +162,10 @@ impl Socket {
             let got =
                 unsafe { libc::recv(self.0.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
             let Ok(got) = usize::try_from(got) else {
-                if Errno::last() == Errno(libc::EINTR) {
+                if last() == Errno(libc::EINTR) {
                     continue;
                 }
-                return Err(Error::last("recv(NETLINK_RDMA)"));
+                return Err(failed("recv(NETLINK_RDMA)", last(), None));
             };
             if got == 0 {
                 return Ok(());
@@ -184,7 +175,7 @@ impl Socket {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
                         let errno = word(payload).map_or(libc::EPROTO, |code| -(code as i32));
-                        return Err(Error::from_errno("RDMA_NLDEV_CMD_RES_QP_GET", Errno(errno)));
+                        return Err(failed("RDMA_NLDEV_CMD_RES_QP_GET", Errno(errno), None));
                     }
                     _ => take(payload),
                 }
