@@ -12,7 +12,7 @@ use crate::ring::give_back::Mark;
 use crate::ring::{Numbers, Queues, ReceiveSide, SendQueue, SendSide, Srq};
 
 /// A connection of [`Endpoints`](super::Endpoints). Never given to another connection of the same
-/// endpoints.
+/// endpoints. See the example on [`Endpoints`](super::Endpoints).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey {
     at: u32,

@@ -15,6 +15,20 @@ use crate::wqe::{
 /// Such payloads are an [`MrSlice`], a `Vec` of slices, and every payload that is copied into the
 /// WQE. A program can post no other type: [`PostOn`](crate::wqe::PostOn) and [`SgeList`] are
 /// sealed. So the queues may rely on `slices`.
+///
+/// ```no_run
+/// # use mlx5::endpoint::{ConnectionKey, Endpoints, Owned};
+/// # use mlx5::ib::Rc;
+/// # use mlx5::wqe::PostOn;
+/// /// Posts an operation to several peers, as far as their queues have room.
+/// fn to_all<O: PostOn<Rc> + Owned + Clone>(server: &mut Endpoints, peers: &[ConnectionKey], one: O) {
+///     for peer in peers {
+///         if let Err(refused) = server.post(*peer, 0, one.clone()) {
+///             eprintln!("{peer:?}: {}", refused.error);
+///         }
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names memory that the safe layer does not own",
     note = "it takes an `MrSlice`, a `Vec` of them, or bytes in the request (`Inline`, `InlineBytes`)"

@@ -118,7 +118,7 @@ pub struct Returned {
     pub outcome: Outcome,
 }
 
-/// The outcome of a request.
+/// The outcome of a request. See the example on [`Returned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A signaled request is done.
@@ -135,6 +135,17 @@ pub enum Outcome {
 }
 
 /// Why a poll of an [`Endpoint`](super::Endpoint) returned no request.
+///
+/// ```
+/// use mlx5::endpoint::EndpointError;
+/// use mlx5::ring::PollError;
+///
+/// /// What a server does after it.
+/// fn goes_on(error: &EndpointError) -> bool {
+///     matches!(error, EndpointError::UnexpectedCqe(_))
+/// }
+/// assert!(!goes_on(&PollError::Overrun.into()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {

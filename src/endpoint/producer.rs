@@ -46,7 +46,7 @@ pub struct EndpointProducer<T: Transport = Rc> {
 /// returns the memory of the requests that the [`EndpointProducer`]s have posted.
 pub type SharedEndpoint<T = Rc, R = Receiver> = Endpoint<T, R, SharedSends<T>>;
 
-/// The send half of a [`SharedEndpoint`].
+/// The send half of a [`SharedEndpoint`]. See the example on [`EndpointProducer`].
 #[derive(Debug)]
 pub struct SharedSends<T: Transport = Rc>(Retirer<T>);
 

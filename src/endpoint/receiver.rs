@@ -31,7 +31,8 @@ pub trait ReceiveHalf {
     fn take_outstanding(&mut self) -> Vec<(u64, Buffers)>;
 }
 
-/// Instead of a [`Receiver`]: the queue pair has no receive queue of its own.
+/// Instead of a [`Receiver`]: the queue pair has no receive queue of its own. See the example on
+/// [`SendEndpoint`](super::SendEndpoint).
 #[derive(Debug, Default)]
 pub struct NoReceiver(());
 

@@ -42,7 +42,7 @@ pub struct StridingReceiver {
     spent: Vec<Arc<MrSlice>>,
 }
 
-/// The result of a poll.
+/// The result of a poll. See the example on [`StridingReceiver`].
 #[derive(Debug)]
 #[must_use = "a frame is dropped, and what failed is forgotten, if this is"]
 pub enum FrameArrival {
@@ -54,7 +54,8 @@ pub enum FrameArrival {
     UnexpectedCqe(UnexpectedCqe),
 }
 
-/// A received Ethernet packet, in the memory where it arrived.
+/// A received Ethernet packet, in the memory where it arrived. See the example on
+/// [`StridingReceiver`].
 pub struct Frame {
     memory: Arc<MrSlice>,
     offset: usize,
