@@ -18,17 +18,14 @@
 //! it, with signals delivered in between.
 //!
 //! All processes of one machine that share a *domain* hold slices of the same devices: the same
-//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `network`
+//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `fabric`
 //! claims a prefix by binding the local socket of its name, which vanishes with the process.
 
 mod config;
 mod deferred;
-mod hall;
 mod lock;
-mod network;
 mod process;
 mod shield;
-pub(crate) mod socket;
 #[cfg(test)]
 mod test;
 mod thread;
@@ -47,18 +44,16 @@ pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;
-use crate::wire::{Frame, Header, MULTICAST};
+use crate::fabric::local::{Network, RESERVED, Waits};
+use crate::wire::{Frame, Header};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
-use network::{Network, Waits};
 
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
 
 /// QP numbers in a prefix.
 const NUMBERS: usize = 256;
-/// Prefixes of QP numbers with a special meaning: QP numbers 0 and 1, and multicast.
-const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
 /// Another prefix is claimed when fewer numbers than this are free.
 const SPARE: usize = 64;
 /// Frames that one entry of a program carries; the thread carries the rest.

@@ -11,6 +11,7 @@ use super::Engine;
 use crate::card::{Card, Link};
 use crate::clock::Clock;
 use crate::command::test::Rig;
+use crate::fabric::local::socket;
 use crate::transport::test::Setup;
 use crate::transport::test::side::{Cqe, Post, Side};
 
@@ -197,15 +198,15 @@ fn prefixes_are_claimed_as_numbers_run_out_and_are_free_again_after() {
     }
     let prefixes = engine.enter(0, |card| card.identity.qpn_prefixes.clone());
     assert_eq!(prefixes.len(), 3);
-    let name = |prefix: u16| format!("{}{domain}/{prefix:04x}", super::socket::user_names());
+    let name = |prefix: u16| format!("{}{domain}/{prefix:04x}", socket::user_names());
     for prefix in &prefixes {
-        let error = super::socket::listen(&name(*prefix)).unwrap_err();
+        let error = socket::listen(&name(*prefix)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
     }
     drop(engine);
     // Its thread lets go of the last share when it wakes up.
     let end = Instant::now() + PATIENCE;
-    while super::socket::listen(&name(prefixes[0])).is_err() {
+    while socket::listen(&name(prefixes[0])).is_err() {
         assert!(Instant::now() < end);
         std::thread::yield_now();
     }
@@ -217,7 +218,7 @@ fn descriptors_stay_out_of_the_way() {
     let state = station.engine.lock();
     let network = state.network.as_ref().expect("connected");
     assert!(network.waits.epoll.as_raw_fd() >= 512);
-    assert!(super::socket::connect("mlx5-model/nobody").is_err());
+    assert!(socket::connect("mlx5-model/nobody").is_err());
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
-use super::super::RESERVED;
-use super::super::socket::{self, Fd};
-use super::{IN_USE, Network, Recipient, SQUATTED, Source};
+use super::socket::{self, Fd};
+use super::{IN_USE, Network, RESERVED, Recipient, SQUATTED, Source};
 
 impl Network {
     /// Claims a prefix of QP numbers for a device.
@@ -12,7 +11,7 @@ impl Network {
     /// The name of a prefix is predictable, so another user may have bound it, even the names of
     /// all prefixes. Then this process claims a prefix whose name another user has bound. No other
     /// process of this user can have that name. The prefix gets a name with a random end instead.
-    pub(in crate::engine) fn claim(&mut self, card: usize) -> io::Result<u16> {
+    pub(crate) fn claim(&mut self, card: usize) -> io::Result<u16> {
         let start = self.random.draw() as u16;
         let mut in_use = 0;
         for number in (0..=u16::MAX).map(|step| start.wrapping_add(step)) {

@@ -2,13 +2,12 @@
 
 use std::io::{self, ErrorKind};
 
-use super::super::socket;
-use super::{Network, Peer, Recipient, Source, Way};
+use super::{Network, Peer, Recipient, Source, Way, socket};
 use crate::wire::Frame;
 
 impl Network {
     /// Makes this process a listener, and announces it to the other processes.
-    pub(in crate::engine) fn listen(&mut self) -> io::Result<()> {
+    pub(crate) fn listen(&mut self) -> io::Result<()> {
         if self.hall.listener.is_some() {
             return Ok(());
         }
@@ -33,7 +32,7 @@ impl Network {
     }
 
     /// Queues a frame for every other listener.
-    pub(in crate::engine) fn send_to_all(&mut self, frame: &Frame) {
+    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
         if let Err(error) = self.open_door() {
             tracing::warn!(%error, "cannot be told who listens, and looks again");
         }

@@ -19,7 +19,11 @@
 //! waits for it.
 
 mod claim;
+mod hall;
 mod listeners;
+pub(crate) mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -28,12 +32,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::hall::Hall;
-use super::socket::{self, BATCH, Batch, Fd};
 use crate::card::Card;
 use crate::clock::Random;
-use crate::wire::Frame;
+use crate::wire::{Frame, MULTICAST};
+use hall::Hall;
+use socket::{BATCH, Batch, Fd};
 
+/// Prefixes of QP numbers with a special meaning: QP numbers 0 and 1, and multicast.
+pub(crate) const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
 /// Batches taken from one connection before the others have their turn.
@@ -53,14 +59,14 @@ const IN_USE: u32 = 256;
 const SQUATTED: u32 = 4096;
 
 /// The descriptors the thread waits on. They outlive the network, so that it can stop the thread.
-pub(super) struct Waits {
-    pub(super) epoll: Fd,
+pub(crate) struct Waits {
+    pub(crate) epoll: Fd,
     /// Eventfd, written once: stops the thread.
     stop: Fd,
     /// Eventfd, written for stores of signal handlers.
     bell: Fd,
     /// Whether the thread runs before the program's threads wherever it wakes up.
-    pub(super) raised: AtomicBool,
+    pub(crate) raised: AtomicBool,
 }
 
 /// The meaning of a descriptor in the epoll set.
@@ -98,7 +104,7 @@ enum Recipient {
 
 /// The destination of frames: a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// By the prefix of a queue pair's number.
     Prefix(u16),
     /// By the number that this process has assigned to a listener.
@@ -147,10 +153,10 @@ struct Underway {
 }
 
 /// The sockets of this process.
-pub(super) struct Network {
+pub(crate) struct Network {
     domain: String,
     random: Random,
-    pub(super) waits: Arc<Waits>,
+    pub(crate) waits: Arc<Waits>,
     timer: Fd,
     /// Timer for trying again operations that failed for lack of a descriptor.
     retry: Fd,
@@ -179,13 +185,13 @@ const RETRY: u64 = 3;
 
 impl Waits {
     /// Wakes the thread. Safe in a signal handler.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         add_one(&self.bell);
     }
 }
 
 impl Network {
-    pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
+    pub(crate) fn new(domain: &str, seed: u64) -> io::Result<Self> {
         // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
         let epoll = unsafe { socket::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
         let timer = || {
@@ -245,7 +251,7 @@ impl Network {
     }
 
     /// Queues a frame for the process with this prefix; [`Network::flush`] sends it.
-    pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
+    pub(crate) fn send(&mut self, prefix: u16, frame: Frame) {
         self.put(Way::Prefix(prefix), frame);
     }
 
@@ -370,7 +376,7 @@ impl Network {
     }
 
     /// Sends the frames queued since the last flush.
-    pub(super) fn flush(&mut self, cards: &mut [Card]) {
+    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
         while let Some(way) = self.fresh.pop() {
             self.sent = true;
             self.drain(way, cards);
@@ -380,7 +386,7 @@ impl Network {
     /// Returns whether the sending thread should yield. The peer's thread has often been woken on
     /// the same processor. A program that polls for the answer would keep it waiting until the
     /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(super) fn owes_a_turn(&mut self) -> bool {
+    pub(crate) fn owes_a_turn(&mut self) -> bool {
         std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
     }
 
@@ -452,7 +458,7 @@ impl Network {
     }
 
     /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
-    pub(super) fn ready(
+    pub(crate) fn ready(
         &mut self,
         token: u64,
         cards: &mut [Card],
@@ -530,7 +536,7 @@ impl Network {
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry
     /// that comes first. Timers are left to the thread.
-    pub(super) fn take_in(&mut self, cards: &mut [Card]) {
+    pub(crate) fn take_in(&mut self, cards: &mut [Card]) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -546,7 +552,7 @@ impl Network {
 
     /// Returns whether the process with this prefix runs and has not read this process's packets,
     /// or has packets waiting here.
-    pub(super) fn is_slow(&mut self, prefix: u16) -> bool {
+    pub(crate) fn is_slow(&mut self, prefix: u16) -> bool {
         let Some(peer) = self.peers.get_mut(&Way::Prefix(prefix)) else { return false };
         let from_it = self.sources.values().filter_map(|source| match source {
             Source::Inbound { fd, process, .. } if *process == peer.process => Some(fd),
@@ -570,20 +576,20 @@ impl Network {
     }
 
     /// Returns the connections for which packets wait.
-    pub(super) fn congested(&self) -> Vec<RawFd> {
+    pub(crate) fn congested(&self) -> Vec<RawFd> {
         let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
         waiting.filter_map(|peer| Some(peer.fd.as_ref()?.as_raw_fd())).collect()
     }
 
     /// Tries every backlog again.
-    pub(super) fn retry(&mut self, cards: &mut [Card]) {
+    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
         let ways: Vec<Way> = self.peers.keys().copied().collect();
         ways.into_iter().for_each(|way| self.drain(way, cards));
     }
 
     /// Sets the timer, unless it fires by then anyway. The thread checks again whenever the timer
     /// fires, and most deadlines are moved before they come.
-    pub(super) fn arm(&mut self, now: u64, wait: u64) {
+    pub(crate) fn arm(&mut self, now: u64, wait: u64) {
         let at = now + wait;
         if self.armed.is_some_and(|armed| armed <= at) {
             return;
@@ -604,13 +610,13 @@ impl Network {
     }
 
     /// Tells the thread to stop.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         add_one(&self.waits.stop);
     }
 
     /// Closes this process's copies of the parent's descriptors, in the child of a fork. The
     /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
-    pub(super) fn abandon(self) {
+    pub(crate) fn abandon(self) {
         for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
             crate::private::release(fd.as_raw_fd());
             // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners
@@ -655,38 +661,4 @@ fn start_time() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
-        let domain = format!("prefix-{}", std::process::id());
-        let mut sender = Network::new(&domain, 1).unwrap();
-        let mut ended = Network::new(&domain, 2).unwrap();
-        let prefix = ended.claim(0).unwrap();
-        let mut send = |byte: u8| {
-            sender.send(prefix, Frame(vec![byte; 64]));
-            sender.flush(&mut []);
-        };
-        send(1);
-        let name = ended.name(&format!("{prefix:04x}"));
-        drop(ended);
-        let next = socket::listen(&name).unwrap();
-        for byte in 2..4 {
-            send(byte);
-        }
-        let connection = socket::accept(&next).expect("a new connection");
-        let mut batch = Batch::new();
-        let frames = batch.receive(&connection).unwrap();
-        assert_eq!(frames.iter().map(|frame| frame.0[0]).collect::<Vec<_>>(), [2, 3]);
-
-        // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
-        drop((connection, next));
-        sender.send(prefix, Frame(vec![4; 64]));
-        sender.flush(&mut []);
-        assert!(sender.peers.is_empty());
-    }
 }
