@@ -60,6 +60,7 @@
 //! - [`transport`] – requester and responder of each service.
 //! - [`command`] – firmware commands.
 //! - [`mod@replay`] – replays recorded calls on fresh devices.
+//! - [`fabric`] – carries frames between ports.
 //! - [`engine`] – runs devices.
 //! - [`frontend`] – the interface for programs.
 
@@ -72,6 +73,7 @@ pub mod card;
 pub mod clock;
 pub mod command;
 pub mod engine;
+mod fabric;
 pub mod frontend;
 pub mod identity;
 pub mod memory;
