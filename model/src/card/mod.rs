@@ -189,6 +189,17 @@ impl Card {
         );
     }
 
+    /// Sets the shortest transport timeout, as a code from 0 to 31 (the lower five bits of `code`).
+    /// Queue pairs take it when they next move to another state.
+    pub fn set_timeout_floor(&mut self, code: u8) {
+        let code = code & 0x1f;
+        self.enter(
+            || Call::TimeoutFloor(code),
+            |card| card.identity.timeout_floor = code,
+            |()| false,
+        );
+    }
+
     /// Returns whether a packet can cross the fabric, from the port or to it.
     pub fn passes(&self, frame: &Frame) -> bool {
         let broken = || {

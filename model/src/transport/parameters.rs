@@ -100,7 +100,7 @@ impl Parameters {
             message: qp.longest_message(),
             // Without an acknowledge from half a window on, the window is used up and nothing moves.
             ack_interval: 1 << qp.get(qpc::LOG_ACK_REQ_FREQ).min(WINDOW.ilog2() - 1),
-            timeout: timing::timeout(path(ads::ACK_TIMEOUT)),
+            timeout: timing::timeout(path(ads::ACK_TIMEOUT), identity.timeout_floor),
             retries: qp.get(qpc::RETRY_COUNT) as u8,
             rnr_retries: qp.get(qpc::RNR_RETRY) as u8,
             rnr_timer: qp.get(qpc::MIN_RNR_NAK) as u8,
