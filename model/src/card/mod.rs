@@ -21,7 +21,7 @@ pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};
-pub use traffic::{Count, Counts, Sort, Traffic};
+pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
 pub use crate::identity::{Identity, PortState};
 pub use crate::trace::Complaints;
@@ -45,6 +45,8 @@ pub struct Card {
     pub port: Port,
     /// Traffic counters of the port.
     pub traffic: Traffic,
+    /// Counters of congestion.
+    pub congestion: CongestionCounts,
     /// State of the port: see [`Card::set_port`].
     pub port_state: PortState,
     /// Whether a subnet manager has ever given the port its LID.
@@ -82,6 +84,7 @@ impl Card {
             random,
             port: Port::default(),
             traffic: Traffic::default(),
+            congestion: CongestionCounts::default(),
             port_state,
             configured: port_state.is_configured(),
             broken_levels: 0,

@@ -8,6 +8,7 @@
 //! always: call `pump`, carry the outbox away, call `settle`. The caller repeats it until nothing
 //! is left.
 
+mod congestion;
 mod dynamic;
 pub mod ethernet;
 mod local;
@@ -34,7 +35,7 @@ use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
-use crate::wire::{Frame, Header, MULTICAST, Route};
+use crate::wire::{Frame, Header, MULTICAST, Opcode, Route};
 use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
@@ -91,7 +92,11 @@ impl Card {
             return;
         }
         self.count_received(frame);
+        let handled = self.congestion.handled;
         self.receive_for(header.destination, &packet);
+        if header.opcode == Opcode::CongestionNotification && self.congestion.handled == handled {
+            self.congestion.ignored += 1;
+        }
     }
 
     /// Gives a packet to a queue pair of its service, if that receives.
@@ -99,7 +104,8 @@ impl Card {
         let Some(qp) = self.objects.qps.get(&number) else { return };
         // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
-        if receives && qp.service == packet.header.service {
+        let is_notification = packet.header.opcode == Opcode::CongestionNotification;
+        if receives && (qp.service == packet.header.service || is_notification) {
             self.transport(number, |card, transport| transport.receive(card, number, packet));
         }
     }

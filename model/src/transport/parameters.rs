@@ -7,7 +7,7 @@ use super::{p_key, timing};
 use crate::card::{Identity, Link};
 use crate::object::{Qp, Service};
 use crate::queue::Domain;
-use crate::wire::{DcEth, Global, Route};
+use crate::wire::{DcEth, Ecn, Global, Route};
 use crate::work::LOG_MAX_ATOMIC;
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
@@ -206,7 +206,7 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
                 }
                 port => port,
             };
-            Route::Ethernet { global, port }
+            Route::Ethernet { global: global.with_ecn(Ecn::Capable), port }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::super::{Packet, Parameters};
 use super::Failure;
 use crate::card::{Card, Identity, Link};
 use crate::queue::{Address, Syndrome};
-use crate::wire::{Deth, Global, Route, mac, route};
+use crate::wire::{Deth, Ecn, Global, Route, mac, route};
 
 /// Room at the head of each receive for the packet's global route header, used or not.
 const ROOM: u32 = route::GRH as u32;
@@ -41,7 +41,8 @@ pub(in crate::transport) fn route(
             Ok(None)
         }
         (Link::Roce, Some(extended)) => {
-            Ok(Some(Route::Ethernet { global: global(extended), port: address.lid }))
+            let global = global(extended).with_ecn(Ecn::Capable);
+            Ok(Some(Route::Ethernet { global, port: address.lid }))
         }
     }
 }

@@ -8,9 +8,6 @@ use crate::object::Service;
 use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
 
-/// Packets one queue pair sends before the next has its turn.
-const QUANTUM: usize = 16;
-
 /// The kind of a request, by what it puts on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -69,9 +66,14 @@ impl Sender {
         self.malformed.take().or(current)
     }
 
-    /// Sends up to a quantum of packets. An error is of the request that [`Sender::take`] gives.
-    pub(super) fn pump(&mut self, card: &mut Card, own: &Parameters) -> Result<Progress, Syndrome> {
-        for _ in 0..QUANTUM {
+    /// Sends up to `most` packets. An error is of the request that [`Sender::take`] gives.
+    pub(super) fn pump(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        most: usize,
+    ) -> Result<Progress, Syndrome> {
+        for _ in 0..most {
             if self.current.is_none() && !self.fetch(card, own)? {
                 return Ok(Progress::Idle);
             }
