@@ -88,12 +88,14 @@ impl Card {
             }
             return self.receive_multicast(&packet);
         }
-        if !self.is_for_port(&header.route) {
+        if !self.is_for_port(&header) {
             return;
         }
         self.count_received(frame);
         let handled = self.congestion.handled;
-        self.receive_for(header.destination, &packet);
+        if let Some(number) = self.objects.at_wire_number(header.destination) {
+            self.receive_for(number, &packet);
+        }
         if header.opcode == Opcode::CongestionNotification && self.congestion.handled == handled {
             self.congestion.ignored += 1;
         }
@@ -105,16 +107,22 @@ impl Card {
         // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
         let is_notification = packet.header.opcode == Opcode::CongestionNotification;
-        if receives && (qp.service == packet.header.service || is_notification) {
+        let header = packet.header;
+        let reached = header.destination == MULTICAST || qp.is_reached_by(header.destination);
+        if receives && reached && (qp.service == header.service || is_notification) {
             self.transport(number, |card, transport| transport.receive(card, number, packet));
         }
     }
 
-    fn is_for_port(&self, route: &Route) -> bool {
-        match route {
+    fn is_for_port(&self, header: &Header) -> bool {
+        /// The LID of a port that has none yet, or whose LID the sender does not know. Only
+        /// management packets have it.
+        const PERMISSIVE: u16 = 0xffff;
+        match &header.route {
             Route::InfiniBand { destination, global, .. } => {
                 // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
-                *destination == self.identity.lid
+                (*destination == self.identity.lid
+                    || *destination == PERMISSIVE && header.destination == 0)
                     && global.as_ref().is_none_or(|global| self.has_gid(&global.destination))
             }
             Route::Ethernet { global, .. } => self.has_gid(&global.destination),

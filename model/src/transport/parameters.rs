@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{Field, ads, qpc};
 use super::rc::{Migration, WINDOW};
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
-use crate::object::{Qp, Service};
+use crate::object::{Qp, Service, Special};
 use crate::queue::Domain;
 use crate::wire::{DcEth, Ecn, Global, Route};
 use crate::work::LOG_MAX_ATOMIC;
@@ -18,6 +18,10 @@ const PORT_BASE: u16 = 0xc000;
 pub struct Parameters {
     /// The queue pair itself.
     pub number: u32,
+    /// The number that its datagrams name as their sender.
+    pub source: u32,
+    /// The special queue pair that it is, if it is one.
+    pub special: Option<Special>,
     /// Transport service.
     pub service: Service,
     /// Whether it has no send queue, as a target of an extended reliable connection has none.
@@ -80,6 +84,12 @@ impl Parameters {
         let own = 128 << qp.get(qpc::MTU).clamp(1, 5);
         Self {
             number: qp.number,
+            source: match (qp.special().and_then(Special::wire_number), qp.get(qpc::DETH_SQPN)) {
+                (Some(source), _) => source,
+                (None, 0) => qp.number,
+                (None, source) => source,
+            },
+            special: qp.special(),
             service: qp.service,
             is_target: qp.get(qpc::NO_SQ) == 1,
             pd: qp.get(qpc::PD),

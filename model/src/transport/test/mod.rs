@@ -13,6 +13,7 @@
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
 //! - [`congestion`]: marks, notifications and rates.
+//! - [`special`]: queue pairs that only the driver has.
 //! - [`shared`]: several queue pairs take receives from one queue.
 //! - [`windows`]: binds and invalidates keys.
 //! - [`xrc`]: sends to SRQs that requests name.
@@ -32,6 +33,7 @@ mod rules;
 mod scale;
 mod shared;
 pub mod side;
+mod special;
 mod tags;
 mod timing;
 mod traffic;
@@ -42,7 +44,7 @@ mod xrc;
 use side::Side;
 
 use crate::card::Link;
-use crate::object::Service;
+use crate::object::{Service, Special};
 use crate::wire::{Frame, Lossy};
 
 /// Parameters of queue pairs.
@@ -50,6 +52,7 @@ use crate::wire::{Frame, Lossy};
 pub struct Setup {
     pub link: Link,
     pub service: Service,
+    pub special: Option<Special>,
     pub q_key: u32,
     pub mtu: u32,
     pub psn: [u32; 2],
@@ -83,6 +86,7 @@ impl Default for Setup {
         Self {
             link: Link::InfiniBand,
             service: Service::Rc,
+            special: None,
             q_key: 0,
             mtu: 1024,
             psn: [0x123, 0xabc],

@@ -94,7 +94,7 @@ impl Transport for Unreliable {
     fn receive(&mut self, card: &mut Card, qp: u32, packet: &Packet<'_>) {
         let Some(own) = self.parameters else { return };
         let header = packet.header;
-        if !super::partition_matches(own.p_key, header.p_key) {
+        if !datagram::accepts_partition(card, &own, header.p_key) {
             return;
         }
         let is_accepted = match own.service {

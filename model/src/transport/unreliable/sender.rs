@@ -4,7 +4,7 @@ use super::super::local::Alone;
 use super::super::{Completion, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
-use crate::object::Service;
+use crate::object::{Service, Special};
 use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
 
@@ -128,7 +128,9 @@ impl Sender {
                 return Err(syndrome);
             }
         };
+        let sends = own.special != Some(Special::Umr);
         let kind = match wqe.opcode {
+            0x08..=0x0b if !sends => Err(Syndrome::LocalQpOperation),
             0x00 => Ok(Kind::Nop),
             0x08 => Ok(Kind::Write { immediate: false }),
             0x09 => Ok(Kind::Write { immediate: true }),
