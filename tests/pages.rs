@@ -166,6 +166,62 @@ fn relative_links_and_their_anchors_resolve() {
     assert!(checked > 100, "only {checked} links were found");
 }
 
+/// The cells of the rows of the table of the transport's rules.
+fn rules(page: &str) -> Vec<Vec<String>> {
+    let rows = page.lines().skip_while(|line| *line != "| rule | section | code | test |").skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect())
+        .collect()
+}
+
+/// Returns why a name `path.rs::function` leads nowhere, with the path in one of the folders.
+fn missing(name: &str, folders: [&str; 2], attribute: &str) -> Option<String> {
+    let Some((path, function)) = name.split_once("::") else {
+        return Some(format!("{name} names no function"));
+    };
+    let files = folders.map(|folder| root().join(folder).join(path));
+    let Some(text) = files.iter().find_map(|file| fs::read_to_string(file).ok()) else {
+        return Some(format!("{name}: no such file"));
+    };
+    let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+    let declares = |line: &str| {
+        let before = ["pub ", "pub(super) ", "pub(crate) ", "pub(in crate::transport) "];
+        let line = before.iter().find_map(|before| line.strip_prefix(before)).unwrap_or(line);
+        let rest = line.strip_prefix("fn ").and_then(|rest| rest.strip_prefix(function));
+        rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+    };
+    let found = lines.iter().enumerate().any(|(at, line)| {
+        // What `proptest!` wraps has the attribute as well.
+        declares(line) && (attribute.is_empty() || lines[..at].last() == Some(&attribute))
+    });
+    (!found).then(|| format!("{name}: no such function"))
+}
+
+#[test]
+fn the_rules_of_the_transport_name_code_and_tests_that_exist() {
+    let rules = rules(&read("docs/model.md"));
+    let mut wrong = vec![];
+    for row in &rules {
+        let [rule, section, code, test] = &row[..] else { panic!("{row:?}") };
+        assert!(!rule.is_empty() && !section.is_empty());
+        let names = |cell: &str| -> Vec<String> {
+            cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+        };
+        if code == "not modelled" {
+            assert_eq!(test, "–", "{rule}");
+            continue;
+        }
+        let (code, test) = (names(code), names(test));
+        assert!(!code.is_empty() && !test.is_empty(), "{rule}");
+        let transport = ["model/src/transport", ""];
+        wrong.extend(code.iter().filter_map(|name| missing(name, transport, "")));
+        let tests = ["model/src/transport/test", ""];
+        wrong.extend(test.iter().filter_map(|name| missing(name, tests, "#[test]")));
+    }
+    assert!(rules.len() >= 60, "{} rules", rules.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The lines of a page outside blocks of code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;

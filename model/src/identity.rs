@@ -80,9 +80,16 @@ pub struct Identity {
     /// log2 of a packet's maximum payload in bytes, if it is not the link's
     /// [default](Link::log_mtu). Longer packets are then lost.
     pub log_mtu: Option<u32>,
+    /// The shortest transport timeout kept, as a code from 0 to 31: see
+    /// [`Identity::TIMEOUT_FLOOR`].
+    pub timeout_floor: u8,
 }
 
 impl Identity {
+    /// The usual floor of transport timeouts: code 12, 16.8 ms. Devices have such a floor too.
+    /// Below it, a responder that the scheduler lets wait would look like a lost packet.
+    pub const TIMEOUT_FLOOR: u8 = 12;
+
     /// Returns the Ethernet address from which packets of a GID are sent.
     pub fn source_mac(&self, gid_index: usize) -> [u8; 6] {
         self.gid_macs.get(&gid_index).copied().unwrap_or(self.mac)

@@ -37,6 +37,7 @@
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
+//! | `MLX5_MODEL_TIMEOUT_FLOOR` | 0 to 31: the code of the shortest transport timeout, 4.096 µs · 2^code | 12 |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
@@ -88,5 +89,5 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, offered, run, set_mode, set_port, set_service_level,
+    Mode, Unavailable, offered, run, set_mode, set_port, set_service_level, set_timeout_floor,
 };

@@ -69,6 +69,7 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
         Call::Port(up) => card.set_port(*up),
         Call::ServiceLevel { level, up } => card.set_service_level(*level, *up),
+        Call::TimeoutFloor(code) => card.set_timeout_floor(*code),
         Call::Congested { way, full } => card.set_congested(*way, *full),
         Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }

@@ -21,7 +21,7 @@ pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};
-pub use traffic::{Count, Counts, Sort, Traffic};
+pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
 pub use crate::identity::{Identity, PortState};
 pub use crate::trace::Complaints;
@@ -45,6 +45,8 @@ pub struct Card {
     pub port: Port,
     /// Traffic counters of the port.
     pub traffic: Traffic,
+    /// Counters of congestion.
+    pub congestion: CongestionCounts,
     /// State of the port: see [`Card::set_port`].
     pub port_state: PortState,
     /// Whether a subnet manager has ever given the port its LID.
@@ -82,6 +84,7 @@ impl Card {
             random,
             port: Port::default(),
             traffic: Traffic::default(),
+            congestion: CongestionCounts::default(),
             port_state,
             configured: port_state.is_configured(),
             broken_levels: 0,
@@ -186,6 +189,17 @@ impl Card {
                 let levels = card.broken_levels;
                 card.broken_levels = if up { levels & !bit } else { levels | bit };
             },
+            |()| false,
+        );
+    }
+
+    /// Sets the shortest transport timeout, as a code from 0 to 31 (the lower five bits of `code`).
+    /// Queue pairs take it when they next move to another state.
+    pub fn set_timeout_floor(&mut self, code: u8) {
+        let code = code & 0x1f;
+        self.enter(
+            || Call::TimeoutFloor(code),
+            |card| card.identity.timeout_floor = code,
             |()| false,
         );
     }

@@ -41,6 +41,19 @@ pub struct Traffic {
     pub sent: Counts,
 }
 
+/// Counters of congestion on Ethernet, as QUERY_CONG_STATISTICS returns them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CongestionCounts {
+    /// Packets that arrived with the mark of congestion, for a queue pair here.
+    pub marked: u64,
+    /// Notifications (CNPs) sent because of them.
+    pub sent: u64,
+    /// Notifications that slowed a queue pair down.
+    pub handled: u64,
+    /// Notifications that no queue pair took.
+    pub ignored: u64,
+}
+
 impl Sort {
     /// Returns the kind of a packet on a link, and its counted bytes.
     pub fn of(link: Link, frame: &Frame) -> Option<(Self, usize)> {

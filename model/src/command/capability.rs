@@ -193,6 +193,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::MAX_QP_MCG, MAX_GROUP_MEMBERS.into()),
         // What a queue pair multicasts need not come back to itself.
         (c::BLOCK_LB_MC, 1),
+        // The driver's datagrams may name another sender.
+        (c::SET_DETH_SQPN, 1),
         (c::UAR_4K, 1),
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),

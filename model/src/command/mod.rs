@@ -73,6 +73,7 @@ const COMMANDS: &[Command] = &[
     },
     command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, vport::query_nic_context),
     command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
+    command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, vport::query_congestion),
     command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
     command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
     command(opcode::QUERY_HCA_VPORT_PKEY, 0x10, 0x14, port::query_pkey),

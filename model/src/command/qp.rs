@@ -9,7 +9,7 @@ use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Qp, ReceiveQueue, Role, SendQueue, Service, Srq, State};
+use crate::object::{Qp, ReceiveQueue, Role, SendQueue, Service, Special, Srq, State};
 use crate::transport::QueuePair;
 
 /// Receive queue types (`qp.h`): a ring of its own, a shared one, and none.
@@ -21,15 +21,35 @@ const RQ_NONE: u32 = 3;
 const RECORD: RecordFields =
     RecordFields { valid: qpc::DBR_UMEM_VALID, number: qpc::DBR_UMEM_ID, address: qpc::DBR_ADDR };
 
-/// The service that QPC's `st` names.
-fn service(st: u32) -> Option<Service> {
+/// The service that QPC's `st` names (`qp.h`, `MLX5_QP_ST_*`), and the special queue pair.
+fn service(st: u32) -> Option<(Service, Role)> {
     match st {
-        0 => Some(Service::Rc),
-        1 => Some(Service::Uc),
-        2 => Some(Service::Ud),
-        3 => Some(Service::Xrc),
-        5 => Some(Service::Dc),
+        0 => Some((Service::Rc, Role::Pair)),
+        1 => Some((Service::Uc, Role::Pair)),
+        2 => Some((Service::Ud, Role::Pair)),
+        3 => Some((Service::Xrc, Role::Pair)),
+        5 => Some((Service::Dc, Role::Pair)),
+        7 => Some((Service::Ud, Role::Special(Special::Smi))),
+        8 => Some((Service::Ud, Role::Special(Special::Gsi))),
+        // It sends nothing; of the services that know UMR, this one needs no peer.
+        0xc => Some((Service::Uc, Role::Special(Special::Umr))),
         _ => None,
+    }
+}
+
+/// Checks that a queue pair may have this role, or this number in its datagrams: the driver alone
+/// makes such queue pairs, and a port has one of each number.
+fn check_role(card: &Card, role: &Role, source: u32, user: u16) -> Result<(), Refusal> {
+    let special = match role {
+        Role::Special(special) => Some(*special),
+        _ => None,
+    };
+    if user != 0 && (special.is_some() || source != 0) {
+        return Err(Refusal::QpOfDriver);
+    }
+    match special.and_then(Special::wire_number) {
+        Some(number) if card.objects.at_wire_number(number).is_some() => Err(Refusal::QpSpecial),
+        _ => Ok(()),
     }
 }
 
@@ -40,7 +60,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     if get(input, create_qp_in::INPUT_QPN) != 0 {
         return Err(Refusal::QpNumber);
     }
-    let service = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
+    let (service, role) = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
+    check_role(card, &role, field(qpc::DETH_SQPN), user)?;
     check_modes(field)?;
     let pd = card.objects.pds.get(field(qpc::PD)).ok_or(Refusal::NoPd)?;
     owned(pd.uid, user)?;
@@ -106,7 +127,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             ..ReceiveQueue::default()
         },
         transport: Some(QueuePair::boxed(service)),
-        role: Role::Pair,
+        role,
     });
     create_qp_out::QPN.set(output, number.into());
     Ok(())

@@ -129,6 +129,7 @@ pub fn identity(link: Link) -> Identity {
         user_contexts: true,
         port: PortState::Active,
         log_mtu: None,
+        timeout_floor: Identity::TIMEOUT_FLOOR,
     }
 }
 

@@ -2,13 +2,13 @@
 //! command interface.
 
 use mlx5_sys::ifc::{
-    Field, nic_vport_context, query_issi_out, query_nic_vport_context_in,
-    query_nic_vport_context_out, query_vport_counter_in, query_vport_counter_out,
-    query_vport_state_in, query_vport_state_out, traffic_counter,
+    Field, nic_vport_context, query_cong_statistics_in, query_cong_statistics_out, query_issi_out,
+    query_nic_vport_context_in, query_nic_vport_context_out, query_vport_counter_in,
+    query_vport_counter_out, query_vport_state_in, query_vport_state_out, traffic_counter,
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, Counts, Link, Sort, Traffic};
+use crate::card::{Card, CongestionCounts, Counts, Link, Sort, Traffic};
 
 /// The one version of the interface: receive queues that are shared are RMPs.
 const ISSI: u32 = 1;
@@ -103,6 +103,25 @@ pub fn query_counter(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
     }
     if get(input, q::CLEAR) == 1 {
         card.traffic = Traffic::default();
+    }
+    Ok(())
+}
+
+/// QUERY_CONG_STATISTICS: what the port did about congestion.
+pub fn query_congestion(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_cong_statistics_out as c;
+    let CongestionCounts { marked, sent, handled, ignored } = card.congestion;
+    for (high, low, count) in [
+        (c::NP_ECN_MARKED_ROCE_PACKETS_HIGH, c::NP_ECN_MARKED_ROCE_PACKETS_LOW, marked),
+        (c::NP_CNP_SENT_HIGH, c::NP_CNP_SENT_LOW, sent),
+        (c::RP_CNP_HANDLED_HIGH, c::RP_CNP_HANDLED_LOW, handled),
+        (c::RP_CNP_IGNORED_HIGH, c::RP_CNP_IGNORED_LOW, ignored),
+    ] {
+        high.set(output, count >> 32);
+        low.set(output, count & 0xffff_ffff);
+    }
+    if get(input, query_cong_statistics_in::CLEAR) == 1 {
+        card.congestion = CongestionCounts::default();
     }
     Ok(())
 }

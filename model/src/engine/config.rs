@@ -35,6 +35,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 user_contexts: true,
                 port: PortState::Active,
                 log_mtu: None,
+                timeout_floor: Identity::TIMEOUT_FLOOR,
             }
         })
         .collect()

@@ -35,7 +35,7 @@ pub use groups::Groups;
 pub use memic::{Memic, Run};
 pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
-pub use qp::{Qp, ReceiveQueue, Role, SendQueue, State, Used};
+pub use qp::{Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX, Steering,
@@ -70,6 +70,8 @@ pub struct Objects {
     /// Queue pairs by 24-bit number, and Ethernet queues, each as half of one. Added and removed by
     /// [`Objects::enter_qp`] and [`Objects::remove_qp`].
     pub qps: HashMap<u32, Qp>,
+    /// Numbers of the port's queue pairs 0 and 1.
+    management: [Option<u32>; 2],
     /// Number of queue pairs that use each object.
     users: HashMap<Used, u32>,
     /// Start of the search for the next free QP number.
@@ -118,6 +120,9 @@ impl Objects {
         for used in qp.uses() {
             *self.users.entry(used).or_default() += 1;
         }
+        if let Some(number) = qp.special().and_then(Special::wire_number) {
+            self.management[number as usize] = Some(qp.number);
+        }
         self.next_qpn = qp.number + 1;
         self.qps.insert(qp.number, qp);
     }
@@ -125,6 +130,9 @@ impl Objects {
     /// Removes a queue pair.
     pub fn remove_qp(&mut self, number: u32) -> Option<Qp> {
         let qp = self.qps.remove(&number)?;
+        if let Some(number) = qp.special().and_then(Special::wire_number) {
+            self.management[number as usize] = None;
+        }
         for used in qp.uses() {
             if let Some(count) = self.users.get_mut(&used) {
                 *count -= 1;
@@ -136,6 +144,15 @@ impl Objects {
         Some(qp)
     }
 
+    /// Returns the number of the object that has this number on the wire: the port's queue pairs 0
+    /// and 1 have others, if there are any.
+    pub fn at_wire_number(&self, number: u32) -> Option<u32> {
+        match number {
+            0 | 1 => self.management[number as usize],
+            number => Some(number),
+        }
+    }
+
     /// Returns whether any queue pair uses an object. The time does not depend on their number.
     pub fn is_used(&self, used: Used) -> bool {
         let counted = self.users.contains_key(&used);
@@ -145,12 +162,12 @@ impl Objects {
 
     /// Returns a real queue pair: not an Ethernet queue, and not a DCT.
     pub fn queue_pair(&self, number: u32) -> Option<&Qp> {
-        self.qps.get(&number).filter(|qp| matches!(qp.role, Role::Pair))
+        self.qps.get(&number).filter(|qp| matches!(qp.role, Role::Pair | Role::Special(_)))
     }
 
     /// Returns a real queue pair for changes: not an Ethernet queue, and not a DCT.
     pub fn queue_pair_mut(&mut self, number: u32) -> Option<&mut Qp> {
-        self.qps.get_mut(&number).filter(|qp| matches!(qp.role, Role::Pair))
+        self.qps.get_mut(&number).filter(|qp| matches!(qp.role, Role::Pair | Role::Special(_)))
     }
 }
 
@@ -161,6 +178,7 @@ impl Default for Objects {
         // index 1.
         Self {
             qps: HashMap::new(),
+            management: [None; 2],
             users: HashMap::new(),
             next_qpn: 0,
             cqs: Table::new(0x400, 0x00ff_ffff),

@@ -73,11 +73,35 @@ pub enum Used {
     Xrcd(u32),
 }
 
+/// A queue pair with a purpose of its own. Only the driver makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// Subnet management: what is sent to queue pair 0 of the port. It sends as queue pair 0.
+    Smi,
+    /// General services: what is sent to queue pair 1 of the port. It sends as queue pair 1.
+    Gsi,
+    /// Changes of memory keys alone: it sends nothing.
+    Umr,
+}
+
+impl Special {
+    /// The number that it has on the wire, if it sends and receives.
+    pub fn wire_number(self) -> Option<u32> {
+        match self {
+            Self::Smi => Some(0),
+            Self::Gsi => Some(1),
+            Self::Umr => None,
+        }
+    }
+}
+
 /// The kind of an object that has a queue pair number, and what only this kind has.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// A queue pair.
     Pair,
+    /// A queue pair that only the driver has.
+    Special(Special),
     /// An Ethernet send queue: its context as commands have set it. Ethernet queues share numbers,
     /// doorbells and rings with queue pairs. Each is a queue pair with only one of its queues.
     EthernetSend(Box<[u8; sqc::SIZE]>),
@@ -131,6 +155,19 @@ impl Qp {
         if let Some(strides) = self.strides_mut() {
             strides.current = None;
         }
+    }
+
+    /// Returns what it is for, if it is a special queue pair.
+    pub fn special(&self) -> Option<Special> {
+        match self.role {
+            Role::Special(special) => Some(special),
+            _ => None,
+        }
+    }
+
+    /// Returns whether packets that name this queue pair on the wire are for it.
+    pub fn is_reached_by(&self, destination: u32) -> bool {
+        self.special().is_none_or(|special| special.wire_number() == Some(destination))
     }
 
     /// Returns the target that it is, if it is one.

@@ -26,7 +26,7 @@ impl Card {
         let mut data = [0; 28];
         // Byte 0x14 tells the kind of queue: 0 is a QP, 1 an RQ, 2 an SQ (`mlx5_ifc.h`, qp_events).
         data[0x14] = match self.objects.qps.get(&qp).map(|qp| &qp.role) {
-            None | Some(Role::Pair | Role::Target(_)) => 0,
+            None | Some(Role::Pair | Role::Special(_) | Role::Target(_)) => 0,
             Some(Role::EthernetReceive(..)) => 1,
             Some(Role::EthernetSend(_)) => 2,
         };

@@ -81,7 +81,7 @@ impl Header {
                 put.rest(gid);
             }
             put.u64(card.seed).u8(card.user_contexts.into());
-            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8);
+            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeout_floor);
         }
         let mut bytes = MAGIC.to_vec();
         Put(&mut bytes)
@@ -153,6 +153,7 @@ impl Header {
                 log_mtu @ 8..=12 => Some(log_mtu.into()),
                 _ => return None,
             };
+            let timeout_floor = take.u8().filter(|code| *code < 32)?;
             cards.push(Identity {
                 node_guid,
                 link,
@@ -165,6 +166,7 @@ impl Header {
                 user_contexts,
                 port,
                 log_mtu,
+                timeout_floor,
             });
         }
         let header = Header { build, replayable, process, program, began, monotonic, cards };

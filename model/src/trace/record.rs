@@ -103,6 +103,8 @@ pub enum Call<'a> {
         /// Whether the path works.
         up: bool,
     },
+    /// The shortest transport timeout became this code.
+    TimeoutFloor(u8),
     /// A way through the fabric is full, or no longer.
     Congested {
         /// The way.
@@ -212,6 +214,7 @@ mod kind {
     pub const SERVICE_LEVEL: u8 = 14;
     pub const CONGESTED: u8 = 15;
     pub const SLOW: u8 = 16;
+    pub const TIMEOUT_FLOOR: u8 = 29;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -300,7 +303,7 @@ impl Record<'_> {
 
     fn take(kind: u8, take: &mut Take<'_>) -> Option<Record<'static>> {
         Some(match kind {
-            kind::COMMAND..=kind::SLOW => {
+            kind::COMMAND..kind::REPLY => {
                 let (card, time) = (take.u8()?, time(take)?);
                 Record::Call { card, time, call: Call::take(kind, take)? }
             }
@@ -376,6 +379,10 @@ impl Call<'_> {
                 put.u8(*level).u8((*up).into());
                 kind::SERVICE_LEVEL
             }
+            Call::TimeoutFloor(code) => {
+                put.u8(*code);
+                kind::TIMEOUT_FLOOR
+            }
             Call::Congested { way, full } => {
                 put_way(put, way);
                 put.u8((*full).into());
@@ -407,6 +414,7 @@ impl Call<'_> {
             kind::MEMIC => Call::Memic(take.u64()?),
             kind::PORT => Call::Port(take.bool()?),
             kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
+            kind::TIMEOUT_FLOOR => Call::TimeoutFloor(take.u8().filter(|code| *code < 32)?),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
             kind::SLOW => Call::Slow { way: take_way(take)?, slow: take.bool()? },
             _ => return None,

@@ -208,8 +208,7 @@ fn what_is_no_recording_is_told() {
     assert!(matches!(error(b"\x7fELF, which is something else"), ReadError::NoTrace));
     let mut other = bytes.clone();
     other[8] += 1;
-    let next = VERSION + 1;
-    assert!(matches!(error(&other), ReadError::Version(version) if version == next));
+    assert!(matches!(error(&other), ReadError::Version(other) if other == VERSION + 1));
     for at in 12..60 {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x40;
@@ -251,6 +250,7 @@ fn records_are_read_as_they_were_written() {
         call(Call::Memic(1 << 50)),
         call(Call::Port(true)),
         call(Call::ServiceLevel { level: 3, up: false }),
+        call(Call::TimeoutFloor(31)),
         call(Call::Congested { way: way(LinkAddress::Lid(0xbfff)), full: true }),
         call(Call::Slow { way: way(LinkAddress::Mac([2, 1, 2, 3, 4, 5])), slow: true }),
         Record::Reply(bytes()),

@@ -15,7 +15,7 @@ use super::{Completion, Notes, Outcome, Packet, Parameters, Transport};
 use crate::card::Card;
 use crate::object::{Drain, Qp, State};
 use crate::queue::TargetEvent;
-use crate::wire::{DcEth, Header, Opcode, Route};
+use crate::wire::{DcEth, Ecn, Header, Opcode, Route};
 
 /// Most connections of a target.
 const CONNECTIONS: usize = 1 << 16;
@@ -96,7 +96,7 @@ impl Transport for Connections {
         let peer = Peer::of(&header.route, dynamic.source);
         let own = Parameters {
             remote: dynamic.source,
-            route: header.route.reverse(),
+            route: header.route.reverse().with_ecn(Ecn::Capable),
             receive_psn: (header.psn + 1) & 0xff_ffff,
             dynamic: Some(DcEth { key: 0, source: number, connection: dynamic.connection }),
             ..own

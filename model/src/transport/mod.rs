@@ -8,6 +8,7 @@
 //! always: call `pump`, carry the outbox away, call `settle`. The caller repeats it until nothing
 //! is left.
 
+mod congestion;
 mod dynamic;
 pub mod ethernet;
 mod local;
@@ -34,7 +35,7 @@ use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
-use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Route};
+use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Opcode, Route};
 use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
@@ -88,11 +89,17 @@ impl Card {
             }
             return self.receive_multicast(&packet);
         }
-        if !self.is_for_port(&header.route) {
+        if !self.is_for_port(&header) {
             return;
         }
         self.count_received(frame);
-        self.receive_for(header.destination, &packet);
+        let handled = self.congestion.handled;
+        if let Some(number) = self.objects.at_wire_number(header.destination) {
+            self.receive_for(number, &packet);
+        }
+        if header.opcode == Opcode::CongestionNotification && self.congestion.handled == handled {
+            self.congestion.ignored += 1;
+        }
     }
 
     /// Gives a packet to a queue pair of its service, if that receives.
@@ -100,18 +107,26 @@ impl Card {
         let Some(qp) = self.objects.qps.get(&number) else { return };
         // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
-        if receives && qp.service == packet.header.service {
+        let is_notification = packet.header.opcode == Opcode::CongestionNotification;
+        let header = packet.header;
+        let reached = header.destination == MULTICAST || qp.is_reached_by(header.destination);
+        if receives && reached && (qp.service == header.service || is_notification) {
             self.transport(number, |card, transport| transport.receive(card, number, packet));
         }
     }
 
-    fn is_for_port(&self, route: &Route) -> bool {
-        let global = match route {
+    fn is_for_port(&self, header: &Header) -> bool {
+        /// The LID of a port that has none yet, or whose LID the sender does not know. Only
+        /// management packets have it.
+        const PERMISSIVE: u16 = 0xffff;
+        let (global, permissive) = match &header.route {
             // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
-            Route::InfiniBand { global, .. } => global.as_ref(),
-            Route::Ethernet { global, .. } => Some(global),
+            Route::InfiniBand { destination, global, .. } => {
+                (global.as_ref(), *destination == PERMISSIVE && header.destination == 0)
+            }
+            Route::Ethernet { global, .. } => (Some(global), false),
         };
-        self.identity.has_address(route.to())
+        (permissive || self.identity.has_address(header.route.to()))
             && global.is_none_or(|global| self.has_gid(&global.destination))
     }
 

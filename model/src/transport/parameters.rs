@@ -5,9 +5,9 @@ use mlx5_sys::ifc::{Field, ads, qpc};
 use super::rc::{Migration, WINDOW};
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
-use crate::object::{Qp, Service};
+use crate::object::{Qp, Service, Special};
 use crate::queue::Domain;
-use crate::wire::{DcEth, Global, Route};
+use crate::wire::{DcEth, Ecn, Global, Route};
 use crate::work::LOG_MAX_ATOMIC;
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
@@ -18,6 +18,10 @@ const PORT_BASE: u16 = 0xc000;
 pub struct Parameters {
     /// The queue pair itself.
     pub number: u32,
+    /// The number that its datagrams name as their sender.
+    pub source: u32,
+    /// The special queue pair that it is, if it is one.
+    pub special: Option<Special>,
     /// Transport service.
     pub service: Service,
     /// Whether it has no send queue, as a target of an extended reliable connection has none.
@@ -80,6 +84,12 @@ impl Parameters {
         let own = 128 << qp.get(qpc::MTU).clamp(1, 5);
         Self {
             number: qp.number,
+            source: match (qp.special().and_then(Special::wire_number), qp.get(qpc::DETH_SQPN)) {
+                (Some(source), _) => source,
+                (None, 0) => qp.number,
+                (None, source) => source,
+            },
+            special: qp.special(),
             service: qp.service,
             is_target: qp.get(qpc::NO_SQ) == 1,
             pd: qp.get(qpc::PD),
@@ -100,7 +110,7 @@ impl Parameters {
             message: qp.longest_message(),
             // Without an acknowledge from half a window on, the window is used up and nothing moves.
             ack_interval: 1 << qp.get(qpc::LOG_ACK_REQ_FREQ).min(WINDOW.ilog2() - 1),
-            timeout: timing::timeout(path(ads::ACK_TIMEOUT)),
+            timeout: timing::timeout(path(ads::ACK_TIMEOUT), identity.timeout_floor),
             retries: qp.get(qpc::RETRY_COUNT) as u8,
             rnr_retries: qp.get(qpc::RNR_RETRY) as u8,
             rnr_timer: qp.get(qpc::MIN_RNR_NAK) as u8,
@@ -211,7 +221,7 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
             Route::Ethernet {
                 source: identity.source_mac(index),
                 destination: std::array::from_fn(|byte| qp.context[mac + byte]),
-                global,
+                global: global.with_ecn(Ecn::Capable),
                 port,
             }
         }

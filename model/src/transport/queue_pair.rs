@@ -4,6 +4,7 @@ use std::any::Any;
 
 use mlx5_sys::ifc::qpc;
 
+use super::congestion::Congestion;
 use super::dynamic::Connections;
 use super::ethernet::Ethernet;
 use super::rc::Rc;
@@ -143,6 +144,8 @@ pub(super) struct Notes {
     pub queued: bool,
     /// Whether software got the event that no further receive comes from the SRQ.
     pub last_told: bool,
+    /// What it does about congestion.
+    pub congestion: Congestion,
 }
 
 /// The work of a transport for a queue pair. Each method gets the rest of the device and the number

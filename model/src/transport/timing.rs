@@ -6,18 +6,15 @@ const RNR: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The shortest transport timeout kept, as a code: 16.8 ms. Cards have such a floor too; below it,
-/// a responder that the scheduler lets wait would look like a lost packet.
-const FLOOR: u32 = 12;
-
 /// Nanoseconds to wait after an RNR NAK with this timer code, of five bits.
 pub fn rnr_wait(code: u8) -> u64 {
     u64::from(RNR[usize::from(code % 32)]) * 10_000
 }
 
-/// Nanoseconds before an unanswered request is repeated: 4.096 µs · 2^code; `None`, for ever, at 0.
-pub fn timeout(code: u32) -> Option<u64> {
-    (code != 0).then(|| 4096u64 << code.clamp(FLOOR, 31))
+/// Nanoseconds before an unanswered request is repeated: 4.096 µs · 2^code, but no less than with
+/// the code `floor`; `None`, for ever, at 0.
+pub fn timeout(code: u32, floor: u8) -> Option<u64> {
+    (code != 0).then(|| 4096u64 << code.max(floor.into()).min(31))
 }
 
 #[cfg(test)]
@@ -30,9 +27,11 @@ mod tests {
         assert_eq!(rnr_wait(1), 10_000);
         assert_eq!(rnr_wait(18), 5_120_000);
         assert_eq!(rnr_wait(31), 491_520_000);
-        assert_eq!(timeout(0), None);
-        assert_eq!(timeout(1), timeout(12));
-        assert_eq!(timeout(14), Some(67_108_864));
-        assert_eq!(timeout(31), Some(4096 << 31));
+        assert_eq!(timeout(0, 12), None);
+        assert_eq!(timeout(1, 12), timeout(12, 12));
+        assert_eq!(timeout(1, 0), Some(8_192));
+        assert_eq!(timeout(14, 12), Some(67_108_864));
+        assert_eq!(timeout(14, 16), timeout(16, 0));
+        assert_eq!(timeout(31, 12), Some(4096 << 31));
     }
 }

@@ -27,7 +27,7 @@ pub use link::Link;
 pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
-pub use route::{Global, Route, is_multicast, mac};
+pub use route::{Ecn, Global, Route, is_multicast, mac};
 pub use service::Service;
 
 /// Destination of a packet to a multicast group, in place of a queue pair's number.

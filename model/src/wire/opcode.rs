@@ -3,8 +3,9 @@
 use super::Service;
 
 /// The operation of a packet: the lower five bits of the opcode (IBA 1.3, table 38). The upper
-/// three name the transport service. The reliable connections have all of these operations. How
-/// cards send atomics under masks is not published: here they have encodings that IBA reserves.
+/// three name the transport service. The reliable connections have all of these operations but the
+/// last, which is of no service. How cards send atomics under masks is not published: here they have
+/// encodings that IBA reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -39,6 +40,9 @@ pub enum Opcode {
     Connect = 0x1e,
     /// Gives one up.
     Disconnect = 0x1f,
+    /// Tells the sender of packets that they meet congestion (CNP; IBA 1.3, A17.9.3). It is the
+    /// whole opcode. Here its service is that of reliable connections, whatever the queue pair's.
+    CongestionNotification = 0x81,
 }
 
 /// The upper three bits of an opcode.
@@ -59,6 +63,9 @@ impl Opcode {
     /// The service and the opcode with this encoding; `None` for reserved ones, for services that
     /// are not modelled, and for what the service does not have.
     pub fn decode(byte: u8) -> Option<(Service, Self)> {
+        if byte == Self::CongestionNotification as u8 {
+            return Some((Service::Rc, Self::CongestionNotification));
+        }
         let service = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dc]
             .into_iter()
             .find(|service| code(*service) == byte >> 5)?;
@@ -68,14 +75,18 @@ impl Opcode {
 
     /// The encoding.
     pub fn encode(self, service: Service) -> u8 {
-        code(service) << 5 | self as u8
+        match self {
+            Self::CongestionNotification => self as u8,
+            _ => code(service) << 5 | self as u8,
+        }
     }
 
     /// Whether a service has it.
     pub fn is_of(self, service: Service) -> bool {
         match service {
-            Service::Dc => true,
-            Service::Rc | Service::Xrc => !matches!(self, Self::Connect | Self::Disconnect),
+            Service::Dc => self != Self::CongestionNotification,
+            Service::Xrc => Self::is_of(self, Service::Rc) && self != Self::CongestionNotification,
+            Service::Rc => !matches!(self, Self::Connect | Self::Disconnect),
             Service::Uc => (self.is_send() || self.is_write()) && !self.invalidates(),
             Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
             Service::Ethernet => false,
@@ -282,7 +293,9 @@ mod tests {
             assert_eq!(opcode.encode(service), byte);
             counts[service as usize] += 1;
         }
-        assert_eq!(counts, [26, 12, 2, 26, 28]);
+        assert_eq!(counts, [27, 12, 2, 26, 28]);
+        assert_eq!(Opcode::decode(0x81), Some((Service::Rc, Opcode::CongestionNotification)));
+        assert_eq!(Opcode::decode(0x80), None);
         assert_eq!(Opcode::decode(0x64), Some((Service::Ud, Opcode::SendOnly)));
         assert_eq!(Opcode::decode(0x2b), Some((Service::Uc, Opcode::WriteOnlyImmediate)));
         // A READ of an unreliable connection.

@@ -159,6 +159,10 @@ pub struct Header {
     pub migrated: bool,
     /// Partition key.
     pub p_key: u16,
+    /// Whether the packet met congestion on its way (FECN). Switches of InfiniBand set it.
+    pub fecn: bool,
+    /// Whether packets in the other direction met congestion (BECN).
+    pub becn: bool,
     /// Destination queue pair, 24 bits.
     pub destination: u32,
     /// Whether the packet requests an acknowledge.
@@ -193,6 +197,8 @@ impl Header {
             solicited: false,
             migrated: true,
             p_key,
+            fecn: false,
+            becn: false,
             destination,
             ack_request: false,
             psn,
@@ -225,7 +231,8 @@ impl Header {
         let flags = u8::from(self.solicited) << 7 | u8::from(self.migrated) << 6 | (pad as u8) << 4;
         to.extend_from_slice(&[opcode.encode(self.service), flags]);
         to.extend_from_slice(&self.p_key.to_be_bytes());
-        to.extend_from_slice(&(self.destination & 0xff_ffff).to_be_bytes());
+        let congestion = u32::from(self.fecn) << 31 | u32::from(self.becn) << 30;
+        to.extend_from_slice(&(congestion | self.destination & 0xff_ffff).to_be_bytes());
         let psn = u32::from(self.ack_request) << 31 | self.psn & 0xff_ffff;
         to.extend_from_slice(&psn.to_be_bytes());
         if self.service == Service::Ud {
@@ -281,6 +288,14 @@ impl Header {
         frame
     }
 
+    /// Sets BECN in a whole packet. The ICRC does not cover it.
+    pub fn set_becn(link: Link, frame: &mut Frame) {
+        let at = Route::decode(link, &frame.0).map(|route| route.len() + 4);
+        if let Some(byte) = at.ok().and_then(|at| frame.0.get_mut(at)) {
+            *byte |= 0x40;
+        }
+    }
+
     fn link(&self) -> Link {
         match self.route {
             Route::InfiniBand { .. } => Link::InfiniBand,
@@ -309,6 +324,8 @@ impl Header {
             service,
             solicited: flags & 0x80 != 0,
             migrated: flags & 0x40 != 0,
+            fecn: destination >> 31 != 0,
+            becn: destination >> 30 & 1 != 0,
             ack_request: psn >> 31 != 0,
             ..Self::new(
                 route,
@@ -469,7 +486,7 @@ mod tests {
         fn headers()(
             route in routes(),
             (service, opcode) in (0..=255u8).prop_filter_map("reserved", Opcode::decode),
-            flags in any::<[bool; 3]>(),
+            flags in any::<[bool; 5]>(),
             p_key in any::<u16>(),
             destination in 0..1u32 << 24,
             psn in 0..1u32 << 24,
@@ -490,6 +507,8 @@ mod tests {
                 solicited: flags[0],
                 migrated: flags[1],
                 ack_request: flags[2],
+                fecn: flags[3],
+                becn: flags[4],
                 datagram: (service == Service::Ud)
                     .then_some(Deth { q_key: key, source: length & 0xff_ffff }),
                 xrc_srq: has_xrc(service, opcode).then_some(psn ^ 0x55),
@@ -537,6 +556,7 @@ mod tests {
                             Some(global)
                         }
                     };
+                    (header.fecn, header.becn) = (false, false);
                     if let Some(global) = global {
                         (global.traffic_class, global.flow_label, global.hop_limit) = (0, 0, 0);
                     }

@@ -37,6 +37,30 @@ pub struct Global {
     pub destination: [u8; 16],
 }
 
+/// What the lower two bits of an IP header's traffic class say (RFC 3168).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ecn {
+    /// The sender does not react to congestion.
+    NotCapable = 0b00,
+    /// The sender reacts to congestion.
+    Capable = 0b10,
+    /// The packet met congestion on its way.
+    Experienced = 0b11,
+}
+
+impl Global {
+    /// Whether the packet met congestion on its way.
+    pub fn met_congestion(&self) -> bool {
+        self.traffic_class & 0b11 == Ecn::Experienced as u8
+    }
+
+    /// The same addresses with these bits.
+    pub fn with_ecn(self, ecn: Ecn) -> Self {
+        Self { traffic_class: self.traffic_class & !0b11 | ecn as u8, ..self }
+    }
+}
+
 /// The source and the destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -65,6 +89,16 @@ pub enum Route {
 }
 
 impl Route {
+    /// The same route with these bits in the IP header. InfiniBand has no such bits.
+    pub fn with_ecn(self, ecn: Ecn) -> Self {
+        match self {
+            Self::InfiniBand { .. } => self,
+            Self::Ethernet { source, destination, global, port } => {
+                Self::Ethernet { source, destination, global: global.with_ecn(ecn), port }
+            }
+        }
+    }
+
     /// The way back.
     pub fn reverse(&self) -> Self {
         let turn = |global: Global| Global {

@@ -84,6 +84,10 @@ impl Story {
                 line.text = format!("the way of service level {level} is {state}");
                 line.with("service_level", *level).with("up", *up).is_error = !up;
             }
+            Call::TimeoutFloor(code) => {
+                line.text = format!("the shortest transport timeout is that of code {code}");
+                line.with("code", *code);
+            }
             Call::Congested { way, full } => {
                 let state = if *full { "has no room" } else { "has room again" };
                 line.text = format!("the way to {way} {state}");

@@ -20,6 +20,7 @@ pub const ROWS: &[Row] = &[
     Row::new(query_vport_state),
     Row::new(query_nic_vport_context).roce(),
     Row::new(query_vport_counter),
+    Row::new(|_| Case::anyones(Command::new(opcode::QUERY_CONG_STATISTICS, 0x10))),
     Row::new(query_gid),
     Row::new(query_pkey),
     Row::new(query_roce_address).roce(),

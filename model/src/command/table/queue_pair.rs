@@ -21,6 +21,8 @@ pub const ROWS: &[Row] = &[
     Row::new(create_sharing_qp),
     Row::new(create_target),
     Row::new(create_initiator),
+    Row::drivers(create_management),
+    Row::drivers(create_key_changer),
     Row::new(|rig| on(rig, opcode::QUERY_QP, query_qp_in::QPN)),
     Row::new(|rig| {
         let (number, queue) = (query_qp_in::QPN, super::ethernet::sq(rig));
@@ -49,8 +51,14 @@ fn field(field: Field) -> Field {
 /// Creates a case with the refusals common to all new queue pairs.
 fn qp_case(rig: &mut Rig, create: Command) -> Case {
     let (pd, counters) = (rig.foreign_pd(), rig.foreign(Rig::counters));
-    Case::new(create)
-        .refuses(field(qpc::COUNTER_SET_ID), 0xffu64, Refusal::NoCounters)
+    let mut case = Case::new(create.clone());
+    if rig.user != 0 {
+        case = case.refuses(field(qpc::DETH_SQPN), 1u64, Refusal::QpOfDriver);
+        for st in [7u64, 8, 0xc] {
+            case = case.otherwise(create.clone().set(field(qpc::ST), st), Refusal::QpOfDriver);
+        }
+    }
+    case.refuses(field(qpc::COUNTER_SET_ID), 0xffu64, Refusal::NoCounters)
         .foreign(field(qpc::COUNTER_SET_ID), counters)
         .refuses(create_qp_in::INPUT_QPN, 9u64, Refusal::QpNumber)
         .refuses(field(qpc::ST), 9u64, Refusal::QpService)
@@ -205,6 +213,22 @@ fn create_initiator(rig: &mut Rig) -> Case {
         .refuses(field(qpc::CS_RES), 2u64, Refusal::QpScatter)
         .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
         .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+}
+
+/// The queue pair of general services: the driver has one.
+fn create_management(rig: &mut Rig) -> Case {
+    let mut case = create_qp(rig);
+    case.accepted = case.accepted.set(field(qpc::ST), 8u64);
+    case.stranger = Some(Refusal::QpOfDriver);
+    case.twice(Refusal::QpSpecial)
+}
+
+/// A queue for UMR alone: of those the driver may have many.
+fn create_key_changer(rig: &mut Rig) -> Case {
+    let mut case = create_qp(rig);
+    case.accepted = case.accepted.set(field(qpc::ST), 0xcu64);
+    case.stranger = Some(Refusal::QpOfDriver);
+    case
 }
 
 /// Creates a queue pair.

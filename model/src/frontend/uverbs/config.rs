@@ -61,6 +61,8 @@ pub(super) struct Config {
     pub port: PortState,
     /// log2 of the links' MTU, if it is not the default.
     pub log_mtu: Option<u32>,
+    /// The code of the shortest transport timeout.
+    pub timeout_floor: u8,
     /// Whether device nodes can be opened.
     pub node: Node,
     /// The kinds of register pages that programs get.
@@ -86,6 +88,7 @@ impl Config {
             user_contexts: self.user_contexts,
             port: self.port,
             log_mtu: self.log_mtu,
+            timeout_floor: self.timeout_floor,
             ..identity
         }
     }
@@ -112,14 +115,8 @@ impl Config {
                 "MLX5_MODEL_MODE=trapped is made for x86-64 and arm64 alone; use polled".into()
             );
         }
-        let devices = match get("MLX5_MODEL_DEVICES")? {
-            None => 1,
-            Some(text) => {
-                text.parse().ok().filter(|n| (1..=DEVICES).contains(n)).ok_or_else(|| {
-                    format!("MLX5_MODEL_DEVICES is {text:?}, not a number from 1 to {DEVICES}")
-                })?
-            }
-        };
+        let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?.unwrap_or(1);
+        let timeout_floor = number(get, "MLX5_MODEL_TIMEOUT_FLOOR", 0, 31)?;
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
         let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
         let trace = match get("MLX5_MODEL_TRACE")? {
@@ -163,10 +160,23 @@ impl Config {
             trace,
             port,
             log_mtu,
+            timeout_floor: timeout_floor.map_or(Identity::TIMEOUT_FLOOR, |code| code as u8),
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
         })
     }
+}
+
+fn number(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    name: &str,
+    first: usize,
+    last: usize,
+) -> Result<Option<usize>, String> {
+    let Some(text) = get(name)? else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| (first..=last).contains(number));
+    let unknown = || format!("{name} is {text:?}, not a number from {first} to {last}");
+    number.map(Some).ok_or_else(unknown)
 }
 
 fn choose<T: Copy>(
@@ -202,7 +212,17 @@ mod tests {
         assert_eq!(config.devices, 1);
         assert!(config.user_contexts && config.trace.is_none());
         assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
+        assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
         assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
+    }
+
+    #[test]
+    fn the_floor_of_timeouts_is_a_code() {
+        for code in [0, 16, 31] {
+            let config = read(&[("MLX5_MODEL_TIMEOUT_FLOOR", &code.to_string())]).unwrap();
+            let identity = crate::command::test::identity(Link::InfiniBand);
+            assert_eq!(config.applied_to(identity).timeout_floor, code);
+        }
     }
 
     #[test]
@@ -227,6 +247,8 @@ mod tests {
             ("MLX5_MODEL_TRACE_DETAIL", "all"),
             ("MLX5_MODEL_PORT", "up"),
             ("MLX5_MODEL_MTU", "1500"),
+            ("MLX5_MODEL_TIMEOUT_FLOOR", "32"),
+            ("MLX5_MODEL_TIMEOUT_FLOOR", "-1"),
             ("MLX5_MODEL_NODE", "gone"),
             ("MLX5_MODEL_UAR", "none"),
         ] {

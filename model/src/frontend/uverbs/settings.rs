@@ -73,6 +73,14 @@ pub fn set_service_level(device: usize, level: u8, up: bool) -> bool {
     with_card(device, |card| card.set_service_level(level, up))
 }
 
+/// Sets the shortest transport timeout on this process' slice of a device, as a code: a queue pair
+/// whose context asks for less than 4.096 µs · 2^`code` waits as long as that. Queue pairs take it
+/// when they next move to another state. 0 keeps every timeout as it is; more than 31 is 31. Returns
+/// whether there is such a device, and this process has opened one.
+pub fn set_timeout_floor(device: usize, code: u8) -> bool {
+    with_card(device, |card| card.set_timeout_floor(code.min(31)))
+}
+
 fn with_card(device: usize, change: impl FnOnce(&mut Card)) -> bool {
     let Some(running) = Running::current() else { return false };
     let Some(function) = running.functions.get(device) else { return false };

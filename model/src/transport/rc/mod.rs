@@ -40,6 +40,8 @@ pub struct Rc {
     parameters: Option<Parameters>,
     /// Its entry among the port's timers.
     timer: Option<u64>,
+    /// The time until which requests wait for the rate that congestion leaves.
+    paced_until: Option<u64>,
     requester: Requester,
     responder: Responder,
     /// Whether software got the event that the peer's migration cannot be followed.
@@ -86,21 +88,37 @@ impl Rc {
             return false;
         };
         let mut budget = QUANTUM;
+        let before = card.outbox.len();
         if let Err(refused) = self.responder.reply(card, &own, &mut budget) {
             self.fail_responder(card, qp, refused);
         }
+        self.notes.congestion.echo(card, before);
         let state = card.objects.qps.get(&qp).map(|qp| qp.state);
         if self.requester.started && matches!(state, Some(State::Rts | State::Sqd)) {
             for rendezvous in self.responder.fetches.drain(..) {
                 self.requester.fetch_message(&own, &rendezvous);
             }
+            if !self.may_request(card, &mut budget) {
+                return budget == 0;
+            }
             let fetch = state == Some(State::Rts);
+            let before = card.outbox.len();
             if let Err(syndrome) = self.requester.request(card, &own, fetch, &mut budget) {
                 self.fail_requester(card, qp, syndrome);
                 return false;
             }
+            self.notes.congestion.pay(card, before);
         }
         budget == 0
+    }
+
+    /// Returns whether congestion leaves room for a request. If not, the timer wakes the queue pair.
+    fn may_request(&mut self, card: &Card, budget: &mut usize) -> bool {
+        self.paced_until = self.notes.congestion.wait(card);
+        if self.notes.congestion.is_limited() {
+            *budget = (*budget).min(1);
+        }
+        self.paced_until.is_none()
     }
 
     /// Fails the oldest request: it completes with the reason, and its stream fails, or else the
@@ -243,6 +261,9 @@ impl Transport for Rc {
         if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
             return;
         }
+        if self.notes.congestion.look_at(card, &own, header) {
+            return;
+        }
         // Answers to a connection that was given up.
         let number = |dynamic: Option<DcEth>| dynamic.map(|dynamic| dynamic.connection);
         if number(header.dynamic) != number(own.dynamic) {
@@ -309,6 +330,9 @@ impl Transport for Rc {
 
     fn expire(&mut self, card: &mut Card, qp: u32) {
         self.timer = None;
+        if self.paced_until.take_if(|until| *until <= card.clock.now()).is_some() {
+            self.wake(card, qp);
+        }
         let sends =
             card.objects.qps.get(&qp).is_some_and(|qp| matches!(qp.state, State::Rts | State::Sqd));
         let (true, Some(own)) = (sends, self.parameters) else { return };
@@ -328,7 +352,7 @@ impl Transport for Rc {
     /// Sets the timer. One that fires too early finds no work: moving it with every packet would
     /// cost more.
     fn conclude(&mut self, card: &mut Card, qp: u32) {
-        if let Some(wanted) = self.requester.deadline() {
+        if let Some(wanted) = self.requester.deadline().into_iter().chain(self.paced_until).min() {
             if self.timer.is_none_or(|set| wanted < set) {
                 card.port.set_timer(qp, wanted);
                 self.timer = Some(wanted);

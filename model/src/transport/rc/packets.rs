@@ -10,6 +10,7 @@ use crate::wire::{AtomicEth, Opcode, Reth};
 impl Requester {
     /// Sends the packet at the cursor of a SEND or WRITE. `false` if its memory is not there.
     pub(super) fn send_packet(&mut self, card: &mut Card, own: &Parameters) -> bool {
+        let is_limited = self.sent == 0 && self.is_limited();
         let request = &mut self.requests[self.cursor];
         let index = self.sent;
         let (starts, ends) = (index == 0, index + 1 == request.packets);
@@ -26,7 +27,7 @@ impl Requester {
         let mut header = to_peer(own, opcode, psn);
         header.xrc_srq = request.wqe.xrc_srq;
         header.solicited = ends && request.wqe.solicited;
-        header.ack_request = ends || index % own.ack_interval == own.ack_interval - 1;
+        header.ack_request = ends || is_limited || index % own.ack_interval == own.ack_interval - 1;
         header.immediate = opcode.has_immediate().then_some(request.wqe.immediate);
         if let (true, Some(remote)) = (opcode.has_reth(), request.wqe.remote) {
             header.reth = Some(Reth {

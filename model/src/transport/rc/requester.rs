@@ -156,12 +156,24 @@ impl Credit {
         }
     }
 
-    /// Returns whether a message that takes a receive may be sent. One message beyond the limit
+    /// Returns whether a message that takes a receive may be begun. One message beyond the limit
     /// always may.
     fn allows(self, ssn: u32) -> bool {
         match self {
             Self::Unlimited => true,
             Self::Limited(limit) => !is_newer(ssn, limit.wrapping_add(1) & 0xff_ffff),
+        }
+    }
+
+    /// Returns whether a message that takes a receive lies beyond the limit.
+    fn limits(self, ssn: u32) -> bool {
+        matches!(self, Self::Limited(limit) if is_newer(ssn, limit))
+    }
+
+    /// Notes that a message is sent that takes no receive: those behind it have the same credit.
+    fn pass(&mut self) {
+        if let Self::Limited(limit) = self {
+            *limit = limit.wrapping_add(1) & 0xff_ffff;
         }
     }
 }
@@ -308,10 +320,14 @@ impl Requester {
                 }
                 _ => {}
             }
-            if self.sent == 0 && !self.may_start(own) {
+            let (kind, is_new) = (request.kind, self.sent == 0 && request.first == self.high);
+            if self.sent == 0 && !self.may_start(own) || self.sent > 0 && self.is_limited() {
                 break;
             }
-            if request.kind.is_fetch() {
+            if is_new && !kind.takes_receive() {
+                self.credit.pass();
+            }
+            if kind.is_fetch() {
                 self.send_fetch(card, own);
             } else {
                 if in_flight >= WINDOW {
@@ -468,6 +484,16 @@ impl Requester {
         // The oldest request may be in retransmission, from its middle.
         self.cursor == 0
             || request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
+    }
+
+    /// Returns whether only the first packet of the request at the cursor may be sent: it is a SEND
+    /// beyond the peer's credit, and the peer has not acknowledged that packet. A WRITE with
+    /// immediate takes its receive with its last packet, so all of it may be sent.
+    pub(super) fn is_limited(&self) -> bool {
+        let request = &self.requests[self.cursor];
+        matches!(request.kind, Kind::Send { .. } | Kind::SendInvalidate)
+            && self.credit.limits(request.ssn)
+            && self.unacknowledged.since(request.first) <= 0
     }
 
     /// Completes the oldest request, which is answered.

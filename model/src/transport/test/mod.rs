@@ -12,6 +12,8 @@
 //! - [`timing`]: waits, measured on the manual clock.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
+//! - [`congestion`]: marks, notifications and rates.
+//! - [`special`]: queue pairs that only the driver has.
 //! - [`shared`]: several queue pairs take receives from one queue.
 //! - [`windows`]: binds and invalidates keys.
 //! - [`xrc`]: sends to SRQs that requests name.
@@ -20,6 +22,7 @@
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
 
+mod congestion;
 mod counters;
 mod datagram;
 mod dynamic;
@@ -30,6 +33,7 @@ mod rules;
 mod scale;
 mod shared;
 pub mod side;
+mod special;
 mod tags;
 mod timing;
 mod traffic;
@@ -40,7 +44,7 @@ mod xrc;
 use side::Side;
 
 use crate::card::Link;
-use crate::object::Service;
+use crate::object::{Service, Special};
 use crate::wire::{Frame, Lossy};
 
 /// Parameters of queue pairs.
@@ -48,6 +52,7 @@ use crate::wire::{Frame, Lossy};
 pub struct Setup {
     pub link: Link,
     pub service: Service,
+    pub special: Option<Special>,
     pub q_key: u32,
     pub mtu: u32,
     pub psn: [u32; 2],
@@ -81,6 +86,7 @@ impl Default for Setup {
         Self {
             link: Link::InfiniBand,
             service: Service::Rc,
+            special: None,
             q_key: 0,
             mtu: 1024,
             psn: [0x123, 0xabc],
@@ -129,6 +135,12 @@ impl Pair {
         let mut sides = [Side::new(setups[0], 0), Side::new(setups[1], 1)];
         Self::connect(&mut sides, setups);
         let wires = [Lossy::new(seed, rate), Lossy::new(seed ^ 0x5555, rate)];
+        Self { wires, ..Self::between(sides) }
+    }
+
+    /// Two sides that are set up already, joined by a wire without accidents.
+    pub fn between(sides: [Side; 2]) -> Self {
+        let wires = [Lossy::new(0, 0), Lossy::new(0, 0)];
         Self { sides, wires, drop: Box::new(|_, _| false) }
     }
 

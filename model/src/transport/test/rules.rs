@@ -9,9 +9,10 @@ use super::side::{Post, Side};
 use super::{Pair, Setup};
 use crate::object::{Service, State};
 use crate::transport::{Parameters, QueuePair};
-use crate::wire::{Acknowledge, Header, NakCode};
+use crate::wire::{Acknowledge, Header, NakCode, Opcode};
 
 const WRITE: u8 = 0x08;
+const WRITE_IMMEDIATE: u8 = 0x09;
 const SEND: u8 = 0x0a;
 const LOCAL_LENGTH: u8 = 0x01;
 
@@ -105,6 +106,92 @@ fn a_send_waits_for_a_receive_that_the_peer_has_told_of() {
     assert!(pair.tick().is_some(), "the peer asked to wait");
     assert_eq!(pair.sides[0].outcomes(0), [(1, 0), (2, 0), (3, 0), (4, 0)]);
     assert_eq!(pair.sides[1].outcomes(1).len(), 5);
+}
+
+#[test]
+fn a_send_beyond_the_credit_is_one_packet_until_that_is_acknowledged() {
+    let setup = Setup { mtu: 256, ..Setup::default() };
+    let mut pair = Pair::new(setup);
+    let [own, peer] = &mut pair.sides;
+    peer.receive(&[(0, 4096, peer.key)]);
+    own.send(1024);
+    // The peer has told of no receive yet.
+    own.rig.card.pump();
+    let first = own.rig.card.take_frame().expect("the first packet");
+    let header = Header::decode(setup.link, &first.0).unwrap().0;
+    assert_eq!((header.opcode, header.ack_request), (Opcode::SendFirst, true));
+    assert!(own.rig.card.outbox.is_empty());
+    // The acknowledge brings no credit: the message has the only receive.
+    peer.rig.card.receive(&first);
+    pair.settle();
+    assert_eq!(pair.now(), 0, "no timer was needed");
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+    // With credit, all packets of a message leave at once.
+    let [own, peer] = &mut pair.sides;
+    for _ in 0..3 {
+        peer.receive(&[(0, 4096, peer.key)]);
+    }
+    own.send(8);
+    pair.settle();
+    let own = &mut pair.sides[0];
+    own.send(1024);
+    own.rig.card.pump();
+    assert_eq!(own.rig.card.outbox.len(), 4);
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn a_write_with_immediate_beyond_the_credit_is_sent_whole() {
+    let setup = Setup { mtu: 256, ..Setup::default() };
+    let mut pair = Pair::new(setup);
+    let [own, peer] = &mut pair.sides;
+    peer.receive(&[]);
+    let mut write = Post::new(WRITE_IMMEDIATE);
+    write.data = vec![(0, 1024, own.key)];
+    write.remote = (Side::address(0), peer.key);
+    own.post(&write);
+    own.post(&write);
+    own.rig.card.pump();
+    assert_eq!(own.rig.card.outbox.len(), 4, "the second message waits");
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+    pair.sides[1].receive(&[]);
+    assert!(pair.run(4, |pair| pair.sides[0].outcomes(0) == [(1, 0)]));
+}
+
+#[test]
+fn messages_without_a_receive_leave_the_credit_as_it_is() {
+    let setup = Setup::default();
+    let mut pair = Pair::new(setup);
+    let [own, peer] = &mut pair.sides;
+    for _ in 0..3 {
+        peer.receive(&[(0, 8, peer.key)]);
+    }
+    own.send(8);
+    pair.settle();
+    // Two receives are left, so two SENDs may go, and a third is tried.
+    let [own, peer] = &mut pair.sides;
+    let mut write = Post::new(WRITE);
+    write.data = vec![(0, 8, own.key)];
+    write.remote = (Side::address(0), peer.key);
+    let mut send = Post::new(SEND);
+    send.data = vec![(0, 8, own.key)];
+    for _ in 0..5 {
+        own.write(&write);
+    }
+    for _ in 0..4 {
+        own.write(&send);
+    }
+    own.ring(9);
+    own.rig.card.pump();
+    assert_eq!(own.rig.card.outbox.len(), 5 + 3);
+    pair.settle();
+    for _ in 0..2 {
+        let peer = &mut pair.sides[1];
+        peer.receive(&[(0, 8, peer.key)]);
+    }
+    assert!(pair.run(4, |pair| pair.sides[0].outcomes(0).last() == Some(&(9, 0))));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::Setup;
 use crate::card::Link;
 use crate::command::test::{Command, Rig, ring};
 use crate::memory::Memory;
-use crate::object::{Service, State};
+use crate::object::{Service, Special, State};
 use crate::wire::mac;
 
 /// Bytes of the region that all data lies in.
@@ -152,7 +152,7 @@ impl Side {
             .create_qp(cqs[0].0, cqs[1].0)
             .set(field(qpc::LOG_RQ_SIZE), RECEIVES.ilog2())
             .set(field(qpc::LOG_SQ_SIZE), BLOCKS.ilog2())
-            .set(field(qpc::ST), st(setup.service))
+            .set(field(qpc::ST), st(setup))
             .set(field(qpc::CS_RES), u64::from(setup.scatter_to_cqe))
             .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 })
             .set(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), setup.streams[0])
@@ -246,7 +246,7 @@ impl Side {
         let mut command = self
             .rig
             .transition(opcode, self.qp)
-            .set(field(qpc::ST), st(setup.service))
+            .set(field(qpc::ST), st(setup))
             .set(field(qpc::Q_KEY), setup.q_key)
             .set(path(ads::RLID), lid)
             .set(path(ads::GRH), setup.grh)
@@ -501,9 +501,15 @@ fn circle(rig: &Rig, ring: u64) {
     }
 }
 
-/// QPC's code of a service.
-fn st(service: Service) -> u64 {
-    match service {
+/// QPC's code of a service, or of a special queue pair.
+fn st(setup: Setup) -> u64 {
+    match setup.special {
+        Some(Special::Smi) => return 7,
+        Some(Special::Gsi) => return 8,
+        Some(Special::Umr) => return 0xc,
+        None => {}
+    }
+    match setup.service {
         Service::Rc => 0,
         Service::Uc => 1,
         Service::Ud => 2,

@@ -74,6 +74,22 @@ fn a_write_with_immediate_waits_with_its_last_packet() {
 }
 
 #[test]
+fn a_timeout_is_as_short_as_the_floor_allows() {
+    for (floor, code, waits) in [(12, 5, 12), (0, 5, 5), (7, 5, 7), (0, 1, 1), (16, 14, 16)] {
+        let setup = Setup { timeout: code, ..Setup::default() };
+        let mut sides = [Side::new(setup, 0), Side::new(setup, 1)];
+        sides[0].rig.card.set_timeout_floor(floor);
+        Pair::connect(&mut sides, [setup; 2]);
+        let mut pair = Pair::between(sides);
+        pair.drop = Box::new(|from, _| from == 0);
+        let [own, peer] = &mut pair.sides;
+        own.write_to(0, 8, peer.key);
+        pair.settle();
+        assert_eq!(pair.tick(), Some(4096 << waits), "floor {floor}, code {code}");
+    }
+}
+
+#[test]
 fn without_a_timeout_a_loss_waits_for_ever() {
     let mut pair = Pair::new(Setup { timeout: 0, ..Setup::default() });
     pair.drop = Box::new(|_, _| true);

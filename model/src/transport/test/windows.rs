@@ -22,11 +22,11 @@ const LOCAL_ACCESS: u8 = 0x11;
 const REMOTE_ACCESS: u8 = 0x13;
 
 /// Offset of the windows in the region, and their length.
-const AT: u64 = 0x4000;
-const LENGTH: u32 = 0x2000;
+pub const AT: u64 = 0x4000;
+pub const LENGTH: u32 = 0x2000;
 
 /// Makes a window of a side, free.
-fn window(side: &mut Side) -> u32 {
+pub fn window(side: &mut Side) -> u32 {
     let field = |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
     let create = Command::new(opcode::CREATE_MKEY, 0x110)
         .set(field(mkc::FREE), 1u64)
@@ -80,7 +80,7 @@ impl Change {
 }
 
 /// The WQE that libmlx5 posts to bind a type 2 window: read, write and atomics, for one queue pair.
-fn bind(side: &Side, key: u32) -> Post {
+pub fn bind(side: &Side, key: u32) -> Post {
     Change {
         flags: 0xb0,
         mask: 1 | 1 << 6 | 1 << 13 | 1 << 14 | 0xf << 18 | 1 << 29,

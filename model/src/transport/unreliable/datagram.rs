@@ -6,8 +6,10 @@ use super::super::receive::{check_room, operation, put, received};
 use super::super::{Packet, Parameters};
 use super::Failure;
 use crate::card::{Card, Identity, Link};
+use crate::object::Special;
 use crate::queue::{Address, Syndrome};
-use crate::wire::{Deth, Global, Route, route};
+use crate::transport;
+use crate::wire::{Deth, Ecn, Global, Route, route};
 
 /// Room at the head of each receive for the packet's global route header, used or not.
 const ROOM: u32 = route::GRH as u32;
@@ -38,7 +40,7 @@ pub(in crate::transport) fn route(
         (Link::Roce, Some(extended)) => Ok(Route::Ethernet {
             source: identity.source_mac(extended.source_index.into()),
             destination: extended.mac,
-            global: global(extended),
+            global: global(extended).with_ecn(Ecn::Capable),
             port: address.lid,
         }),
     }
@@ -47,7 +49,7 @@ pub(in crate::transport) fn route(
 /// Returns the extension header of a datagram: its Q_Key and the sender's queue pair.
 pub(super) fn extension(own: &Parameters, address: &Address) -> Deth {
     let q_key = if address.q_key & OWN_KEY != 0 { own.q_key } else { address.q_key };
-    Deth { q_key, source: own.number }
+    Deth { q_key, source: own.source }
 }
 
 /// A datagram of the right partition for a queue pair: dropped where its key is wrong or nothing
@@ -84,6 +86,22 @@ pub(super) fn receive(
         // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
         held.source = (0, if route::is_ipv4(global) { 2 } else { 1 });
     }
+    if own.special == Some(Special::Gsi) {
+        // Its datagrams may be of any partition, so the CQE names theirs (`main.c` of mlx5_ib).
+        held.immediate = u32::from(header.p_key).to_be_bytes();
+    }
     card.port.hold(held);
     Ok(())
+}
+
+/// Returns whether a queue pair accepts datagrams of a partition. The port's partition table does
+/// not apply to queue pair 0, and all of it applies to queue pair 1 (IBA 1.3, 9.6.1.1.3 and 10.9.8).
+pub(super) fn accepts_partition(card: &Card, own: &Parameters, p_key: u16) -> bool {
+    match own.special {
+        Some(Special::Smi) => true,
+        Some(Special::Gsi) => (0..)
+            .map_while(|index| transport::p_key(card.identity.link, index))
+            .any(|known| transport::partition_matches(known, p_key)),
+        Some(Special::Umr) | None => transport::partition_matches(own.p_key, p_key),
+    }
 }

@@ -21,6 +21,9 @@ use connection::Receiver;
 pub(super) use datagram::route;
 use sender::{Progress, Sender};
 
+/// Packets one queue pair sends before the next has its turn.
+const QUANTUM: usize = 16;
+
 /// Transport state of a queue pair: PSNs, the request on its way out, the message on its way in.
 #[derive(Debug, Default)]
 pub struct Unreliable {
@@ -91,15 +94,21 @@ impl Transport for Unreliable {
     fn receive(&mut self, card: &mut Card, qp: u32, packet: &Packet<'_>) {
         let Some(own) = self.parameters else { return };
         let header = packet.header;
-        if !super::partition_matches(own.p_key, header.p_key) {
+        if !datagram::accepts_partition(card, &own, header.p_key) {
+            return;
+        }
+        let is_accepted = match own.service {
+            Service::Uc => own.is_peer(&header.route),
+            Service::Ud => true,
+            Service::Rc | Service::Xrc | Service::Dc | Service::Ethernet => false,
+        };
+        if !is_accepted || self.notes.congestion.look_at(card, &own, header) {
             return;
         }
         let received = match header.service {
             Service::Ud => datagram::receive(card, &own, packet),
-            Service::Uc if own.is_peer(&header.route) => {
-                self.receiver.receive(card, &own, header, packet.payload)
-            }
-            Service::Uc | Service::Rc | Service::Xrc | Service::Dc | Service::Ethernet => Ok(()),
+            Service::Uc => self.receiver.receive(card, &own, header, packet.payload),
+            Service::Rc | Service::Xrc | Service::Dc | Service::Ethernet => Ok(()),
         };
         let Err(failure) = received else { return };
         let outcome = match failure {
@@ -123,7 +132,14 @@ impl Transport for Unreliable {
         if !self.sender.started || !sends {
             return;
         }
-        match self.sender.pump(card, &own) {
+        if let Some(until) = self.notes.congestion.wait(card) {
+            return card.port.set_timer(qp, until);
+        }
+        let most = if self.notes.congestion.is_limited() { 1 } else { QUANTUM };
+        let before = card.outbox.len();
+        let progress = self.sender.pump(card, &own, most);
+        self.notes.congestion.pay(card, before);
+        match progress {
             Ok(Progress::Idle) => {}
             Ok(Progress::More) => self.wake(card, qp),
             Ok(Progress::Congested) => {
@@ -132,6 +148,11 @@ impl Transport for Unreliable {
             }
             Err(syndrome) => self.fail_sender(card, qp, syndrome),
         }
+    }
+
+    /// The rate that congestion leaves allows another packet.
+    fn expire(&mut self, card: &mut Card, qp: u32) {
+        self.wake(card, qp);
     }
 
     fn flush_requests(&mut self, card: &mut Card, qp: u32) {

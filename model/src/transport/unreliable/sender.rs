@@ -4,12 +4,9 @@ use super::super::local::Alone;
 use super::super::{Completion, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
-use crate::object::Service;
+use crate::object::{Service, Special};
 use crate::queue::{Fetch, SendWqe, Signal, Syndrome};
 use crate::wire::{Header, Opcode, Reth};
-
-/// Packets one queue pair sends before the next has its turn.
-const QUANTUM: usize = 16;
 
 /// The kind of a request, by what it puts on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +66,14 @@ impl Sender {
         self.malformed.take().or(current)
     }
 
-    /// Sends up to a quantum of packets. An error is of the request that [`Sender::take`] gives.
-    pub(super) fn pump(&mut self, card: &mut Card, own: &Parameters) -> Result<Progress, Syndrome> {
-        for _ in 0..QUANTUM {
+    /// Sends up to `most` packets. An error is of the request that [`Sender::take`] gives.
+    pub(super) fn pump(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        most: usize,
+    ) -> Result<Progress, Syndrome> {
+        for _ in 0..most {
             if self.current.is_none() && !self.fetch(card, own)? {
                 return Ok(Progress::Idle);
             }
@@ -126,7 +128,9 @@ impl Sender {
                 return Err(syndrome);
             }
         };
+        let sends = own.special != Some(Special::Umr);
         let kind = match wqe.opcode {
+            0x08..=0x0b if !sends => Err(Syndrome::LocalQpOperation),
             0x00 => Ok(Kind::Nop),
             0x08 => Ok(Kind::Write { immediate: false }),
             0x09 => Ok(Kind::Write { immediate: true }),
