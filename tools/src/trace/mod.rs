@@ -60,7 +60,9 @@ pub struct Arguments {
         long,
         value_name = "FILE",
         requires = "from",
-        conflicts_with_all = ["kind", "qp", "cq", "errors", "verbose", "output"]
+        conflicts_with_all = [
+            "kind", "qp", "cq", "errors", "verbose", "output", "record", "program",
+        ]
     )]
     pcap: Option<PathBuf>,
     /// The model to put the program on [default: the one beside this command]

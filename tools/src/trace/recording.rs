@@ -44,10 +44,8 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
 /// Writes the packets of a recording to a pcapng file.
 pub(super) fn export(file: &Path, to: &Path) -> Result {
     let reader = open(file)?;
-    let failed = |error: io::Error| Error::File {
-        what: format!("cannot write {}", to.display()),
-        error,
-    };
+    let failed =
+        |error: io::Error| Error::File { what: format!("cannot write {}", to.display()), error };
     let mut output = BufWriter::new(File::create(to).map_err(failed)?);
     let exported = capture::export(reader, &mut output);
     output.flush().map_err(failed)?;
