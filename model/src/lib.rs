@@ -38,6 +38,7 @@
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
 //! | `MLX5_MODEL_TIMEOUT_FLOOR` | 0 to 31: the code of the shortest transport timeout, 4.096 µs · 2^code | 12 |
+//! | `MLX5_MODEL_CAPTURE` | a new file (`%p` is the process) for the frames that pass the ports, in pcapng (see [`capture`]) | none |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
@@ -56,6 +57,7 @@
 //! - [`identity`].
 //! - [`object`] – the contexts.
 //! - [`trace`] – recordings.
+//! - [`capture`] – the frames that pass a port, as pcapng.
 //! - [`card`] – the state of one device.
 //! - [`queue`] – fetches WQEs and writes CQEs.
 //! - [`transport`] – requester and responder of each service.
@@ -70,6 +72,7 @@
     reason = "a folder's page explains its private files too"
 )]
 
+pub mod capture;
 pub mod card;
 pub mod clock;
 pub mod command;

@@ -386,6 +386,34 @@ fn filters_choose_by_queue_kind_and_error() {
     run(&["trace", "--qp", "many", "--from", "x"], 2);
 }
 
+#[test]
+fn packets_of_a_recording_become_a_capture() {
+    let folder = Folder::new("pcap");
+    for (link, more) in [("infiniband", &[][..]), ("roce", &["-g", "0"])] {
+        let program = [&["ibv_rc_pingpong", "-n", "5"][..], more].concat();
+        for side in both_sides(&folder, link, &program, 0) {
+            let recording = side.recording.to_str().unwrap();
+            let shown = run(&["trace", "--json", "--kind", "packet", "--from", recording], 0).out;
+            let numbers: Vec<u64> = shown
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap()["psn"].as_u64().unwrap())
+                .collect();
+            let capture = folder.file("capture.pcapng");
+            let name = capture.to_str().unwrap();
+            let told = run(&["trace", "--from", recording, "--pcap", name], 0).err;
+            assert!(told.contains(&format!("{name}: {} packets", numbers.len())), "{told}");
+            let mut command = Command::new("tshark");
+            command.args(["-r", name, "-T", "fields", "-e", "infiniband.bth.psn"]);
+            let dissected = finish(&mut command, 0).out;
+            let dissected: Vec<u64> = dissected.lines().map(|psn| psn.parse().unwrap()).collect();
+            assert_eq!(dissected, numbers);
+        }
+    }
+    for wrong in [&["--pcap", "x", "--", "true"][..], &["--pcap", "x"]] {
+        run(&[&["trace"], wrong].concat(), 2);
+    }
+}
+
 /// Hexadecimal numbers as decimal ones, whose shape is the same whatever they are.
 fn decimal(text: &str) -> String {
     let mut pieces = text.split("0x");

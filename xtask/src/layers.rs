@@ -65,6 +65,7 @@ const ORDERS: &[Order] = &[
             ("identity", "who a device is: names, link, state of the port"),
             ("object", "what commands make, with pages in memory; owns transport state unseen"),
             ("trace", "the format of recordings, and the tap that writes or compares them"),
+            ("capture", "frames that pass ports, as pcapng, live or of a recording"),
             ("card", "the state of one device and its boundary, where the tap listens"),
             ("queue", "fetches WQEs, moves bytes through keys, writes CQEs and EQEs"),
             ("transport", "moves messages between queues and packets, and drives the queues"),

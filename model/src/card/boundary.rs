@@ -1,10 +1,14 @@
-//! The device's boundary: every input to the device enters here, so that a tap sees it.
+//! The device's boundary: every input to the device enters here, so that a tap sees it. The frames
+//! that pass the port are captured here.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::Card;
+use crate::capture::{Capture, Capturing, Direction};
 use crate::clock::Clock;
 use crate::trace::{Call, Complaints, Mistake, Observed, Record, Tap, Tapped};
+use crate::wire::Frame;
 
 /// A card's own share of a tap.
 #[derive(Clone, Debug)]
@@ -59,6 +63,24 @@ impl Card {
         work(self, output);
         self.tell_mistakes(&tap, before);
         tap.end(&Record::Reply((&*output).into()), false);
+    }
+
+    /// Writes every frame that passes the port to a capture.
+    pub(crate) fn capture(&mut self, capture: &Arc<Capture>, card: usize) {
+        self.capturing = Some(Capturing { capture: capture.clone(), card });
+    }
+
+    /// Writes a frame that passed the port to the capture, if there is one, with the reason for
+    /// which the device dropped it.
+    pub(crate) fn captured(
+        &self,
+        direction: Direction,
+        frame: &Frame,
+        dropped: Option<&dyn Display>,
+    ) {
+        if let Some(Capturing { capture, card }) = &self.capturing {
+            capture.frame(*card, direction, frame, dropped);
+        }
     }
 
     fn tell_mistakes(&self, tap: &Tap, before: Complaints) {

@@ -12,6 +12,7 @@ mod traffic;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::capture::{Capturing, Direction};
 use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
@@ -68,6 +69,8 @@ pub struct Card {
     pub(crate) moderating: Vec<u32>,
     /// The tap that records all that the device does.
     pub(crate) tapping: Option<Tapping>,
+    /// The capture of the port's frames.
+    pub(crate) capturing: Option<Capturing>,
 }
 
 impl Card {
@@ -95,6 +98,7 @@ impl Card {
             compressing: Vec::new(),
             moderating: Vec::new(),
             tapping: None,
+            capturing: None,
         }
     }
 
@@ -122,7 +126,7 @@ impl Card {
         if self.outbox.is_empty() {
             return None;
         }
-        self.enter(
+        let frame = self.enter(
             || Call::TakeFrame,
             |card| {
                 let frame = card.outbox.pop_front()?;
@@ -131,7 +135,9 @@ impl Card {
                 Some(frame)
             },
             |_| false,
-        )
+        )?;
+        self.captured(Direction::Outbound, &frame, None);
+        Some(frame)
     }
 
     /// Takes the oldest MSI-X vector that was raised and not delivered.

@@ -1,6 +1,6 @@
-//! The output of a stream: a file, or a listening socket.
+//! The output of a stream or capture: a file, or a listening socket.
 
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,15 +13,16 @@ const SOCKET: &str = "unix:";
 /// In the name of a file, stands for the number of the process.
 const PROCESS: &str = "%p";
 
-/// The descriptor of this process' stream, or -1: a child that was forked closes its copy.
-static OPEN: AtomicI32 = AtomicI32::new(-1);
+/// The descriptors of this process' stream and capture, or -1: a child that was forked closes its
+/// copies.
+static OPEN: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 
-/// The destination of a stream's bytes.
+/// The destination of a stream's or capture's bytes.
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// A file or socket of this process.
     Descriptor {
-        fd: Private<OwnedFd>,
+        fd: Output,
         /// The process that opened it.
         process: u32,
     },
@@ -42,19 +43,12 @@ impl Sink {
     /// # Errors
     /// Those of connecting, or opening; `ResourceBusy` of a file that is being written.
     pub fn open(name: &str, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
-        let process = std::process::id();
         let fd = match name.strip_prefix(SOCKET) {
             Some(path) => UnixStream::connect(path)?.into_raw_fd(),
             None => {
-                let path = name.replace(PROCESS, &process.to_string());
                 let mut options = OpenOptions::new();
-                let file = options.write(true).create(true).truncate(false).open(path)?;
-                // SAFETY: `flock` passes no memory.
-                if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-                    let text = "another process writes to it: put %p into its name, which stands \
-                                for the process";
-                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
-                }
+                let file = options.write(true).create(true).truncate(false).open(path(name))?;
+                let file = lock_alone(file)?;
                 // What is no file of a disk has no length.
                 if file.metadata()?.is_file() {
                     file.set_len(0)?;
@@ -62,39 +56,107 @@ impl Sink {
                 file.into_raw_fd()
             }
         };
-        let fd = aside(fd)?;
-        OPEN.store(fd, Ordering::Release);
-        // SAFETY: the descriptor was opened above, given up by its owner, and moved: nothing else owns it.
-        Ok(Sink::Descriptor { fd: Private::new(unsafe { OwnedFd::from_raw_fd(fd) }), process })
+        Self::of(fd, aside)
     }
 
-    /// Writes all bytes, and waits until there is space.
-    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Creates the file that is named, in whose name `%p` is the number of the process. What exists
+    /// and has content is left alone. A pipe or terminal is written to.
+    ///
+    /// `aside` moves a descriptor out of the way of the program's own.
+    ///
+    /// # Errors
+    /// Those of creating; `AlreadyExists` of a file; `ResourceBusy` of a pipe that is being written.
+    pub fn create(name: &str, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
+        let path = path(name);
+        let mut options = OpenOptions::new();
+        let file = match options.write(true).create_new(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) if fs::metadata(&path)?.is_file() => {
+                let text = "the file exists: remove it, or put %p into its name, which stands for \
+                            the process";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+            }
+            Err(_) => lock_alone(OpenOptions::new().write(true).open(&path)?)?,
+        };
+        Self::of(file.into_raw_fd(), aside)
+    }
+
+    /// Takes a descriptor that was just opened and has no other owner.
+    fn of(fd: i32, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
+        let fd = aside(fd)?;
+        let is_free = |place: &AtomicI32| {
+            place.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let is_known = OPEN.iter().any(is_free);
+        debug_assert!(is_known, "a process has one stream and one capture");
+        let process = std::process::id();
+        // SAFETY: the descriptor was opened by the caller, given up by its owner, and moved: nothing
+        // else owns it.
+        let fd = Output(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+        Ok(Sink::Descriptor { fd, process })
+    }
+}
+
+/// Raises no signal if the reader is gone.
+impl io::Write for Sink {
+    /// Writes some of the bytes, and waits until there is space.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Sink::Descriptor { fd, process } => {
                 if *process != std::process::id() {
-                    // A forked child works on its copy of the parent's cards. The stream is not the
-                    // child's, and its descriptor is closed here.
-                    let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) else {
-                        return Ok(());
-                    };
-                    std::mem::forget(fd);
-                    return Ok(());
+                    // A forked child works on its copy of the parent's cards. The output is not the
+                    // child's, and its descriptor is closed there.
+                    if let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) {
+                        std::mem::forget(fd);
+                    }
+                    return Ok(bytes.len());
                 }
-                while !bytes.is_empty() {
-                    bytes = &bytes[put(fd, bytes)?..];
-                }
-                Ok(())
+                put(&fd.0, bytes)
             }
             #[cfg(test)]
             Sink::Memory(all) => {
                 let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 all.extend(bytes);
-                Ok(())
+                Ok(bytes.len())
             }
-            Sink::Closed => Ok(()),
+            Sink::Closed => Ok(bytes.len()),
         }
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The owner of an output's descriptor, which is in [`OPEN`].
+#[derive(Debug)]
+pub(crate) struct Output(Private<OwnedFd>);
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let fd = self.0.as_raw_fd();
+        for place in &OPEN {
+            // Fails for the other output.
+            let _ = place.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The file that is named by a variable: `%p` is the number of the process.
+fn path(name: &str) -> String {
+    name.replace(PROCESS, &std::process::id().to_string())
+}
+
+/// Locks a file for this process.
+fn lock_alone(file: File) -> io::Result<File> {
+    // SAFETY: `flock` passes no memory.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        let text =
+            "another process writes to it: put %p into its name, which stands for the process";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+    }
+    Ok(file)
 }
 
 /// Writes some of the bytes. Raises no signal if the reader is gone.
@@ -105,7 +167,7 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
             libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         };
         if put < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
-            put = write_below_limit(fd, bytes);
+            put = write_unsignaled(fd, bytes);
         }
         match usize::try_from(put) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -118,24 +180,35 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes some of the bytes to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with
-/// `EFBIG`. The kernel's signal for that would end the program, so it is taken back.
-fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
-    // The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
+/// Writes some of the bytes to a file or pipe. It fails with `EFBIG` at the limit of files' sizes
+/// (`RLIMIT_FSIZE`), and with `EPIPE` if a pipe's reader is gone. The kernel's signals for that would
+/// end the program, so they are taken back.
+fn write_unsignaled(fd: &OwnedFd, bytes: &[u8]) -> isize {
+    const SIGNALS: [(i32, i32); 2] = [(libc::EFBIG, libc::SIGXFSZ), (libc::EPIPE, libc::SIGPIPE)];
+    // The kernel signals the thread that writes, which has the signals blocked meanwhile.
     // SAFETY: sets and times are integers, for which zeros are values. The calls access those of this
     // block, and read `bytes`, whose length is given.
     unsafe {
-        let (mut limit, mut before, mut waiting): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
-            std::mem::zeroed();
-        libc::sigemptyset(&mut limit);
-        libc::sigaddset(&mut limit, libc::SIGXFSZ);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &limit, &mut before);
+        let (mut blocked, mut before, mut waiting): (
+            libc::sigset_t,
+            libc::sigset_t,
+            libc::sigset_t,
+        ) = std::mem::zeroed();
+        libc::sigemptyset(&mut blocked);
+        for (_, signal) in SIGNALS {
+            libc::sigaddset(&mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
         libc::sigpending(&mut waiting);
         let put = libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
         let error = *libc::__errno_location();
-        if put < 0 && error == libc::EFBIG && libc::sigismember(&waiting, libc::SIGXFSZ) == 0 {
-            let at_once: libc::timespec = std::mem::zeroed();
-            libc::sigtimedwait(&limit, std::ptr::null_mut(), &at_once);
+        for (cause, signal) in SIGNALS {
+            if put < 0 && error == cause && libc::sigismember(&waiting, signal) == 0 {
+                libc::sigemptyset(&mut blocked);
+                libc::sigaddset(&mut blocked, signal);
+                let at_once: libc::timespec = std::mem::zeroed();
+                libc::sigtimedwait(&blocked, std::ptr::null_mut(), &at_once);
+            }
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         *libc::__errno_location() = error;
@@ -143,13 +216,15 @@ fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
     }
 }
 
-/// In the child of a fork: the stream is the parent's, and ends with it.
+/// In the child of a fork: stream and capture are the parent's, and end with it.
 pub(crate) fn forget() {
-    let fd = OPEN.swap(-1, Ordering::AcqRel);
-    if fd >= 0 {
-        crate::private::release(fd);
-        // SAFETY: the descriptor came over the fork. Its owner in this process is not used any more, but
-        // forgotten, by `Sink::write`, which compares process numbers.
-        unsafe { libc::close(fd) };
+    for place in &OPEN {
+        let fd = place.swap(-1, Ordering::AcqRel);
+        if fd >= 0 {
+            crate::private::release(fd);
+            // SAFETY: the descriptor came over the fork. Its owner in this process is not used any
+            // more, but forgotten, by `write`, which compares process numbers.
+            unsafe { libc::close(fd) };
+        }
     }
 }

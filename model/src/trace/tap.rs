@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -269,7 +270,7 @@ impl Recording {
         if self.waiting.is_empty() {
             return;
         }
-        if let Err(error) = self.sink.write(&self.waiting) {
+        if let Err(error) = self.sink.write_all(&self.waiting) {
             // The reader is gone, or the disk is full: the program goes on.
             if error.kind() != std::io::ErrorKind::BrokenPipe {
                 eprintln!("mlx5-model: the trace ends here: {error}");

@@ -23,6 +23,7 @@ mod timing;
 pub mod unreliable;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
@@ -31,11 +32,12 @@ pub use psn::Psn;
 pub use queue_pair::QueuePair;
 use queue_pair::{Notes, Packet, Transport};
 
+use crate::capture::Direction;
 use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
-use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Opcode, Route};
+use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
 use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
@@ -43,6 +45,19 @@ const OUTBOX: usize = 64;
 /// Turns of queue pairs in one call of [`Card::pump`]: WQEs that send no packet do not fill the
 /// outbox.
 const TURNS: usize = 1024;
+
+/// The reason for which a port dropped a packet before a transport saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Dropped {
+    #[error("the port is down, the path of its service level is broken, or it exceeds the MTU")]
+    Port,
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("not for this port")]
+    Destination,
+    #[error("no queue pair of this number and service receives here")]
+    QueuePair,
+}
 
 impl Card {
     /// Marks a send queue as having work. The next pump fetches and executes it as far as window
@@ -60,59 +75,64 @@ impl Card {
     /// Handles a packet that has arrived at the port. A packet that is damaged, not for this
     /// device, or not from the peer of the named queue pair is dropped.
     pub fn receive(&mut self, frame: &Frame) {
-        self.enter(|| Call::Receive((&frame.0).into()), |card| card.arrived(frame), |()| false);
+        let call = || Call::Receive((&frame.0).into());
+        let dropped = self.enter(call, |card| card.arrived(frame).err(), |_| false);
+        if let Some(reason) = dropped {
+            tracing::debug!(%reason, "packet dropped");
+        }
+        let dropped = dropped.as_ref().map(|reason| reason as &dyn fmt::Display);
+        self.captured(Direction::Inbound, frame, dropped);
     }
 
-    fn arrived(&mut self, frame: &Frame) {
+    fn arrived(&mut self, frame: &Frame) -> Result<(), Dropped> {
         if !self.passes(frame) {
-            return;
+            return Err(Dropped::Port);
         }
         let link = self.identity.link;
         if !frame.is_transport(link) {
-            if self.receive_ethernet(&frame.0) {
-                self.count_received(frame);
+            if !self.receive_ethernet(&frame.0) {
+                return Err(Dropped::Destination);
             }
-            return;
+            self.count_received(frame);
+            return Ok(());
         }
-        let (header, payload) = match Header::decode(link, &frame.0) {
-            Ok((header, range)) => (header, &frame.0[range]),
-            Err(malformed) => {
-                tracing::debug!(%malformed, "packet dropped");
-                return;
-            }
-        };
-        let packet = Packet { header: &header, payload, bytes: &frame.0 };
+        let (header, range) = Header::decode(link, &frame.0)?;
+        let packet = Packet { header: &header, payload: &frame.0[range], bytes: &frame.0 };
         let to = header.route.to();
         if header.destination == MULTICAST && (to.is_group() || self.identity.has_address(to)) {
-            if header.route.group().is_some_and(|group| !self.objects.groups.of(group).is_empty()) {
-                self.count_received(frame);
+            if header.route.group().is_none_or(|group| self.objects.groups.of(group).is_empty()) {
+                return Err(Dropped::Destination);
             }
-            return self.receive_multicast(&packet);
+            self.count_received(frame);
+            self.receive_multicast(&packet);
+            return Ok(());
         }
         if !self.is_for_port(&header) {
-            return;
+            return Err(Dropped::Destination);
         }
         self.count_received(frame);
         let handled = self.congestion.handled;
-        if let Some(number) = self.objects.at_wire_number(header.destination) {
-            self.receive_for(number, &packet);
-        }
+        let number = self.objects.at_wire_number(header.destination).ok_or(Dropped::QueuePair);
+        let taken = number.and_then(|number| self.receive_for(number, &packet));
         if header.opcode == Opcode::CongestionNotification && self.congestion.handled == handled {
             self.congestion.ignored += 1;
         }
+        taken
     }
 
     /// Gives a packet to a queue pair of its service, if that receives.
-    fn receive_for(&mut self, number: u32, packet: &Packet<'_>) {
-        let Some(qp) = self.objects.qps.get(&number) else { return };
+    fn receive_for(&mut self, number: u32, packet: &Packet<'_>) -> Result<(), Dropped> {
+        let qp = self.objects.qps.get(&number).ok_or(Dropped::QueuePair)?;
         // A send queue that stopped on an error does not stop the receive queue.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
-        let is_notification = packet.header.opcode == Opcode::CongestionNotification;
         let header = packet.header;
+        let is_notification = header.opcode == Opcode::CongestionNotification;
         let reached = header.destination == MULTICAST || qp.is_reached_by(header.destination);
-        if receives && reached && (qp.service == header.service || is_notification) {
-            self.transport(number, |card, transport| transport.receive(card, number, packet));
+        if !receives || !reached || qp.service != header.service && !is_notification {
+            return Err(Dropped::QueuePair);
         }
+        self.transport(number, |card, transport| transport.receive(card, number, packet));
+        Ok(())
     }
 
     fn is_for_port(&self, header: &Header) -> bool {

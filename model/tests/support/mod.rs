@@ -11,9 +11,11 @@
 //! - [`target`] is a role that many tests need.
 //! - [`request`] uses the command file without the library.
 //! - [`random`] gives repeatable random numbers.
+//! - [`capture`] reads captures.
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
+pub mod capture;
 pub mod devx;
 pub mod port;
 pub mod process;
@@ -49,15 +51,7 @@ impl Model {
     /// With the name of the package to install where the program is not on the machine: a test
     /// that could not run must not pass.
     pub fn command(self, program: &str) -> Command {
-        let found = Path::new(program).is_absolute() && Path::new(program).is_file()
-            || env::split_paths(&env::var_os("PATH").unwrap_or_default())
-                .any(|folder| folder.join(program).is_file());
-        assert!(
-            found,
-            "{program} is not installed: run `cargo xtask setup`, or `apt-get install {}`",
-            package_of(program)
-        );
-        let mut command = Command::new(program);
+        let mut command = installed(program);
         command.env("LD_PRELOAD", library());
         command.env("MLX5_MODEL", "always");
         command.env_remove("MLX5_MODEL_DEVICES");
@@ -106,6 +100,23 @@ impl Model {
     }
 }
 
+/// `program`, found in PATH, without the model.
+///
+/// # Panics
+/// With the name of the package to install where the program is not on the machine: a test that could
+/// not run must not pass.
+pub fn installed(program: &str) -> Command {
+    let found = Path::new(program).is_absolute() && Path::new(program).is_file()
+        || env::split_paths(&env::var_os("PATH").unwrap_or_default())
+            .any(|folder| folder.join(program).is_file());
+    assert!(
+        found,
+        "{program} is not installed: run `cargo xtask setup`, or `apt-get install {}`",
+        package_of(program)
+    );
+    Command::new(program)
+}
+
 /// Waits until no other pair of this test binary runs.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -132,6 +143,7 @@ fn package_of(program: &str) -> &'static str {
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
         program if program.starts_with("ucx_") => "ucx-utils",
         "valgrind" => "valgrind",
+        "tshark" => "tshark",
         _ => "perftest",
     }
 }

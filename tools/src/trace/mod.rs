@@ -55,6 +55,16 @@ pub struct Arguments {
     /// Show a recording, on standard output, instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "program"])]
     from: Option<PathBuf>,
+    /// Write the packets of the recording to a pcapng file, for Wireshark, instead of showing it
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "from",
+        conflicts_with_all = [
+            "kind", "qp", "cq", "errors", "verbose", "output", "record", "program",
+        ]
+    )]
+    pcap: Option<PathBuf>,
     /// The model to put the program on [default: the one beside this command]
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
@@ -71,6 +81,7 @@ Examples:
   mlx5 trace --json --record run.trace -- ./program 2> run.jsonl
   mlx5 trace --from run.trace --kind command -v
   mlx5 replay run.trace                  do the same again, and compare
+  mlx5 trace --from run.trace --pcap run.pcapng
 
 The model's variables choose what the program finds: MLX5_MODEL_LINK=roce gives it an Ethernet port.";
 
@@ -79,14 +90,15 @@ impl Arguments {
     pub(crate) fn run(&self, output: &Output) -> Result {
         let style = line::Style { json: output.is_json(), verbose: self.verbose };
         let form = if output.is_json() { Form::Json } else { Form::Text };
-        match &self.from {
-            Some(file) => recording::show(
+        match (&self.from, &self.pcap) {
+            (Some(file), Some(capture)) => recording::export(file, capture),
+            (Some(file), None) => recording::show(
                 file,
                 &self.filter,
                 style,
                 print::Printer::open(&self.output, true, form)?,
             ),
-            None => {
+            (None, _) => {
                 let library = library::find(self.library.as_deref())?;
                 let program = run::Program {
                     words: &self.program,

@@ -1,10 +1,11 @@
 //! Reads streams: from a file, or live with a copy to a file.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write as _};
+use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use mlx5_model::capture::{self, ExportError};
 use mlx5_model::trace::{ReadError, Reader};
 
 use super::filter::Filter;
@@ -37,6 +38,26 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
         }
     }
     printer.finish()?;
+    Ok(Outcome::Good)
+}
+
+/// Writes the packets of a recording to a pcapng file.
+pub(super) fn export(file: &Path, to: &Path) -> Result {
+    let reader = open(file)?;
+    let failed =
+        |error: io::Error| Error::File { what: format!("cannot write {}", to.display()), error };
+    let mut output = BufWriter::new(File::create(to).map_err(failed)?);
+    let exported = capture::export(reader, &mut output);
+    output.flush().map_err(failed)?;
+    match exported {
+        Ok(count) => say!("{}: {count} packets", to.display()),
+        Err(ExportError::Write(error)) => return Err(failed(error)),
+        // The packets before were written.
+        Err(ExportError::Read(error @ ReadError::Cut(_))) => say!("{}: {error}", file.display()),
+        Err(ExportError::Read(error)) => {
+            return Err(Error::Told(format!("{}: {error}", file.display())));
+        }
+    }
     Ok(Outcome::Good)
 }
 

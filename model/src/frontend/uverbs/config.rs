@@ -57,6 +57,8 @@ pub(super) struct Config {
     pub user_contexts: bool,
     /// Output of the recording, and whether it can be replayed.
     pub trace: Option<(String, bool)>,
+    /// Output of the capture.
+    pub capture: Option<String>,
     /// State of the ports.
     pub port: PortState,
     /// log2 of the links' MTU, if it is not the default.
@@ -119,10 +121,8 @@ impl Config {
         let timeout_floor = number(get, "MLX5_MODEL_TIMEOUT_FLOOR", 0, 31)?;
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
         let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
-        let trace = match get("MLX5_MODEL_TRACE")? {
-            Some(name) if name.is_empty() => return Err("MLX5_MODEL_TRACE names no file".into()),
-            name => name.map(|name| (name, detail.unwrap_or(true))),
-        };
+        let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail.unwrap_or(true)));
+        let capture = file(get, "MLX5_MODEL_CAPTURE")?;
         let link = link.unwrap_or(Link::InfiniBand);
         let port = choose(
             get,
@@ -158,6 +158,7 @@ impl Config {
             devices,
             user_contexts: devx.unwrap_or(true),
             trace,
+            capture,
             port,
             log_mtu,
             timeout_floor: timeout_floor.map_or(Identity::TIMEOUT_FLOOR, |code| code as u8),
@@ -177,6 +178,16 @@ fn number(
     let number = text.parse().ok().filter(|number| (first..=last).contains(number));
     let unknown = || format!("{name} is {text:?}, not a number from {first} to {last}");
     number.map(Some).ok_or_else(unknown)
+}
+
+fn file(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    variable: &str,
+) -> Result<Option<String>, String> {
+    match get(variable)? {
+        Some(name) if name.is_empty() => Err(format!("{variable} names no file")),
+        name => Ok(name),
+    }
 }
 
 fn choose<T: Copy>(
@@ -210,7 +221,7 @@ mod tests {
         assert_eq!(config.when, When::Auto);
         assert_eq!(config.link, Link::InfiniBand);
         assert_eq!(config.devices, 1);
-        assert!(config.user_contexts && config.trace.is_none());
+        assert!(config.user_contexts && config.trace.is_none() && config.capture.is_none());
         assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
         assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
         assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
@@ -237,6 +248,8 @@ mod tests {
     #[test]
     fn a_value_that_is_not_known_is_refused_by_name() {
         for (name, value) in [
+            ("MLX5_MODEL_CAPTURE", ""),
+            ("MLX5_MODEL_TRACE", ""),
             ("MLX5_MODEL", "yes"),
             ("MLX5_MODEL_LINK", "ib"),
             ("MLX5_MODEL_MODE", ""),

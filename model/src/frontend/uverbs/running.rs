@@ -12,6 +12,7 @@ use super::pins::{Bus, Pins};
 use super::uar::Registers;
 use super::umem::Records;
 use super::{trap, visitor};
+use crate::capture::Capture;
 use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, Shield, identities};
@@ -101,10 +102,14 @@ impl Running {
             .map(|identity| offer.config.applied_to(identity))
             .collect();
         let tap = tap(&offer.config, &identities)?;
+        let capture = capture(&offer.config, &identities)?;
         let make = |(index, identity): (usize, Identity)| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
             if let Some(tap) = &tap {
                 card.tap(tap, index as u8);
+            }
+            if let Some(capture) = &capture {
+                card.capture(capture, index);
             }
             card
         };
@@ -164,14 +169,29 @@ pub(super) fn own_process() -> libc::pid_t {
 /// that no device is opened: the user asked for a recorded run.
 fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
     let Some((name, replayable)) = &config.trace else { return Ok(None) };
-    let aside =
-        |fd| descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0));
-    let sink = Sink::open(name, aside).map_err(|error| {
-        eprintln!("mlx5-model: MLX5_MODEL_TRACE is {name}: {error}");
-        Errno(error.raw_os_error().unwrap_or(libc::EBUSY))
-    })?;
+    let sink =
+        Sink::open(name, aside).map_err(|error| refused("MLX5_MODEL_TRACE", name, &error))?;
     let header = Header::of_this_process(cards.to_vec(), *replayable);
     Ok(Some(Tap::recording(sink, &header)))
+}
+
+/// Starts the capture, if one is requested. If it cannot be written, reports that and fails, so
+/// that no device is opened: the user asked for a captured run.
+fn capture(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Capture>>> {
+    let Some(name) = &config.capture else { return Ok(None) };
+    let capture = Sink::create(name, aside).and_then(|sink| Capture::start(sink, cards));
+    capture.map(Some).map_err(|error| refused("MLX5_MODEL_CAPTURE", name, &error))
+}
+
+/// Moves a descriptor out of the way of the program's own.
+fn aside(fd: i32) -> std::io::Result<i32> {
+    descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0))
+}
+
+/// Reports why an output cannot be written.
+fn refused(variable: &str, name: &str, error: &std::io::Error) -> Errno {
+    eprintln!("mlx5-model: {variable} is {name}: {error}");
+    Errno(error.raw_os_error().unwrap_or(libc::EBUSY))
 }
 
 /// Returns a seed that distinguishes this process's devices from those of others.
