@@ -49,7 +49,7 @@ fn settle(pair: &mut Pair, link: Link, change: impl Fn(&mut Header)) -> Vec<Head
         for index in 0..2 {
             let card = &mut pair.sides[index].rig.card;
             busy |= card.pump();
-            while let Some(frame) = card.take_frame() {
+            if let Some(frame) = card.take_frame() {
                 busy = true;
                 let frame = match index {
                     0 => changed(link, &frame, &change),
@@ -59,7 +59,6 @@ fn settle(pair: &mut Pair, link: Link, change: impl Fn(&mut Header)) -> Vec<Head
                     }
                 };
                 pair.sides[1 - index].rig.card.receive(&frame);
-                break;
             }
             busy |= pair.sides[index].rig.card.settle();
         }

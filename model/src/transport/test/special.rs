@@ -175,7 +175,7 @@ fn a_queue_for_umr_changes_keys_and_sends_nothing() {
     pair.settle();
     let own = &mut pair.sides[0];
     assert_eq!(own.outcomes(0), [(0, 0), (1, 0)]);
-    let bound = key & !0xff | (key & 0xff) + 1;
+    let bound = (key & !0xff) | ((key & 0xff) + 1);
     let domain = Domain { pd: own.rig.pd, qp: own.qp };
     let (start, length) = (Side::address(windows::AT), u64::from(windows::LENGTH));
     own.rig.card.check(domain, bound, start, length, Access::RemoteWrite).expect("bound");
