@@ -95,7 +95,8 @@ impl Card {
             self.count_received(frame);
             return Ok(());
         }
-        let (header, range) = Header::decode(link, &frame.0)?;
+        let decoded = Header::decode(link, &frame.0);
+        let (header, range) = decoded.inspect_err(|_| self.count_wrong(frame))?;
         let packet = Packet { header: &header, payload: &frame.0[range], bytes: &frame.0 };
         if header.destination == MULTICAST {
             if header.route.group().is_none_or(|group| self.objects.groups.of(group).is_empty()) {

@@ -12,6 +12,7 @@
 //! - [`timing`]: waits, measured on the manual clock.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
+//! - [`captures`]: compares counters with captures.
 //! - [`shared`]: several queue pairs take receives from one queue.
 //! - [`windows`]: binds and invalidates keys.
 //! - [`xrc`]: sends to SRQs that requests name.
@@ -20,6 +21,7 @@
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
 
+mod captures;
 mod counters;
 mod datagram;
 mod dynamic;
