@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -25,7 +25,7 @@ const ROCE: Model = Model { roce: true, mode: None };
 
 #[test]
 fn role() {
-    play(&[("talker", talker), ("endless", endless), ("writer", writer)]);
+    play(&[("talker", talker), ("endless", endless), ("writer", writer), ("counted", counted)]);
 }
 
 /// Two stations, ready to talk.
@@ -42,6 +42,31 @@ fn talker() -> i32 {
     for _ in 0..10 {
         exchange(&one, &other);
     }
+    0
+}
+
+/// Talks, misses a receive, and says all counters of the port.
+fn counted() -> i32 {
+    let (one, other) = stations();
+    exchange(&one, &other);
+    one.write(1, 0, 5000, other.address());
+    one.expect(1);
+    one.read(2, 0, 100, other.address());
+    one.expect(2);
+    one.send(3, 0, 64);
+    other.receive(4, 0, 64);
+    one.expect(3);
+    other.expect(4);
+    let port = Path::new("/sys/class/infiniband/mlx5_0/ports/1");
+    for folder in ["counters", "hw_counters"] {
+        for entry in fs::read_dir(port.join(folder)).expect("a folder of counters") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            let count = fs::read_to_string(port.join(folder).join(name)).expect("a counter");
+            say(format!("{folder}/{name} {}", count.trim()));
+        }
+    }
+    say("end");
     0
 }
 
@@ -341,6 +366,52 @@ fn a_full_disk_ends_the_capture_and_not_the_program() {
         output.stderr.lines().filter(|line| line.contains("the capture ends here")).collect();
     assert_eq!(told.len(), 1, "{output}");
     assert_eq!(fs::metadata(&capture).unwrap().len(), MOST);
+}
+
+#[test]
+fn counters_in_sysfs_equal_what_the_capture_shows() {
+    let folder = Folder::new("counted");
+    let capture = folder.file("capture");
+    let mut player = Player::start(captured("counted", &capture));
+    let mut counters = BTreeMap::new();
+    loop {
+        let line = player.hear();
+        let Some((name, count)) = line.split_once(' ') else { break };
+        counters.insert(name.to_owned(), count.parse::<u64>().expect(&line));
+    }
+    player.end_well();
+    let frames = read(&capture);
+    let sum = |inbound: bool| {
+        let those = frames.iter().filter(|frame| frame.inbound == inbound);
+        those
+            .fold((0, 0), |(packets, bytes), frame| (packets + 1, bytes + frame.bytes.len() as u64))
+    };
+    let requests = |opcodes: &[u8]| {
+        let is = |bth: &[u8]| opcodes.contains(&bth[0]);
+        frames.iter().filter(|frame| frame.inbound && frame.bth().is_some_and(is)).count() as u64
+    };
+    // An acknowledge whose syndrome says that no receive is posted.
+    let is_rnr = |bth: &[u8]| bth[0] == ACKNOWLEDGE && bth[12] >> 5 == 1;
+    let rnr = frames.iter().filter(|frame| frame.inbound && frame.bth().is_some_and(is_rnr));
+    let rnr = rnr.count() as u64;
+    assert!(rnr > 0 && sum(true).0 > 0);
+    for (name, expected) in [
+        ("counters/port_xmit_packets", sum(false).0),
+        ("counters/port_xmit_data", sum(false).1 / 4),
+        ("counters/port_rcv_packets", sum(true).0),
+        ("counters/port_rcv_data", sum(true).1 / 4),
+        ("counters/unicast_xmit_packets", sum(false).0),
+        ("counters/multicast_xmit_packets", 0),
+        ("counters/port_rcv_errors", 0),
+        ("hw_counters/rnr_nak_retry_err", rnr),
+        ("hw_counters/out_of_buffer", rnr),
+        ("hw_counters/rx_write_requests", requests(&[0x06, 0x0a])),
+        ("hw_counters/rx_read_requests", requests(&[0x0c])),
+        ("hw_counters/duplicate_request", 0),
+        ("hw_counters/lifespan", 0),
+    ] {
+        assert_eq!(counters.get(name), Some(&expected), "{name} of {counters:?}");
+    }
 }
 
 #[test]

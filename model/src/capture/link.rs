@@ -52,7 +52,7 @@ impl Envelope {
     fn erf(packet: &[u8], time: u64) -> Self {
         const SECOND: u64 = 1_000_000_000;
         let (seconds, rest) = (time / SECOND, time % SECOND);
-        let stamp = seconds << 32 | (rest << 32) / SECOND;
+        let stamp = (seconds << 32) | ((rest << 32) / SECOND);
         let length = packet.len() + VCRC;
         let mut before = [0; ERF_HEADER];
         before[..8].copy_from_slice(&stamp.to_le_bytes());

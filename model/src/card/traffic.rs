@@ -14,6 +14,13 @@ pub struct Count {
     pub octets: u64,
 }
 
+impl Count {
+    fn add(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.octets += bytes as u64;
+    }
+}
+
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
@@ -39,6 +46,8 @@ pub struct Traffic {
     pub received: Counts,
     /// Packets sent.
     pub sent: Counts,
+    /// Packets received with wrong headers or a wrong ICRC.
+    pub wrong: Count,
 }
 
 /// Counters of congestion on Ethernet, as QUERY_CONG_STATISTICS returns them.
@@ -86,10 +95,13 @@ impl Card {
             add(&mut self.traffic.received, sort, bytes);
         }
     }
+
+    /// Counts an arrived packet with wrong headers or a wrong ICRC.
+    pub(crate) fn count_wrong(&mut self, frame: &Frame) {
+        self.traffic.wrong.add(frame.0.len());
+    }
 }
 
 fn add(counts: &mut Counts, sort: Sort, bytes: usize) {
-    let count = &mut counts[sort as usize];
-    count.packets += 1;
-    count.octets += bytes as u64;
+    counts[sort as usize].add(bytes);
 }

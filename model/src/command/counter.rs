@@ -13,6 +13,16 @@ pub fn may_name(card: &Card, set: u32, user: u16) -> Result<(), Refusal> {
     if set == 0 { Ok(()) } else { find(card, set, user).map(|_| ()) }
 }
 
+/// The same where a queue changes its state. Any queue may then be counted in a set of the driver, which
+/// has one for the port.
+pub fn may_count(card: &Card, set: u32, user: u16) -> Result<(), Refusal> {
+    let of_driver = |counters: &Counters| counters.uid == 0;
+    if card.objects.counters.get(set).is_some_and(of_driver) {
+        return Ok(());
+    }
+    may_name(card, set, user)
+}
+
 fn find(card: &Card, set: u32, user: u16) -> Result<&Counters, Refusal> {
     let counters = card.objects.counters.get(set).ok_or(Refusal::NoCounters)?;
     owned(counters.uid, user)?;

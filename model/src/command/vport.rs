@@ -8,7 +8,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, CongestionCounts, Counts, Link, Sort, Traffic};
+use crate::card::{Card, CongestionCounts, Count, Counts, Link, Sort, Traffic};
 
 /// The one version of the interface: receive queues that are shared are RMPs.
 const ISSI: u32 = 1;
@@ -85,12 +85,13 @@ pub fn query_counter(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
     if get(input, q::PORT_NUM) > 1 {
         return Err(Refusal::Port);
     }
-    let Traffic { received, sent } = card.traffic;
-    let mut show = |counts: &Counts, sort: Sort, field: Field| {
-        let count = counts[sort as usize];
+    let Traffic { received, sent, wrong } = card.traffic;
+    let mut put = |count: Count, field: Field| {
         traffic_counter::PACKETS.within(field).set(output, count.packets);
         traffic_counter::OCTETS.within(field).set(output, count.octets);
     };
+    put(wrong, c::RECEIVED_ERRORS);
+    let mut show = |counts: &Counts, sort: Sort, field: Field| put(counts[sort as usize], field);
     for (sort, to, from) in [
         (Sort::Unicast, c::RECEIVED_IB_UNICAST, c::TRANSMITTED_IB_UNICAST),
         (Sort::Multicast, c::RECEIVED_IB_MULTICAST, c::TRANSMITTED_IB_MULTICAST),

@@ -96,7 +96,8 @@ impl Card {
             self.count_received(frame);
             return Ok(());
         }
-        let (header, range) = Header::decode(link, &frame.0)?;
+        let decoded = Header::decode(link, &frame.0);
+        let (header, range) = decoded.inspect_err(|_| self.count_wrong(frame))?;
         let packet = Packet { header: &header, payload: &frame.0[range], bytes: &frame.0 };
         let to = header.route.to();
         if header.destination == MULTICAST && (to.is_group() || self.identity.has_address(to)) {

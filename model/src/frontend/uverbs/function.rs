@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use mlx5_sys::ifc::{
-    alloc_pd_in, alloc_pd_out, alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc,
-    opcode,
+    alloc_pd_in, alloc_pd_out, alloc_q_counter_in, alloc_q_counter_out, alloc_uar_in,
+    alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
 };
 
 use super::clock::Clock;
@@ -85,6 +85,8 @@ pub(super) struct Function {
     pub eqns: Vec<u32>,
     /// The driver's own protection domain, for queue pairs without another one.
     pub pdn: u32,
+    /// The port's set of counters, which verbs queue pairs name.
+    pub counters: u32,
     engine: Arc<Engine>,
     interrupts: Arc<Vec<Interrupts>>,
     /// The device's clock, as programs see it.
@@ -112,6 +114,9 @@ impl Function {
         let uar = alloc_uar_out::UAR.get(&reply) as u32;
         let reply = run(Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE))?;
         let pdn = alloc_pd_out::PD.get(&reply) as u32;
+        let (size, reply) = (alloc_q_counter_in::SIZE, alloc_q_counter_out::SIZE);
+        let reply = run(Command::new(opcode::ALLOC_Q_COUNTER, size, reply))?;
+        let counters = alloc_q_counter_out::COUNTER_SET_ID.get(&reply) as u32;
         let vectors = std::thread::available_parallelism().map_or(1, usize::from).min(64);
         let mut eqns = Vec::new();
         for vector in 0..=vectors {
@@ -149,6 +154,7 @@ impl Function {
             events,
             eqns,
             pdn,
+            counters,
             engine,
             interrupts,
             domains,

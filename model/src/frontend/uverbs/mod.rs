@@ -19,6 +19,7 @@ mod calls;
 mod clock;
 mod command;
 mod config;
+mod counters;
 mod cq;
 mod dct;
 mod descriptors;

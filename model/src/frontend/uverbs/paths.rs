@@ -6,10 +6,11 @@ use std::ffi::{CStr, CString};
 use libc::{AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 
 use super::config::Node;
+use super::counters::Shown;
 use super::discovery::{Discovery, Redirect, discovery, redirect};
 use super::errno::set_errno;
 use super::sysfs::NODE;
-use super::{descriptors, real};
+use super::{counters, descriptors, real, sysfs};
 
 /// Calls with the path as it is to be looked for, or fails with `failure`.
 ///
@@ -27,13 +28,43 @@ unsafe fn at<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char
     }
 }
 
+/// Opens a counter's file with its count of now, and any other file as [`at`].
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn reading<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char) -> R) -> R {
+    // SAFETY: the caller guarantees that the path is null or a C string.
+    match unsafe { shown(path) } {
+        Some(shown) => call(shown.path.as_ptr()),
+        // SAFETY: the caller guarantees that the path is null or a C string.
+        None => unsafe { at(path, failure, call) },
+    }
+}
+
+/// Returns what a path shows now, if it is that of a counter.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn shown(path: *const c_char) -> Option<Shown> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so the caller guarantees a C string.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if !sysfs::concerns(path) {
+        return None;
+    }
+    let Discovery::On(offer) = discovery() else { return None };
+    counters::shown(offer, path)
+}
+
 /// Opens, and remembers the file if it is a command file.
 ///
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) -> c_int {
     // SAFETY: the caller guarantees that the path is null or a C string.
-    let fd = unsafe { at(path, -1, &call) };
+    let fd = unsafe { reading(path, -1, &call) };
     if fd < 0 || path.is_null() {
         return fd;
     }
@@ -202,10 +233,10 @@ interpose! {
         resolved(at(path, std::ptr::null_mut(), |path| real::realpath(path, to)))
     }
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        at(path, std::ptr::null_mut(), |path| real::fopen(path, mode))
+        reading(path, std::ptr::null_mut(), |path| real::fopen(path, mode))
     }
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        at(path, std::ptr::null_mut(), |path| real::fopen64(path, mode))
+        reading(path, std::ptr::null_mut(), |path| real::fopen64(path, mode))
     }
 }
 

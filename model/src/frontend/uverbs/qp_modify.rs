@@ -367,6 +367,9 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     set(context, qpc::CQN_SND, u64::from(send));
     set(context, qpc::CQN_RCV, u64::from(receive));
     attributes(context, file, qp, asked);
+    if (from, to) == (RESET, INIT) {
+        set(context, qpc::COUNTER_SET_ID, u64::from(function.counters));
+    }
     let answer = function.run(command)?;
 
     let qp = state.get_mut::<Qp>(asked.qp_handle)?;

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::config::Node;
+use super::counters;
 use super::folder::{self, Entry};
 use super::identity::{BOARD_ID, BUS, Device, HCA_TYPE, PART, VENDOR};
 use crate::card::{Link, PortState};
@@ -235,6 +236,14 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     ] {
         file(format!("{path}/{name}"), &text);
     }
+    for (name, _) in counters::PORT {
+        file(format!("{path}/counters/{name}"), counters::ABSENT);
+    }
+    for (name, _) in counters::TRANSPORT {
+        file(format!("{path}/hw_counters/{name}"), counters::ABSENT);
+    }
+    // Milliseconds for which the kernel repeats a count; the model always counts anew.
+    file(format!("{path}/hw_counters/lifespan"), "0");
     for index in 0..device.gid_table_size() {
         let entry = device.gids.get(index);
         let words: Vec<String> = entry

@@ -14,6 +14,7 @@
 //! - [`counters`]: counts errors.
 //! - [`congestion`]: marks, notifications and rates.
 //! - [`special`]: queue pairs that only the driver has.
+//! - [`captures`]: compares counters with captures.
 //! - [`shared`]: several queue pairs take receives from one queue.
 //! - [`windows`]: binds and invalidates keys.
 //! - [`xrc`]: sends to SRQs that requests name.
@@ -22,6 +23,7 @@
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
 
+mod captures;
 mod congestion;
 mod counters;
 mod datagram;

@@ -67,7 +67,7 @@ impl Counters {
             values
                 .extend(counts.iter().map(|(name, value)| (format!("queue.{name}"), value.into())));
         }
-        // The model has none, and old kernels have others.
+        // Kernels differ in what they have.
         let PortCounters { port, transport, .. } =
             PortCounters::read(&self.context.sysfs_path(), self.port);
         let kernels = port.into_iter().chain(transport);
