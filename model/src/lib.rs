@@ -39,6 +39,7 @@
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
+//! | `MLX5_MODEL_FAULTS` | rules for faults of frames and devices (see docs/model.md, "Faults"), or the path of a file of rules, with at least one slash | none |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
 //! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |
 //!
@@ -51,6 +52,7 @@
 //!
 //! - [`stores`], [`clock`] and [`memory`].
 //! - [`wire`] – packets and frames.
+//! - [`fault`] – faults by rule: of frames and of a device.
 //! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
 //! - [`object`] – the contexts.
@@ -72,6 +74,7 @@ pub mod card;
 pub mod clock;
 pub mod command;
 pub mod engine;
+pub mod fault;
 pub mod frontend;
 pub mod identity;
 pub mod memory;
@@ -86,5 +89,5 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, offered, run, set_mode, set_port, set_service_level,
+    Mode, Unavailable, fault_tallies, offered, run, set_faults, set_mode, set_port,
 };

@@ -96,13 +96,12 @@ pub enum Call<'a> {
     Memic(u64),
     /// The port's cable was plugged in (`true`) or pulled.
     Port(bool),
-    /// The path of a service level through the fabric broke or was restored.
-    ServiceLevel {
-        /// The service level.
-        level: u8,
-        /// Whether the path works.
-        up: bool,
-    },
+    /// A fault: the CQ of this number overran, or all.
+    OverrunCqs(Option<u32>),
+    /// A fault: the EQ of this number overran, or all.
+    OverrunEqs(Option<u32>),
+    /// A fault: the firmware stopped.
+    Stop,
     /// The connection to another process is full, or no longer.
     Congested {
         /// The connection.
@@ -209,9 +208,11 @@ mod kind {
     pub const PREFIX: u8 = 11;
     pub const MEMIC: u8 = 12;
     pub const PORT: u8 = 13;
-    pub const SERVICE_LEVEL: u8 = 14;
     pub const CONGESTED: u8 = 15;
     pub const SLOW: u8 = 16;
+    pub const OVERRUN_CQS: u8 = 17;
+    pub const OVERRUN_EQS: u8 = 18;
+    pub const STOP: u8 = 19;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -300,7 +301,7 @@ impl Record<'_> {
 
     fn take(kind: u8, take: &mut Take<'_>) -> Option<Record<'static>> {
         Some(match kind {
-            kind::COMMAND..=kind::SLOW => {
+            kind::COMMAND..=kind::STOP => {
                 let (card, time) = (take.u8()?, time(take)?);
                 Record::Call { card, time, call: Call::take(kind, take)? }
             }
@@ -333,6 +334,13 @@ impl Record<'_> {
 
 fn time(take: &mut Take<'_>) -> Option<u64> {
     take.u64().filter(|time| *time < END_OF_TIME)
+}
+
+/// In place of a queue's number: all queues.
+const ALL: u32 = u32::MAX;
+
+fn some_queue(number: u32) -> Option<u32> {
+    (number != ALL).then_some(number)
 }
 
 impl Call<'_> {
@@ -372,10 +380,15 @@ impl Call<'_> {
                 put.u8((*up).into());
                 kind::PORT
             }
-            Call::ServiceLevel { level, up } => {
-                put.u8(*level).u8((*up).into());
-                kind::SERVICE_LEVEL
+            Call::OverrunCqs(number) => {
+                put.u32(number.unwrap_or(ALL));
+                kind::OVERRUN_CQS
             }
+            Call::OverrunEqs(number) => {
+                put.u32(number.unwrap_or(ALL));
+                kind::OVERRUN_EQS
+            }
+            Call::Stop => kind::STOP,
             Call::Congested { way, full } => {
                 put.u32(*way).u8((*full).into());
                 kind::CONGESTED
@@ -404,7 +417,9 @@ impl Call<'_> {
             kind::PREFIX => Call::Prefix(take.u16()?),
             kind::MEMIC => Call::Memic(take.u64()?),
             kind::PORT => Call::Port(take.bool()?),
-            kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
+            kind::OVERRUN_CQS => Call::OverrunCqs(some_queue(take.u32()?)),
+            kind::OVERRUN_EQS => Call::OverrunEqs(some_queue(take.u32()?)),
+            kind::STOP => Call::Stop,
             kind::CONGESTED => Call::Congested { way: take.u32()?, full: take.bool()? },
             kind::SLOW => Call::Slow { way: take.u16()?, slow: take.bool()? },
             _ => return None,

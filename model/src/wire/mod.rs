@@ -5,7 +5,6 @@
 //! - [`packet`] encodes and decodes all headers together.
 //! - [`icrc`] protects them.
 //! - [`ethernet`] handles frames that are not of the transport.
-//! - [`lossy`] is a wire that loses, repeats, reorders and corrupts, from a seed.
 //!
 //! A [`Frame`] is one packet as it is on the wire. The engine carries frames between the devices of
 //! one process, and over local sockets to other processes.
@@ -13,14 +12,12 @@
 pub mod ethernet;
 pub mod icrc;
 mod link;
-pub mod lossy;
 pub mod opcode;
 pub mod packet;
 pub mod route;
 mod service;
 
 pub use link::Link;
-pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
 pub use route::{Global, Route, is_multicast, mac};

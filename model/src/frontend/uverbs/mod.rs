@@ -73,7 +73,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::Mode;
 pub use discovery::mlx5_model_yield;
-pub use settings::{Unavailable, offered, run, set_mode, set_port, set_service_level};
+pub use settings::{Unavailable, fault_tallies, offered, run, set_faults, set_mode, set_port};
 
 /// Locks a mutex, even if a thread panicked while it held the lock. The data under locks here is
 /// whole between any two statements, and a model that has panicked must not end the program.
