@@ -23,7 +23,7 @@ pub(crate) use rule::{DeviceEffect, Direction, Queues};
 
 /// How long a frame waits at most for the frames that are to overtake it, in nanoseconds.
 const OVERTAKEN: u64 = 1_000_000;
-/// Frames that a rate limit keeps waiting at most. Further ones are lost.
+/// Frames that wait for their time at most, in one direction. Further ones are lost.
 const QUEUED: u64 = 1 << 16;
 
 /// What a rule has done at a device.

@@ -210,6 +210,16 @@ fn packets_are_delayed_in_their_order() {
 }
 
 #[test]
+fn too_many_waiting_packets_are_lost() {
+    let mut rules = rules("delay 1ms");
+    for _ in 0..QUEUED + 5 {
+        rules.put(Direction::In, Frame(vec![]), 0);
+    }
+    rules.release(MS);
+    assert_eq!(std::iter::from_fn(|| rules.take(Direction::In)).count() as u64, QUEUED);
+}
+
+#[test]
 fn jitter_stays_in_its_range_and_changes_the_order() {
     let mut rules = rules("delay 2ms jitter 1ms");
     assert_eq!(through(&mut rules, 100, MS - 1), []);
