@@ -165,6 +165,36 @@ fn a_failed_connection_gives_all_buffers_back_and_connects_anew() {
 }
 
 #[test]
+fn each_fault_is_seen_and_recovered_from() {
+    let text = Process::example("fault_lab", &[]).end();
+    let steps: Vec<&str> = text.split("\n\n").map(str::trim_end).collect();
+    let seen = |name: &str, lines: &[&str]| {
+        let step = steps.iter().find(|step| step.trim_start().starts_with(&format!("{name}: ")));
+        let step = step.unwrap_or_else(|| panic!("{name} in {text}"));
+        for line in lines {
+            assert!(step.contains(line), "{line}: {step}");
+        }
+    };
+    seen("late", &["completion: success, after "]);
+    let anew = "a new connection: success";
+    seen("lost", &["failure: IBV_WC_RETRY_EXC_ERR, vendor syndrome 0x81", anew]);
+    seen("cable", &["event: PORT_ERR", "event: PORT_ACTIVE", "completion: success"]);
+    seen("overrun", &["event: CQ_ERR", "event: QP_FATAL", anew]);
+    seen("command", &["timed out", "the second try: connected"]);
+    seen("device", &["event: DEVICE_FATAL", "completion: none", "error: "]);
+}
+
+#[test]
+fn a_connection_moves_to_its_alternate_path_and_loses_nothing() {
+    let text = Process::example("failover", &[]).end();
+    assert_eq!(
+        text,
+        "500 messages arrived, each once and in order\nevent: PATH_MIG\nevent: PATH_MIG\n\
+         service level 1, Migrated\n"
+    );
+}
+
+#[test]
 fn rings_and_payload_are_placed_and_used() {
     let text = Process::example("placement", &[]).end();
     assert!(text.contains(" KiB of rings, node "), "{text}");

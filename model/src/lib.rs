@@ -41,6 +41,7 @@
 //! | `MLX5_MODEL_CAPTURE` | a new file (`%p` is the process) for the frames that pass the ports, in pcapng (see [`capture`]) | none |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
+//! | `MLX5_MODEL_FAULTS` | rules for faults of frames and devices (see docs/model.md, "Faults"), or the path of a file of rules, with at least one slash | none |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
 //! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |
 //!
@@ -53,6 +54,7 @@
 //!
 //! - [`stores`], [`clock`] and [`memory`].
 //! - [`wire`] – packets and frames.
+//! - [`fault`] – faults by rule: of frames and of a device.
 //! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
 //! - [`object`] – the contexts.
@@ -78,6 +80,7 @@ pub mod clock;
 pub mod command;
 pub mod engine;
 mod fabric;
+pub mod fault;
 pub mod frontend;
 pub mod identity;
 pub mod memory;
@@ -92,5 +95,6 @@ pub mod wire;
 pub mod work;
 
 pub use frontend::uverbs::{
-    Mode, Unavailable, offered, run, set_mode, set_port, set_service_level, set_timeout_floor,
+    Mode, Unavailable, fault_tallies, offered, run, set_faults, set_mode, set_port,
+    set_timeout_floor,
 };

@@ -68,8 +68,10 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Prefix(prefix) => card.add_prefix(*prefix),
         Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
         Call::Port(up) => card.set_port(*up),
-        Call::ServiceLevel { level, up } => card.set_service_level(*level, *up),
         Call::TimeoutFloor(code) => card.set_timeout_floor(*code),
+        Call::OverrunCqs(number) => card.overrun_cqs(*number),
+        Call::OverrunEqs(number) => card.overrun_eqs(*number),
+        Call::Stop => card.stop(),
         Call::Congested { way, full } => card.set_congested(*way, *full),
         Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }

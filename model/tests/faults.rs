@@ -1,5 +1,6 @@
 //! Faults before the first message: ports that carry no traffic, device nodes that cannot be
 //! opened, links with a small MTU. Programs from outside this project must notice them, and fail.
+//! And faults by rule in the environment.
 
 mod support;
 
@@ -126,4 +127,55 @@ fn a_node_can_be_missing_or_forbidden() {
     assert!(!refused.status.success(), "{refused}");
     let listed = with(INFINIBAND, "ibv_devices", &[], &forbidden);
     assert!(listed.stdout.contains("mlx5_0"), "it is listed all the same: {listed}");
+}
+
+/// Rules, and how a client of `ibv_rc_pingpong` ends with them.
+fn client_with(faults: &str) -> Output {
+    let _turn = support::turn();
+    pair(INFINIBAND, &["-n", "10"], &[("MLX5_MODEL_FAULTS", faults)]).1
+}
+
+#[test]
+fn rules_in_the_environment_delay_packets() {
+    let client = client_with("out delay 10ms");
+    client.assert_success();
+    // `10 iters in 0.42 seconds = …`: each message takes 10 ms.
+    let line = client.stdout.lines().find(|line| line.contains("iters in")).expect("a time");
+    let seconds: f64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(seconds >= 0.2, "{client}");
+}
+
+#[test]
+fn rules_in_a_file_lose_packets() {
+    let path = std::env::temp_dir().join(format!("mlx5-model-faults-{}", std::process::id()));
+    std::fs::write(&path, "# every packet that leaves\n\nout loss\n").unwrap();
+    let client = client_with(path.to_str().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert!(client.to_string().contains("transport retry counter exceeded"), "{client}");
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_leaves_no_device() {
+    for (rules, says) in
+        [("loss 1%; los", "line 2: \"los\" is not allowed"), ("/no/such/file", "/no/such/file")]
+    {
+        let output = with(INFINIBAND, "ibv_devinfo", &[], &[("MLX5_MODEL_FAULTS", rules)]);
+        assert!(!output.status.success(), "{output}");
+        assert!(output.stderr.contains("MLX5_MODEL_FAULTS") && output.stderr.contains(says));
+    }
+}
+
+#[test]
+fn a_command_fails_and_a_process_crashes_by_rule() {
+    use std::os::unix::process::ExitStatusExt;
+    for (rules, says) in [
+        ("command create_qp timeout", "Couldn't create QP"),
+        ("command create_cq fatal", "Couldn't create CQ"),
+    ] {
+        let output = with(INFINIBAND, "ibv_rc_pingpong", &[], &[("MLX5_MODEL_FAULTS", rules)]);
+        assert!(!output.status.success() && output.to_string().contains(says), "{output}");
+    }
+    let crash = [("MLX5_MODEL_FAULTS", "command rst2init_qp crash")];
+    let output = with(INFINIBAND, "ibv_rc_pingpong", &[], &crash);
+    assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{output}");
 }

@@ -2,7 +2,9 @@
 //! migration; the path of one breaks under traffic, or one is told to move. Both move, are
 //! notified, and lose nothing. One of the two, either one, posts and polls by libmlx5.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use mlx5::connect::Connection;
@@ -191,6 +193,25 @@ fn is_quiet(rig: &Rig) {
     assert!(more.is_none(), "{more:?}");
 }
 
+/// Service levels whose way is broken: tests of this process share its port.
+static BROKEN: Mutex<BTreeSet<u8>> = Mutex::new(BTreeSet::new());
+
+/// Loses all packets of a service level, in both directions.
+fn break_way(level: u8) {
+    change_ways(|broken| broken.insert(level));
+}
+
+fn mend_way(level: u8) {
+    change_ways(|broken| broken.remove(&level));
+}
+
+fn change_ways(change: impl FnOnce(&mut BTreeSet<u8>) -> bool) {
+    let mut broken = BROKEN.lock().unwrap();
+    assert!(change(&mut broken));
+    let rules: Vec<String> = broken.iter().map(|level| format!("sl {level} loss")).collect();
+    assert!(mlx5_model::set_faults(0, &rules.join("\n")).unwrap());
+}
+
 /// Either side's part. The way of the first service level breaks at the one that `breaks`; later the
 /// other is told to move.
 fn both<E: End>(rig: &Rig, control: &mut Connection, level: u8, breaks: bool) {
@@ -207,19 +228,19 @@ fn both<E: End>(rig: &Rig, control: &mut Connection, level: u8, breaks: bool) {
     is_quiet(rig);
     control.barrier(3).unwrap();
 
-    let break_way = |arrived| {
+    let count = |arrived| {
         if breaks && arrived == BREAKS {
-            assert!(mlx5_model::set_service_level(0, level, false));
+            break_way(level);
         }
     };
-    traffic(&mut end, 10..MESSAGES, break_way);
+    traffic(&mut end, 10..MESSAGES, count);
     assert_eq!(event(rig, end.qp()), "PATH_MIG");
     assert_eq!(path(end.qp()), (ALTERNATE, MigrationState::Migrated));
     control.barrier(4).unwrap();
 
     // The way is mended, and is the alternate path from now on.
     if breaks {
-        assert!(mlx5_model::set_service_level(0, level, true));
+        mend_way(level);
     }
     offer(end.qp(), level);
     control.barrier(5).unwrap();
@@ -280,7 +301,7 @@ fn a_way_that_breaks_is_the_end_where_the_peer_has_no_other() {
             control.barrier(1).unwrap();
             traffic(&mut end, 0..1, |_| {});
             assert_eq!(path(end.qp()), (level, MigrationState::Rearm));
-            assert!(mlx5_model::set_service_level(0, level, false));
+            break_way(level);
             end.send(1);
             match end.wait() {
                 Completion::Failed(failure) => {
@@ -288,7 +309,9 @@ fn a_way_that_breaks_is_the_end_where_the_peer_has_no_other() {
                 }
                 other => panic!("{other:?}"),
             }
-            assert!(mlx5_model::set_service_level(0, level, true));
+            let lost: u64 = mlx5_model::fault_tallies(0).iter().map(|rule| rule.struck).sum();
+            assert!(lost > 0, "the rule took the packets");
+            mend_way(level);
             assert_eq!(end.qp.query().unwrap().state, QpState::Error);
             is_quiet(&rig);
             control.barrier(2).unwrap();

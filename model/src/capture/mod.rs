@@ -19,9 +19,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::identity::Identity;
 use crate::trace::{Call, Event, Observed, ReadError, Reader, Sink, What};
+pub use crate::wire::Direction;
 use crate::wire::{Frame, Link, mac};
 use link::Envelope;
-pub use pcapng::Direction;
 use pcapng::Packet;
 
 /// Writes frames as pcapng: each block by one call of its output.

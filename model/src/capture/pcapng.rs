@@ -2,6 +2,8 @@
 //!
 //! Integers are little-endian, and each block's length is a multiple of four bytes.
 
+use crate::wire::Direction;
+
 /// Block types.
 mod block {
     pub const SECTION: u32 = 0x0a0d_0d0a;
@@ -25,13 +27,12 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// Times count nanoseconds: the resolution is ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// The way of a frame through a port (`epb_flags`, bits 1:0).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The frame arrived.
-    Inbound = 1,
-    /// The frame left.
-    Outbound = 2,
+/// Bits 1:0 of a packet's flags (`epb_flags`).
+fn flags(direction: Direction) -> u32 {
+    match direction {
+        Direction::Inbound => 1,
+        Direction::Outbound => 2,
+    }
 }
 
 /// A block that is being built at the end of a buffer.
@@ -129,7 +130,7 @@ impl Packet<'_> {
             block.to.extend_from_slice(part);
         }
         block.pad();
-        block.option(option::PACKET_FLAGS, &(self.direction as u32).to_le_bytes());
+        block.option(option::PACKET_FLAGS, &flags(self.direction).to_le_bytes());
         if let Some(comment) = &self.comment {
             block.option(option::COMMENT, comment.as_bytes());
         }

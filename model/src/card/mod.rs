@@ -12,12 +12,13 @@ mod traffic;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::capture::{Capturing, Direction};
+use crate::capture::Capturing;
 use crate::clock::{Clock, Random};
+use crate::fault::Impairment;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
-use crate::wire::{Frame, Header, Route, Way};
+use crate::wire::{Direction, Frame, Header, Way};
 pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
@@ -52,9 +53,10 @@ pub struct Card {
     pub port_state: PortState,
     /// Whether a subnet manager has ever given the port its LID.
     pub configured: bool,
-    /// Service levels, one bit each, whose path through the fabric is broken: see
-    /// [`Card::set_service_level`].
-    broken_levels: u16,
+    /// Faults of frames and of the device, if there are rules for any.
+    pub(crate) impairment: Option<Box<Impairment>>,
+    /// Whether a fatal error has stopped the firmware.
+    pub(crate) stopped: bool,
     /// Packets that leave the port, oldest first. The device's caller takes them away.
     pub outbox: VecDeque<Frame>,
     /// MSI-X vectors raised, oldest first. The device's caller delivers them.
@@ -90,7 +92,8 @@ impl Card {
             congestion: CongestionCounts::default(),
             port_state,
             configured: port_state.is_configured(),
-            broken_levels: 0,
+            impairment: None,
+            stopped: false,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),
@@ -121,8 +124,26 @@ impl Card {
         self.enter(|| Call::Memic(bus), |card| card.memic = memic, |()| false);
     }
 
-    /// Takes the oldest packet that waits to leave the port.
+    /// Takes the oldest packet that waits to leave the port and is not delayed by a fault.
     pub fn take_frame(&mut self) -> Option<Frame> {
+        while self.impairment.is_some() && !self.has_frame() {
+            let frame = self.take_sent()?;
+            let now = self.clock.now();
+            if let Some(impairment) = &mut self.impairment {
+                impairment.put(Direction::Outbound, frame, now);
+            }
+        }
+        match &mut self.impairment {
+            Some(impairment) => impairment.take(Direction::Outbound),
+            None => self.take_sent(),
+        }
+    }
+
+    fn has_frame(&self) -> bool {
+        self.impairment.as_ref().is_some_and(|impairment| impairment.has_frame(Direction::Outbound))
+    }
+
+    fn take_sent(&mut self) -> Option<Frame> {
         if self.outbox.is_empty() {
             return None;
         }
@@ -184,19 +205,9 @@ impl Card {
         }
     }
 
-    /// Breaks or restores the path of a service level's packets through the fabric. While it is
-    /// broken, these packets are lost. No error is reported, and other levels take other paths. On
-    /// Ethernet nothing is lost, because packets have no service level.
-    pub fn set_service_level(&mut self, level: u8, up: bool) {
-        let bit = 1 << (level & 0xf);
-        self.enter(
-            || Call::ServiceLevel { level, up },
-            |card| {
-                let levels = card.broken_levels;
-                card.broken_levels = if up { levels & !bit } else { levels | bit };
-            },
-            |()| false,
-        );
+    /// Returns whether a packet can pass the port, in either direction.
+    pub fn passes(&self, frame: &Frame) -> bool {
+        self.port_up() && !self.stopped && !self.is_too_long(frame)
     }
 
     /// Sets the shortest transport timeout, as a code from 0 to 31 (the lower five bits of `code`).
@@ -210,13 +221,9 @@ impl Card {
         );
     }
 
-    /// Returns whether a packet can cross the fabric, from the port or to it.
-    pub fn passes(&self, frame: &Frame) -> bool {
-        let broken = || {
-            let level = Route::service_level(self.identity.link, &frame.0);
-            level.is_some_and(|level| self.broken_levels >> level & 1 != 0)
-        };
-        self.port_up() && (self.broken_levels == 0 || !broken()) && !self.is_too_long(frame)
+    /// Returns whether a fatal error has stopped the firmware.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Returns whether the port carries traffic.

@@ -164,7 +164,8 @@ impl Card {
         self.completion_event(cqn);
     }
 
-    fn fail_cq(&mut self, cqn: u32, failure: CqFailure) {
+    /// Fails a CQ: an event tells of it, and [`Card::follow_up`] fails its queue pairs.
+    pub(crate) fn fail_cq(&mut self, cqn: u32, failure: CqFailure) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         cq.failed = true;
         cq.armed = None;

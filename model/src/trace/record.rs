@@ -96,13 +96,12 @@ pub enum Call<'a> {
     Memic(u64),
     /// The port's cable was plugged in (`true`) or pulled.
     Port(bool),
-    /// The path of a service level through the fabric broke or was restored.
-    ServiceLevel {
-        /// The service level.
-        level: u8,
-        /// Whether the path works.
-        up: bool,
-    },
+    /// A fault: the CQ of this number overran, or all.
+    OverrunCqs(Option<u32>),
+    /// A fault: the EQ of this number overran, or all.
+    OverrunEqs(Option<u32>),
+    /// A fault: the firmware stopped.
+    Stop,
     /// The shortest transport timeout became this code.
     TimeoutFloor(u8),
     /// A way through the fabric is full, or no longer.
@@ -211,10 +210,12 @@ mod kind {
     pub const PREFIX: u8 = 11;
     pub const MEMIC: u8 = 12;
     pub const PORT: u8 = 13;
-    pub const SERVICE_LEVEL: u8 = 14;
     pub const CONGESTED: u8 = 15;
     pub const SLOW: u8 = 16;
     pub const TIMEOUT_FLOOR: u8 = 29;
+    pub const OVERRUN_CQS: u8 = 17;
+    pub const OVERRUN_EQS: u8 = 18;
+    pub const STOP: u8 = 19;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -338,6 +339,13 @@ fn time(take: &mut Take<'_>) -> Option<u64> {
     take.u64().filter(|time| *time < END_OF_TIME)
 }
 
+/// In place of a queue's number: all queues.
+const ALL: u32 = u32::MAX;
+
+fn some_queue(number: u32) -> Option<u32> {
+    (number != ALL).then_some(number)
+}
+
 impl Call<'_> {
     fn content(&self, put: &mut Put<'_>) -> u8 {
         match self {
@@ -375,14 +383,19 @@ impl Call<'_> {
                 put.u8((*up).into());
                 kind::PORT
             }
-            Call::ServiceLevel { level, up } => {
-                put.u8(*level).u8((*up).into());
-                kind::SERVICE_LEVEL
+            Call::OverrunCqs(number) => {
+                put.u32(number.unwrap_or(ALL));
+                kind::OVERRUN_CQS
             }
             Call::TimeoutFloor(code) => {
                 put.u8(*code);
                 kind::TIMEOUT_FLOOR
             }
+            Call::OverrunEqs(number) => {
+                put.u32(number.unwrap_or(ALL));
+                kind::OVERRUN_EQS
+            }
+            Call::Stop => kind::STOP,
             Call::Congested { way, full } => {
                 put_way(put, way);
                 put.u8((*full).into());
@@ -413,7 +426,9 @@ impl Call<'_> {
             kind::PREFIX => Call::Prefix(take.u16()?),
             kind::MEMIC => Call::Memic(take.u64()?),
             kind::PORT => Call::Port(take.bool()?),
-            kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
+            kind::OVERRUN_CQS => Call::OverrunCqs(some_queue(take.u32()?)),
+            kind::OVERRUN_EQS => Call::OverrunEqs(some_queue(take.u32()?)),
+            kind::STOP => Call::Stop,
             kind::TIMEOUT_FLOOR => Call::TimeoutFloor(take.u8().filter(|code| *code < 32)?),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
             kind::SLOW => Call::Slow { way: take_way(take)?, slow: take.bool()? },

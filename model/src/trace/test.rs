@@ -16,7 +16,7 @@ use crate::object::Service;
 use crate::replay::replay;
 use crate::transport::test::side::{Post, Side};
 use crate::transport::test::{Pair, Setup};
-use crate::wire::{LinkAddress, Lossy, Way, mac};
+use crate::wire::{LinkAddress, Way, mac};
 
 const SEND: u8 = 0x0a;
 const WRITE: u8 = 0x08;
@@ -46,8 +46,7 @@ fn record(setup: Setup, replayable: bool, work: impl FnOnce(&mut Pair)) -> Vec<u
         Side::with(Rig::of(card, memory), setup)
     });
     Pair::connect(&mut sides, [setup; 2]);
-    let wires = [Lossy::new(0, 0), Lossy::new(1, 0)];
-    let mut pair = Pair { sides, wires, drop: Box::new(|_, _| false) };
+    let mut pair = Pair::between(sides);
     work(&mut pair);
     pair.settle();
     tap.flush();
@@ -88,6 +87,29 @@ fn observed(bytes: &[u8]) -> Vec<Observed<'static>> {
             _ => None,
         })
         .collect()
+}
+
+#[test]
+fn faults_are_done_again() {
+    let bytes = record(Setup::default(), true, |pair| {
+        pair.set_faults("packet 2 duplicate; in packet 4 loss; mark 50%");
+        exchange(pair);
+        pair.set_faults("device 0 flap; device 0 overrun cq; device 1 overrun eq; device 1 fatal");
+        exchange(pair);
+    });
+    let verdict = replayed(&bytes).unwrap();
+    assert!(verdict.is_equal() && !verdict.cut, "{verdict:#?}");
+    let calls: Vec<_> = Reader::new(&bytes[..])
+        .unwrap()
+        .events()
+        .filter_map(|event| match event.unwrap().what {
+            What::Entered(call) => Some(call),
+            _ => None,
+        })
+        .collect();
+    for call in [Call::Port(false), Call::OverrunCqs(None), Call::OverrunEqs(None), Call::Stop] {
+        assert!(calls.contains(&call), "{call:?}");
+    }
 }
 
 #[test]
@@ -249,7 +271,10 @@ fn records_are_read_as_they_were_written() {
         call(Call::Prefix(0x1234)),
         call(Call::Memic(1 << 50)),
         call(Call::Port(true)),
-        call(Call::ServiceLevel { level: 3, up: false }),
+        call(Call::OverrunCqs(Some(3))),
+        call(Call::OverrunCqs(None)),
+        call(Call::OverrunEqs(Some(4))),
+        call(Call::Stop),
         call(Call::TimeoutFloor(31)),
         call(Call::Congested { way: way(LinkAddress::Lid(0xbfff)), full: true }),
         call(Call::Slow { way: way(LinkAddress::Mac([2, 1, 2, 3, 4, 5])), slow: true }),

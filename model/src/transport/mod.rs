@@ -11,6 +11,7 @@
 mod congestion;
 mod dynamic;
 pub mod ethernet;
+mod faults;
 mod local;
 mod parameters;
 mod psn;
@@ -27,17 +28,17 @@ use std::fmt;
 
 use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
+pub(crate) use faults::Unanswered;
 pub use parameters::Parameters;
 pub use psn::Psn;
 pub use queue_pair::QueuePair;
 use queue_pair::{Notes, Packet, Transport};
 
-use crate::capture::Direction;
 use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
-use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
+use crate::wire::{Direction, Frame, Header, LinkAddress, MULTICAST, Malformed, Opcode, Route};
 use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
@@ -75,6 +76,18 @@ impl Card {
     /// Handles a packet that has arrived at the port. A packet that is damaged, not for this
     /// device, or not from the peer of the named queue pair is dropped.
     pub fn receive(&mut self, frame: &Frame) {
+        if self.impairment.is_none() {
+            return self.deliver(frame);
+        }
+        let now = self.clock.now();
+        if let Some(impairment) = &mut self.impairment {
+            impairment.put(Direction::Inbound, frame.clone(), now);
+        }
+        self.deliver_released();
+    }
+
+    /// Handles a packet after all faults of its way.
+    fn deliver(&mut self, frame: &Frame) {
         let call = || Call::Receive((&frame.0).into());
         let dropped = self.enter(call, |card| card.arrived(frame).err(), |_| false);
         if let Some(reason) = dropped {
@@ -159,6 +172,9 @@ impl Card {
     /// Fires due timers, only some of them if there are many. The caller repeats the call until
     /// none is due.
     pub fn expire(&mut self) {
+        if self.impairment.is_some() {
+            self.expire_faults();
+        }
         self.enter(|| Call::Expire, Self::fire, |()| false);
     }
 
@@ -187,7 +203,8 @@ impl Card {
 
     /// Returns the time of the next timer, in nanoseconds of the device's clock.
     pub fn deadline(&self) -> Option<u64> {
-        self.port.deadline().into_iter().chain(self.moderation_deadline()).min()
+        let faults = self.impairment.as_ref().and_then(|impairment| impairment.deadline());
+        self.port.deadline().into_iter().chain(self.moderation_deadline()).chain(faults).min()
     }
 
     /// Handles a queue pair's state change by command, or a command's change of its context. To
@@ -333,6 +350,9 @@ impl Card {
             // Pages have 4 KiB.
             || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },
             |card| {
+                if card.stopped {
+                    return;
+                }
                 card.software_came_by();
                 if let Some(qp) = card.stored(uar, offset, bytes) {
                     card.send_ready(qp);
@@ -350,6 +370,9 @@ impl Card {
     }
 
     fn look_at_all(&mut self, uar: u32) {
+        if self.stopped {
+            return;
+        }
         self.software_came_by();
         for qp in self.send_queues_on(uar) {
             if self.has_news(qp) {

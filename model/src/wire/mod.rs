@@ -6,7 +6,6 @@
 //! - [`packet`] encodes and decodes all headers together.
 //! - [`icrc`] protects them.
 //! - [`ethernet`] handles frames that are not of the transport.
-//! - [`lossy`] is a wire that loses, repeats, reorders and corrupts, from a seed.
 //!
 //! A [`Frame`] is one frame as it is on the link. The fabric carries it to the port of its address.
 
@@ -14,7 +13,6 @@ pub mod address;
 pub mod ethernet;
 pub mod icrc;
 mod link;
-pub mod lossy;
 pub mod opcode;
 pub mod packet;
 pub mod route;
@@ -24,7 +22,6 @@ mod tests;
 
 pub use address::{LinkAddress, Way};
 pub use link::Link;
-pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
 pub use route::{Ecn, Global, Route, is_multicast, mac};
@@ -32,6 +29,15 @@ pub use service::Service;
 
 /// Destination of a packet to a multicast group, in place of a queue pair's number.
 pub const MULTICAST: u32 = 0xff_ffff;
+
+/// The way of a frame through a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The frame arrives.
+    Inbound,
+    /// The frame leaves.
+    Outbound,
+}
 
 /// One frame as it is on the link. On InfiniBand: LRH, optional GRH, transport headers and ICRC. On
 /// Ethernet: addresses and type; in packets of the transport, IP, UDP, transport headers and ICRC

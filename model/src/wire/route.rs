@@ -219,6 +219,30 @@ impl Route {
         }
     }
 
+    /// Marks a whole packet as having met congestion: ECN "congestion experienced" of its IP header,
+    /// or FECN of its BTH on InfiniBand. The ICRC covers neither. Other frames stay unchanged.
+    pub fn mark_congestion(link: Link, bytes: &mut [u8]) {
+        /// FECN, in byte 4 of the BTH.
+        const FECN: u8 = 0x80;
+        match (Self::decode(link, bytes), link) {
+            (Err(_), _) => {}
+            (Ok(route), Link::InfiniBand) => {
+                if let Some(byte) = bytes.get_mut(route.len() + 4) {
+                    *byte |= FECN;
+                }
+            }
+            (Ok(Self::Ethernet { global, .. }), Link::Roce) if is_ipv4(&global) => {
+                let header = &mut bytes[HEADER..][..IPV4];
+                header[1] |= Ecn::Experienced as u8;
+                header[10..12].fill(0);
+                let sum = checksum(header).to_be_bytes();
+                header[10..12].copy_from_slice(&sum);
+            }
+            // The traffic class is bits 4 to 11 of an IPv6 header.
+            (Ok(_), Link::Roce) => bytes[HEADER + 1] |= (Ecn::Experienced as u8) << 4,
+        }
+    }
+
     /// Reads the headers of a whole packet; what follows starts at [`Route::len`].
     pub fn decode(link: Link, bytes: &[u8]) -> Result<Self, Malformed> {
         match link {

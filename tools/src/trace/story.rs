@@ -79,10 +79,17 @@ impl Story {
                 line.text = format!("the port is {}", if *up { "up" } else { "down" });
                 line.with("up", *up).is_error = !up;
             }
-            Call::ServiceLevel { level, up } => {
-                let state = if *up { "mended" } else { "broken" };
-                line.text = format!("the way of service level {level} is {state}");
-                line.with("service_level", *level).with("up", *up).is_error = !up;
+            Call::OverrunCqs(number) => {
+                line.text = format!("a fault: {} overruns", queues("CQ", *number));
+                line.with("cq", *number).is_error = true;
+            }
+            Call::OverrunEqs(number) => {
+                line.text = format!("a fault: {} overruns", queues("EQ", *number));
+                line.with("eq", *number).is_error = true;
+            }
+            Call::Stop => {
+                line.text = "a fault: the firmware stops".to_owned();
+                line.is_error = true;
             }
             Call::TimeoutFloor(code) => {
                 line.text = format!("the shortest transport timeout is that of code {code}");
@@ -281,6 +288,11 @@ impl Story {
         line.with("completes", brief).with("completes_before", completed.before);
         line.more.extend(completed.request.text);
     }
+}
+
+/// Names a queue by its number, or all of its kind.
+fn queues(kind: &str, number: Option<u32>) -> String {
+    number.map_or_else(|| format!("each {kind}"), |number| format!("{kind} {number:#x}"))
 }
 
 /// Fills a line with an EQE.

@@ -5,6 +5,7 @@ use mlx5_sys::ifc::{Field, cmd_hca_cap, cmd_in, cmd_out, query_hca_cap_in, query
 
 use super::errno::{Errno, Result};
 use crate::card::Card;
+use crate::transport::Unanswered;
 
 /// A command that is being put together.
 pub(super) struct Command {
@@ -43,7 +44,7 @@ impl Command {
     /// Executes the command. A refusal becomes the errno that the kernel derives from its status.
     pub fn run(self, card: &mut Card) -> Result<Vec<u8>> {
         let mut reply = vec![0; self.reply];
-        card.execute(&self.input, &mut reply);
+        submit(card, &self.input, &mut reply)?;
         match status(cmd_out::STATUS.get(&reply) as u8) {
             None => Ok(reply),
             Some(errno) => {
@@ -57,6 +58,32 @@ impl Command {
             }
         }
     }
+}
+
+/// Gives a card a command and waits for its reply, as the kernel's driver does: no longer than the
+/// card may take, and not at all after a fatal error.
+pub(super) fn submit(card: &mut Card, input: &[u8], reply: &mut [u8]) -> Result<()> {
+    let opcode = cmd_in::OPCODE.get(input) as u16;
+    match card.command_faults(opcode) {
+        Ok(()) => {
+            card.execute(input, reply);
+            Ok(())
+        }
+        Err(Unanswered::TimedOut) => Err(Errno::ETIMEDOUT),
+        // The driver frees what is its own (`mlx5_internal_err_ret_value` of mlx5_core).
+        Err(Unanswered::Stopped) if is_undoing(opcode) => {
+            reply.fill(0);
+            Ok(())
+        }
+        Err(Unanswered::Stopped) => Err(Errno::ENOLINK),
+    }
+}
+
+/// Whether a command frees or stops what another has made.
+fn is_undoing(code: u16) -> bool {
+    const PREFIXES: [&str; 6] = ["DESTROY_", "DEALLOC_", "DELETE_", "DETACH_", "DRAIN_", "QP_2"];
+    let name = opcode::name(code).unwrap_or_default();
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Translates a command's status to an errno as the kernel does (`mlx5_core`, status by status).

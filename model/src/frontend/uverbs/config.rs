@@ -2,6 +2,7 @@
 //! lists them.
 
 use crate::card::{Identity, Link, PortState};
+use crate::fault::Faults;
 
 /// When the model offers devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub(super) struct Config {
     pub log_mtu: Option<u32>,
     /// The code of the shortest transport timeout.
     pub timeout_floor: u8,
+    /// Rules for faults of devices and frames.
+    pub faults: Faults,
     /// Whether device nodes can be opened.
     pub node: Node,
     /// The kinds of register pages that programs get.
@@ -144,6 +147,7 @@ impl Config {
             "MLX5_MODEL_MTU",
             &[("256", 8), ("512", 9), ("1024", 10), ("2048", 11), ("4096", 12)],
         )?;
+        let faults = faults(get)?;
         let node = choose(
             get,
             "MLX5_MODEL_NODE",
@@ -162,6 +166,7 @@ impl Config {
             port,
             log_mtu,
             timeout_floor: timeout_floor.map_or(Identity::TIMEOUT_FLOOR, |code| code as u8),
+            faults,
             node: node.unwrap_or(Node::Open),
             pages: pages.unwrap_or(Pages::All),
         })
@@ -188,6 +193,21 @@ fn file(
         Some(name) if name.is_empty() => Err(format!("{variable} names no file")),
         name => Ok(name),
     }
+}
+
+/// Reads the rules for faults: a value with a slash is the path of a file.
+fn faults(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Faults, String> {
+    let Some(value) = get("MLX5_MODEL_FAULTS")? else { return Ok(Faults::default()) };
+    let file = value.contains('/').then_some(&value);
+    let text = match file {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| format!("MLX5_MODEL_FAULTS names {path}: {error}"))?,
+        None => value.clone(),
+    };
+    text.parse().map_err(|error| match file {
+        Some(path) => format!("MLX5_MODEL_FAULTS names {path}: {error}"),
+        None => format!("MLX5_MODEL_FAULTS: {error}"),
+    })
 }
 
 fn choose<T: Copy>(
@@ -262,6 +282,8 @@ mod tests {
             ("MLX5_MODEL_MTU", "1500"),
             ("MLX5_MODEL_TIMEOUT_FLOOR", "32"),
             ("MLX5_MODEL_TIMEOUT_FLOOR", "-1"),
+            ("MLX5_MODEL_FAULTS", "los"),
+            ("MLX5_MODEL_FAULTS", "/no/such/file"),
             ("MLX5_MODEL_NODE", "gone"),
             ("MLX5_MODEL_UAR", "none"),
         ] {

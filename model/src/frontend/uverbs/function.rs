@@ -69,6 +69,8 @@ pub(super) mod event {
     pub const TARGET_DRAINED: u8 = 0x1c;
     pub const TARGET_KEY_VIOLATION: u8 = 0x1d;
     pub const GENERAL: u8 = 0x22;
+    /// `enum ib_event_type`: the device itself has failed. No EQE says so.
+    pub const DEVICE_FATAL: u32 = 8;
 }
 
 /// One device.
@@ -245,11 +247,21 @@ impl Interrupts {
             listeners.tell(&eqe);
             listeners.subscriptions.tell(&eqe);
         }
+        if card.is_stopped() {
+            listeners.tell_fatal();
+        }
         queue.update(card);
     }
 }
 
 impl Listeners {
+    /// Reports `IBV_EVENT_DEVICE_FATAL` to all files.
+    fn tell_fatal(&self) {
+        for queue in &self.ports {
+            queue.post_async(Source { user_handle: 1, id: 0 }, event::DEVICE_FATAL);
+        }
+    }
+
     fn tell(&self, eqe: &[u8; EQE]) {
         let word = |at: usize| u32::from_be_bytes([eqe[at], eqe[at + 1], eqe[at + 2], eqe[at + 3]]);
         // Reports an event (`enum ib_event_type`) of a queue pair.

@@ -147,6 +147,10 @@ impl Running {
                     std::io::Error::from_raw_os_error(error.0)
                 );
             })?;
+        // The driver's own start is over: faults count the program's commands.
+        for function in &functions {
+            function.enter(|card| card.set_faults(&offer.config.faults, function.index));
+        }
         Ok(Self {
             process: own_process(),
             engine,

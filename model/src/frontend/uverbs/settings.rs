@@ -7,6 +7,7 @@ use super::discovery::{Discovery, discovery};
 use super::running::Running;
 use super::{poll, trap};
 use crate::card::Card;
+use crate::fault::{Faults, RuleError, Tally};
 
 /// Set by [`set_mode`]; 0 where the environment decides.
 static MODE: AtomicU8 = AtomicU8::new(0);
@@ -63,14 +64,19 @@ pub fn offered() -> bool {
 /// `IBV_EVENT_PORT_ACTIVE` or `IBV_EVENT_PORT_ERR`, see the port's state, and lose packets while it is
 /// down. Returns whether there is such a device, and this process has opened one.
 pub fn set_port(device: usize, up: bool) -> bool {
-    with_card(device, |card| card.set_port(up))
+    with_card(device, |card| card.set_port(up)).is_some()
 }
 
-/// Breaks or mends the way through an InfiniBand fabric that packets of a service level (0 to 15)
-/// take to and from this process' slice of a device's port. While it is broken, the packets are
-/// lost without a report. Returns whether there is such a device, and this process has opened one.
-pub fn set_service_level(device: usize, level: u8, up: bool) -> bool {
-    with_card(device, |card| card.set_service_level(level, up))
+/// Sets the rules for faults of a device that this process has opened, and of the frames of its
+/// port, in place of the earlier ones: those of this function or of `MLX5_MODEL_FAULTS`. The text is
+/// that of the variable; the empty text ends all faults. Times count from now on. Frames that earlier
+/// rules delay pass now. Returns whether there is such a device, and this process has opened one.
+///
+/// # Errors
+/// If the text is no list of rules.
+pub fn set_faults(device: usize, rules: &str) -> Result<bool, RuleError> {
+    let faults: Faults = rules.parse()?;
+    Ok(with_card(device, |card| card.set_faults(&faults, device)).is_some())
 }
 
 /// Sets the shortest transport timeout on this process' slice of a device, as a code: a queue pair
@@ -78,12 +84,15 @@ pub fn set_service_level(device: usize, level: u8, up: bool) -> bool {
 /// when they next move to another state. 0 keeps every timeout as it is; more than 31 is 31. Returns
 /// whether there is such a device, and this process has opened one.
 pub fn set_timeout_floor(device: usize, code: u8) -> bool {
-    with_card(device, |card| card.set_timeout_floor(code.min(31)))
+    with_card(device, |card| card.set_timeout_floor(code.min(31))).is_some()
 }
 
-fn with_card(device: usize, change: impl FnOnce(&mut Card)) -> bool {
-    let Some(running) = Running::current() else { return false };
-    let Some(function) = running.functions.get(device) else { return false };
-    function.enter(change);
-    true
+/// Returns what each rule for faults has done at a device since the rules were set, in the order of
+/// the rules. Empty if there are none, or this process has opened no device.
+pub fn fault_tallies(device: usize) -> Vec<Tally> {
+    with_card(device, |card| card.fault_tallies()).unwrap_or_default()
+}
+
+fn with_card<R>(device: usize, work: impl FnOnce(&mut Card) -> R) -> Option<R> {
+    Some(Running::current()?.functions.get(device)?.enter(work))
 }

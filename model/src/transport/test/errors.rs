@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{Field, create_mkey_in, mkc};
 
 use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
+use crate::fault::Faults;
 use crate::object::State;
 use crate::wire::Header;
 
@@ -395,14 +396,14 @@ fn packets_of_strangers_change_nothing() {
     }
     // What took a way that is broken is lost; it arrives when the way is mended.
     if let Some(level) = crate::wire::Route::service_level(link, &frame.0) {
-        assert!(peer.rig.card.passes(&frame));
-        peer.rig.card.set_service_level(level ^ 1, false);
-        assert!(peer.rig.card.passes(&frame), "another level's way");
-        peer.rig.card.set_service_level(level, false);
+        let rules = format!("sl {} loss\nsl {level} loss", level ^ 1);
+        peer.rig.card.set_faults(&rules.parse().expect("rules"), 1);
         peer.rig.card.receive(&frame);
         peer.rig.card.pump();
-        assert!(peer.rig.card.outbox.is_empty() && !peer.rig.card.passes(&frame));
-        peer.rig.card.set_service_level(level, true);
+        assert!(peer.rig.card.outbox.is_empty());
+        let lost: Vec<u64> = peer.rig.card.fault_tallies().iter().map(|rule| rule.struck).collect();
+        assert_eq!(lost, [0, 1], "another level's way is whole");
+        peer.rig.card.set_faults(&Faults::default(), 1);
     }
     // A limited member of the default partition may speak with a full one.
     peer.rig.card.receive(&again(Header { p_key: 0x7fff, ..header }));

@@ -10,6 +10,7 @@
 //! - [`tags`]: tag matching.
 //! - [`extended`]: masked atomics, DMA memcpy, queues that steer others.
 //! - [`timing`]: waits, measured on the manual clock.
+//! - [`faults`]: faults of devices by rule.
 //! - [`unreliable`] and [`datagram`]: services without retransmission.
 //! - [`counters`]: counts errors.
 //! - [`congestion`]: marks, notifications and rates.
@@ -22,6 +23,7 @@
 //! - [`limits`]: requests without end.
 //! - [`rules`]: the specification's rules.
 //! - [`scale`]: many queue pairs.
+//! - [`seeds`]: random operations under random faults.
 
 mod captures;
 mod congestion;
@@ -30,9 +32,11 @@ mod datagram;
 mod dynamic;
 mod errors;
 mod extended;
+mod faults;
 mod limits;
 mod rules;
 mod scale;
+mod seeds;
 mod shared;
 pub mod side;
 mod special;
@@ -47,7 +51,7 @@ use side::Side;
 
 use crate::card::Link;
 use crate::object::{Service, Special};
-use crate::wire::{Frame, Lossy};
+use crate::wire::Frame;
 
 /// Parameters of queue pairs.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +121,6 @@ pub type Loss = Box<dyn FnMut(usize, &Frame) -> bool>;
 /// Two sides and what is between them.
 pub struct Pair {
     pub sides: [Side; 2],
-    pub wires: [Lossy; 2],
     /// Selects the packets to drop on their way from the side with this index.
     pub drop: Loss,
 }
@@ -136,14 +139,27 @@ impl Pair {
     pub fn of(setups: [Setup; 2], seed: u64, rate: u64) -> Self {
         let mut sides = [Side::new(setups[0], 0), Side::new(setups[1], 1)];
         Self::connect(&mut sides, setups);
-        let wires = [Lossy::new(seed, rate), Lossy::new(seed ^ 0x5555, rate)];
-        Self { wires, ..Self::between(sides) }
+        let mut pair = Self::between(sides);
+        if rate > 0 {
+            let percent = rate as f64 / 10.0;
+            let rules = ["loss", "corrupt", "duplicate", "reorder"];
+            let rules = rules.map(|fault| format!("out {percent}% {fault}")).join("\n");
+            pair.set_faults(&format!("seed {seed}\n{rules}"));
+        }
+        pair
     }
 
-    /// Two sides that are set up already, joined by a wire without accidents.
+    /// Two sides that are set up already.
     pub fn between(sides: [Side; 2]) -> Self {
-        let wires = [Lossy::new(0, 0), Lossy::new(0, 0)];
-        Self { sides, wires, drop: Box::new(|_, _| false) }
+        Self { sides, drop: Box::new(|_, _| false) }
+    }
+
+    /// Sets the rules for faults. The sides are devices 0 and 1.
+    pub fn set_faults(&mut self, rules: &str) {
+        let faults = rules.parse().unwrap_or_else(|error| panic!("{error}: {rules}"));
+        for (index, side) in self.sides.iter_mut().enumerate() {
+            side.rig.card.set_faults(&faults, index);
+        }
     }
 
     /// Moves both queue pairs from Reset to RTS.
@@ -160,20 +176,21 @@ impl Pair {
 
     /// Runs both cards until nothing happens without time passing.
     pub fn settle(&mut self) {
+        let mut wires = [vec![], vec![]];
         loop {
             let mut busy = false;
-            for index in 0..2 {
+            for (index, wire) in wires.iter_mut().enumerate() {
                 let card = &mut self.sides[index].rig.card;
                 busy |= card.pump();
                 while let Some(frame) = card.take_frame() {
                     if !(self.drop)(index, &frame) {
-                        self.wires[index].send(frame);
+                        wire.push(frame);
                     }
                 }
                 busy |= card.settle();
             }
-            for index in 0..2 {
-                while let Some(frame) = self.wires[index].receive() {
+            for (index, wire) in wires.iter_mut().enumerate() {
+                for frame in wire.drain(..) {
                     self.sides[1 - index].rig.card.receive(&frame);
                     busy = true;
                 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use libc::{c_int, c_void, size_t, ssize_t};
 
+use super::super::command::submit;
 use super::super::descriptors::Descriptor;
 use super::super::errno::{Errno, Result, last, set_errno};
 use super::super::file::CommandFile;
@@ -84,10 +85,10 @@ pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -
     answers.reserve(room)?;
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; room.max(SHORTEST)];
-    file.function().enter(|card| card.execute(&command, &mut reply));
+    let done = file.function().enter(|card| submit(card, &command, &mut reply));
     reply.truncate(room);
     answers.put(cookie, reply);
-    Ok(())
+    done
 }
 
 impl AnswerFile {

@@ -18,6 +18,7 @@ pub(super) mod umem;
 
 use mlx5_sys::ifc::{cmd_in, opcode};
 
+use super::command::submit;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, State};
 use super::ioctl::Attributes;
@@ -108,7 +109,7 @@ fn execute(
     // The second word has the user id that is held responsible.
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; attributes.room(reply_to).max(SHORTEST)];
-    file.function().enter(|card| card.execute(&command, &mut reply));
+    file.function().enter(|card| submit(card, &command, &mut reply))?;
     attributes.put(reply_to, &reply)?;
     // MLX5_CMD_STAT_OK
     if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) }

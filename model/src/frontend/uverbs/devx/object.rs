@@ -2,6 +2,7 @@
 
 use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode};
 
+use super::super::command::submit;
 use super::super::errno::{Errno, Result};
 use super::super::file::{CommandFile, Object};
 use super::super::ioctl::Attributes;
@@ -38,9 +39,9 @@ impl Devx {
 fn run(file: &CommandFile, uid: u16, mut command: Vec<u8>, room: usize) -> (Result<()>, Vec<u8>) {
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; room.max(SHORTEST)];
-    file.function().enter(|card| card.execute(&command, &mut reply));
+    let done = file.function().enter(|card| submit(card, &command, &mut reply));
     // MLX5_CMD_STAT_OK
-    let done = if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) };
+    let done = done.and_then(|()| if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) });
     (done, reply)
 }
 
