@@ -98,7 +98,7 @@ impl Card {
 
     /// Counts an arrived packet with wrong headers or a wrong ICRC.
     pub(crate) fn count_wrong(&mut self, frame: &Frame) {
-        self.traffic.wrong.add(frame.0.len());
+        self.traffic.wrong.add(frame.0.len().saturating_sub(self.identity.link.header()));
     }
 }
 

@@ -211,6 +211,13 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
         Link::Roce => {
             // Its last four bytes are the next field.
             let mac = ads::RMAC_47_32.within(which).bit_offset() / 8;
+            let source = identity.source_mac(index);
+            // Software that connects queue pairs of one port by command may leave the MAC out, as
+            // rdma-core's tests do.
+            let destination = match std::array::from_fn(|byte| qp.context[mac + byte]) {
+                [0, 0, 0, 0, 0, 0] => source,
+                destination => destination,
+            };
             let port = match path(ads::UDP_SPORT) as u16 {
                 0 => {
                     let mixed = qp.number ^ qp.get(qpc::REMOTE_QPN) ^ global.flow_label;
@@ -218,12 +225,7 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
                 }
                 port => port,
             };
-            Route::Ethernet {
-                source: identity.source_mac(index),
-                destination: std::array::from_fn(|byte| qp.context[mac + byte]),
-                global: global.with_ecn(Ecn::Capable),
-                port,
-            }
+            Route::Ethernet { source, destination, global: global.with_ecn(Ecn::Capable), port }
         }
     }
 }

@@ -21,7 +21,6 @@ use crate::wire::{Acknowledge, Frame, Header, NakCode, Opcode};
 struct Seen {
     inbound: bool,
     dropped: Option<String>,
-    /// From LRH or IP to ICRC.
     frame: Frame,
 }
 
@@ -33,7 +32,7 @@ fn frames(link: Link, capture: &[u8]) -> Vec<Seen> {
         let Block::EnhancedPacket(packet) = block.unwrap() else { continue };
         let bytes = match link {
             Link::InfiniBand => &packet.data[16..packet.data.len() - 2],
-            Link::Roce => &packet.data[14..],
+            Link::Roce => &packet.data,
         };
         let dropped = packet.options.iter().find_map(|option| match option {
             EnhancedPacketOption::Comment(text) => Some(text.to_string()),
@@ -102,7 +101,7 @@ impl Watched {
             let sum = |is: &dyn Fn(&Seen) -> bool| {
                 let those = self.seen(side).into_iter().filter(|seen| is(seen));
                 those.fold((0, 0), |(packets, octets), seen| {
-                    (packets + 1, octets + seen.frame.0.len() as u64)
+                    (packets + 1, octets + (seen.frame.0.len() - self.link.header()) as u64)
                 })
             };
             let unicast = Sort::Unicast as usize;
@@ -111,7 +110,11 @@ impl Watched {
             let received = traffic.received[unicast];
             let is_good = |seen: &Seen| seen.inbound && seen.dropped.is_none();
             assert_eq!((received.packets, received.octets), sum(&is_good));
-            let is_wrong = |seen: &Seen| seen.inbound && seen.dropped.is_some();
+            // A frame that was damaged in its address is another port's.
+            let is_wrong = |seen: &Seen| {
+                let reason = seen.dropped.as_deref();
+                seen.inbound && reason.is_some_and(|reason| reason != "dropped: not for this port")
+            };
             assert_eq!((traffic.wrong.packets, traffic.wrong.octets), sum(&is_wrong));
         }
     }
