@@ -61,6 +61,7 @@
 //! - [`transport`] – requester and responder of each service.
 //! - [`command`] – firmware commands.
 //! - [`mod@replay`] – replays recorded calls on fresh devices.
+//! - [`fabric`] – carries frames between ports.
 //! - [`engine`] – runs devices.
 //! - [`frontend`] – the interface for programs.
 
@@ -73,6 +74,7 @@ pub mod card;
 pub mod clock;
 pub mod command;
 pub mod engine;
+mod fabric;
 pub mod frontend;
 pub mod identity;
 pub mod management;

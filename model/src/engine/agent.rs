@@ -10,18 +10,19 @@
 use std::io;
 use std::sync::Arc;
 
-use super::network::Network;
-use super::socket::{self, Fd};
 use super::{Engine, State};
 use crate::card::Card;
+use crate::fabric::local;
+pub use crate::fabric::local::{Listening, Reserved};
 use crate::management::{Addressee, Mad, mad};
-use crate::wire::{Frame, Header};
+use crate::wire::{Frame, Header, LinkAddress};
 
 /// The process's communication manager. It is called under the engine's lock, and must not enter
 /// the engine.
 pub trait Agent: Send + Sync {
-    /// Takes a datagram to queue pair 1 that has arrived at a device's port.
-    fn receive(&self, card: &Card, frame: &Frame);
+    /// Takes a datagram to queue pair 1 that has arrived at a device's port. Returns false if it is
+    /// none of the communication manager's.
+    fn receive(&self, card: &Card, frame: &Frame) -> bool;
     /// Returns whether this process listens for a service.
     fn serves(&self, service: u64) -> bool;
     /// Answers a datagram for a service that no process listens for, which was to leave or to
@@ -35,45 +36,34 @@ pub trait Agent: Send + Sync {
     fn expire(&self);
 }
 
-/// A service that this process has reserved and does not listen for yet.
-pub struct Reserved(Option<Fd>);
-
-/// A service that this process listens for.
-#[derive(Debug)]
-pub struct Listening(Option<u64>);
-
 impl Engine {
     /// Gives the ports their management agent.
     pub fn manage(&self, agent: Arc<dyn Agent>) {
         self.lock().agent = Some(agent);
     }
 
-    /// Reserves a service for this process.
+    /// Reserves a service for this process. Returns `None` if the devices reach no other process.
     ///
     /// # Errors
     /// `AddrInUse` if a process has it; the errors of binding a local socket.
-    pub fn reserve(&self, service: u64) -> io::Result<Reserved> {
-        let state = self.lock();
-        let name = state.network.as_ref().map(|network| network.service_name(service));
-        name.map(|name| socket::bind(&name)).transpose().map(Reserved)
+    pub fn reserve(&self, service: u64) -> io::Result<Option<Reserved>> {
+        self.lock().network.as_ref().map(|network| network.reserve(service)).transpose()
     }
 
     /// Starts to listen for a service: its requests come to the agent.
     ///
     /// # Errors
     /// The errors of listening on a local socket.
-    pub fn listen(&self, reserved: Reserved) -> io::Result<Listening> {
+    pub fn listen(&self, reserved: Option<Reserved>) -> io::Result<Option<Listening>> {
         let mut state = self.lock();
-        match (&mut state.network, reserved.0) {
-            (Some(network), Some(fd)) => Ok(Listening(Some(network.serve(fd)?))),
-            _ => Ok(Listening(None)),
-        }
+        let network = state.network.as_mut();
+        network.zip(reserved).map(|(network, reserved)| network.serve(reserved)).transpose()
     }
 
     /// Stops to listen for a service.
-    pub fn withdraw(&self, listening: Listening) {
-        if let (Some(network), Some(token)) = (&mut self.lock().network, listening.0) {
-            network.withdraw(token);
+    pub fn withdraw(&self, listening: &Listening) {
+        if let Some(network) = &mut self.lock().network {
+            network.withdraw(listening);
         }
     }
 }
@@ -83,43 +73,43 @@ impl Engine {
 pub(super) fn deliver(agent: Option<&Arc<dyn Agent>>, card: &mut Card, frame: &Frame) {
     let link = card.identity.link;
     let managed = || Header::destination(link, &frame.0).is_some_and(|to| to.1 == mad::QP);
-    match agent {
-        Some(agent) if managed() => {
-            if card.passes(frame) {
-                agent.receive(card, frame);
-            }
-        }
-        _ => card.receive(frame),
+    let taken = agent.is_some_and(|agent| managed() && agent.receive(card, frame));
+    if !taken {
+        card.receive(frame);
     }
 }
 
 impl State {
-    /// Carries a management datagram to the process that it concerns.
-    pub(super) fn carry_management(&mut self, from: usize, frame: Frame) {
+    /// Carries a management datagram to the process that it concerns. Returns false if it is none
+    /// of the communication manager's.
+    pub(super) fn carry_management(&mut self, from: usize, to: LinkAddress, frame: &Frame) -> bool {
+        let Some(agent) = &self.agent else { return false };
         let link = self.cards[from].identity.link;
-        let Some((route, mad)) = Mad::of_frame(link, &frame) else { return };
-        let Some(to) = self.cards.iter().position(|card| card.is_for_port(&route)) else { return };
+        let Some((_, mad)) = Mad::of_frame(link, frame) else { return false };
+        let here = self.cards.iter().position(|card| card.identity.has_address(to));
         match mad.addressee() {
             Addressee::Connection(id) => {
-                let prefix = (id >> 16) as u16;
-                if self.cards.iter().any(|card| card.identity.qpn_prefixes.contains(&prefix)) {
-                    self.inbox.push_back((to, frame));
+                // Communication ids have the prefix in place of a QP number's.
+                let number = id >> 8;
+                if let Some(index) = self.local(to, number) {
+                    self.inbox.push_back((index, frame.clone()));
                 } else if let Some(network) = &mut self.network {
-                    network.send(prefix, frame);
+                    network.send(local::way(to, number), frame.clone());
                 }
             }
             Addressee::Service(service) => {
-                let Some(agent) = &self.agent else { return };
+                let Some(here) = here else { return true };
                 if agent.serves(service) {
-                    self.inbox.push_back((to, frame));
-                    return;
+                    self.inbox.push_back((here, frame.clone()));
+                    return true;
                 }
-                let told = self.network.as_ref().map(|network| network.ask(service, &frame));
+                let told = self.network.as_ref().map(|network| network.ask(service, frame));
                 if !matches!(told, Some(Ok(()))) {
-                    agent.refuse(to, &frame);
+                    agent.refuse(here, frame);
                 }
             }
         }
+        true
     }
 
     /// Sends the agent's datagrams. Returns whether there were any.
@@ -127,23 +117,8 @@ impl State {
         let mut any = false;
         while let Some((card, frame)) = self.agent.as_ref().and_then(|agent| agent.take_frame()) {
             any = true;
-            if self.cards.get(card).is_some_and(|card| card.passes(&frame)) {
-                self.carry_management(card, frame);
-            }
+            self.carry(card, frame);
         }
         any
-    }
-}
-
-impl Network {
-    fn service_name(&self, service: u64) -> String {
-        self.name(&format!("cm/{service:016x}"))
-    }
-
-    /// Sends a request to the listener of a service, over a connection of its own: the listener
-    /// may be another process next time.
-    fn ask(&self, service: u64, frame: &Frame) -> io::Result<()> {
-        let fd = socket::connect(&self.service_name(service))?;
-        socket::send(&fd, std::iter::once(frame)).map(drop)
     }
 }

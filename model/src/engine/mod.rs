@@ -18,23 +18,20 @@
 //! it, with signals delivered in between.
 //!
 //! All processes of one machine that share a *domain* hold slices of the same devices: the same
-//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `network`
-//! claims a prefix by binding the local socket of its name, which vanishes with the process.
+//! ports, with the same LIDs, MACs, GIDs and GUIDs. The fabric carries a frame to the port of its
+//! address, and to the process that has the QP number there.
 
 mod agent;
 mod config;
 mod deferred;
-mod hall;
 mod lock;
-mod network;
 mod process;
 mod shield;
-pub(crate) mod socket;
 #[cfg(test)]
 mod test;
 mod thread;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -42,26 +39,24 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub use agent::{Agent, Listening, Reserved};
-pub use config::identities;
+pub use config::{identities, neighbour};
 pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled};
 pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;
+use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::management::mad;
-use crate::wire::{Frame, Header, MULTICAST};
+use crate::wire::{Frame, Header, LinkAddress, Way};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
-use network::{Network, Waits};
 
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
 
 /// QP numbers in a prefix.
 const NUMBERS: usize = 256;
-/// Prefixes of QP numbers with a special meaning: QP numbers 0 and 1, and multicast.
-const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
 /// Another prefix is claimed when fewer numbers than this are free.
 const SPARE: usize = 64;
 /// Frames that one entry of a program carries; the thread carries the rest.
@@ -317,7 +312,8 @@ impl State {
         let now = self.epoch.elapsed().as_nanos() as u64;
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
-            network.take_in(&mut self.cards, self.agent.as_ref());
+            let agent = self.agent.as_ref();
+            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
         }
     }
 
@@ -334,9 +330,12 @@ impl State {
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
-                for prefix in self.cards[index].late_peers(now) {
-                    let slow = self.is_slow(prefix);
-                    self.cards[index].set_slow(prefix, slow);
+                let late = self.cards[index].late_peers(now);
+                let ways: BTreeSet<Way> =
+                    late.into_iter().map(|(to, number)| local::way(to, number)).collect();
+                for way in ways {
+                    let slow = self.is_slow(way);
+                    self.cards[index].set_slow(way, slow);
                 }
                 self.cards[index].expire();
                 any = true;
@@ -353,13 +352,13 @@ impl State {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Returns whether packets to or from the process with this prefix are still under way. Then a
-    /// missing answer does not mean that a packet was lost.
-    fn is_slow(&mut self, prefix: u16) -> bool {
-        if self.cards.iter().any(|card| card.identity.qpn_prefixes.contains(&prefix)) {
+    /// Returns whether packets on a way, in either direction, have not arrived yet. Then a missing
+    /// answer does not mean that a packet was lost.
+    fn is_slow(&mut self, way: Way) -> bool {
+        if self.local(way.to, way.first).is_some() {
             return self.unfinished;
         }
-        self.network.as_mut().is_some_and(|network| network.is_slow(prefix))
+        self.network.as_mut().is_some_and(|network| network.is_slow(way))
     }
 
     /// Runs the devices until nothing is left to do, or `frames` frames have been carried.
@@ -397,43 +396,58 @@ impl State {
         }
     }
 
-    /// Passes a frame to the local device that has the destination's number, or to the network. A
-    /// frame for all listeners goes to both.
+    /// Passes a frame to the port of its address: to the local device that has the destination's QP
+    /// number there, or to the network. A frame for all listeners goes to all devices of this
+    /// process and to the network.
     fn carry(&mut self, from: usize, frame: Frame) {
         if !self.cards[from].passes(&frame) {
             return;
         }
         let link = self.cards[from].identity.link;
-        if frame.is_for_all(link) {
+        let Some(to) = LinkAddress::of(link, &frame.0) else { return };
+        if to.is_group() || !frame.is_transport(link) {
             if let Some(network) = &mut self.network {
                 network.send_to_all(&frame);
             }
             self.inbox.extend((0..self.cards.len()).map(|index| (index, frame.clone())));
             return;
         }
-        let Some((_, destination)) = Header::destination(link, &frame.0) else { return };
-        if destination == mad::QP {
-            return self.carry_management(from, frame);
+        let Some((_, number)) = Header::destination(link, &frame.0) else { return };
+        if number == mad::QP && self.carry_management(from, to, &frame) {
+            return;
         }
-        let prefix = (destination >> 8) as u16;
-        let owner = self.cards.iter().position(|card| card.identity.qpn_prefixes.contains(&prefix));
-        if let Some(index) = owner {
+        if let Some(index) = self.local(to, number) {
             self.inbox.push_back((index, frame));
         } else if let Some(network) = &mut self.network {
-            network.send(prefix, frame);
+            network.send(local::way(to, number), frame);
         }
     }
 
-    /// Claims prefixes for devices that run out of QP numbers. Registers this process as a listener
-    /// if one of its devices listens to all.
+    /// Returns the device of this process at an address that has a QP number. The management queue
+    /// pairs are behind every device at the address.
+    fn local(&self, to: LinkAddress, number: u32) -> Option<usize> {
+        let prefix = local::prefix(number);
+        self.cards.iter().position(|card| {
+            let identity = &card.identity;
+            identity.has_address(to)
+                && (prefix == local::MANAGEMENT || identity.qpn_prefixes.contains(&prefix))
+        })
+    }
+
+    /// Attaches the ports of devices to the network at their addresses, and claims prefixes for
+    /// devices that run out of QP numbers. Registers this process as a listener if one of its
+    /// devices listens to all.
     fn provide_numbers(&mut self) -> io::Result<()> {
         for (index, card) in self.cards.iter_mut().enumerate() {
+            if let Some(network) = &mut self.network {
+                network.attach(index, &card.identity)?;
+            }
             let numbers = card.identity.qpn_prefixes.len() * NUMBERS;
             if card.objects.qps.len() + SPARE <= numbers {
                 continue;
             }
             let prefix = match &mut self.network {
-                Some(network) => network.claim(index)?,
+                Some(network) => network.claim(index, &card.identity)?,
                 None => next_prefix(),
             };
             card.add_prefix(prefix);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::lock::Guard;
-use super::network::Network;
-use super::{Engine, Shield, State, socket};
+use super::{Engine, Shield, State};
+use crate::fabric::local::{Network, socket};
 
 /// Longest that an exiting process stays for packets that found no room.
 const LINGER: Duration = Duration::from_secs(1);

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::network::Waits;
 use super::{Engine, INTAKE, Shield, State, TURN, agent};
+use crate::fabric::local::Waits;
 
 /// Events taken at a time.
 const EVENTS: usize = 64;

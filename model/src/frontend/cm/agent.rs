@@ -7,17 +7,18 @@ use crate::management::{Mad, Reason};
 use crate::wire::Frame;
 
 impl Agent for &'static Manager {
-    fn receive(&self, card: &Card, frame: &Frame) {
+    fn receive(&self, card: &Card, frame: &Frame) -> bool {
         let identity = &card.identity;
-        let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return };
-        if !card.is_for_port(&route) {
-            return;
+        let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return false };
+        if !card.is_for_port(&route) || !card.passes(frame) {
+            return true;
         }
         let mut state = self.lock();
         let own = state.ports.iter().position(|port| port.node_guid == identity.node_guid);
         if let Some(own) = own {
             state.arrived(own, &route, &mad);
         }
+        true
     }
 
     fn serves(&self, service: u64) -> bool {

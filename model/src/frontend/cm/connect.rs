@@ -2,10 +2,12 @@
 
 use super::super::uverbs::errno::{Errno, Result};
 use super::abi::{self, ConnParam, event, qp_type};
-use super::address::{Address, place_of_gid};
+use super::address::{Address, Place, place_of_gid};
 use super::attributes;
 use super::state::{Contents, Id, Link, Stage, State};
 use crate::card::Link as Wire;
+use crate::engine::neighbour;
+use crate::identity::Identity;
 use crate::management::connection::{RESPONSE_TIMEOUT, RETRIES};
 use crate::management::ip::{self, Addresses};
 use crate::management::message::{self, Reply, Request, Resolve, Resolved, room};
@@ -34,8 +36,8 @@ fn ack_timeout(life_time: u8) -> u8 {
     timeout.min(31)
 }
 
-/// Returns the route of packets on a path.
-fn route_of(link: Wire, path: &Path) -> Route {
+/// Returns the route of packets from a port on a path.
+fn route_of(port: &Identity, place: &Place, path: &Path) -> Route {
     let global = Global {
         traffic_class: path.traffic_class,
         flow_label: path.flow_label,
@@ -43,8 +45,13 @@ fn route_of(link: Wire, path: &Path) -> Route {
         source: path.source,
         destination: path.destination,
     };
-    match link {
-        Wire::Roce => Route::Ethernet { global, port: 0xc000 },
+    match port.link {
+        Wire::Roce => Route::Ethernet {
+            source: port.source_mac(place.index),
+            destination: neighbour(&path.destination),
+            global,
+            port: 0xc000,
+        },
         Wire::InfiniBand => Route::InfiniBand {
             level: path.level,
             source: path.source_lid,
@@ -125,7 +132,7 @@ impl State {
         let private = private(param, &header, most)?;
         let local = self.communication_id(place.card)?;
         let port = &self.ports[place.card];
-        let route = route_of(port.link, &path);
+        let route = route_of(port, &place, &path);
         let timeout = ack_timeout(path.life_time);
         let connection = if datagram {
             let resolve = Resolve { request: local, p_key: path.p_key, service, private };
@@ -631,7 +638,7 @@ impl State {
     }
 
     /// Returns what address handles and queue pairs are given for a path.
-    pub fn destination(&self, path: &Path, place: &super::address::Place) -> abi::AhAttr {
+    pub fn destination(&self, path: &Path, place: &Place) -> abi::AhAttr {
         attributes::destination(self.ports[place.card].link, path, place.index)
     }
 }

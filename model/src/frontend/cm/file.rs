@@ -57,7 +57,7 @@ impl CmFile {
     /// The last descriptor was closed: destroys the ids.
     pub(in super::super) fn release(&self) {
         let withdrawn = self.engine.enter(0, |_| self.manager.lock().close(self.number));
-        withdrawn.into_iter().for_each(|listening| self.engine.withdraw(listening));
+        withdrawn.into_iter().for_each(|listening| self.engine.withdraw(&listening));
     }
 
     /// Waits until an event may be there. Returns at once if the descriptor does not block.

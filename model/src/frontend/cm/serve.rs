@@ -236,7 +236,7 @@ impl Command<'_> {
                     let draw = self.locked(|state| state.draw());
                     let port = EPHEMERAL.start + (draw % EPHEMERAL.len() as u64) as u16;
                     match engine.reserve(service | u64::from(port)) {
-                        Ok(reserved) => break (port, Some(reserved)),
+                        Ok(reserved) => break (port, reserved),
                         Err(error) if tries == 0 => return Err(errno_of(&error)),
                         Err(_) => tries -= 1,
                     }
@@ -245,7 +245,7 @@ impl Command<'_> {
             port if reuse => (port, None),
             port => {
                 let reserved = engine.reserve(service);
-                (port, Some(reserved.map_err(|error| errno_of(&error))?))
+                (port, reserved.map_err(|error| errno_of(&error))?)
             }
         };
         self.locked(|state| {
@@ -276,13 +276,13 @@ impl Command<'_> {
             id.stage = Stage::Listening;
             Ok((id.reserved.take(), id.service_of(&source)))
         })?;
-        let reserved = reserved.map_or_else(|| engine.reserve(service), Ok);
+        let reserved = reserved.map_or_else(|| engine.reserve(service), |own| Ok(Some(own)));
         let listening = reserved.and_then(|reserved| engine.listen(reserved));
         self.locked(|state| {
             let id = state.id(file, input.id)?;
             match listening {
                 Ok(listening) => {
-                    id.listening = Some(listening);
+                    id.listening = listening;
                     Ok(())
                 }
                 Err(error) => {
@@ -295,7 +295,7 @@ impl Command<'_> {
 
     fn withdraw(&self, listening: Vec<Listening>) {
         for listening in listening {
-            self.file.engine.withdraw(listening);
+            self.file.engine.withdraw(&listening);
         }
     }
 

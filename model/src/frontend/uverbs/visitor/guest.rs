@@ -16,7 +16,7 @@ use super::super::running::Running;
 use super::super::{lock, methods, sysfs, user};
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, address, names, peer};
-use crate::engine::socket;
+use crate::fabric::local::socket;
 
 /// A device that another process has open.
 pub(in super::super) struct Guest {

@@ -17,7 +17,7 @@ use super::super::running::{Running, own_process};
 use super::super::{ioctl, methods, real, thread};
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, address, names, peer, resources};
-use crate::engine::socket;
+use crate::fabric::local::socket;
 use crate::private::{self, Private};
 
 /// The process that listens, or 0.

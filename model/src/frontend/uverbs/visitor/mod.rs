@@ -20,7 +20,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use crate::engine::socket::user_names;
+use crate::fabric::local::socket::user_names;
 
 pub(super) use guest::{Guest, copied};
 pub(super) use host::{forget, open};

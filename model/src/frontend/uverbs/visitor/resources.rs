@@ -18,7 +18,7 @@ use super::super::{qp, user};
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
 use super::names;
-use crate::engine::socket;
+use crate::fabric::local::socket;
 use crate::object::{Qp, Service, State};
 use crate::private::Private;
 

@@ -8,14 +8,14 @@ use crate::private::Private;
 use crate::wire::Frame;
 
 /// A descriptor that the program cannot close.
-pub(super) type Fd = Private<OwnedFd>;
+pub(crate) type Fd = Private<OwnedFd>;
 
 /// Descriptors are moved to this number or above, so that programs get the numbers they expect.
 const HIGH: RawFd = 512;
 /// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
 /// Frames moved by one system call.
-pub(super) const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 /// Longest frame: 4096 bytes and every header.
 const LONGEST: usize = 4352;
 
@@ -66,13 +66,13 @@ pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
 }
 
 /// Returns whether a call failed for lack of descriptors or memory, which may be available later.
-pub(super) fn is_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     error.raw_os_error().is_some_and(|errno| short.contains(&errno))
 }
 
 /// Reports once on standard error that packets wait for descriptors.
-pub(super) fn complain_of_shortage(error: &io::Error) {
+pub(crate) fn complain_of_shortage(error: &io::Error) {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
         eprintln!(
@@ -87,7 +87,7 @@ pub(super) fn complain_of_shortage(error: &io::Error) {
 ///
 /// # Safety
 /// A `result` that is not negative is an open descriptor without another owner.
-pub(super) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
+pub(crate) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
     let fd = check(result)?;
     // SAFETY: the caller guarantees that the descriptor is open and has no other owner.
     let low = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -120,7 +120,7 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
 }
 
 /// Binds a name and listens; fails with `AddrInUse` if another process has the name.
-pub(super) fn listen(name: &str) -> io::Result<Fd> {
+pub(crate) fn listen(name: &str) -> io::Result<Fd> {
     let fd = bind(name)?;
     start(&fd)?;
     Ok(fd)
@@ -142,7 +142,7 @@ pub(super) fn start(fd: &Fd) -> io::Result<()> {
 }
 
 /// Connects to a name without waiting.
-pub(super) fn connect(name: &str) -> io::Result<Fd> {
+pub(crate) fn connect(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
     enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
@@ -153,7 +153,7 @@ pub(super) fn connect(name: &str) -> io::Result<Fd> {
 }
 
 /// Accepts a connection; fails with `WouldBlock` if none waits.
-pub(super) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the address is null, so the call writes no address. `accept4` returns a new
@@ -165,7 +165,7 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
 
 /// Returns the process at the other end of a connection; 0 if it has no number in this PID
 /// namespace.
-pub(super) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
+pub(crate) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
     Ok(peer(fd)?.pid)
 }
 
@@ -187,13 +187,13 @@ fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
 }
 
 /// Returns the bytes sent that the peer has not read, including the kernel's overhead.
-pub(super) fn unsent(fd: &OwnedFd) -> usize {
+pub(crate) fn unsent(fd: &OwnedFd) -> usize {
     // `SIOCOUTQ` (`linux/sockios.h`) has the same value.
     count(fd, libc::TIOCOUTQ)
 }
 
 /// Returns the bytes that wait to be read on a connection.
-pub(super) fn unread(fd: &OwnedFd) -> usize {
+pub(crate) fn unread(fd: &OwnedFd) -> usize {
     count(fd, libc::FIONREAD)
 }
 
@@ -207,7 +207,7 @@ fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
 
 /// Returns whether a process was stopped by a signal or a debugger; `false` if it cannot be
 /// inspected.
-pub(super) fn is_stopped(process: libc::pid_t) -> bool {
+pub(crate) fn is_stopped(process: libc::pid_t) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
         return false;
     };
@@ -248,7 +248,7 @@ fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
 }
 
 /// Sends frames, one message each, and returns their number. `WouldBlock` if not even one fits.
-pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
+pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
     let mut parts = [NO_PART; BATCH];
     // SAFETY: all zeros is a valid value: null pointers and zero lengths.
     let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
@@ -270,7 +270,7 @@ pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
 }
 
 /// Waits until one of the descriptors is writable, at most `milliseconds`.
-pub(super) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
+pub(crate) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
     let mut polled: Vec<libc::pollfd> =
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
     // Ignore the result: the caller tries again or gives up.
@@ -282,16 +282,16 @@ pub(super) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
 const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// Buffers for a batch of frames.
-pub(super) struct Batch(Vec<Frame>);
+pub(crate) struct Batch(Vec<Frame>);
 
 impl Batch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self((0..BATCH).map(|_| Frame(Vec::with_capacity(LONGEST))).collect())
     }
 
     /// Receives waiting frames, up to a batch. No frames means the end of the connection;
     /// `WouldBlock` means that no frame waits.
-    pub(super) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
+    pub(crate) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
         let mut parts = [NO_PART; BATCH];
         // SAFETY: all zeros is a valid value: null pointers and zero lengths.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };

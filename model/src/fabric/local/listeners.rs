@@ -2,13 +2,12 @@
 
 use std::io::{self, ErrorKind};
 
-use super::super::socket;
-use super::{Network, Peer, Recipient, Source, Way};
+use super::{Network, Peer, Recipient, Remote, Source, socket};
 use crate::wire::Frame;
 
 impl Network {
     /// Makes this process a listener, and announces it to the other processes.
-    pub(in crate::engine) fn listen(&mut self) -> io::Result<()> {
+    pub(crate) fn listen(&mut self) -> io::Result<()> {
         if self.hall.listener.is_some() {
             return Ok(());
         }
@@ -33,7 +32,7 @@ impl Network {
     }
 
     /// Queues a frame for every other listener.
-    pub(in crate::engine) fn send_to_all(&mut self, frame: &Frame) {
+    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
         if let Err(error) = self.open_door() {
             tracing::warn!(%error, "cannot be told who listens, and looks again");
         }
@@ -42,7 +41,7 @@ impl Network {
             self.look();
         }
         for number in self.hall.numbers() {
-            self.put(Way::Listener(number), frame.clone());
+            self.put(Remote::Listener(number), frame.clone());
         }
     }
 
@@ -135,9 +134,9 @@ impl Network {
             Err(_) => drop(self.hall.enter(name)),
             Ok(fd) => {
                 let Some(number) = self.hall.enter(name) else { return };
-                let way = Way::Listener(number);
-                if let Ok(token) = self.add(Source::Outbound { way }) {
-                    self.peers.insert(way, Peer::new(Some(fd), token));
+                let to = Remote::Listener(number);
+                if let Ok(token) = self.add(Source::Outbound { to }) {
+                    self.peers.insert(to, Peer::new(Some(fd), token));
                 }
             }
         }

@@ -1,7 +1,13 @@
-//! Packets to and from other processes of the machine.
+//! Frames to and from other processes of the machine.
 //!
-//! Each QP number prefix has a listening socket named after user, domain and prefix. A process with
-//! a packet for a prefix connects to it, once, and sends. Connections go one way. Frames that do
+//! A frame finds its process in two steps. The address in its link header names the port. Processes
+//! may share a port: the upper 16 bits of the destination's QP number, the *prefix*, then name the
+//! process. This second step is private to this module, which hands prefixes out ([`Network::claim`])
+//! and calls the queue pairs of one prefix at one port a [`Way`] ([`way`]).
+//!
+//! Each prefix at each address of a port has a listening socket named after user, domain, address
+//! and prefix. A process with a frame for a prefix connects to it, once, and sends. Connections go
+//! one way. Frames that do
 //! not fit wait in a backlog, and the queue pairs that send there are stopped meanwhile. If a peer
 //! is gone, its frames on the way are lost, as on any network; the transport repeats them or gives
 //! up. If no descriptor is free for a connection, packets wait until there is one.
@@ -14,12 +20,20 @@
 //! transport counts no time-out against a slow peer. A peer that was stopped is not slow but
 //! silent, and so is one that reads nothing for [`STALL`].
 //!
+//! Prefix 0 is that of QP0 and QP1, which all processes of a port are behind. Each process listens
+//! for it under a name with a random end. A frame from another process arrives at one of them.
+//!
 //! A frame to all listeners, on an Ethernet or to a multicast group, goes to each process that has
 //! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
 //! waits for it.
 
 mod claim;
+mod hall;
 mod listeners;
+mod services;
+pub(crate) mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -28,13 +42,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::agent::{self, Agent};
-use super::hall::Hall;
-use super::socket::{self, BATCH, Batch, Fd};
 use crate::card::Card;
 use crate::clock::Random;
-use crate::wire::Frame;
+use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
+use hall::Hall;
+pub use services::{Listening, Reserved};
+use socket::{BATCH, Batch, Fd};
 
+/// Prefix of QP0 and QP1, the management queue pairs of a port.
+pub(crate) const MANAGEMENT: u16 = 0;
+/// Prefixes of QP numbers that no process has for itself: that of the management queue pairs, and
+/// that of multicast.
+pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
 /// Batches taken from one connection before the others have their turn.
@@ -54,14 +73,14 @@ const IN_USE: u32 = 256;
 const SQUATTED: u32 = 4096;
 
 /// The descriptors the thread waits on. They outlive the network, so that it can stop the thread.
-pub(super) struct Waits {
-    pub(super) epoll: Fd,
+pub(crate) struct Waits {
+    pub(crate) epoll: Fd,
     /// Eventfd, written once: stops the thread.
     stop: Fd,
     /// Eventfd, written for stores of signal handlers.
     bell: Fd,
     /// Whether the thread runs before the program's threads wherever it wakes up.
-    pub(super) raised: AtomicBool,
+    pub(crate) raised: AtomicBool,
 }
 
 /// The meaning of a descriptor in the epoll set.
@@ -84,26 +103,43 @@ enum Source {
         process: libc::pid_t,
     },
     Outbound {
-        way: Way,
+        to: Remote,
     },
 }
 
 /// The recipient of a connection's frames.
 #[derive(Clone, Copy)]
 enum Recipient {
-    /// One device, by index.
-    Card(usize),
+    /// One device, by index, at an address of its port.
+    Port(usize, LinkAddress),
     /// All devices.
     All,
 }
 
 /// The destination of frames: a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Way {
-    /// By the prefix of a queue pair's number.
-    Prefix(u16),
+enum Remote {
+    /// By an address of a port, and the prefix of a queue pair's number.
+    Process(Way),
     /// By the number that this process has assigned to a listener.
     Listener(u16),
+}
+
+/// Returns the way to a queue pair of a port: the queue pairs of one process.
+pub(crate) fn way(to: LinkAddress, number: u32) -> Way {
+    Way { to, first: number & !0xff, last: number | 0xff }
+}
+
+/// Returns the prefix of a QP number.
+pub(crate) fn prefix(number: u32) -> u16 {
+    (number >> 8) as u16
+}
+
+/// A port of this process, as other processes reach it.
+#[derive(Default)]
+struct Attached {
+    addresses: Vec<LinkAddress>,
+    prefixes: Vec<u16>,
 }
 
 /// The connection to one other process.
@@ -148,24 +184,26 @@ struct Underway {
 }
 
 /// The sockets of this process.
-pub(super) struct Network {
+pub(crate) struct Network {
     domain: String,
     random: Random,
-    pub(super) waits: Arc<Waits>,
+    pub(crate) waits: Arc<Waits>,
     timer: Fd,
     /// Timer for trying again operations that failed for lack of a descriptor.
     retry: Fd,
     /// Tokens of listeners whose connections cannot be accepted now.
     starved: Vec<u64>,
     /// Destinations that were absent or another user's, with the time of that result.
-    refused: HashMap<Way, (Instant, ErrorKind)>,
+    refused: HashMap<Remote, (Instant, ErrorKind)>,
     /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
     sources: HashMap<u64, Source>,
     next: u64,
-    peers: HashMap<Way, Peer>,
+    peers: HashMap<Remote, Peer>,
     /// Destinations with new frames in their backlog.
-    fresh: Vec<Way>,
+    fresh: Vec<Remote>,
+    /// The ports of this process, by the index of the device.
+    ports: Vec<Attached>,
     /// The registry of listeners.
     hall: Hall,
     /// Whether any frame was sent since the last query.
@@ -180,13 +218,13 @@ const RETRY: u64 = 3;
 
 impl Waits {
     /// Wakes the thread. Safe in a signal handler.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         add_one(&self.bell);
     }
 }
 
 impl Network {
-    pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
+    pub(crate) fn new(domain: &str, seed: u64) -> io::Result<Self> {
         // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
         let epoll = unsafe { socket::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
         let timer = || {
@@ -220,6 +258,7 @@ impl Network {
             next: RETRY + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
+            ports: Vec::new(),
             hall: Hall::default(),
             sent: false,
             batch: Batch::new(),
@@ -245,30 +284,41 @@ impl Network {
         Ok(token)
     }
 
-    /// Queues a frame for the process with this prefix; [`Network::flush`] sends it.
-    pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
-        self.put(Way::Prefix(prefix), frame);
+    /// Returns the name of a prefix at an address of a port.
+    fn prefix_name(&self, address: LinkAddress, prefix: u16) -> String {
+        self.name(&match address {
+            LinkAddress::Lid(lid) => format!("{lid:04x}/{prefix:04x}"),
+            LinkAddress::Mac(mac) => {
+                let mac = mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+                format!("{mac:012x}/{prefix:04x}")
+            }
+        })
     }
 
-    fn put(&mut self, way: Way, frame: Frame) {
-        if !self.peers.contains_key(&way) {
-            let fd = match self.reach(way) {
+    /// Queues a frame for the process at the end of a way; [`Network::flush`] sends it.
+    pub(crate) fn send(&mut self, way: Way, frame: Frame) {
+        self.put(Remote::Process(way), frame);
+    }
+
+    fn put(&mut self, to: Remote, frame: Frame) {
+        if !self.peers.contains_key(&to) {
+            let fd = match self.reach(to) {
                 Ok(fd) => Some(fd),
                 Err(error) if self.is_passing(&error) => None,
                 Err(error) => {
-                    tracing::debug!(?way, %error, "no way to the peer, packet dropped");
-                    self.forget(way);
+                    tracing::debug!(?to, %error, "no way to the peer, packet dropped");
+                    self.forget(to);
                     return;
                 }
             };
-            let Ok(token) = self.add(Source::Outbound { way }) else { return };
-            self.peers.insert(way, Peer::new(fd, token));
+            let Ok(token) = self.add(Source::Outbound { to }) else { return };
+            self.peers.insert(to, Peer::new(fd, token));
         }
-        let Some(peer) = self.peers.get_mut(&way) else { return };
+        let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.backlog.len() < BACKLOG {
             peer.backlog.push_back(frame);
             if !peer.full {
-                self.fresh.push(way);
+                self.fresh.push(to);
             }
         }
     }
@@ -287,14 +337,14 @@ impl Network {
     }
 
     /// Connects to a peer.
-    fn reach(&mut self, way: Way) -> io::Result<Fd> {
-        let name = match way {
-            Way::Prefix(prefix) => self.name(&format!("{prefix:04x}")),
-            Way::Listener(number) => {
+    fn reach(&mut self, to: Remote) -> io::Result<Fd> {
+        let name = match to {
+            Remote::Process(way) => self.prefix_name(way.to, prefix(way.first)),
+            Remote::Listener(number) => {
                 self.hall.name(number).ok_or(ErrorKind::ConnectionRefused)?.to_owned()
             }
         };
-        let known = self.refused.get(&way).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
+        let known = self.refused.get(&to).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
         if let Some((_, ErrorKind::PermissionDenied)) = known {
             return Err(ErrorKind::PermissionDenied.into());
         }
@@ -312,16 +362,16 @@ impl Network {
             }
         }
         self.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
-        self.refused.insert(way, (Instant::now(), error.kind()));
+        self.refused.insert(to, (Instant::now(), error.kind()));
         Err(error)
     }
 
     /// Drops a peer that is gone or absent.
-    fn forget(&mut self, way: Way) {
-        if let Some(peer) = self.peers.remove(&way) {
+    fn forget(&mut self, to: Remote) {
+        if let Some(peer) = self.peers.remove(&to) {
             self.sources.remove(&peer.token);
         }
-        if let Way::Listener(number) = way {
+        if let Remote::Listener(number) = to {
             self.hall.leave(number);
         }
     }
@@ -366,34 +416,34 @@ impl Network {
             }
         }
         let parked = self.peers.iter().filter(|(_, peer)| peer.fd.is_none());
-        let parked: Vec<Way> = parked.map(|(way, _)| *way).collect();
-        parked.into_iter().for_each(|way| self.drain(way, cards));
+        let parked: Vec<Remote> = parked.map(|(to, _)| *to).collect();
+        parked.into_iter().for_each(|to| self.drain(to, cards));
     }
 
     /// Sends the frames queued since the last flush.
-    pub(super) fn flush(&mut self, cards: &mut [Card]) {
-        while let Some(way) = self.fresh.pop() {
+    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+        while let Some(to) = self.fresh.pop() {
             self.sent = true;
-            self.drain(way, cards);
+            self.drain(to, cards);
         }
     }
 
     /// Returns whether the sending thread should yield. The peer's thread has often been woken on
     /// the same processor. A program that polls for the answer would keep it waiting until the
     /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(super) fn owes_a_turn(&mut self) -> bool {
+    pub(crate) fn owes_a_turn(&mut self) -> bool {
         std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
     }
 
     /// Sends a peer's frames until its socket is full.
-    fn drain(&mut self, way: Way, cards: &mut [Card]) {
-        match self.send_waiting(way, cards) {
+    fn drain(&mut self, to: Remote, cards: &mut [Card]) {
+        match self.send_waiting(to, cards) {
             Ok(()) => {}
             Err(error) if self.is_passing(&error) => {}
             Err(error) => {
-                tracing::debug!(?way, %error, "no way to the peer, packets dropped");
-                self.forget(way);
-                congest(cards, way, false);
+                tracing::debug!(?to, %error, "no way to the peer, packets dropped");
+                self.forget(to);
+                congest(cards, to, false);
             }
         }
     }
@@ -403,16 +453,16 @@ impl Network {
     ///
     /// # Errors
     /// The error of the connection or of the send. The frames still wait.
-    fn send_waiting(&mut self, way: Way, cards: &mut [Card]) -> io::Result<()> {
-        let mut fresh = self.connected(way)?;
+    fn send_waiting(&mut self, to: Remote, cards: &mut [Card]) -> io::Result<()> {
+        let mut fresh = self.connected(to)?;
         loop {
-            let Some(peer) = self.peers.get_mut(&way) else { return Ok(()) };
+            let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
             let Some(fd) = &peer.fd else { return Ok(()) };
             if peer.backlog.is_empty() {
                 if peer.full {
                     peer.full = false;
                     let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
-                    congest(cards, way, false);
+                    congest(cards, to, false);
                 }
                 return Ok(());
             }
@@ -424,36 +474,36 @@ impl Network {
                         peer.full = true;
                         let (add, out) = (libc::EPOLL_CTL_ADD, libc::EPOLLOUT);
                         let _ = watch(&self.waits.epoll, add, fd, peer.token, out);
-                        congest(cards, way, true);
+                        congest(cards, to, true);
                     }
                     return Ok(());
                 }
                 Err(error) if fresh => return Err(error),
                 Err(error) => {
-                    tracing::debug!(?way, %error, "the peer is gone");
+                    tracing::debug!(?to, %error, "the peer is gone");
                     // Closing the socket removes it from the epoll set.
                     (peer.fd, peer.full) = (None, false);
-                    congest(cards, way, false);
-                    fresh = self.connected(way)?;
+                    congest(cards, to, false);
+                    fresh = self.connected(to)?;
                 }
             }
         }
     }
 
     /// Connects a peer that has no connection. Returns whether it had none.
-    fn connected(&mut self, way: Way) -> io::Result<bool> {
-        if self.peers.get(&way).is_none_or(|peer| peer.fd.is_some()) {
+    fn connected(&mut self, to: Remote) -> io::Result<bool> {
+        if self.peers.get(&to).is_none_or(|peer| peer.fd.is_some()) {
             return Ok(false);
         }
-        let fd = self.reach(way)?;
-        if let Some(peer) = self.peers.get_mut(&way) {
+        let fd = self.reach(to)?;
+        if let Some(peer) = self.peers.get_mut(&to) {
             peer.connected(fd);
         }
         Ok(true)
     }
 
     /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
-    pub(super) fn ready(
+    pub(crate) fn ready(
         &mut self,
         token: u64,
         cards: &mut [Card],
@@ -492,7 +542,7 @@ impl Network {
             Some(Source::Caller { .. }) => self.hear(token),
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
-                    Recipient::Card(card) => card..card + 1,
+                    Recipient::Port(card, _) => card..card + 1,
                     Recipient::All => 0..cards.len(),
                 };
                 for _ in 0..TURN {
@@ -521,9 +571,9 @@ impl Network {
                     }
                 }
             }
-            Some(Source::Outbound { way }) => {
-                let way = *way;
-                self.drain(way, cards);
+            Some(Source::Outbound { to }) => {
+                let to = *to;
+                self.drain(to, cards);
             }
             None => {}
         }
@@ -531,7 +581,11 @@ impl Network {
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry
     /// that comes first. Timers are left to the thread.
-    pub(super) fn take_in(&mut self, cards: &mut [Card], agent: Option<&Arc<dyn Agent>>) {
+    pub(crate) fn take_in(
+        &mut self,
+        cards: &mut [Card],
+        deliver: &mut dyn FnMut(&mut Card, &Frame),
+    ) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -540,15 +594,15 @@ impl Network {
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
             if token > RETRY {
-                self.ready(token, cards, &mut |card, frame| agent::deliver(agent, card, frame));
+                self.ready(token, cards, deliver);
             }
         }
     }
 
-    /// Returns whether the process with this prefix runs and has not read this process's packets,
+    /// Returns whether the process at the end of a way runs and has not read this process's packets,
     /// or has packets waiting here.
-    pub(super) fn is_slow(&mut self, prefix: u16) -> bool {
-        let Some(peer) = self.peers.get_mut(&Way::Prefix(prefix)) else { return false };
+    pub(crate) fn is_slow(&mut self, way: Way) -> bool {
+        let Some(peer) = self.peers.get_mut(&Remote::Process(way)) else { return false };
         let from_it = self.sources.values().filter_map(|source| match source {
             Source::Inbound { fd, process, .. } if *process == peer.process => Some(fd),
             _ => None,
@@ -571,20 +625,20 @@ impl Network {
     }
 
     /// Returns the connections for which packets wait.
-    pub(super) fn congested(&self) -> Vec<RawFd> {
+    pub(crate) fn congested(&self) -> Vec<RawFd> {
         let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
         waiting.filter_map(|peer| Some(peer.fd.as_ref()?.as_raw_fd())).collect()
     }
 
     /// Tries every backlog again.
-    pub(super) fn retry(&mut self, cards: &mut [Card]) {
-        let ways: Vec<Way> = self.peers.keys().copied().collect();
-        ways.into_iter().for_each(|way| self.drain(way, cards));
+    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
+        let all: Vec<Remote> = self.peers.keys().copied().collect();
+        all.into_iter().for_each(|to| self.drain(to, cards));
     }
 
     /// Sets the timer, unless it fires by then anyway. The thread checks again whenever the timer
     /// fires, and most deadlines are moved before they come.
-    pub(super) fn arm(&mut self, now: u64, wait: u64) {
+    pub(crate) fn arm(&mut self, now: u64, wait: u64) {
         let at = now + wait;
         if self.armed.is_some_and(|armed| armed <= at) {
             return;
@@ -604,25 +658,14 @@ impl Network {
         }
     }
 
-    /// Listens on a socket: frames to it are for all devices. Returns its token.
-    pub(super) fn serve(&mut self, fd: Fd) -> io::Result<u64> {
-        socket::start(&fd)?;
-        self.add(Source::Listener { fd, to: Recipient::All })
-    }
-
-    /// Closes a socket that was listened on.
-    pub(super) fn withdraw(&mut self, token: u64) {
-        self.sources.remove(&token);
-    }
-
     /// Tells the thread to stop.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         add_one(&self.waits.stop);
     }
 
     /// Closes this process's copies of the parent's descriptors, in the child of a fork. The
     /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
-    pub(super) fn abandon(self) {
+    pub(crate) fn abandon(self) {
         for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
             crate::private::release(fd.as_raw_fd());
             // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners
@@ -635,9 +678,9 @@ impl Network {
 }
 
 /// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
-fn congest(cards: &mut [Card], way: Way, congested: bool) {
-    if let Way::Prefix(prefix) = way {
-        cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), congested));
+fn congest(cards: &mut [Card], to: Remote, congested: bool) {
+    if let Remote::Process(way) = to {
+        cards.iter_mut().for_each(|card| card.set_congested(way, congested));
     }
 }
 
@@ -667,38 +710,4 @@ fn start_time() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
-        let domain = format!("prefix-{}", std::process::id());
-        let mut sender = Network::new(&domain, 1).unwrap();
-        let mut ended = Network::new(&domain, 2).unwrap();
-        let prefix = ended.claim(0).unwrap();
-        let mut send = |byte: u8| {
-            sender.send(prefix, Frame(vec![byte; 64]));
-            sender.flush(&mut []);
-        };
-        send(1);
-        let name = ended.name(&format!("{prefix:04x}"));
-        drop(ended);
-        let next = socket::listen(&name).unwrap();
-        for byte in 2..4 {
-            send(byte);
-        }
-        let connection = socket::accept(&next).expect("a new connection");
-        let mut batch = Batch::new();
-        let frames = batch.receive(&connection).unwrap();
-        assert_eq!(frames.iter().map(|frame| frame.0[0]).collect::<Vec<_>>(), [2, 3]);
-
-        // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
-        drop((connection, next));
-        sender.send(prefix, Frame(vec![4; 64]));
-        sender.flush(&mut []);
-        assert!(sender.peers.is_empty());
-    }
 }
