@@ -473,7 +473,7 @@ impl Connection {
                     self.wait(now);
                 }
             }
-            Phase::TimeWait => {
+            Phase::TimeWait | Phase::Closed => {
                 self.transaction = transaction;
                 self.answer_disconnect();
             }

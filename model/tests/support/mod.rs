@@ -132,6 +132,9 @@ fn package_of(program: &str) -> &'static str {
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
         program if program.starts_with("ucx_") => "ucx-utils",
         "valgrind" => "valgrind",
+        "fi_pingpong" => "libfabric-bin",
+        "rping" | "ucmatose" | "udaddy" | "mckey" | "cmtime" | "rstream" | "riostream"
+        | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => "rdmacm-utils",
         _ => "perftest",
     }
 }

@@ -84,6 +84,7 @@ impl State {
             }
             return Ok(attr);
         };
+        let timeout = id.ack_timeout.unwrap_or(id.attributes.timeout);
         let (known, path, kind) = (id.attributes, id.path, id.qp_type);
         let phase = self.links.get(&local).map(|link| link.connection.phase);
         let phase = phase.ok_or(Errno::EINVAL)?;
@@ -123,7 +124,7 @@ impl State {
                     attr.qp_attr_mask |= mask::RETRY | mask::RNR_RETRY | mask::MAX_RD_ATOMIC;
                 }
                 if kind != qp_type::UC {
-                    attr.timeout = known.timeout;
+                    attr.timeout = timeout;
                     attr.qp_attr_mask |= mask::TIMEOUT;
                 }
             }

@@ -619,9 +619,8 @@ impl State {
         let parent = self.known(listener)?;
         parent.backlog = parent.backlog.checked_sub(1)?;
         let mut id = Id::new(parent.file, 0, parent.space, kind);
-        id.stage = Stage::Connecting;
-        id.place = Some(place);
-        id.type_of_service = parent.type_of_service;
+        (id.type_of_service, id.ack_timeout) = (parent.type_of_service, parent.ack_timeout);
+        (id.stage, id.place) = (Stage::Connecting, Some(place));
         id.q_key = Q_KEY;
         (id.source, id.destination) = match addresses {
             Some(addresses) => {

@@ -168,6 +168,14 @@ impl Command<'_> {
             }
             command::GET_EVENT => self.get_event(&self.input()),
             command::SET_OPTION => self.set_option(&self.input()),
+            number => self.execute_rare(number),
+        }
+    }
+
+    /// The commands of groups, channels and notices.
+    fn execute_rare(&self, number: u32) -> Result<()> {
+        let file = self.file.number;
+        match number {
             command::NOTIFY => {
                 let input: abi::Notify = self.input();
                 self.entered(|state| state.notify(file, &input))

@@ -249,6 +249,11 @@ impl Manager {
         Self { state: Mutex::new(state), sends: AtomicBool::new(false), deadline, epoch }
     }
 
+    /// Ends all connections.
+    pub(in super::super) fn end(&self) {
+        self.lock().end();
+    }
+
     pub(super) fn lock(&self) -> Locked<'_> {
         let shield = Shield::new();
         Locked { state: lock(&self.state), manager: self, _shield: shield }
@@ -376,8 +381,9 @@ impl State {
     /// Takes a file's oldest event.
     pub fn next_event(&mut self, file: u64) -> Option<EventReply> {
         let events = self.files.get_mut(&file)?;
-        let queued = events.queue.pop_front()?;
+        let queued = events.queue.pop_front();
         events.quiet();
+        let queued = queued?;
         if let Some(id) = self.ids.get_mut(&queued.counted) {
             id.reported += 1;
             if queued.child.is_some() {
@@ -432,6 +438,18 @@ impl State {
             self.settle(local);
         }
         (id.reported, id.listening.into_iter().collect())
+    }
+
+    /// Ends all connections, as the kernel does when a process exits. The ids stay.
+    pub fn end(&mut self) {
+        let all: Vec<u32> = self.links.keys().copied().collect();
+        for local in all {
+            let (transaction, now) = (self.draw(), self.now());
+            if let Some(link) = self.links.get_mut(&local) {
+                link.connection.close(transaction, now);
+            }
+            self.settle(local);
+        }
     }
 
     /// Destroys a file's ids. Returns the services that they listened for.

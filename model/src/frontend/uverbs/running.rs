@@ -92,6 +92,8 @@ impl Running {
             // Like this state, it is there until the process ends.
             let manager: &'static Manager = Box::leak(Box::new(Manager::new(ports)));
             self.engine.manage(Arc::new(manager));
+            // SAFETY: `exiting` has the required type.
+            unsafe { libc::atexit(exiting) };
             manager
         })
     }
@@ -200,6 +202,15 @@ fn seed() -> u64 {
         u64::from_ne_bytes(seed)
     } else {
         u64::from(std::process::id())
+    }
+}
+
+/// Runs when the program exits: ends its connections, so that their peers need no time-out. A
+/// program that is killed ends without.
+extern "C" fn exiting() {
+    let Some(running) = Running::current() else { return };
+    if let Some(manager) = running.manager.get() {
+        running.engine.enter(0, |_| manager.end());
     }
 }
 
