@@ -55,6 +55,7 @@
 //! - [`stores`], [`clock`] and [`memory`].
 //! - [`wire`] – packets and frames.
 //! - [`fault`] – faults by rule: of frames and of a device.
+//! - [`management`] – datagrams of the communication manager.
 //! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
 //! - [`object`] – the contexts.
@@ -83,6 +84,7 @@ mod fabric;
 pub mod fault;
 pub mod frontend;
 pub mod identity;
+pub mod management;
 pub mod memory;
 pub mod object;
 mod private;

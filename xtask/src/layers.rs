@@ -62,6 +62,7 @@ const ORDERS: &[Order] = &[
             ("memory", "the bus: reads, writes and faults as values"),
             ("wire", "packets and frames as bytes"),
             ("fault", "rules for faults, and the frames that they lose, change and delay"),
+            ("management", "datagrams of the communication manager, and one side of a connection"),
             ("work", "decoded WQEs, completions and events as values; some name packets"),
             ("identity", "who a device is: names, link, state of the port"),
             ("object", "what commands make, with pages in memory; owns transport state unseen"),

@@ -60,6 +60,11 @@ pub const TEST: &[Need] = &[
         evidence: &[Evidence::Program("ib_write_lat"), Evidence::Program("ib_atomic_bw")],
     },
     Need {
+        package: "rdmacm-utils",
+        evidence: &[Evidence::Program("rping"), Evidence::Program("mckey")],
+    },
+    Need { package: "libfabric-bin", evidence: &[Evidence::Program("fi_pingpong")] },
+    Need {
         package: "python3-pyverbs",
         evidence: &[
             Evidence::Path("/usr/lib/python3/dist-packages/pyverbs"),

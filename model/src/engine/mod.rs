@@ -21,6 +21,7 @@
 //! ports, with the same LIDs, MACs, GIDs and GUIDs. The fabric carries a frame to the port of its
 //! address, and to the process that has the QP number there.
 
+mod agent;
 mod config;
 mod deferred;
 mod lock;
@@ -37,6 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+pub use agent::{Agent, Listening, Reserved};
 pub use config::{identities, neighbour};
 pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled};
@@ -45,6 +47,7 @@ pub(crate) use thread::be_brief;
 use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local::{self, Network, RESERVED, Waits};
+use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
@@ -87,6 +90,8 @@ struct State {
     /// Frames for local cards, by index.
     inbox: VecDeque<(usize, Frame)>,
     network: Option<Network>,
+    /// The recipient of management datagrams.
+    agent: Option<Arc<dyn Agent>>,
     /// Whether the thread runs.
     started: bool,
     /// Whether the last entry has left work to the thread.
@@ -156,6 +161,7 @@ impl Engine {
             interrupt,
             inbox: VecDeque::new(),
             network,
+            agent: None,
             started: false,
             unfinished: false,
             epoch: Instant::now(),
@@ -306,7 +312,8 @@ impl State {
         let now = self.epoch.elapsed().as_nanos() as u64;
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
-            network.take_in(&mut self.cards);
+            let agent = self.agent.as_ref();
+            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
         }
     }
 
@@ -316,6 +323,9 @@ impl State {
         let mut any = false;
         if self.started && self.now() < self.rest {
             return any;
+        }
+        if let Some(agent) = &self.agent {
+            agent.expire();
         }
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
@@ -355,7 +365,7 @@ impl State {
     /// Completions become visible only after the packets created before them have been handed on.
     fn run(&mut self, mut frames: usize) {
         loop {
-            let mut busy = false;
+            let mut busy = self.send_management();
             for index in 0..self.cards.len() {
                 busy |= self.cards[index].pump();
                 while let Some(frame) = self.cards[index].take_frame() {
@@ -373,7 +383,7 @@ impl State {
                 }
             }
             while let Some((index, frame)) = self.inbox.pop_front() {
-                self.cards[index].receive(&frame);
+                agent::deliver(self.agent.as_ref(), &mut self.cards[index], &frame);
                 busy = true;
             }
             // Only now is it certain that no further CQE can join a compressed block.
@@ -403,6 +413,9 @@ impl State {
             return;
         }
         let Some((_, number)) = Header::destination(link, &frame.0) else { return };
+        if number == mad::QP && self.carry_management(from, to, &frame) {
+            return;
+        }
         if let Some(index) = self.local(to, number) {
             self.inbox.push_back((index, frame));
         } else if let Some(network) = &mut self.network {
@@ -464,6 +477,7 @@ impl State {
             }
             Clock::Manual(_) => None,
         });
+        let waits = waits.chain(self.agent.as_ref().and_then(|agent| agent.wait()));
         let rest = self.rest.saturating_sub(now);
         let wait = match waits.min() {
             _ if self.unfinished => 0,
@@ -474,7 +488,8 @@ impl State {
     }
 
     fn has_work_for_thread(&self) -> bool {
-        self.network.is_some() && self.cards.iter().any(|card| !card.objects.qps.is_empty())
+        let works = || self.cards.iter().any(|card| !card.objects.qps.is_empty());
+        self.network.is_some() && (self.agent.is_some() || works())
     }
 }
 

@@ -60,6 +60,13 @@ enum Dropped {
     QueuePair,
 }
 
+/// Returns whether a packet has the LID of a port that has none yet, or whose LID the sender does not
+/// know. Only packets to QP0 do.
+fn is_permissive(header: &Header) -> bool {
+    matches!(header.route, Route::InfiniBand { destination: 0xffff, global: None, .. })
+        && header.destination == 0
+}
+
 impl Card {
     /// Marks a send queue as having work. The next pump fetches and executes it as far as window
     /// and fences allow. If the queue pair is in Error, its send queue is flushed.
@@ -121,7 +128,7 @@ impl Card {
             self.receive_multicast(&packet);
             return Ok(());
         }
-        if !self.is_for_port(&header) {
+        if !self.is_for_port(&header.route) && !is_permissive(&header) {
             return Err(Dropped::Destination);
         }
         self.count_received(frame);
@@ -149,18 +156,14 @@ impl Card {
         Ok(())
     }
 
-    fn is_for_port(&self, header: &Header) -> bool {
-        /// The LID of a port that has none yet, or whose LID the sender does not know. Only
-        /// management packets have it.
-        const PERMISSIVE: u16 = 0xffff;
-        let (global, permissive) = match &header.route {
+    /// Returns whether a route leads to this device's port.
+    pub(crate) fn is_for_port(&self, route: &Route) -> bool {
+        let global = match route {
             // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
-            Route::InfiniBand { destination, global, .. } => {
-                (global.as_ref(), *destination == PERMISSIVE && header.destination == 0)
-            }
-            Route::Ethernet { global, .. } => (Some(global), false),
+            Route::InfiniBand { global, .. } => global.as_ref(),
+            Route::Ethernet { global, .. } => Some(global),
         };
-        (permissive || self.identity.has_address(header.route.to()))
+        self.identity.has_address(route.to())
             && global.is_none_or(|global| self.has_gid(&global.destination))
     }
 

@@ -144,6 +144,9 @@ fn package_of(program: &str) -> &'static str {
         program if program.starts_with("ucx_") => "ucx-utils",
         "valgrind" => "valgrind",
         "tshark" => "tshark",
+        "fi_pingpong" => "libfabric-bin",
+        "rping" | "ucmatose" | "udaddy" | "mckey" | "cmtime" | "rstream" | "riostream"
+        | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => "rdmacm-utils",
         _ => "perftest",
     }
 }

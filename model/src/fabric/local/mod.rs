@@ -30,6 +30,7 @@
 mod claim;
 mod hall;
 mod listeners;
+mod services;
 pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use crate::card::Card;
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use hall::Hall;
+pub use services::{Listening, Reserved};
 use socket::{BATCH, Batch, Fd};
 
 /// Prefix of QP0 and QP1, the management queue pairs of a port.
@@ -264,7 +266,7 @@ impl Network {
     }
 
     /// Returns a name in this fabric: the common start, then `rest`.
-    fn name(&self, rest: &str) -> String {
+    pub(super) fn name(&self, rest: &str) -> String {
         format!("{}{}/{rest}", socket::user_names(), self.domain)
     }
 
@@ -579,7 +581,11 @@ impl Network {
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry
     /// that comes first. Timers are left to the thread.
-    pub(crate) fn take_in(&mut self, cards: &mut [Card]) {
+    pub(crate) fn take_in(
+        &mut self,
+        cards: &mut [Card],
+        deliver: &mut dyn FnMut(&mut Card, &Frame),
+    ) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -588,7 +594,7 @@ impl Network {
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
             if token > RETRY {
-                self.ready(token, cards, &mut |card, frame| card.receive(frame));
+                self.ready(token, cards, deliver);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The devices of this process, from the first open of a device on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::config::Config;
 use super::descriptors::{self, Descriptors};
@@ -16,6 +16,7 @@ use crate::capture::Capture;
 use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, Shield, identities};
+use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::trace::{self, Header, Sink, Tap};
 
@@ -38,6 +39,8 @@ pub(super) struct Running {
     pub records: Records,
     /// Table of the places of pinned pages.
     pub pins: Arc<Pins>,
+    /// Connections, once an event channel was opened.
+    manager: OnceLock<&'static Manager>,
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
@@ -80,6 +83,20 @@ impl Running {
             STARTING.store(0, Ordering::Release);
             made?;
         }
+    }
+
+    /// Returns the process's connections, and makes the process an agent of the ports.
+    pub fn manager(&self) -> &'static Manager {
+        self.manager.get_or_init(|| {
+            let identity = |index| self.engine.enter(index, |card| card.identity.clone());
+            let ports = (0..self.functions.len()).map(identity).collect();
+            // Like this state, it is there until the process ends.
+            let manager: &'static Manager = Box::leak(Box::new(Manager::new(ports)));
+            self.engine.manage(Arc::new(manager));
+            // SAFETY: `exiting` has the required type.
+            unsafe { libc::atexit(exiting) };
+            manager
+        })
     }
 
     fn start() -> Result<Self> {
@@ -160,6 +177,7 @@ impl Running {
             pinned: AtomicU64::new(0),
             records: Records::default(),
             pins,
+            manager: OnceLock::new(),
         })
     }
 }
@@ -208,6 +226,15 @@ fn seed() -> u64 {
         u64::from_ne_bytes(seed)
     } else {
         u64::from(std::process::id())
+    }
+}
+
+/// Runs when the program exits: ends its connections, so that their peers need no time-out. A
+/// program that is killed ends without.
+extern "C" fn exiting() {
+    let Some(running) = Running::current() else { return };
+    if let Some(manager) = running.manager.get() {
+        running.engine.enter(0, |_| manager.end());
     }
 }
 

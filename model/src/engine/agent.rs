@@ -1,0 +1,124 @@
+//! The management agent of the ports, and the way of management datagrams to it.
+//!
+//! All processes of a machine are the same ports, so a datagram to queue pair 1 of a port has to
+//! find the process that it concerns. It names a communication id, whose upper 16 bits are a prefix
+//! of QP numbers of its owner, or a service id. A listening process binds a local socket named
+//! after the service. So there is one listener of a service on the machine, and its name vanishes
+//! with the process. A request for a service without listener is refused at once by the process at
+//! which it came to the port.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{Engine, State};
+use crate::card::Card;
+use crate::fabric::local;
+pub use crate::fabric::local::{Listening, Reserved};
+use crate::management::{Addressee, Mad, mad};
+use crate::wire::{Frame, Header, LinkAddress};
+
+/// The process's communication manager. It is called under the engine's lock, and must not enter
+/// the engine.
+pub trait Agent: Send + Sync {
+    /// Takes a datagram to queue pair 1 that has arrived at a device's port. Returns false if it is
+    /// none of the communication manager's.
+    fn receive(&self, card: &Card, frame: &Frame) -> bool;
+    /// Returns whether this process listens for a service.
+    fn serves(&self, service: u64) -> bool;
+    /// Answers a datagram for a service that no process listens for, which was to leave or to
+    /// arrive at the device with this index.
+    fn refuse(&self, card: usize, frame: &Frame);
+    /// Takes a datagram to send, and the index of the device that sends it.
+    fn take_frame(&self) -> Option<(usize, Frame)>;
+    /// Returns the nanoseconds until [`Agent::expire`] has work.
+    fn wait(&self) -> Option<u64>;
+    /// Does what is due.
+    fn expire(&self);
+}
+
+impl Engine {
+    /// Gives the ports their management agent.
+    pub fn manage(&self, agent: Arc<dyn Agent>) {
+        self.lock().agent = Some(agent);
+    }
+
+    /// Reserves a service for this process. Returns `None` if the devices reach no other process.
+    ///
+    /// # Errors
+    /// `AddrInUse` if a process has it; the errors of binding a local socket.
+    pub fn reserve(&self, service: u64) -> io::Result<Option<Reserved>> {
+        self.lock().network.as_ref().map(|network| network.reserve(service)).transpose()
+    }
+
+    /// Starts to listen for a service: its requests come to the agent.
+    ///
+    /// # Errors
+    /// The errors of listening on a local socket.
+    pub fn listen(&self, reserved: Option<Reserved>) -> io::Result<Option<Listening>> {
+        let mut state = self.lock();
+        let network = state.network.as_mut();
+        network.zip(reserved).map(|(network, reserved)| network.serve(reserved)).transpose()
+    }
+
+    /// Stops to listen for a service.
+    pub fn withdraw(&self, listening: &Listening) {
+        if let Some(network) = &mut self.lock().network {
+            network.withdraw(listening);
+        }
+    }
+}
+
+/// Gives a frame that has arrived at a port to the device or, if it is a management datagram, to
+/// the agent.
+pub(super) fn deliver(agent: Option<&Arc<dyn Agent>>, card: &mut Card, frame: &Frame) {
+    let link = card.identity.link;
+    let managed = || Header::destination(link, &frame.0).is_some_and(|to| to.1 == mad::QP);
+    let taken = agent.is_some_and(|agent| managed() && agent.receive(card, frame));
+    if !taken {
+        card.receive(frame);
+    }
+}
+
+impl State {
+    /// Carries a management datagram to the process that it concerns. Returns false if it is none
+    /// of the communication manager's.
+    pub(super) fn carry_management(&mut self, from: usize, to: LinkAddress, frame: &Frame) -> bool {
+        let Some(agent) = &self.agent else { return false };
+        let link = self.cards[from].identity.link;
+        let Some((_, mad)) = Mad::of_frame(link, frame) else { return false };
+        let here = self.cards.iter().position(|card| card.identity.has_address(to));
+        match mad.addressee() {
+            Addressee::Connection(id) => {
+                // Communication ids have the prefix in place of a QP number's.
+                let number = id >> 8;
+                if let Some(index) = self.local(to, number) {
+                    self.inbox.push_back((index, frame.clone()));
+                } else if let Some(network) = &mut self.network {
+                    network.send(local::way(to, number), frame.clone());
+                }
+            }
+            Addressee::Service(service) => {
+                let Some(here) = here else { return true };
+                if agent.serves(service) {
+                    self.inbox.push_back((here, frame.clone()));
+                    return true;
+                }
+                let told = self.network.as_ref().map(|network| network.ask(service, frame));
+                if !matches!(told, Some(Ok(()))) {
+                    agent.refuse(here, frame);
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends the agent's datagrams. Returns whether there were any.
+    pub(super) fn send_management(&mut self) -> bool {
+        let mut any = false;
+        while let Some((card, frame)) = self.agent.as_ref().and_then(|agent| agent.take_frame()) {
+            any = true;
+            self.carry(card, frame);
+        }
+        any
+    }
+}

@@ -1,0 +1,285 @@
+//! Programs that connect by librdmacm, unmodified, each as server and client in two processes.
+
+use mlx5_model as _;
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::process::{Output, Process};
+use support::random::Random;
+use support::{LIMIT, Model, port, turn};
+
+const LINKS: [Model; 2] = [Model { roce: false, mode: None }, Model { roce: true, mode: None }];
+
+/// The lines of `/proc/net/unix` about sockets of the model.
+fn sockets() -> Vec<String> {
+    let list = fs::read("/proc/net/unix").expect("the kernel lists local sockets");
+    let list = String::from_utf8_lossy(&list);
+    list.lines().filter(|line| line.contains("@mlx5-model/")).map(str::to_owned).collect()
+}
+
+/// Returns once `ready` holds, or the process has ended: what comes then fails, and both outputs
+/// are shown.
+fn wait(process: &mut Process, mut ready: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !ready() && !process.has_ended() && started.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Returns once a process listens for the service of a port in any port space. The name of its
+/// socket ends with the port.
+fn wait_for_service(port: &str, server: &mut Process) {
+    /// `__SO_ACCEPTCON`
+    const LISTENS: &str = " 00010000 ";
+    let port: u16 = port.parse().expect("a port number");
+    let end = format!("{port:04x}");
+    wait(server, || {
+        sockets()
+            .iter()
+            .any(|line| line.contains("/cm/") && line.ends_with(&end) && line.contains(LISTENS))
+    });
+}
+
+fn start(model: Model, name: &str, arguments: &[&str], port: &str) -> Process {
+    let (program, rest) = arguments.split_first().expect("a program");
+    let mut command: Command = model.command(program);
+    command.args(rest.iter().map(|argument| if *argument == "PORT" { port } else { argument }));
+    Process::start(&format!("{program} ({name})"), command)
+}
+
+/// Runs a server and, once it listens, a client. `PORT` in their arguments stands for a port.
+/// Returns the output of both, server first.
+fn pair(model: Model, server: &[&str], client: &[&str]) -> (Output, Output) {
+    let _turn = turn();
+    let port = port::free().to_string();
+    let mut server = start(model, "server", server, &port);
+    wait_for_service(&port, &mut server);
+    let client = start(model, "client", client, &port).finish(LIMIT);
+    (server.finish(LIMIT), client)
+}
+
+#[track_caller]
+fn succeed(server: &[&str], client: &[&str]) {
+    for model in LINKS {
+        let (server, client) = pair(model, server, client);
+        server.assert_success();
+        client.assert_success();
+    }
+}
+
+#[test]
+fn rping_sees_its_data() {
+    for address in ["127.0.0.1", "::1", "198.18.0.1"] {
+        let model = LINKS[1];
+        let server = ["rping", "-s", "-C", "10", "-v", "-a", address, "-p", "PORT"];
+        let client = ["rping", "-c", "-C", "10", "-v", "-V", "-a", address, "-p", "PORT"];
+        let (server, client) = pair(model, &server, &client);
+        for side in [server.assert_success(), client.assert_success()] {
+            let pings = side.stdout.matches("ping data: rdma-ping-").count();
+            assert_eq!(pings, 10, "{side}");
+        }
+    }
+    succeed(
+        &["rping", "-s", "-C", "3", "-p", "PORT"],
+        &["rping", "-c", "-V", "-C", "3", "-a", "127.0.0.1", "-p", "PORT"],
+    );
+}
+
+#[test]
+fn ucmatose_connects_and_disconnects() {
+    for model in LINKS {
+        let server = ["ucmatose", "-p", "PORT", "-c", "20", "-C", "5"];
+        let client = ["ucmatose", "-s", "127.0.0.1", "-p", "PORT", "-c", "20", "-C", "5"];
+        let (server, client) = pair(model, &server, &client);
+        for side in [server.assert_success(), client.assert_success()] {
+            assert!(side.stdout.contains("data transfers complete"), "{side}");
+            assert!(side.stdout.contains("disconnected"), "{side}");
+            assert!(side.stdout.contains("return status 0"), "{side}");
+        }
+    }
+}
+
+#[test]
+fn udaddy_looks_up_a_datagram_service() {
+    for model in LINKS {
+        let server = ["udaddy", "-p", "PORT", "-c", "4"];
+        let client = ["udaddy", "-s", "127.0.0.1", "-p", "PORT", "-c", "4"];
+        let (server, client) = pair(model, &server, &client);
+        for side in [server.assert_success(), client.assert_success()] {
+            assert!(side.stdout.contains("data transfers complete"), "{side}");
+            assert!(side.stdout.contains("return status 0"), "{side}");
+        }
+    }
+}
+
+/// Returns once a process hears multicast messages: it listens under a name below `all/`.
+fn wait_for_group(receiver: &mut Process) {
+    let folder = format!("/proc/{}/fd", receiver.id());
+    wait(receiver, || {
+        let listeners: Vec<String> =
+            sockets().into_iter().filter(|line| line.contains("/all/")).collect();
+        let inode = |line: &String| line.split_whitespace().nth(6).map(str::to_owned);
+        let listeners: Vec<String> = listeners.iter().filter_map(inode).collect();
+        fs::read_dir(&folder).into_iter().flatten().flatten().any(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            let target = target.to_string_lossy();
+            listeners.iter().any(|inode| target == format!("socket:[{inode}]"))
+        })
+    });
+}
+
+#[test]
+fn mckey_reaches_two_receivers() {
+    for model in LINKS {
+        let _turn = turn();
+        let group = ["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"];
+        let mut receivers: Vec<Process> =
+            (0..2).map(|_| start(model, "receiver", &group, "")).collect();
+        receivers.iter_mut().for_each(wait_for_group);
+        let sender = start(model, "sender", &[&group[..], &["-s"]].concat(), "").finish(LIMIT);
+        sender.assert_success();
+        for receiver in receivers {
+            let output = receiver.finish(LIMIT);
+            output.assert_success();
+            assert!(output.stdout.contains("data transfers complete"), "{output}");
+        }
+    }
+}
+
+#[test]
+fn rdma_server_serves_rdma_client() {
+    for model in LINKS {
+        let server = ["rdma_server", "-p", "PORT"];
+        let client = ["rdma_client", "-s", "127.0.0.1", "-p", "PORT"];
+        let (server, client) = pair(model, &server, &client);
+        assert!(server.assert_success().stdout.contains("rdma_server: end 0"), "{server}");
+        assert!(client.assert_success().stdout.contains("rdma_client: end 0"), "{client}");
+    }
+}
+
+#[test]
+fn rdma_xserver_serves_every_kind_of_connection() {
+    for kind in ["r", "x"] {
+        succeed(
+            &["rdma_xserver", "-p", "PORT", "-c", kind],
+            &["rdma_xclient", "-s", "127.0.0.1", "-p", "PORT", "-c", kind],
+        );
+    }
+}
+
+#[test]
+fn cmtime_makes_many_connections() {
+    for model in LINKS {
+        let _turn = turn();
+        let port = port::free().to_string();
+        // The server runs until it is killed.
+        let mut server = start(model, "server", &["cmtime", "-p", "PORT", "-c", "100"], &port);
+        wait_for_service(&port, &mut server);
+        let client = ["cmtime", "-s", "127.0.0.1", "-p", "PORT", "-c", "100"];
+        let client = start(model, "client", &client, &port).finish(LIMIT);
+        assert!(client.assert_success().stdout.contains("connect      :"), "{client}");
+        assert!(!server.has_ended());
+    }
+}
+
+#[test]
+fn streams_of_rsockets() {
+    for program in ["rstream", "riostream"] {
+        succeed(
+            &[program, "-p", "PORT", "-S", "65536", "-C", "20"],
+            &[program, "-s", "127.0.0.1", "-p", "PORT", "-S", "65536", "-C", "20"],
+        );
+    }
+}
+
+#[test]
+fn perftest_connects_by_librdmacm() {
+    for program in
+        [&["ib_send_bw"][..], &["ib_write_lat"], &["ib_read_bw"], &["ib_send_bw", "-c", "UD"]]
+    {
+        let common = ["-R", "-n", "200", "-s", "1024", "-p", "PORT"];
+        let server = [program, &common[..]].concat();
+        let client = [&server[..], &["127.0.0.1"]].concat();
+        succeed(&server, &client);
+    }
+}
+
+#[test]
+fn fi_pingpong_uses_verbs() {
+    for model in LINKS {
+        let _turn = turn();
+        let port = port::free().to_string();
+        let common = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "50", "-S", "1024"];
+        let server = [&common[..], &["-B", "PORT"]].concat();
+        let mut server = start(model, "server", &server, &port);
+        port::wait_for_listener(&port, &mut server, LIMIT);
+        let client = [&common[..], &["-P", "PORT", "127.0.0.1"]].concat();
+        let client = start(model, "client", &client, &port).finish(LIMIT);
+        client.assert_success();
+        server.finish(LIMIT).assert_success();
+    }
+}
+
+#[test]
+fn connection_that_cannot_be_made_says_why() {
+    for model in LINKS {
+        let port = port::free().to_string();
+        for (address, why) in [
+            ("127.0.0.1", "RDMA_CM_EVENT_REJECTED, error 8"),
+            ("192.0.2.77", "RDMA_CM_EVENT_ADDR_ERROR, error -19"),
+        ] {
+            let client = ["rping", "-c", "-a", address, "-p", "PORT"];
+            let client = start(model, "client", &client, &port).finish(LIMIT);
+            assert!(!client.status.success(), "{client}");
+            assert!(format!("{client}").contains(why), "{client}");
+        }
+    }
+}
+
+#[test]
+fn service_has_one_listener() {
+    let model = LINKS[1];
+    let port = port::free().to_string();
+    let mut first = start(model, "first", &["rping", "-s", "-p", "PORT"], &port);
+    wait_for_service(&port, &mut first);
+    let second = start(model, "second", &["rping", "-s", "-p", "PORT"], &port).finish(LIMIT);
+    assert!(!second.status.success(), "{second}");
+    assert!(format!("{second}").contains("Address already in use"), "{second}");
+}
+
+#[test]
+fn hostile_commands_are_refused() {
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        options.open("/dev/infiniband/rdma_cm").expect("an event channel")
+    };
+    let mut file = open();
+    let mut random = Random::new(7);
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..random.below(320)).map(|_| random.below(256) as u8).collect();
+        // Known commands and small ids, without addresses of this process.
+        for (at, byte) in bytes.iter_mut().enumerate().take(24) {
+            *byte = match at {
+                0 => *byte % 26,
+                4 | 5 if *byte < 128 => *byte,
+                6 => *byte,
+                _ => 0,
+            };
+        }
+        // Only commands without an answer can succeed.
+        if let Ok(written) = file.write(&bytes) {
+            assert_eq!(written, bytes.len());
+        }
+    }
+    drop(file);
+    // The process is as well as before.
+    assert_eq!(open().write(&[0; 7]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+}
