@@ -51,6 +51,7 @@
 //!
 //! - [`stores`], [`clock`] and [`memory`].
 //! - [`wire`] – packets and frames.
+//! - [`management`] – datagrams of the communication manager.
 //! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
 //! - [`object`] – the contexts.
@@ -74,6 +75,7 @@ pub mod command;
 pub mod engine;
 pub mod frontend;
 pub mod identity;
+pub mod management;
 pub mod memory;
 pub mod object;
 mod private;

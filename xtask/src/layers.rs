@@ -61,6 +61,7 @@ const ORDERS: &[Order] = &[
             ("clock", "time and randomness from one source, for all above"),
             ("memory", "the bus: reads, writes and faults as values"),
             ("wire", "packets and frames as bytes; a lossy wire draws random numbers"),
+            ("management", "datagrams of the communication manager, and one side of a connection"),
             ("work", "decoded WQEs, completions and events as values; some name packets"),
             ("identity", "who a device is: names, link, state of the port"),
             ("object", "what commands make, with pages in memory; owns transport state unseen"),

@@ -21,6 +21,7 @@
 //! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `network`
 //! claims a prefix by binding the local socket of its name, which vanishes with the process.
 
+mod agent;
 mod config;
 mod deferred;
 mod hall;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+pub use agent::{Agent, Listening, Reserved};
 pub use config::identities;
 pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled};
@@ -47,6 +49,7 @@ pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;
+use crate::management::mad;
 use crate::wire::{Frame, Header, MULTICAST};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
@@ -92,6 +95,8 @@ struct State {
     /// Frames for local cards, by index.
     inbox: VecDeque<(usize, Frame)>,
     network: Option<Network>,
+    /// The recipient of management datagrams.
+    agent: Option<Arc<dyn Agent>>,
     /// Whether the thread runs.
     started: bool,
     /// Whether the last entry has left work to the thread.
@@ -161,6 +166,7 @@ impl Engine {
             interrupt,
             inbox: VecDeque::new(),
             network,
+            agent: None,
             started: false,
             unfinished: false,
             epoch: Instant::now(),
@@ -311,7 +317,7 @@ impl State {
         let now = self.epoch.elapsed().as_nanos() as u64;
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
-            network.take_in(&mut self.cards);
+            network.take_in(&mut self.cards, self.agent.as_ref());
         }
     }
 
@@ -321,6 +327,9 @@ impl State {
         let mut any = false;
         if self.started && self.now() < self.rest {
             return any;
+        }
+        if let Some(agent) = &self.agent {
+            agent.expire();
         }
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
@@ -357,7 +366,7 @@ impl State {
     /// Completions become visible only after the packets created before them have been handed on.
     fn run(&mut self, mut frames: usize) {
         loop {
-            let mut busy = false;
+            let mut busy = self.send_management();
             for index in 0..self.cards.len() {
                 busy |= self.cards[index].pump();
                 while let Some(frame) = self.cards[index].take_frame() {
@@ -375,7 +384,7 @@ impl State {
                 }
             }
             while let Some((index, frame)) = self.inbox.pop_front() {
-                self.cards[index].receive(&frame);
+                agent::deliver(self.agent.as_ref(), &mut self.cards[index], &frame);
                 busy = true;
             }
             // Only now is it certain that no further CQE can join a compressed block.
@@ -403,6 +412,9 @@ impl State {
             return;
         }
         let Some((_, destination)) = Header::destination(link, &frame.0) else { return };
+        if destination == mad::QP {
+            return self.carry_management(from, frame);
+        }
         let prefix = (destination >> 8) as u16;
         let owner = self.cards.iter().position(|card| card.identity.qpn_prefixes.contains(&prefix));
         if let Some(index) = owner {
@@ -451,6 +463,7 @@ impl State {
             }
             Clock::Manual(_) => None,
         });
+        let waits = waits.chain(self.agent.as_ref().and_then(|agent| agent.wait()));
         let rest = self.rest.saturating_sub(now);
         let wait = match waits.min() {
             _ if self.unfinished => 0,
@@ -461,7 +474,8 @@ impl State {
     }
 
     fn has_work_for_thread(&self) -> bool {
-        self.network.is_some() && self.cards.iter().any(|card| !card.objects.qps.is_empty())
+        let works = || self.cards.iter().any(|card| !card.objects.qps.is_empty());
+        self.network.is_some() && (self.agent.is_some() || works())
     }
 }
 

@@ -121,13 +121,24 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
 
 /// Binds a name and listens; fails with `AddrInUse` if another process has the name.
 pub(super) fn listen(name: &str) -> io::Result<Fd> {
+    let fd = bind(name)?;
+    start(&fd)?;
+    Ok(fd)
+}
+
+/// Binds a name; fails with `AddrInUse` if another process has it.
+pub(super) fn bind(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
     // SAFETY: `address` is an address of `length` bytes, which the call reads.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
-    // SAFETY: `listen` passes no memory.
-    check(unsafe { libc::listen(fd.as_raw_fd(), 4096) })?;
     Ok(fd)
+}
+
+/// Listens on a bound socket.
+pub(super) fn start(fd: &Fd) -> io::Result<()> {
+    // SAFETY: `listen` passes no memory.
+    check(unsafe { libc::listen(fd.as_raw_fd(), 4096) }).map(drop)
 }
 
 /// Connects to a name without waiting.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::network::Waits;
-use super::{Engine, INTAKE, Shield, State, TURN};
+use super::{Engine, INTAKE, Shield, State, TURN, agent};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -83,9 +83,11 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         state.intake = begun + INTAKE;
         for event in &events[..count] {
             let token = event.u64;
-            let State { network, cards, .. } = &mut *state;
+            let State { network, cards, agent, .. } = &mut *state;
             if let Some(network) = network {
-                network.ready(token, cards, &mut |card, frame| card.receive(frame));
+                network.ready(token, cards, &mut |card, frame| {
+                    agent::deliver(agent.as_ref(), card, frame);
+                });
             }
         }
         engine.catch_up(&mut state);

@@ -1,2 +1,3 @@
 //! The interfaces through which software reaches a device.
+pub(crate) mod cm;
 pub mod uverbs;

@@ -104,7 +104,8 @@ impl Card {
         }
     }
 
-    fn is_for_port(&self, route: &Route) -> bool {
+    /// Returns whether a route leads to this device's port.
+    pub(crate) fn is_for_port(&self, route: &Route) -> bool {
         match route {
             Route::InfiniBand { destination, global, .. } => {
                 // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::agent::{self, Agent};
 use super::hall::Hall;
 use super::socket::{self, BATCH, Batch, Fd};
 use crate::card::Card;
@@ -226,7 +227,7 @@ impl Network {
     }
 
     /// Returns a name in this fabric: the common start, then `rest`.
-    fn name(&self, rest: &str) -> String {
+    pub(super) fn name(&self, rest: &str) -> String {
         format!("{}{}/{rest}", socket::user_names(), self.domain)
     }
 
@@ -530,7 +531,7 @@ impl Network {
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry
     /// that comes first. Timers are left to the thread.
-    pub(super) fn take_in(&mut self, cards: &mut [Card]) {
+    pub(super) fn take_in(&mut self, cards: &mut [Card], agent: Option<&Arc<dyn Agent>>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -539,7 +540,7 @@ impl Network {
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
             if token > RETRY {
-                self.ready(token, cards, &mut |card, frame| card.receive(frame));
+                self.ready(token, cards, &mut |card, frame| agent::deliver(agent, card, frame));
             }
         }
     }
@@ -601,6 +602,17 @@ impl Network {
         unsafe {
             libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
         }
+    }
+
+    /// Listens on a socket: frames to it are for all devices. Returns its token.
+    pub(super) fn serve(&mut self, fd: Fd) -> io::Result<u64> {
+        socket::start(&fd)?;
+        self.add(Source::Listener { fd, to: Recipient::All })
+    }
+
+    /// Closes a socket that was listened on.
+    pub(super) fn withdraw(&mut self, token: u64) {
+        self.sources.remove(&token);
     }
 
     /// Tells the thread to stop.

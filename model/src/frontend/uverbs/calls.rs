@@ -9,6 +9,7 @@ use super::errno::{errno, set_errno};
 use super::pins::{self, Door};
 use super::running::Running;
 use super::{ioctl, real, uar, visitor};
+use crate::frontend::cm::{self, CmFile};
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
@@ -16,6 +17,20 @@ const NETLINK_RDMA: c_int = 20;
 /// Returns the object behind a descriptor of the model.
 fn descriptor(fd: c_int) -> Option<Descriptor> {
     Running::current()?.descriptors.get(fd)
+}
+
+/// `fstat`: an event channel is a character device.
+///
+/// # Safety
+/// `to` may be written to.
+unsafe fn described(fd: c_int, to: *mut libc::stat) -> c_int {
+    // SAFETY: the caller guarantees that `to` may be written to.
+    let result = unsafe { real::fstat(fd, to) };
+    if result == 0 && owned(fd) && matches!(descriptor(fd), Some(Descriptor::Connections(_))) {
+        // SAFETY: the call above has written the structure, and the caller lets it be written.
+        CmFile::describe(unsafe { &mut *to });
+    }
+    result
 }
 
 macro_rules! interpose {
@@ -154,6 +169,33 @@ interpose! {
             }
         }
         real::read(fd, to, length)
+    }
+    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+        if owned(fd) {
+            if let Some(Descriptor::Connections(file)) = descriptor(fd) {
+                return cm::write(&file, from as u64, length).map_or_else(
+                    |error| {
+                        set_errno(error.0);
+                        -1
+                    },
+                    |written| written as ssize_t,
+                );
+            }
+        }
+        real::write(fd, from, length)
+    }
+    // Libraries check that the event channel they have opened is a character device.
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    __fxstat(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
+    }
+    __fxstat64(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
+        described(fd, to)
     }
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
         if owned(fd) {

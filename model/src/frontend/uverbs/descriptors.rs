@@ -23,6 +23,7 @@ use super::real;
 use super::running::Running;
 use super::visitor::{Guest, Resources};
 use crate::engine::Shield;
+use crate::frontend::cm::CmFile;
 use crate::private;
 
 /// Number of descriptors that can be distinguished; a command file beyond is refused.
@@ -48,6 +49,8 @@ pub(super) enum Descriptor {
     Guest(Arc<Guest>),
     /// A socket by which the kernel tells of queue pairs.
     Resources(Arc<Resources>),
+    /// An event channel of connections.
+    Connections(Arc<CmFile>),
 }
 
 /// The entries, one for each open file, however many descriptors it has.
@@ -86,7 +89,7 @@ fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.
-    if unsafe { libc::fstat(fd, &mut about) } != 0 {
+    if unsafe { real::fstat(fd, &mut about) } != 0 {
         return None;
     }
     let parts =
@@ -237,6 +240,30 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     }
 }
 
+/// Opens an event channel of connections. Returns it, or -1 with errno.
+pub(super) fn connections(flags: c_int) -> c_int {
+    let opened = Running::get().and_then(|running| {
+        let (fd, file) = CmFile::open(&running.engine, running.manager(), flags)?;
+        let entered = running.descriptors.enter(fd, Descriptor::Connections(Arc::new(file)));
+        entered.map(|()| fd).inspect_err(|_| {
+            // SAFETY: `CmFile::open` has just made the descriptor, and nothing else owns it.
+            unsafe { real::close(fd) };
+        })
+    });
+    opened.unwrap_or_else(|error| {
+        set_errno(error.0);
+        -1
+    })
+}
+
+/// Returns the event channel behind a descriptor.
+pub(in crate::frontend) fn connections_of(fd: c_int) -> Option<Arc<CmFile>> {
+    match Running::current().filter(|_| owned(fd))?.descriptors.get(fd)? {
+        Descriptor::Connections(file) => Some(file),
+        _ => None,
+    }
+}
+
 /// Opens a socket by which the kernel lists queue pairs. Returns it, or -1 with errno.
 pub(super) fn resources(kind: c_int) -> c_int {
     let opened = Running::get().and_then(|running| {
@@ -268,6 +295,7 @@ fn left(descriptor: Option<Descriptor>) {
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
         Some(Descriptor::Subscribed(file)) => file.close(),
         Some(Descriptor::Answers(file)) => file.close(),
+        Some(Descriptor::Connections(file)) => file.release(),
         Some(Descriptor::Guest(_) | Descriptor::Resources(_)) | None => {}
     }
 }
@@ -359,7 +387,7 @@ pub(super) fn duplicate(fd: c_int, to: c_int, kernel: impl FnOnce() -> c_int) ->
 ///
 /// # Safety
 /// The descriptor belongs to the caller, who does not use it any more.
-pub(super) unsafe fn shut(fd: c_int) {
+pub(in crate::frontend) unsafe fn shut(fd: c_int) {
     private::release(fd);
     // SAFETY: the caller guarantees that the descriptor is its own, and not used any more.
     unsafe { real::close(fd) };
@@ -384,7 +412,7 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
 }
 
 /// Duplicates a descriptor to a number out of the way of the program's own. Closed across exec.
-pub(super) fn duplicate_aside(fd: c_int) -> Result<c_int> {
+pub(in crate::frontend) fn duplicate_aside(fd: c_int) -> Result<c_int> {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: the call writes one `rlimit`.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };

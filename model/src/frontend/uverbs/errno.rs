@@ -2,10 +2,10 @@
 
 /// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Errno(pub i32);
+pub(in crate::frontend) struct Errno(pub i32);
 
 /// The result of a request of the verbs interface.
-pub(super) type Result<T> = std::result::Result<T, Errno>;
+pub(in crate::frontend) type Result<T> = std::result::Result<T, Errno>;
 
 macro_rules! errnos {
     ($($name:ident)*) => {
@@ -16,7 +16,7 @@ macro_rules! errnos {
 }
 
 errnos! {
-    EAGAIN EBADF EBUSY EEXIST EFAULT EINVAL EIO EMFILE ENODATA ENODEV ENOENT ENOMEM ENOSPC ENOTTY
+    EAGAIN EBADF EBUSY EEXIST EFAULT EINVAL EIO EMFILE ENODATA ENODEV ENOENT ENOMEM ENOSPC ENOSYS ENOTTY
     EOPNOTSUPP EOVERFLOW EPERM EPROTONOSUPPORT EREMOTEIO
 }
 
@@ -27,17 +27,17 @@ impl From<crate::memory::Fault> for Errno {
 }
 
 /// Sets the thread's errno.
-pub(super) fn set_errno(errno: i32) {
+pub(in crate::frontend) fn set_errno(errno: i32) {
     // SAFETY: the C library returns a place that is the calling thread's alone.
     unsafe { *libc::__errno_location() = errno };
 }
 
 /// The thread's errno.
-pub(super) fn errno() -> i32 {
+pub(in crate::frontend) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// The errno of a call to the C library that failed.
-pub(super) fn last() -> Errno {
+pub(in crate::frontend) fn last() -> Errno {
     Errno(errno())
 }

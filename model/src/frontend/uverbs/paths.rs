@@ -8,7 +8,7 @@ use libc::{AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, s
 use super::config::Node;
 use super::discovery::{Discovery, Redirect, discovery, redirect};
 use super::errno::set_errno;
-use super::sysfs::NODE;
+use super::sysfs::{CONNECTIONS, NODE};
 use super::{descriptors, real};
 
 /// Calls with the path as it is to be looked for, or fails with `failure`.
@@ -31,7 +31,11 @@ unsafe fn at<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char
 ///
 /// # Safety
 /// `path` is null or a C string.
-unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) -> c_int {
+unsafe fn opening(
+    path: *const c_char,
+    flags: c_int,
+    call: impl Fn(*const c_char) -> c_int,
+) -> c_int {
     // SAFETY: the caller guarantees that the path is null or a C string.
     let fd = unsafe { at(path, -1, &call) };
     if fd < 0 || path.is_null() {
@@ -43,6 +47,12 @@ unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) ->
         return fd;
     }
     let Discovery::On(offer) = discovery() else { return fd };
+    if path == CONNECTIONS {
+        // The file only said that this process may.
+        // SAFETY: `call` has just opened the descriptor, and the program does not know it yet.
+        unsafe { real::close(fd) };
+        return descriptors::connections(flags);
+    }
     match offer.tree.device(path) {
         None => fd,
         Some(device) if offer.config.node == Node::Forbidden => {
@@ -89,38 +99,38 @@ macro_rules! interpose {
 
 interpose! {
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opening(path, |path| real::open(path, flags, mode))
+        opening(path, flags, |path| real::open(path, flags, mode))
     }
     open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opening(path, |path| real::open64(path, flags, mode))
+        opening(path, flags, |path| real::open64(path, flags, mode))
     }
     __open_2(path: *const c_char, flags: c_int) -> c_int {
-        opening(path, |path| real::__open_2(path, flags))
+        opening(path, flags, |path| real::__open_2(path, flags))
     }
     __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        opening(path, |path| real::__open64_2(path, flags))
+        opening(path, flags, |path| real::__open64_2(path, flags))
     }
     openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         if absolute(path) {
-            return opening(path, |path| real::openat(AT_FDCWD, path, flags, mode));
+            return opening(path, flags, |path| real::openat(AT_FDCWD, path, flags, mode));
         }
         real::openat(directory, path, flags, mode)
     }
     openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         if absolute(path) {
-            return opening(path, |path| real::openat64(AT_FDCWD, path, flags, mode));
+            return opening(path, flags, |path| real::openat64(AT_FDCWD, path, flags, mode));
         }
         real::openat64(directory, path, flags, mode)
     }
     __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         if absolute(path) {
-            return opening(path, |path| real::__openat_2(AT_FDCWD, path, flags));
+            return opening(path, flags, |path| real::__openat_2(AT_FDCWD, path, flags));
         }
         real::__openat_2(directory, path, flags)
     }
     __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         if absolute(path) {
-            return opening(path, |path| real::__openat64_2(AT_FDCWD, path, flags));
+            return opening(path, flags, |path| real::__openat64_2(AT_FDCWD, path, flags));
         }
         real::__openat64_2(directory, path, flags)
     }

@@ -48,7 +48,7 @@ macro_rules! next {
         /// # Safety
         /// The contract of that function holds: pointers are valid for what it reads and writes,
         /// descriptors are the caller's to change, and memory that it unmaps is not used any more.
-        pub(super) unsafe fn $name($($argument: $type),*) -> $result {
+        pub(in crate::frontend) unsafe fn $name($($argument: $type),*) -> $result {
             static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
             next!(@call NEXT; $($argument: $type),*; $result; $($variadic)?)
         }
@@ -139,6 +139,8 @@ next! {
     closefrom(first: c_int) -> ();
     fclose(stream: *mut FILE) -> c_int;
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
+    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t;
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int;
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, to: c_int) -> c_int;
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;

@@ -1,7 +1,7 @@
 //! The devices of this process, from the first open of a device on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::config::Config;
 use super::descriptors::{self, Descriptors};
@@ -15,6 +15,7 @@ use super::{trap, visitor};
 use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, Shield, identities};
+use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::trace::{self, Header, Sink, Tap};
 
@@ -37,6 +38,8 @@ pub(super) struct Running {
     pub records: Records,
     /// Table of the places of pinned pages.
     pub pins: Arc<Pins>,
+    /// Connections, once an event channel was opened.
+    manager: OnceLock<&'static Manager>,
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
@@ -79,6 +82,18 @@ impl Running {
             STARTING.store(0, Ordering::Release);
             made?;
         }
+    }
+
+    /// Returns the process's connections, and makes the process an agent of the ports.
+    pub fn manager(&self) -> &'static Manager {
+        self.manager.get_or_init(|| {
+            let identity = |index| self.engine.enter(index, |card| card.identity.clone());
+            let ports = (0..self.functions.len()).map(identity).collect();
+            // Like this state, it is there until the process ends.
+            let manager: &'static Manager = Box::leak(Box::new(Manager::new(ports)));
+            self.engine.manage(Arc::new(manager));
+            manager
+        })
     }
 
     fn start() -> Result<Self> {
@@ -151,6 +166,7 @@ impl Running {
             pinned: AtomicU64::new(0),
             records: Records::default(),
             pins,
+            manager: OnceLock::new(),
         })
     }
 }

@@ -24,13 +24,16 @@ const NODES: &str = "/./dev/infiniband";
 /// Character device that stands for the command file: it exists everywhere, opens for everyone,
 /// and a command written to it fails loudly.
 pub(super) const NODE: &str = "/dev/full";
-/// Its number, as sysfs has to name it.
+/// The file of connections.
+pub(super) const CONNECTIONS: &[u8] = b"/dev/infiniband/rdma_cm";
+/// Number of the character device, as sysfs has to name it.
 const NODE_NUMBER: &str = "1:7";
 
 /// Folders and prefixes that are redirected into the tree.
-const REDIRECTED: [&str; 4] = [
+const REDIRECTED: [&str; 5] = [
     "/sys/class/infiniband",
     "/dev/infiniband",
+    "/sys/class/misc/rdma_cm",
     "/sys/devices/pci6d35:00",
     "/sys/bus/pci/devices/6d35:",
 ];
@@ -90,6 +93,9 @@ impl Tree {
         };
         file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
         file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
+        file(&mut entries, "sys/class/misc/rdma_cm/abi_version", "4");
+        file(&mut entries, "sys/class/misc/rdma_cm/dev", "10:58");
+        entries.push(("dev/infiniband/rdma_cm".into(), Entry::Link(NODE.into())));
         for class in ["infiniband", "infiniband_verbs"] {
             keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
         }

@@ -12,7 +12,7 @@ fn memory() -> ProcessMemory {
 }
 
 /// Reads bytes.
-pub(super) fn read(address: u64, length: usize) -> Result<Vec<u8>> {
+pub(in crate::frontend) fn read(address: u64, length: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     if length > 0 {
         memory().read(address, &mut bytes)?;
@@ -21,7 +21,7 @@ pub(super) fn read(address: u64, length: usize) -> Result<Vec<u8>> {
 }
 
 /// Writes bytes.
-pub(super) fn write(address: u64, bytes: &[u8]) -> Result<()> {
+pub(in crate::frontend) fn write(address: u64, bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(super) fn write(address: u64, bytes: &[u8]) -> Result<()> {
 
 /// A structure from the beginning of what was given; what is not given counts as zero, as in a
 /// request of an older library.
-pub(super) fn lenient<T: FromZeros + FromBytes + IntoBytes>(bytes: &[u8]) -> T {
+pub(in crate::frontend) fn lenient<T: FromZeros + FromBytes + IntoBytes>(bytes: &[u8]) -> T {
     let mut value = T::new_zeroed();
     let n = bytes.len().min(size_of::<T>());
     value.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
@@ -38,11 +38,11 @@ pub(super) fn lenient<T: FromZeros + FromBytes + IntoBytes>(bytes: &[u8]) -> T {
 }
 
 /// A structure that has to be given whole.
-pub(super) fn whole<T: FromZeros + FromBytes + IntoBytes>(bytes: &[u8]) -> Result<T> {
+pub(in crate::frontend) fn whole<T: FromZeros + FromBytes + IntoBytes>(bytes: &[u8]) -> Result<T> {
     if bytes.len() < size_of::<T>() { Err(Errno::ENOSPC) } else { Ok(lenient(bytes)) }
 }
 
 /// Bytes of a structure.
-pub(super) fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
+pub(in crate::frontend) fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
     value.as_bytes().to_vec()
 }

@@ -1,0 +1,93 @@
+//! An open event channel: its descriptor, and waiting for events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::c_int;
+
+use super::super::uverbs::errno::{Errno, Result, last};
+use super::super::uverbs::{descriptors, real};
+use super::state::Manager;
+use crate::engine::Engine;
+use crate::private;
+
+/// An open event channel.
+pub(in super::super) struct CmFile {
+    /// Number of the file, never used again.
+    pub(super) number: u64,
+    /// The process's ids, files and connections.
+    pub(super) manager: &'static Manager,
+    /// Runs the process's devices.
+    pub(super) engine: Arc<Engine>,
+    /// A descriptor of the eventfd, which is not zero while events wait.
+    signal: c_int,
+}
+
+impl CmFile {
+    /// Opens an event channel. Returns the program's descriptor, and the file to enter for it.
+    pub(in super::super) fn open(
+        engine: &Arc<Engine>,
+        manager: &'static Manager,
+        flags: c_int,
+    ) -> Result<(c_int, Self)> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut kind = 0;
+        for (of_open, of_event) in
+            [(libc::O_CLOEXEC, libc::EFD_CLOEXEC), (libc::O_NONBLOCK, libc::EFD_NONBLOCK)]
+        {
+            if flags & of_open != 0 {
+                kind |= of_event;
+            }
+        }
+        // SAFETY: the call passes no memory.
+        let user = unsafe { libc::eventfd(0, kind) };
+        if user < 0 {
+            return Err(last());
+        }
+        let signal = descriptors::duplicate_aside(user).inspect_err(|_| {
+            // SAFETY: the descriptor was made above, and the program does not know it yet.
+            unsafe { real::close(user) };
+        })?;
+        private::claim(signal);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        manager.open(number, signal);
+        Ok((user, Self { number, manager, engine: engine.clone(), signal }))
+    }
+
+    /// The last descriptor was closed: destroys the ids.
+    pub(in super::super) fn release(&self) {
+        let withdrawn = self.engine.enter(0, |_| self.manager.lock().close(self.number));
+        withdrawn.into_iter().for_each(|listening| self.engine.withdraw(listening));
+    }
+
+    /// Waits until an event may be there. Returns at once if the descriptor does not block.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the descriptor does not block; `EINTR` after a signal.
+    pub(super) fn wait(&self) -> Result<()> {
+        // SAFETY: F_GETFL passes no memory.
+        let flags = unsafe { real::fcntl(self.signal, libc::F_GETFL, 0) };
+        if flags & libc::O_NONBLOCK != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut wait = libc::pollfd { fd: self.signal, events: libc::POLLIN, revents: 0 };
+        // SAFETY: the call reads and writes one pollfd, which lives through it.
+        if unsafe { libc::poll(&mut wait, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+    }
+
+    /// Makes what `fstat` says of the eventfd what it says of the device.
+    pub(in super::super) fn describe(status: &mut libc::stat) {
+        status.st_mode = libc::S_IFCHR | 0o666;
+        status.st_rdev = libc::makedev(DEVICE.0, DEVICE.1);
+    }
+}
+
+/// Number of the character device.
+const DEVICE: (libc::c_uint, libc::c_uint) = (10, 58);
+
+impl Drop for CmFile {
+    fn drop(&mut self) {
+        // SAFETY: `open` has made the descriptor for the file, which is gone after this.
+        unsafe { descriptors::shut(self.signal) };
+    }
+}
