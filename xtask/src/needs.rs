@@ -44,8 +44,8 @@ pub const BUILD: &[Need] = &[
     },
 ];
 
-/// The further requirements of the tests: programs that run on the model, what the feature `rdma-sys`
-/// is built with, and what the crate sideway is.
+/// The further requirements of the tests: programs that run on the model, what the features `cm`
+/// and `rdma-sys` are built with, and what the crate sideway is.
 pub const TEST: &[Need] = &[
     Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
     Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },

@@ -39,7 +39,7 @@ pub enum JoinAs {
 ///
 /// let second = Duration::from_secs(1);
 /// let group = "239.1.2.3".parse()?;
-/// let id = Identifier::<Ud>::new()?.resolve_address(None, (group, 0).into(), second)?;
+/// let id = Identifier::datagrams()?.resolve_address(None, (group, 0).into(), second)?;
 /// let id = id.wait(second)?.join(group, JoinAs::Member)?.wait(second)?;
 /// let group = id.group();
 ///

@@ -16,17 +16,36 @@ use super::{
     AddressResolved, CmTransport, Identifier, Idle, Listening, Pending, RouteResolved, address,
 };
 use crate::error::{Cause, Error, Result, check};
-use crate::ib::Rc;
+use crate::ib::{Rc, Ud};
 use crate::verbs::AckTimeout;
 
-impl<T: CmTransport> Identifier<T> {
-    /// Creates an identifier, with an event channel of its own.
+impl Identifier {
+    /// Creates an identifier of a reliable connection, or of a listener for them.
     ///
     /// # Errors
     /// [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
     /// cause.
-    #[doc(alias("rdma_create_id", "rdma_create_event_channel"))]
-    pub fn new() -> Result<Identifier<T>> {
+    #[doc(alias("rdma_create_id", "rdma_create_event_channel", "RDMA_PS_TCP"))]
+    pub fn new() -> Result<Identifier> {
+        Identifier::create()
+    }
+}
+
+impl Identifier<Ud> {
+    /// Creates an identifier of a datagram service: to find one, to offer one, or for a multicast
+    /// group.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; if `/dev/infiniband/rdma_cm` is missing or may not be opened, with that
+    /// cause.
+    #[doc(alias("rdma_create_id", "rdma_create_event_channel", "RDMA_PS_UDP"))]
+    pub fn datagrams() -> Result<Identifier<Ud>> {
+        Identifier::create()
+    }
+}
+
+impl<T: CmTransport> Identifier<T> {
+    fn create() -> Result<Identifier<T>> {
         Ok(Identifier::at_stage(Id::new(T::SPACE)?, Idle(())))
     }
 
@@ -131,8 +150,8 @@ impl<T: CmTransport> Identifier<T> {
 }
 
 impl Identifier<Rc> {
-    /// Sets the ACK timeout of the connection, instead of one from the path's length. It comes in
-    /// [`rts`](Self::rts), and the peer is told.
+    /// Sets the ACK timeout of the connection, instead of one from the path's length. The kernel adds
+    /// the device's own delay, so [`rts`](Self::rts) returns this one or the next longer one.
     ///
     /// # Errors
     /// [`Error::Call`].

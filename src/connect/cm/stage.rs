@@ -41,8 +41,7 @@ pub(super) use sealed::{Begins, Numbers, Sealed};
 /// use mlx5::ib::Uc;
 ///
 /// // librdmacm makes no unreliable connections: this does not compile.
-/// let id = Identifier::<Uc>::new()?;
-/// # Ok::<(), mlx5::Error>(())
+/// fn connect(id: Identifier<Uc>) {}
 /// ```
 #[doc(alias = "rdma_port_space")]
 pub trait CmTransport: Transport + Numbers {}
@@ -192,12 +191,11 @@ pub struct Established(pub(super) ());
 /// ```no_run
 /// use std::time::Duration;
 /// use mlx5::connect::cm::Identifier;
-/// use mlx5::ib::Ud;
 /// use mlx5::verbs::{AddressHandle, ProtectionDomain};
 /// use mlx5::wqe::UdAddress;
 ///
 /// let second = Duration::from_secs(1);
-/// let id = Identifier::<Ud>::new()?.resolve("192.0.2.1:7471".parse()?, second)?;
+/// let id = Identifier::datagrams()?.resolve("192.0.2.1:7471".parse()?, second)?;
 /// let context = id.open()?;
 /// let found = id.look_up(b"who asks")?.wait(second)?;
 /// let service = found.service();
