@@ -9,9 +9,11 @@ mod connection;
 mod datagram;
 mod ends;
 mod events;
+mod interop;
 mod refusals;
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::cm::{
@@ -113,8 +115,13 @@ impl Side {
         self.endpoint.post(1, message).map_err(|refused| refused.error).unwrap();
     }
 
-    /// Waits for a message, and posts its receive again.
+    /// Waits for a message of text.
     fn hear(&mut self) -> String {
+        String::from_utf8(self.receive()).unwrap()
+    }
+
+    /// Waits for a message, and posts its receive again.
+    fn receive(&mut self) -> Vec<u8> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             let Some(Returned { outcome, buffers, .. }) = self.endpoint.poll_one().unwrap() else {
@@ -124,11 +131,10 @@ impl Side {
             match outcome {
                 Outcome::Received(done) => {
                     let memory = buffers.one().unwrap();
-                    let bytes = memory.to_vec();
-                    let text = String::from_utf8_lossy(&bytes[..done.byte_len as usize]);
-                    let text = text.into_owned();
+                    let mut bytes = memory.to_vec();
+                    bytes.truncate(done.byte_len as usize);
                     self.endpoint.post_receive(7, memory).map_err(|refused| refused.error).unwrap();
-                    return text;
+                    return bytes;
                 }
                 Outcome::Failed(failure) => panic!("{failure}"),
                 _ => {}
@@ -215,4 +221,12 @@ fn without_a_device_an_identifier_says_what_is_missing() {
     for part in ["rdma_create_event_channel failed", "modprobe rdma_ucm"] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
+}
+
+/// The model's port is of InfiniBand unless the environment says otherwise.
+#[test]
+fn all_of_it_holds_on_roce() {
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.env("MLX5_MODEL_LINK", "roce").args(["--skip", "all_of_it_holds_on_roce"]);
+    assert!(again.status().unwrap().success());
 }

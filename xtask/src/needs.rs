@@ -54,6 +54,7 @@ pub const TEST: &[Need] = &[
         package: "ibverbs-utils",
         evidence: &[Evidence::Program("ibv_rc_pingpong"), Evidence::Program("ibv_devinfo")],
     },
+    Need { package: "rdmacm-utils", evidence: &[Evidence::Program("ucmatose")] },
     Need { package: "infiniband-diags", evidence: &[Evidence::Path("/usr/sbin/ibstat")] },
     Need {
         package: "perftest",
