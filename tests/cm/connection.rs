@@ -3,7 +3,7 @@
 use mlx5::Error;
 use mlx5::connect::cm::{CmError, ConnectionParameters, Identifier};
 use mlx5::endpoint::{Endpoints, Outcome};
-use mlx5::ring::{CqReader, ReceiveConfig, SendConfig};
+use mlx5::ring::{CqReader, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{AckTimeout, CompletionQueue, QueuePair};
 use mlx5::wqe::{Inline, SendMessage};
 
@@ -198,6 +198,64 @@ fn only_the_queue_pair_that_asked_is_established() {
     match id.establish(&wrong).unwrap_err() {
         Error::Cm(CmError::OtherQueuePair { given: g, asked: a }) => {
             assert_eq!((g, a), (given, asked));
+        }
+        error => panic!("{error}"),
+    }
+}
+
+/// Queue pairs by firmware command are connected in the same way.
+#[test]
+fn queue_pairs_by_firmware_command_are_connected() {
+    let mut listener = listener();
+    let id = resolved(address(&listener));
+    let pd = domain(id.open().unwrap());
+    let cq = CompletionQueue::by_command(pd.context(), 64).build().unwrap();
+    let mut reader = CqReader::new(&cq).unwrap();
+    let qp = QueuePair::by_command(&pd, &cq).max_inline_data(ROOM as u32).build().unwrap();
+    let qp = qp.init(&id.init().unwrap()).unwrap();
+    let asked = id.connect(&qp, &ConnectionParameters::default()).unwrap();
+    let request = request(&mut listener);
+    let server = End::new(&pd, &request.init().unwrap());
+    let theirs =
+        server.qp.rtr(&request.rtr().unwrap()).unwrap().rts(&request.rts().unwrap()).unwrap();
+    let accepted = request.accept(&theirs, &ConnectionParameters::default()).unwrap();
+    let id = asked.wait(PATIENCE).unwrap();
+    let qp = qp.rtr(&id.rtr().unwrap()).unwrap().rts(&id.rts().unwrap()).unwrap();
+    let mut sends = SendQueue::new(&qp, &mut reader, SendConfig::default()).unwrap();
+    let _connection = id.establish(&qp).unwrap();
+    let connection = accepted.wait(PATIENCE).unwrap();
+    let mut server = Side::new(&pd, (server.receiver, server.completions), theirs, connection);
+    let message = SendMessage::new(Inline(b"by command")).signaled();
+    // SAFETY: the payload travels in the WQE, so the request names no memory.
+    unsafe { sends.post(1, message).unwrap() };
+    assert_eq!(server.hear(), "by command");
+}
+
+#[test]
+fn addresses_of_ipv6_are_connected() {
+    let mut listener =
+        Identifier::new().unwrap().bind("[::1]:0".parse().unwrap()).unwrap().listen(1).unwrap();
+    assert!(address(&listener).is_ipv6());
+    let (mut client, mut server) = connected(&mut listener);
+    talk(&mut client, &mut server);
+    assert!(server.connection.peer_address().is_some_and(|peer| peer.is_ipv6()));
+}
+
+#[test]
+fn a_queue_pair_of_another_device_is_refused() {
+    let name = "connection::a_queue_pair_of_another_device_is_refused";
+    if let Some(text) = process::where_it_says("MLX5_MODEL_DEVICES", "2", &["--exact", name]) {
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    let listener = listener();
+    let id = resolved(address(&listener));
+    let devices = mlx5::verbs::devices().unwrap();
+    let other = devices.iter().find(|device| device.name() != id.device()).unwrap();
+    let end = End::new(&domain(other.open().unwrap()), &InitAttributes::new(1));
+    match id.connect(&end.qp, &ConnectionParameters::default()).unwrap_err() {
+        Error::Cm(CmError::OtherDevice { queue_pair, identifier }) => {
+            assert_eq!((&queue_pair, queue_pair == identifier), (&other.name(), false));
         }
         error => panic!("{error}"),
     }

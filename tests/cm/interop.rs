@@ -21,8 +21,12 @@ fn ucmatose(arguments: &[&str]) -> Peer {
     command.args(arguments).args(["-C", "1", "-S", &LENGTH.to_string()]);
     command.env("LD_PRELOAD", model).env("MLX5_MODEL", "always");
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    let found = Command::new("ucmatose").arg("-h").stdout(Stdio::null()).status().is_ok();
-    assert!(found, "ucmatose is not installed: run `cargo xtask setup`, or install rdmacm-utils");
+    let found =
+        Command::new("ucmatose").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(
+        found.is_ok(),
+        "ucmatose is not installed: run `cargo xtask setup`, or install rdmacm-utils"
+    );
     Peer::start(&mut command)
 }
 

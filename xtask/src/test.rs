@@ -116,6 +116,8 @@ pub fn check_cm() -> Result {
     let mut test = build::cargo("test");
     test.args(feature).args(["--package", "mlx5-sys", "--lib", "--test", "cm"]);
     build::run("cargo test", &mut test)?;
+    let mut probe = build::cargo("test");
+    build::run("cargo test", probe.args(["--package", "mlx5-sys-probe", "--features", "cm"]))?;
     let mut documentation = build::cargo("test");
     documentation.args(feature).args(["--doc", "cm::"]);
     build::run("cargo test", &mut documentation)

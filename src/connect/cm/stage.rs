@@ -164,6 +164,17 @@ pub struct Listening(pub(super) ());
 /// A client's request. Dropping it refuses it.
 ///
 /// See the example on [`Identifier`](super::Identifier).
+///
+/// ```compile_fail,E0308
+/// use mlx5::connect::cm::{ConnectionParameters, Identifier, Requested};
+/// use mlx5::ib::Rc;
+/// use mlx5::verbs::{Init, QueuePair};
+///
+/// fn accept(request: Identifier<Rc, Requested>, qp: &QueuePair<Rc, Init>) {
+///     // The client may send at once, so the queue pair must be in RTS: this does not compile.
+///     let accepted = request.accept(qp, &ConnectionParameters::default());
+/// }
+/// ```
 #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
 #[derive(Debug)]
 pub struct Requested {
