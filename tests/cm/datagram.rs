@@ -138,7 +138,8 @@ fn every_member_of_a_group_receives() {
     let sender = join();
     let handle = AddressHandle::new(&pd, &sender.group().address).unwrap();
     let everybody = UdAddress::multicast(&handle, sender.group().qkey);
-    Station::new(&pd, &sender.init().unwrap()).say("to all", &everybody);
+    let mut speaker = Station::new(&pd, &sender.init().unwrap());
+    speaker.say("to all", &everybody);
     for station in &mut stations {
         assert_eq!(station.hear(), "to all");
     }
