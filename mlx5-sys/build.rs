@@ -6,6 +6,8 @@ use std::{env, fs};
 use bindgen::callbacks::{DeriveInfo, DeriveTrait, ImplementsTrait, ParseCallbacks, TypeKind};
 use mlx5_sys_probe::stop;
 
+#[path = "build/cm.rs"]
+mod cm;
 #[path = "build/same.rs"]
 mod same;
 #[path = "build/verbs.rs"]
@@ -13,9 +15,11 @@ mod verbs;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/cm.rs");
     println!("cargo::rerun-if-changed=build/same.rs");
     println!("cargo::rerun-if-changed=build/verbs.rs");
     println!("cargo::rerun-if-changed=wrapper/mlx5dv.h");
+    println!("cargo::rerun-if-changed=wrapper/rdma_cma.h");
     println!("cargo::rerun-if-changed=wrapper/verbs.h");
     println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
 
@@ -37,13 +41,23 @@ fn main() {
     write("mlx5dv.rs", &mlx5dv);
     write("verbs_supplement.rs", &generate(verbs::supplement(builder(&include_args))));
     write("verbs_check.rs", &generate(verbs::check(builder(&include_args))));
-    let verbs = generate(verbs::whole(builder(&include_args)));
-    write("verbs.rs", &verbs);
-    let interface = same::Interface::of(&verbs)
+    write_either("verbs", &generate(verbs::whole(builder(&include_args))));
+    if env::var_os("CARGO_FEATURE_CM").is_some() {
+        write("cm_supplement.rs", &generate(cm::supplement(builder(&include_args))));
+        write("cm_check.rs", &generate(cm::check(builder(&include_args))));
+        write_either("cm", &generate(cm::whole(builder(&include_args))));
+    }
+}
+
+/// Writes bindings that rdma-sys has as well, their names from the source in use, and a comparison.
+fn write_either(name: &str, bindings: &bindgen::Bindings) {
+    write(&format!("{name}.rs"), bindings);
+    let interface = same::Interface::of(bindings)
         .unwrap_or_else(|error| stop(&format!("mlx5-sys cannot read its own bindings: {error}")));
     let rdma_sys = env::var_os("CARGO_FEATURE_RDMA_SYS").is_some();
-    write("verbs_names.rs", &interface.exports(if rdma_sys { "rdma_sys" } else { "generated" }));
-    write("verbs_same.rs", &interface.checks());
+    let source = if rdma_sys { "rdma_sys" } else { "generated" };
+    write(&format!("{name}_names.rs"), &interface.exports(source));
+    write(&format!("{name}_same.rs"), &interface.checks());
 }
 
 /// Links the C libraries.

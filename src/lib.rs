@@ -74,7 +74,7 @@
 //! | module | is for |
 //! |---|---|
 //! | [`verbs`] | devices, memory, queues and their states, by libibverbs |
-//! | [`connect`] | exchanging connection data over TCP, and the attributes that follow from it |
+//! | [`connect`] | exchanging connection data over TCP, and the attributes that follow from it; by librdmacm with the feature `cm` |
 //! | [`endpoint`] | posting and polling with buffers that move: the safe layer |
 //! | [`ring`] | posting and polling with addresses: the raw layer. Also queues of C programs |
 //! | [`wqe`] | the operations: SEND, WRITE, READ, atomics and more, a type for each |
@@ -89,6 +89,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `cm` | connections by librdmacm, in `connect::cm`. Needs librdmacm to build and to run |
 //! | `rdma-sys` | the verbs types of the crate rdma-sys, for programs that use it too. Names and types are the same. Needs libclang 15 or older to build |
 //! | `timing` | time stamps of the phases of posts and polls |
 //! | `flight-recorder` | a record of the last WQEs, doorbells and CQEs of each queue |

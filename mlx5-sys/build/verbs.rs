@@ -91,15 +91,20 @@ const FROM_LIBC: &[&str] =
     &["__atomic_wide_counter.*", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
 
 fn shape(mut builder: Builder) -> Builder {
-    builder = builder.header("wrapper/verbs.h").disable_untagged_union();
+    builder = enums(builder).header("wrapper/verbs.h").disable_untagged_union();
+    for name in FROM_LIBC {
+        builder = builder.blocklist_type(name);
+    }
+    builder
+}
+
+/// Chooses the shape of the header's enums.
+pub fn enums(mut builder: Builder) -> Builder {
     for name in BITFIELDS {
         builder = builder.bitfield_enum(name);
     }
     for name in MODULES {
         builder = builder.constified_enum_module(name);
-    }
-    for name in FROM_LIBC {
-        builder = builder.blocklist_type(name);
     }
     // A reader of events matches on their type. The kernel's interface closes the list of types.
     builder.rustified_enum("ibv_event_type")

@@ -3,6 +3,7 @@
 //! | module | is | from |
 //! |---|---|---|
 //! | [`verbs`] | libibverbs: devices, PDs, MRs, CQs, QPs, … | `infiniband/verbs.h` |
+//! | `cm` | librdmacm, with the feature `cm` | `rdma/rdma_cma.h` |
 //! | [`dv`] | libmlx5: mlx5dv and DevX | `infiniband/mlx5dv.h` |
 //! | [`wqe`] | segments of work queue elements, opcodes, flags | `mlx5dv.h`, PRM |
 //! | [`cqe`] | completion queue elements, opcodes, syndromes | `mlx5dv.h`, PRM |
@@ -46,10 +47,14 @@
 //! get in the way. With the target feature `crt-static`, they are linked as `-lmlx5 -libverbs`.
 //!
 //! # Features
+//! `cm`: the module `cm`. Needs librdmacm (Debian and Ubuntu: `librdmacm-dev`), and links it.
+//!
 //! `rdma-sys`: types and library functions of [`verbs`] are those of the rdma-sys crate, for programs
 //! that use that crate too. Its version 0.3.0 cannot be built with libclang 16 or newer, and needs
 //! librdmacm and pkg-config.
 
+#[cfg(feature = "cm")]
+pub mod cm;
 pub mod cqe;
 pub mod doorbell;
 pub mod dv;

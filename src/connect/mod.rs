@@ -1,9 +1,13 @@
 //! Exchange of connection data over TCP, before RDMA: queue pair number, PSN, LID, GID, MTU, and
 //! the address and key of memory.
 //!
+//! With the feature `cm`, the module `cm` connects by librdmacm instead, without TCP.
+//!
 //! The peer is not trusted. All that it sends, or does not send, ends in an [`ConnectionData`] or
 //! in a specific [`ConnectError`], within the caller's timeout.
 
+#[cfg(feature = "cm")]
+pub mod cm;
 mod local;
 mod message;
 mod tcp;

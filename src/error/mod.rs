@@ -1,5 +1,7 @@
 //! Errors of both paths as plain values, with cause and cure where they are known.
 
+#[cfg(feature = "cm")]
+mod cm;
 mod command;
 mod connect;
 mod data;
@@ -13,6 +15,8 @@ use crate::ib::capability::MissingCapability;
 use crate::ib::{GidType, PortState, debug_as_display};
 use crate::wqe::EncodeError;
 
+#[cfg(feature = "cm")]
+pub use cm::{CmError, RejectReason};
 pub(crate) use command::{Asked, Hex, Name};
 pub use command::{CommandError, Sent, WithheldCommand};
 pub use connect::ConnectError;
@@ -236,6 +240,10 @@ pub enum Error {
     /// The exchange with the peer failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// A connection by librdmacm was not made.
+    #[cfg(feature = "cm")]
+    #[error(transparent)]
+    Cm(#[from] CmError),
     /// A request or a receive was not posted.
     #[error(transparent)]
     Post(#[from] PostError),

@@ -65,7 +65,7 @@ fn interface() -> Result<String> {
     nightly::ready(&["rustc"])?;
     // The feature `unproven` is left out: its interface may change at any time.
     let mut rustdoc = nightly::cargo(&["rustdoc"], "api")?;
-    rustdoc.args(["--package", "mlx5", "--lib", "--features", "flight-recorder,lint,timing"]);
+    rustdoc.args(["--package", "mlx5", "--lib", "--features", "cm,flight-recorder,lint,timing"]);
     rustdoc.args(["--", "-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]);
     build::run("cargo rustdoc", &mut rustdoc)?;
 

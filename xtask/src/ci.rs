@@ -40,6 +40,7 @@ const CHECKS: &[Check] = &[
     ("the feature `phases`", bench::check_phases),
     ("the feature `flight-recorder`", bench::check_flight),
     ("the feature `unproven`", test::check_unproven),
+    ("the feature `cm`", test::check_cm),
     (RDMA_SYS, rdma_sys::check),
     ("cargo xtask msrv", msrv::check),
     ("cargo xtask torture", || torture::check(Lint::Off)),
@@ -141,7 +142,8 @@ fn clippy() -> Result {
 fn doc() -> Result {
     let mut command = build::cargo("doc");
     command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-    command.args(["--features", "mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"]);
+    command
+        .args(["--features", "mlx5/cm,mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"]);
     build::run("cargo doc", &mut command)
 }
 

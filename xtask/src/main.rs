@@ -78,7 +78,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
-                         `lint`, `timing`, `phases`, `flight-recorder`, `unproven` and `rdma-sys`,
+                         `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
                          `arm64 --check`, `msrv`, `api`, `sideway` and the packages; with NAME only one of
                          those, by its name in the summary

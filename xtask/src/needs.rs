@@ -44,8 +44,8 @@ pub const BUILD: &[Need] = &[
     },
 ];
 
-/// The further requirements of the tests: programs that run on the model, what the feature `rdma-sys`
-/// is built with, and what the crate sideway is.
+/// The further requirements of the tests: programs that run on the model, what the features `cm`
+/// and `rdma-sys` are built with, and what the crate sideway is.
 pub const TEST: &[Need] = &[
     Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
     Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
@@ -54,6 +54,7 @@ pub const TEST: &[Need] = &[
         package: "ibverbs-utils",
         evidence: &[Evidence::Program("ibv_rc_pingpong"), Evidence::Program("ibv_devinfo")],
     },
+    Need { package: "rdmacm-utils", evidence: &[Evidence::Program("ucmatose")] },
     Need { package: "infiniband-diags", evidence: &[Evidence::Path("/usr/sbin/ibstat")] },
     Need {
         package: "perftest",

@@ -102,6 +102,27 @@ pub fn check_unproven() -> Result {
     Ok(())
 }
 
+/// Runs the checks that need the feature `cm`: it compiles without a warning, its bindings are those of
+/// the header, and its connections and examples work.
+pub fn check_cm() -> Result {
+    let feature = ["--features", "mlx5/cm", "--package", "mlx5"];
+    let mut clippy = build::cargo("clippy");
+    clippy.args(feature).args(["--package", "mlx5-sys", "--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    // Only a test of everything builds the examples that it runs.
+    let mut examples = build::cargo("build");
+    examples.args(feature).args(["--example", "cm_echo", "--example", "mckey"]);
+    build::run("cargo build", &mut examples)?;
+    let mut test = build::cargo("test");
+    test.args(feature).args(["--package", "mlx5-sys", "--lib", "--test", "cm"]);
+    build::run("cargo test", &mut test)?;
+    let mut probe = build::cargo("test");
+    build::run("cargo test", probe.args(["--package", "mlx5-sys-probe", "--features", "cm"]))?;
+    let mut documentation = build::cargo("test");
+    documentation.args(feature).args(["--doc", "cm::"]);
+    build::run("cargo test", &mut documentation)
+}
+
 fn names_packages(arguments: &[String]) -> bool {
     arguments
         .iter()

@@ -12,8 +12,11 @@ use std::process::exit;
 /// needs libibverbs, so it comes first on the linker's line.
 const LIBRARIES: [(&str, &str); 2] = [("libmlx5", "1.22.39"), ("libibverbs", "1.14.39")];
 
-/// The library that rdma-sys needs besides, and its oldest version.
-const RDMACM: (&str, &str) = ("librdmacm", "1.2.28");
+/// The library that rdma-sys and the bindings of librdmacm need besides, and its oldest version.
+const RDMACM: (&str, &str) = ("librdmacm", if BINDS_CM { "1.3.39" } else { "1.2.28" });
+
+/// Whether mlx5-sys binds librdmacm itself, and links it.
+const BINDS_CM: bool = cfg!(feature = "cm");
 
 /// The C libraries that were found.
 pub struct Libraries {
@@ -47,8 +50,15 @@ pub fn libraries() -> Result<Libraries, String> {
             libraries.rdma_core = rdma_core_of(&library.version).to_owned();
         }
     }
-    if cfg!(feature = "rdma-sys") {
-        find(RDMACM.0, RDMACM.1)?;
+    if BINDS_CM || cfg!(feature = "rdma-sys") {
+        let (name, version) = RDMACM;
+        let library = find(name, version)?;
+        if BINDS_CM {
+            libraries.include_paths.extend(library.include_paths);
+            libraries.link_paths.extend(library.link_paths);
+            // librdmacm needs libibverbs, too.
+            libraries.names.insert(0, name.trim_start_matches("lib").to_owned());
+        }
     }
     for paths in [&mut libraries.include_paths, &mut libraries.link_paths] {
         paths.sort();
@@ -105,9 +115,8 @@ fn find(name: &str, version: &str) -> Result<Found, String> {
         },
     };
     Err(format!(
-        "the headers of libibverbs and libmlx5 are missing ({cause}): install \
-         `libibverbs-dev{MORE_PACKAGES}` on Debian or Ubuntu, `rdma-core-devel \
-         pkgconf-pkg-config` on Fedora."
+        "the headers of {HEADERS} are missing ({cause}): install `libibverbs-dev{MORE_PACKAGES}` on \
+         Debian or Ubuntu, `rdma-core-devel pkgconf-pkg-config` on Fedora."
     ))
 }
 
@@ -152,9 +161,18 @@ fn at_least(version: &str, needed: &str) -> bool {
     numbers(version) >= numbers(needed)
 }
 
-/// Debian's packages for rdma-sys.
-const MORE_PACKAGES: &str =
-    if cfg!(feature = "rdma-sys") { " librdmacm-dev pkg-config" } else { "" };
+/// The libraries whose headers are read.
+const HEADERS: &str =
+    if BINDS_CM { "libibverbs, librdmacm and libmlx5" } else { "libibverbs and libmlx5" };
+
+/// Debian's further packages for the features.
+const MORE_PACKAGES: &str = if cfg!(feature = "rdma-sys") {
+    " librdmacm-dev pkg-config"
+} else if BINDS_CM {
+    " librdmacm-dev"
+} else {
+    ""
+};
 
 fn too_old(name: &str, needed: &str, found: &str) -> String {
     format!(

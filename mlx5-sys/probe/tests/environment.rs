@@ -68,6 +68,16 @@ fn old_headers_are_named_with_the_version_that_is_needed() {
     }
 }
 
+/// The feature `cm` needs librdmacm.
+#[cfg(feature = "cm")]
+#[test]
+fn a_missing_librdmacm_is_named_with_its_package() {
+    let told = told("no-cm", &RECENT[..2], &[]);
+    for word in ["no librdmacm 1.3.39", "libibverbs, librdmacm and libmlx5", "librdmacm-dev"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
 #[test]
 fn a_missing_pkg_config_is_named() {
     let told = told("tool", &[], &[("PKG_CONFIG", "/nonexistent/pkg-config")]);

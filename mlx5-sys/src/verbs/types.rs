@@ -41,6 +41,11 @@ macro_rules! same_fields {
     };
 }
 
+#[cfg(feature = "cm")]
+pub(crate) use c_types;
+#[cfg(all(feature = "cm", feature = "rdma-sys"))]
+pub(crate) use same_fields;
+
 c_types! {
     /// A GID as its two halves, each big-endian.
     #[derive(Clone, Copy)]

@@ -25,7 +25,7 @@ use known::{Known, TARGETS};
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The features that tests do not turn off.
-const FEATURES: &str = "mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven";
+const FEATURES: &str = "mlx5/cm,mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven";
 
 /// Seconds after which an executable has hung. The slowest takes a tenth of that on an idle machine.
 const LIMIT: u64 = 1800;

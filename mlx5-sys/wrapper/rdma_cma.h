@@ -1,0 +1,1 @@
+#include <rdma/rdma_cma.h>
