@@ -24,6 +24,7 @@
 mod config;
 mod deferred;
 mod lock;
+mod outside;
 mod process;
 mod shield;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub(crate) use thread::be_brief;
 use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local::{Network, RESERVED, Waits};
+use crate::fabric::udp::{Interface, Udp};
 use crate::wire::{Frame, Header};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
@@ -87,6 +89,8 @@ struct State {
     /// Frames for local cards, by index.
     inbox: VecDeque<(usize, Frame)>,
     network: Option<Network>,
+    /// The way to ports that are not on this machine.
+    udp: Option<Udp>,
     /// Whether the thread runs.
     started: bool,
     /// Whether the last entry has left work to the thread.
@@ -125,7 +129,7 @@ impl Engine {
     /// inside [`Engine::enter`]: there is no engine thread, and a due timer fires at the next
     /// entry. Devices without QP number prefixes are given some.
     pub fn new(cards: Vec<Card>, interrupt: Interrupt) -> Arc<Self> {
-        let engine = Self::with(cards, interrupt, None);
+        let engine = Self::with(cards, interrupt, None, None);
         let _ = engine.lock().provide_numbers();
         engine
     }
@@ -142,20 +146,54 @@ impl Engine {
         cards: Vec<Card>,
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
+        Self::start(domain, cards, interrupt, None)
+    }
+
+    /// Creates an engine like [`Engine::connected`], for devices that also reach ports outside this
+    /// machine, each on a network interface.
+    ///
+    /// # Errors
+    /// - Any error of creating and binding a socket.
+    /// - `AddrInUse` if no prefix is free, or another program has UDP port 4791 of an address.
+    pub(crate) fn on_network(
+        domain: &str,
+        ports: &[Interface],
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+    ) -> io::Result<Arc<Self>> {
+        Self::start(domain, cards, interrupt, Some(Udp::new(domain, ports)?))
+    }
+
+    fn start(
+        domain: &str,
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+        udp: Option<Udp>,
+    ) -> io::Result<Arc<Self>> {
         let seed = cards.first().map_or(0, |card| card.identity.seed);
-        let engine = Self::with(cards, interrupt, Some(Network::new(domain, seed)?));
+        let network = Network::new(domain, seed)?;
+        if let Some(udp) = &udp {
+            network.attach(udp.descriptor())?;
+        }
+        let engine = Self::with(cards, interrupt, Some(network), udp);
         engine.lock().provide_numbers()?;
         process::register(&engine);
         Ok(engine)
     }
 
-    fn with(cards: Vec<Card>, interrupt: Interrupt, network: Option<Network>) -> Arc<Self> {
+    fn with(
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+        network: Option<Network>,
+        udp: Option<Udp>,
+    ) -> Arc<Self> {
         let waits = network.as_ref().map(|network| Arc::clone(&network.waits));
         let state = State {
             cards,
             interrupt,
             inbox: VecDeque::new(),
             network,
+            udp,
             started: false,
             unfinished: false,
             epoch: Instant::now(),
@@ -307,6 +345,7 @@ impl State {
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
             network.take_in(&mut self.cards);
+            self.take_in_from_outside();
         }
     }
 
@@ -362,6 +401,9 @@ impl State {
                 if let Some(network) = &mut self.network {
                     network.flush(&mut self.cards);
                 }
+                if let Some(udp) = &mut self.udp {
+                    udp.flush(&mut self.cards);
+                }
                 let card = &mut self.cards[index];
                 busy |= card.settle();
                 while let Some(vector) = card.take_interrupt() {
@@ -390,6 +432,10 @@ impl State {
             return;
         }
         let link = self.cards[from].identity.link;
+        let frame = match self.send_outside(frame) {
+            Some(frame) => frame,
+            None => return,
+        };
         if frame.is_for_all(link) {
             if let Some(network) = &mut self.network {
                 network.send_to_all(&frame);
@@ -420,6 +466,9 @@ impl State {
                 None => next_prefix(),
             };
             card.add_prefix(prefix);
+        }
+        if let Some(udp) = &mut self.udp {
+            udp.join(&self.cards);
         }
         match &mut self.network {
             Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),
@@ -456,7 +505,9 @@ impl State {
     }
 
     fn has_work_for_thread(&self) -> bool {
-        self.network.is_some() && self.cards.iter().any(|card| !card.objects.qps.is_empty())
+        // Packets for other processes may come to this one.
+        self.udp.is_some()
+            || self.network.is_some() && self.cards.iter().any(|card| !card.objects.qps.is_empty())
     }
 }
 

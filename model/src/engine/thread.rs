@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::{Engine, INTAKE, Shield, State, TURN};
-use crate::fabric::local::Waits;
+use crate::fabric::local::{OUTSIDE, Waits};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -86,6 +86,9 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             let State { network, cards, .. } = &mut *state;
             if let Some(network) = network {
                 network.ready(token, cards, &mut |card, frame| card.receive(frame));
+            }
+            if token == OUTSIDE {
+                state.take_in_from_outside();
             }
         }
         engine.catch_up(&mut state);

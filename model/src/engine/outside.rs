@@ -1,0 +1,50 @@
+//! Packets to and from ports that are not on this machine.
+
+use super::{NUMBERS, State};
+use crate::card::{Card, Link};
+use crate::fabric::local::Network;
+use crate::wire::{Frame, Header, MULTICAST, Route};
+
+impl State {
+    /// Sends a frame that is for a port outside this machine, or for a multicast group. Returns the
+    /// frames that ports of this machine receive: those to groups as well.
+    pub(super) fn send_outside(&mut self, frame: Frame) -> Option<Frame> {
+        let Some(udp) = &mut self.udp else { return Some(frame) };
+        // Ethernet frames that are not of RoCE stay on the machine.
+        let Ok(route) = Route::decode(Link::Roce, &frame.0) else { return Some(frame) };
+        let Route::Ethernet { global, port } = route else { return Some(frame) };
+        if udp.is_here(&global.destination) {
+            return Some(frame);
+        }
+        let copy = route.group().is_some().then(|| frame.clone());
+        udp.send(&global, port, frame);
+        copy
+    }
+
+    /// Takes in packets from outside this machine, without waiting.
+    pub(super) fn take_in_from_outside(&mut self) {
+        let Self { cards, network, udp, .. } = self;
+        let (Some(network), Some(udp)) = (network, udp) else { return };
+        udp.receive(
+            cards,
+            &mut |cards, frame, group| match group.map(|card| cards.get_mut(card)) {
+                Some(Some(card)) => card.receive(frame),
+                Some(None) => {}
+                None => arrived(cards, network, frame),
+            },
+        );
+    }
+}
+
+/// Passes a packet to the device or the process that has the destination's number.
+fn arrived(cards: &mut [Card], network: &mut Network, frame: &Frame) {
+    let Some((_, destination)) = Header::destination(Link::Roce, &frame.0) else { return };
+    let prefix = (destination / NUMBERS as u32) as u16;
+    if let Some(card) = cards.iter_mut().find(|card| card.identity.qpn_prefixes.contains(&prefix)) {
+        return card.receive(frame);
+    }
+    // Anyone may have sent it: only packets that are whole cost another process time.
+    if destination != MULTICAST && Header::decode(Link::Roce, &frame.0).is_ok() {
+        network.send(prefix, frame.clone());
+    }
+}
