@@ -19,7 +19,7 @@ use crate::trace::{Call, Observed};
 use crate::wire::{Frame, Header, Route};
 pub(crate) use boundary::Tapping;
 pub use port::Port;
-pub(crate) use port::{Aftermath, TURN};
+pub(crate) use port::{Aftermath, Notified, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{Count, Counts, Sort, Traffic};
 

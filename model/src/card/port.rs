@@ -44,6 +44,18 @@ pub struct Port {
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
     aftermath: VecDeque<Aftermath>,
+    /// The time of each queue pair's last notification of congestion.
+    notifications: HashMap<u32, u64>,
+    notified: VecDeque<Notified>,
+}
+
+/// A peer that has told of congestion on the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notified {
+    /// The peer's GID.
+    pub gid: [u8; 16],
+    /// The peer's queue pair.
+    pub remote: u32,
 }
 
 /// A change of a CQ that affects queue pairs.
@@ -110,6 +122,29 @@ impl Port {
     /// Returns whether a queue pair's peer is slow.
     pub(crate) fn is_peer_slow(&self, remote: u32) -> bool {
         !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
+    }
+
+    /// Returns whether a queue pair may notify its peer of congestion, which it does at most once
+    /// in an interval.
+    pub(crate) fn may_notify(&mut self, qp: u32, now: u64, interval: u64) -> bool {
+        let last = self.notifications.get(&qp);
+        let may = last.is_none_or(|last| now.saturating_sub(*last) >= interval);
+        if may {
+            self.notifications.insert(qp, now);
+        }
+        may
+    }
+
+    /// Keeps the notification of a peer for [`Port::next_notified`]. The oldest are dropped where
+    /// nothing takes them.
+    pub(crate) fn notified(&mut self, peer: Notified) {
+        self.notified.truncate(63);
+        self.notified.push_front(peer);
+    }
+
+    /// Takes a notification of a peer.
+    pub(crate) fn next_notified(&mut self) -> Option<Notified> {
+        self.notified.pop_back()
     }
 
     /// Registers a queue pair as waiting for completions of a CQ.
@@ -223,6 +258,7 @@ impl Port {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
         self.parked.remove(&qp);
+        self.notifications.remove(&qp);
         if let Some(at) = self.due.remove(&qp) {
             self.timers.remove(&(at, qp));
         }

@@ -12,6 +12,7 @@ use crate::card::{Card, Link};
 use crate::clock::Clock;
 use crate::command::test::Rig;
 use crate::fabric::local::socket;
+use crate::fabric::udp::Interface;
 use crate::transport::test::Setup;
 use crate::transport::test::side::{Cqe, Post, Side};
 
@@ -34,7 +35,14 @@ struct Station {
 
 impl Station {
     fn new(domain: &str, setup: Setup) -> Self {
+        Self::on(domain, setup, None)
+    }
+
+    fn on(domain: &str, setup: Setup, interface: Option<&Interface>) -> Self {
         let mut rig = Rig::on(setup.link);
+        if let Some(interface) = interface {
+            rig.card.identity = interface.applied_to(rig.card.identity.clone());
+        }
         rig.card.identity.qpn_prefixes.clear();
         rig.card.clock = Clock::real();
         // The engine has the card; commands are given to it as if the rig had.
@@ -44,7 +52,14 @@ impl Station {
             Clock::real(),
         );
         let card = std::mem::replace(&mut rig.card, stand_in);
-        let engine = Engine::connected(domain, vec![card], Box::new(|_, _, _| {})).unwrap();
+        let interrupt: super::Interrupt = Box::new(|_, _, _| {});
+        let engine = match interface {
+            None => Engine::connected(domain, vec![card], interrupt),
+            Some(interface) => {
+                Engine::on_network(domain, std::slice::from_ref(interface), vec![card], interrupt)
+            }
+        }
+        .unwrap();
         let side = engine.enter(0, |card| {
             std::mem::swap(card, &mut rig.card);
             let mut side = Side::with(rig, setup);
@@ -55,12 +70,16 @@ impl Station {
     }
 
     fn connect(&mut self, setup: Setup, peer: u32) {
+        let gid = self.engine.enter(0, |card| card.identity.gids[0]);
+        self.connect_to(setup, (peer, gid));
+    }
+
+    fn connect_to(&mut self, setup: Setup, (peer, gid): (u32, [u8; 16])) {
         let side = &mut self.side;
         self.engine.enter(0, |card| {
             std::mem::swap(card, &mut side.rig.card);
-            let identity = &side.rig.card.identity;
-            let peer = (peer, identity.lid, identity.gids[0]);
-            side.connect(setup, peer, [7, 7]);
+            let lid = side.rig.card.identity.lid;
+            side.connect(setup, (peer, lid, gid), [7, 7]);
             std::mem::swap(card, &mut side.rig.card);
         });
     }
@@ -338,5 +357,49 @@ fn what_a_process_saw_before_it_died_is_acknowledged() {
         let post = own.write(64, key);
         own.post(&post);
         assert_eq!(own.wait(0).syndrome, 0x15, "it is gone");
+    }
+}
+
+/// Engines whose ports are on addresses of the loopback interface: one machine each.
+#[test]
+fn engines_on_udp_reach_each_other_by_address() {
+    let setup = Setup { link: Link::Roce, mtu: 4096, ..Setup::default() };
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let mut machines = [11, 12].map(|last| {
+        let interface = Interface::find(&format!("127.{high}.{low}.{last}")).unwrap();
+        // Two processes of each machine: the first one receives for both.
+        let domain = domain();
+        [(); 2].map(|()| Station::on(&domain, setup, Some(&interface)))
+    });
+    let [near, far] = &mut machines;
+    for (one, other) in near.iter_mut().zip(far) {
+        let addresses = [&*one, &*other].map(|station| {
+            let gid = station.engine.enter(0, |card| card.identity.gids[0]);
+            (station.side.qp, gid)
+        });
+        one.connect_to(setup, addresses[1]);
+        other.connect_to(setup, addresses[0]);
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        one.side.put(0, &bytes);
+        for _ in 0..10 {
+            let post = one.write(bytes.len() as u32, other.side.key);
+            one.post(&post);
+            assert_eq!(one.wait(0).syndrome, 0);
+        }
+        assert_eq!(other.side.get(0, bytes.len()), bytes);
+        let post = other.write(64, one.side.key);
+        other.post(&post);
+        assert_eq!(other.wait(0).syndrome, 0);
+    }
+    // The receivers end, and their neighbours take over.
+    let [[first, one], [second, other]] = machines;
+    drop((first, second));
+    let mut rest = [one, other];
+    for _ in 0..2 {
+        let key = rest[1].side.key;
+        let post = rest[0].write(5000, key);
+        rest[0].post(&post);
+        assert_eq!(rest[0].wait(0).syndrome, 0);
+        rest.reverse();
     }
 }

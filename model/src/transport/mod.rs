@@ -8,6 +8,7 @@
 //! always: call `pump`, carry the outbox away, call `settle`. The caller repeats it until nothing
 //! is left.
 
+mod congestion;
 mod dynamic;
 pub mod ethernet;
 mod local;
@@ -75,6 +76,7 @@ impl Card {
         }
         let (header, payload) = match Header::decode(link, &frame.0) {
             Ok((header, range)) => (header, &frame.0[range]),
+            Err(_) if self.hear_notification(frame) => return,
             Err(malformed) => {
                 tracing::debug!(%malformed, "packet dropped");
                 return;
@@ -91,6 +93,7 @@ impl Card {
             return;
         }
         self.count_received(frame);
+        self.answer_mark(&header);
         self.receive_for(header.destination, &packet);
     }
 

@@ -4,12 +4,14 @@
 //! - [`route`] is a packet's address on its link.
 //! - [`packet`] encodes and decodes all headers together.
 //! - [`icrc`] protects them.
+//! - [`cnp`] is the congestion notification packet, which no queue pair receives.
 //! - [`ethernet`] handles frames that are not of the transport.
 //! - [`lossy`] is a wire that loses, repeats, reorders and corrupts, from a seed.
 //!
 //! A [`Frame`] is one packet as it is on the wire. The engine carries frames between the devices of
 //! one process, and over local sockets to other processes.
 
+pub mod cnp;
 pub mod ethernet;
 pub mod icrc;
 mod link;

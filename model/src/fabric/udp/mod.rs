@@ -2,6 +2,7 @@
 //!
 //! - [`interface`] is where a port is: addresses and MTU of a network interface.
 //! - [`socket`] sends and receives packets with known IP headers.
+//! - [`rate`] is the rate of a connection whose peer has told of congestion.
 //! - [`share`] says which process of the machine receives for an address.
 //!
 //! A packet that leaves has an IP header whose source is an address of this machine's ports. It is
@@ -9,12 +10,16 @@
 //! so that routers see one flow for each connection. A process has at most [`FLOWS`] such sockets
 //! for an address. Connections beyond that share them, with the socket's port in their packets.
 //!
+//! Packets of connections are sent as ECN-capable. If a peer tells of congestion, the packets to its
+//! queue pair leave at a limited rate until that has risen again.
+//!
 //! A full socket stops the queue pairs that send to the destinations that wait there. Packets that
 //! the kernel refuses are lost, as on any network.
 //!
 //! Anything may arrive. The frames given to the engine are not checked, except for their length.
 
 mod interface;
+mod rate;
 mod share;
 mod socket;
 #[cfg(test)]
@@ -26,13 +31,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 pub(crate) use interface::Interface;
+use rate::Rate;
 use share::{AGAIN, ENDING, Share};
 use socket::Batch;
 
 use super::local::socket::{self as local, BATCH, Fd};
-use crate::card::{Card, Link};
+use crate::card::{Card, Link, Notified};
 use crate::wire::icrc::{ICRC, icrc};
-use crate::wire::route::{GRH, IPV4};
+use crate::wire::route::{GRH, IPV4, UDP};
 use crate::wire::{Frame, Global, Header, Route};
 
 /// Most sockets of a process that send from one address.
@@ -43,6 +49,8 @@ const BACKLOG: usize = 8192;
 const TURN: usize = 8;
 /// Sockets served in one turn.
 const EVENTS: usize = 32;
+/// Shortest time for which the thread waits to send at a limited rate.
+const TICK: Duration = Duration::from_micros(50);
 /// Ports that are tried for a flow when other sockets have the port of its packets.
 const PORTS: u16 = 64;
 /// UDP source ports of RoCEv2 are this and above.
@@ -72,6 +80,15 @@ struct Flow {
     full: bool,
     /// The prefixes of queue pairs whose senders are stopped.
     stopped: BTreeSet<u16>,
+}
+
+/// A connection with a limited rate.
+struct Limit {
+    rate: Rate,
+    /// Frames that wait for their time, with the place of their address and their UDP source port.
+    waiting: VecDeque<(usize, u16, Frame)>,
+    /// Whether the queue pairs that send there are stopped.
+    stopped: bool,
 }
 
 /// The meaning of a descriptor in the epoll set.
@@ -124,6 +141,8 @@ pub(crate) struct Udp {
     versions: Vec<u64>,
     /// Flows with new frames in their backlog.
     fresh: Vec<(usize, u16)>,
+    /// Connections with a limited rate, by GID and queue pair of the peer.
+    limits: HashMap<([u8; 16], u32), Limit>,
     batch: Batch,
 }
 
@@ -165,6 +184,7 @@ impl Udp {
             groups: Vec::new(),
             versions: vec![0; ports.len()],
             fresh: Vec::new(),
+            limits: HashMap::new(),
             batch: Batch::new(),
         })
     }
@@ -187,11 +207,25 @@ impl Udp {
             tracing::debug!(?global, "no way from this address, packet dropped");
             return;
         };
+        let number = Header::destination(Link::Roce, &frame.0).map_or(0, |(_, number)| number);
+        mark_capable(&mut frame, ipv4);
+        if let Some(limit) = self.limits.get_mut(&(global.destination, number)) {
+            if limit.waiting.len() < BACKLOG {
+                limit.waiting.push_back((index, port, frame));
+            }
+            return;
+        }
+        self.put(index, port, frame);
+    }
+
+    /// Queues a frame in the backlog of its flow.
+    fn put(&mut self, index: usize, port: u16, mut frame: Frame) {
+        let ipv4 = socket::is_ipv4(&self.addresses[index].gid);
         let number = (port ^ port >> 8) % FLOWS;
         let flow = match self.flow(index, number, port) {
             Ok(flow) => flow,
             Err(error) => {
-                tracing::debug!(?global, %error, "no socket to send from, packet dropped");
+                tracing::debug!(%error, "no socket to send from, packet dropped");
                 return;
             }
         };
@@ -227,8 +261,52 @@ impl Udp {
 
     /// Sends the frames queued since the last flush.
     pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+        self.pace(cards);
         while let Some((index, number)) = self.fresh.pop() {
             self.drain(index, number, cards);
+        }
+    }
+
+    /// Limits the rates of connections whose peers have told of congestion, and passes on the
+    /// frames whose time has come.
+    fn pace(&mut self, cards: &mut [Card]) {
+        for card in cards.iter_mut() {
+            while let Some(Notified { gid, remote }) = card.port.next_notified() {
+                let now = Instant::now();
+                let new =
+                    || Limit { rate: Rate::new(now), waiting: VecDeque::new(), stopped: false };
+                self.limits.entry((gid, remote)).or_insert_with(new).rate.lower(now);
+            }
+        }
+        if self.limits.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut due = Vec::new();
+        let mut next: Option<Duration> = None;
+        self.limits.retain(|(_, remote), limit| {
+            let over = limit.rate.is_over(now);
+            while let Some((_, _, frame)) = limit.waiting.front() {
+                match limit.rate.take(frame.0.len(), now) {
+                    Err(wait) if !over => {
+                        next = Some(next.map_or(wait, |next| next.min(wait)));
+                        break;
+                    }
+                    _ => due.extend(limit.waiting.pop_front()),
+                }
+            }
+            let stop = !limit.waiting.is_empty();
+            if std::mem::replace(&mut limit.stopped, stop) != stop {
+                let prefix = remote >> 8;
+                cards.iter_mut().for_each(|card| card.set_congested(prefix, stop));
+            }
+            !over
+        });
+        for (index, port, frame) in due {
+            self.put(index, port, frame);
+        }
+        if let Some(wait) = next {
+            self.wake_after(wait.max(TICK));
         }
     }
 
@@ -452,6 +530,19 @@ impl Flow {
             }
         }
     }
+}
+
+/// Marks a packet of a connection as ECN-capable: ECT(0). Neither that nor the checksum of the IP
+/// header is covered by the ICRC, and the kernel computes the checksum.
+fn mark_capable(frame: &mut Frame, ipv4: bool) {
+    let bth = if ipv4 { IPV4 + UDP } else { GRH + UDP };
+    // The transport services with two ends; CNPs come marked.
+    const CONNECTED: [u8; 4] = [0, 1, 5, 6];
+    if !frame.0.get(bth).is_some_and(|opcode| CONNECTED.contains(&(opcode >> 5))) {
+        return;
+    }
+    let (at, mark) = if ipv4 { (1, 2) } else { (1, 2 << 4) };
+    frame.0[at] = frame.0[at] & !(mark | mark >> 1) | mark;
 }
 
 /// Gives a frame another UDP source port, which the ICRC covers.

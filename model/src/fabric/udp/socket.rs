@@ -12,8 +12,10 @@ use crate::fabric::local::socket::{self as local, BATCH, Fd};
 use crate::wire::Frame;
 use crate::wire::route::{GRH, IPV4, ROCE_PORT, UDP};
 
-/// Bytes of buffer to request in each direction. The kernel may grant less.
-const BUFFER: libc::c_int = 32 << 20;
+/// Bytes of a receive buffer to request. The kernel may grant less.
+const UNREAD: libc::c_int = 32 << 20;
+/// Bytes of a send buffer. What waits in a longer one would be repeated before it has left.
+const UNSENT: libc::c_int = 1 << 20;
 /// Longest packet without IP and UDP headers: 4096 bytes of payload and all headers.
 const LONGEST: usize = 4096 + 256;
 /// Bytes of control messages that come with a packet: two numbers.
@@ -118,13 +120,13 @@ fn bind(fd: &OwnedFd, gid: &[u8; 16], port: u16, interface: u32) -> io::Result<(
 }
 
 /// Requests a larger buffer. A smaller one is only slower, so a refusal does not matter.
-fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
-    let _ = set(fd, libc::SOL_SOCKET, force, &BUFFER)
-        .or_else(|_| set(fd, libc::SOL_SOCKET, plain, &BUFFER));
+fn enlarge(fd: &OwnedFd, [force, plain]: [libc::c_int; 2], bytes: libc::c_int) {
+    let _ = set(fd, libc::SOL_SOCKET, force, &bytes)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, plain, &bytes));
 }
 
 fn tell_headers(fd: &OwnedFd, ipv4: bool) -> io::Result<()> {
-    enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
+    enlarge(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], UNREAD);
     if ipv4 {
         set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
         set(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, &1)
@@ -185,7 +187,7 @@ pub(super) fn sender(gid: &[u8; 16], port: u16, interface: u32) -> io::Result<Fd
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     set(&fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
-    enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
+    enlarge(&fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], UNSENT);
     if ipv4 {
         set(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DO)?;
         set(&fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, &1)?;
