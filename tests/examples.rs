@@ -35,6 +35,9 @@ const NAMESPACES: &str = r#"
     $there ip address add 10.77.0.2/24 dev right
     ip link set left up
     $there ip link set right up
+    # The kernel notices a moment later.
+    until ip link show dev left | grep -q 'state UP'; do :; done
+    until $there ip link show dev right | grep -q 'state UP'; do :; done
     export MLX5_MODEL=always
     MLX5_MODEL_NETWORK=udp:10.77.0.1 timeout 60 "$1" --listen 10.77.0.1 | {
         while read -r line && [ "${line#listening on }" = "$line" ]; do :; done

@@ -1,6 +1,8 @@
 //! The identity of a device: its names, its link, and the state of its port.
 
-use crate::wire::Link;
+use std::collections::BTreeMap;
+
+use crate::wire::{Link, LinkAddress};
 
 /// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,10 +58,15 @@ pub struct Identity {
     pub link: Link,
     /// LID of the port on an InfiniBand link.
     pub lid: u16,
+    /// Ethernet address of the port on an Ethernet link.
+    pub mac: [u8; 6],
     /// GID table of the port, by index. Empty entries are all zero. On InfiniBand entry 0 is the
     /// subnet prefix and port GUID; on Ethernet the entries are IPv6 link-local and mapped IPv4
     /// addresses of RoCEv2.
     pub gids: Vec<[u8; 16]>,
+    /// Ethernet addresses that the driver has set with entries of the GID table, by index. The other
+    /// entries have the port's own.
+    pub gid_macs: BTreeMap<usize, [u8; 6]>,
     /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has another
     /// prefix, so a packet's destination QP also names the process. The engine claims more prefixes
     /// when these 256 numbers are used up.
@@ -76,6 +83,26 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Returns the Ethernet address from which packets of a GID are sent.
+    pub fn source_mac(&self, gid_index: usize) -> [u8; 6] {
+        self.gid_macs.get(&gid_index).copied().unwrap_or(self.mac)
+    }
+
+    /// Returns the addresses of the port on its link. The first one is its own; others came with
+    /// GIDs.
+    pub fn addresses(&self) -> impl Iterator<Item = LinkAddress> {
+        let own = match self.link {
+            Link::InfiniBand => LinkAddress::Lid(self.lid),
+            Link::Roce => LinkAddress::Mac(self.mac),
+        };
+        std::iter::once(own).chain(self.gid_macs.values().copied().map(LinkAddress::Mac))
+    }
+
+    /// Returns whether an address on the link is the port's.
+    pub fn has_address(&self, address: LinkAddress) -> bool {
+        self.addresses().any(|own| own == address)
+    }
+
     /// Returns log2 of a packet's maximum payload in bytes on the port's link.
     pub fn log_mtu(&self) -> u32 {
         self.log_mtu.unwrap_or(self.link.log_mtu())

@@ -166,7 +166,7 @@ fn a_child_does_not_keep_its_dead_parent_reachable() {
     let names = std::fs::read_to_string("/proc/net/unix").expect("the kernel's table");
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
-    let name = format!("@mlx5-model/{user}/infiniband/{:04x}", peer.qpn >> 8);
+    let name = format!("@mlx5-model/{user}/infiniband/{:04x}/{:04x}", peer.lid, peer.qpn >> 8);
     assert!(!names.lines().any(|line| line.ends_with(&name)), "{name} in\n{names}");
     drop(player.child.stdin.take());
     station.destroy();

@@ -32,7 +32,8 @@ impl Intruder {
     fn new(victim: Address, kind: c_int) -> io::Result<Self> {
         // SAFETY: always succeeds.
         let user = unsafe { libc::geteuid() };
-        let name = format!("mlx5-model/{user}/infiniband/{:04x}", victim.qpn >> 8);
+        let name =
+            format!("mlx5-model/{user}/infiniband/{:04x}/{:04x}", victim.lid, victim.qpn >> 8);
         // SAFETY: all zeros is a valid address, with room for the name; the descriptor is new.
         unsafe {
             let mut address: libc::sockaddr_un = std::mem::zeroed();

@@ -184,7 +184,7 @@ fn names() -> Vec<String> {
 }
 
 fn name(address: Address) -> String {
-    format!("infiniband/{:04x}", address.qpn >> 8)
+    format!("infiniband/{:04x}/{:04x}", address.lid, address.qpn >> 8)
 }
 
 /// Short, so that a peer's death is known soon, and long enough for a peer that lives.

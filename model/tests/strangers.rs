@@ -107,8 +107,9 @@ fn squatter() -> i32 {
     let (first, last) = order.split_once(' ').expect("two numbers");
     let number = |text: &str| text.parse::<usize>().expect("a number");
     descriptors();
-    let bound =
-        (number(first)..number(last)).map(|number| bind(&own(&format!("infiniband/{number:04x}"))));
+    // At the address of the first device's port.
+    let bound = (number(first)..number(last))
+        .map(|number| bind(&own(&format!("infiniband/0001/{number:04x}"))));
     let sockets: Vec<OwnedFd> = bound.collect();
     sockets.iter().step_by(2).for_each(listen_as_a_stranger);
     say("bound");

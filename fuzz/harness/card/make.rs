@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use mlx5_model::object::Service;
+use mlx5_model::wire::Link;
 use mlx5_sys::ifc::{
     Field, ads, alloc_pd_out, alloc_uar_out, cqc, create_cq_in, create_cq_out, create_dct_in,
     create_dct_out, create_eq_in, create_eq_out, create_mkey_in, create_mkey_out, create_qp_in,
@@ -236,6 +237,10 @@ impl Machine {
             );
             let address = path(ads::RGID_RIP).bit_offset() / 8;
             input[address..address + 16].copy_from_slice(&gid);
+            if self.link == Link::Roce {
+                let address = path(ads::RMAC_47_32).bit_offset() / 8;
+                input[address..address + 6].copy_from_slice(&self.card.identity.mac);
+            }
             let mut output = vec![0; 0x110];
             self.card.execute(&input, &mut output);
             if self.templates.len() < 64 {

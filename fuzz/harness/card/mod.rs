@@ -14,7 +14,7 @@ use mlx5_model::engine::identities;
 use mlx5_model::memory::Memory;
 use mlx5_model::object::Service;
 use mlx5_model::wire::{
-    Acknowledge, Aeth, AtomicEth, DcEth, Deth, Frame, Header, NakCode, Opcode, Reth,
+    Acknowledge, Aeth, AtomicEth, DcEth, Deth, Frame, Header, NakCode, Opcode, Reth, Way,
 };
 use mlx5_sys::ifc::{Field, opcode};
 
@@ -461,7 +461,8 @@ impl Machine {
             11 => self.connect(queue, &[opcode::QP_2ERR]),
             _ => {
                 let full = bytes.u8() & 1 == 0;
-                self.card.set_congested(0x12, full);
+                let to = self.card.identity.addresses().next().expect("its own");
+                self.card.set_congested(Way { to, first: 0x1200, last: 0x12ff }, full);
             }
         }
     }

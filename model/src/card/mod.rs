@@ -16,7 +16,7 @@ use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
-use crate::wire::{Frame, Header, Route};
+use crate::wire::{Frame, Header, Route, Way};
 pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, Notified, TURN};
@@ -147,8 +147,8 @@ impl Card {
         )
     }
 
-    /// Sets whether the connection to another process is full: see [`Port::set_congested`].
-    pub fn set_congested(&mut self, way: u32, full: bool) {
+    /// Sets whether a way through the fabric is full: see [`Port::set_congested`].
+    pub fn set_congested(&mut self, way: Way, full: bool) {
         self.enter(
             || Call::Congested { way, full },
             |card| card.port.set_congested(way, full),
@@ -156,9 +156,10 @@ impl Card {
         );
     }
 
-    /// Sets whether packets to or from another process are still under way: see [`Port::set_slow`].
-    pub fn set_slow(&mut self, way: u16, slow: bool) {
-        if self.port.is_slow(way) != slow {
+    /// Sets whether packets on a way through the fabric are still under way: see
+    /// [`Port::set_slow`].
+    pub fn set_slow(&mut self, way: Way, slow: bool) {
+        if self.port.is_way_slow(&way) != slow {
             self.enter(
                 || Call::Slow { way, slow },
                 |card| card.port.set_slow(way, slow),

@@ -1,9 +1,10 @@
 //! The transport's state for the whole port: queue pairs with packets to send, timers, and
 //! completions and events to report.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::Card;
+use crate::wire::{Route, Way};
 use crate::work::{CqFailure, Outcome};
 
 /// Times at which the device polls the doorbell records of receive queues whose queue pairs are in
@@ -33,8 +34,8 @@ pub(crate) const TURN: usize = 32;
 pub struct Port {
     ready: VecDeque<u32>,
     parked: BTreeSet<u32>,
-    congested: HashSet<u32>,
-    slow: HashSet<u16>,
+    congested: BTreeSet<Way>,
+    slow: BTreeSet<Way>,
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
     /// The time at which each queue pair's timer is due.
@@ -89,14 +90,13 @@ impl Port {
         }
     }
 
-    pub(crate) fn is_congested(&self, remote: u32) -> bool {
-        !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
+    /// Returns whether the way of a route to a queue pair is full.
+    pub(crate) fn is_congested(&self, route: &Route, number: u32) -> bool {
+        self.congested.iter().any(|way| way.leads_to(route, number))
     }
 
-    /// Sets whether the connection to another process, named by the prefix of its QP numbers, is
-    /// full. Queue pairs with peers there send nothing while it is.
-    pub fn set_congested(&mut self, way: impl Into<u32>, congested: bool) {
-        let way = way.into();
+    /// Sets whether a way is full. Queue pairs with peers there send nothing while it is.
+    pub fn set_congested(&mut self, way: Way, congested: bool) {
         if congested {
             self.congested.insert(way);
         } else if self.congested.remove(&way) {
@@ -104,9 +104,9 @@ impl Port {
         }
     }
 
-    /// Sets whether packets to or from the process with this prefix of QP numbers are still under
-    /// way although it runs. Meanwhile time-outs of queue pairs with peers there do not count.
-    pub fn set_slow(&mut self, way: u16, slow: bool) {
+    /// Sets whether packets on a way are still under way although the peer runs. Meanwhile time-outs
+    /// of queue pairs with peers there do not count.
+    pub fn set_slow(&mut self, way: Way, slow: bool) {
         if slow {
             self.slow.insert(way);
         } else {
@@ -114,14 +114,14 @@ impl Port {
         }
     }
 
-    /// Returns whether [`Port::set_slow`] last marked the process as slow.
-    pub fn is_slow(&self, way: u16) -> bool {
-        self.slow.contains(&way)
+    /// Returns whether [`Port::set_slow`] last marked a way as slow.
+    pub fn is_way_slow(&self, way: &Way) -> bool {
+        self.slow.contains(way)
     }
 
-    /// Returns whether a queue pair's peer is slow.
-    pub(crate) fn is_peer_slow(&self, remote: u32) -> bool {
-        !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
+    /// Returns whether the way of a route to a queue pair is slow.
+    pub(crate) fn is_slow(&self, route: &Route, number: u32) -> bool {
+        self.slow.iter().any(|way| way.leads_to(route, number))
     }
 
     /// Returns whether a queue pair may notify its peer of congestion, which it does at most once

@@ -2,7 +2,7 @@
 //! frames, each by kind of destination.
 
 use super::Card;
-use crate::wire::{Frame, Header, Link, MULTICAST, ethernet};
+use crate::wire::{Frame, Header, Link, MULTICAST};
 
 /// A number of packets and their bytes, including headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub struct Traffic {
 impl Sort {
     /// Returns the kind of a packet on a link, and its counted bytes.
     pub fn of(link: Link, frame: &Frame) -> Option<(Self, usize)> {
-        if let Some(bytes) = ethernet::contents(link, frame) {
+        let bytes = &frame.0;
+        if !frame.is_transport(link) {
             let sort = match bytes.get(..6)? {
                 [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Self::EthernetBroadcast,
                 [first, ..] if first & 1 == 1 => Self::EthernetMulticast,
@@ -52,9 +53,9 @@ impl Sort {
             };
             return Some((sort, bytes.len()));
         }
-        let (_, destination) = Header::destination(link, &frame.0)?;
+        let (_, destination) = Header::destination(link, bytes)?;
         let sort = if destination == MULTICAST { Self::Multicast } else { Self::Unicast };
-        Some((sort, frame.0.len()))
+        Some((sort, bytes.len() - link.header()))
     }
 }
 

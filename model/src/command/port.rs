@@ -5,7 +5,8 @@ use std::ops::Range;
 use mlx5_sys::ifc::{
     Field, hca_vport_context, query_hca_vport_context_in, query_hca_vport_context_out,
     query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
-    query_hca_vport_pkey_out, query_roce_address_in, query_roce_address_out, set_roce_address_in,
+    query_hca_vport_pkey_out, query_roce_address_in, query_roce_address_out, roce_addr_layout,
+    set_roce_address_in,
 };
 
 use super::capability::PKEYS;
@@ -16,12 +17,8 @@ use crate::transport::p_key;
 /// Asks for the whole table.
 const ALL: u32 = 0xffff;
 
-/// `roce_addr_layout` of `mlx5_ifc.h`: GID, VLAN and MAC, then type and version.
-mod roce_address {
-    use super::Field;
-    pub const L3_TYPE: Field = Field::new(0x18, 11, 4);
-    pub const VERSION: Field = Field::new(0x18, 7, 8);
-}
+/// Bytes of the MAC in an entry of the table of RoCE addresses.
+const SOURCE_MAC: Range<usize> = 0x12..0x18;
 
 /// Checks the fields by which a command could name another virtual port or port.
 fn here(input: &[u8], other: Field, vport: Field, port: Field) -> Result<(), Refusal> {
@@ -125,9 +122,9 @@ pub fn query_roce_address(card: &mut Card, input: &[u8], output: &mut [u8]) -> R
             if let Some(gid) = card.identity.gids.get(usize::from(index)) {
                 entry[..16].copy_from_slice(gid);
                 if *gid != [0; 16] {
-                    roce_address::VERSION.set(entry, 2);
+                    roce_addr_layout::ROCE_VERSION.set(entry, 2);
                     let mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
-                    roce_address::L3_TYPE.set(entry, u64::from(!mapped));
+                    roce_addr_layout::ROCE_L3_TYPE.set(entry, u64::from(!mapped));
                 }
             }
         }
@@ -144,16 +141,25 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     let empty = gid == [0; 16];
     // `device.h`: version 2 is RoCEv2; type 0 is IPv4, 1 is IPv6.
     if !empty
-        && (get(&address, roce_address::VERSION) != 2 || get(&address, roce_address::L3_TYPE) > 1)
+        && (get(&address, roce_addr_layout::ROCE_VERSION) != 2
+            || get(&address, roce_addr_layout::ROCE_L3_TYPE) > 1)
     {
         return Err(Refusal::RoceVersion);
     }
     card.objects.roce_addresses.insert(index, address);
-    let gids = &mut card.identity.gids;
-    if gids.len() <= usize::from(index) {
-        gids.resize(usize::from(index) + 1, [0; 16]);
+    let index = usize::from(index);
+    let identity = &mut card.identity;
+    if identity.gids.len() <= index {
+        identity.gids.resize(index + 1, [0; 16]);
     }
-    gids[usize::from(index)] = gid;
+    identity.gids[index] = gid;
+    // Without a MAC, the port's own.
+    match address[SOURCE_MAC].try_into() {
+        Ok(mac) if !empty && mac != [0; 6] && mac != identity.mac => {
+            identity.gid_macs.insert(index, mac);
+        }
+        _ => drop(identity.gid_macs.remove(&index)),
+    }
     Ok(())
 }
 
@@ -163,6 +169,7 @@ mod tests {
 
     use super::super::test::{Command, Rig};
     use super::*;
+    use crate::wire::LinkAddress;
 
     #[test]
     fn the_port_is_up_and_has_its_names() {
@@ -204,18 +211,47 @@ mod tests {
         let index = set_roce_address_in::ROCE_ADDRESS_INDEX;
         let mut address = [0u8; 32];
         address[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
-        roce_address::VERSION.set(&mut address, 2);
+        roce_addr_layout::ROCE_VERSION.set(&mut address, 2);
         let mut set = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, 2u64);
         set.0.extend_from_slice(&address);
         let mut rig = Rig::on(Link::Roce);
         rig.run(&set).unwrap();
-        assert_eq!(rig.card.identity.gids[2], address[..16]);
+        let identity = &rig.card.identity;
+        assert_eq!(identity.gids[2], address[..16]);
+        assert_eq!(identity.source_mac(2), identity.mac, "no other came with it");
         let query = Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10);
         let reply = rig.run(&query.clone().set(index, 2u64)).unwrap();
         assert_eq!(reply[0x10..0x30], address);
         let made = rig.run(&query).unwrap();
         assert_eq!(made[0x10..0x20], rig.card.identity.gids[0]);
-        assert_eq!(roce_address::VERSION.get(&made[0x10..]), 2);
-        assert_eq!(roce_address::L3_TYPE.get(&made[0x10..]), 1);
+        assert_eq!(roce_addr_layout::ROCE_VERSION.get(&made[0x10..]), 2);
+        assert_eq!(roce_addr_layout::ROCE_L3_TYPE.get(&made[0x10..]), 1);
+    }
+
+    #[test]
+    fn address_that_comes_with_a_gid_is_one_of_the_ports() {
+        const MAC: [u8; 6] = [2, 1, 2, 3, 4, 5];
+        let mut rig = Rig::on(Link::Roce);
+        let set = |rig: &mut Rig, gid: u8, mac: [u8; 6]| {
+            let mut address = [0u8; 32];
+            address[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, gid]);
+            if gid == 0 {
+                address = [0; 32];
+            }
+            address[SOURCE_MAC].copy_from_slice(&mac);
+            roce_addr_layout::ROCE_VERSION.set(&mut address, 2);
+            let index = set_roce_address_in::ROCE_ADDRESS_INDEX;
+            let mut set = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, 1u64);
+            set.0.extend_from_slice(&address);
+            rig.run(&set).unwrap();
+        };
+        set(&mut rig, 1, MAC);
+        assert_eq!(rig.card.identity.source_mac(1), MAC);
+        assert_eq!(rig.card.identity.source_mac(0), rig.card.identity.mac);
+        assert!(rig.card.identity.has_address(LinkAddress::Mac(MAC)));
+        // It goes with the entry.
+        set(&mut rig, 0, MAC);
+        assert!(!rig.card.identity.has_address(LinkAddress::Mac(MAC)));
+        assert_eq!(rig.card.identity.addresses().count(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! A device for tests, with valid commands that tests then make invalid.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
@@ -18,6 +19,7 @@ use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
 use crate::object::Memic;
+use crate::wire::mac;
 
 pub const BASE: u64 = 0x10_0000;
 pub const SIZE: usize = 0x200_0000;
@@ -119,7 +121,9 @@ pub fn identity(link: Link) -> Identity {
         node_guid: 0x5000_0000_0000_0001,
         link,
         lid: 7,
+        mac: mac(&gid),
         gids: vec![gid],
+        gid_macs: BTreeMap::new(),
         qpn_prefixes: vec![0x12],
         seed: 1,
         user_contexts: true,

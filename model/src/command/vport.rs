@@ -9,7 +9,6 @@ use mlx5_sys::ifc::{
 
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Counts, Link, Sort, Traffic};
-use crate::wire::mac;
 
 /// The one version of the interface: receive queues that are shared are RMPs.
 const ISSI: u32 = 1;
@@ -63,8 +62,7 @@ pub fn query_nic_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Re
         return Err(Refusal::VportList);
     }
     let context = &mut output[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
-    let address = card.identity.gids.first().map_or([0; 6], mac);
-    let address = address.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+    let address = card.identity.mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
     for (field, value) in [
         (c::ROCE_EN, 1),
         (c::MTU, MTU),
@@ -116,7 +114,7 @@ mod tests {
     use super::super::test::{Command, Rig};
     use super::*;
     use crate::card::PortState;
-    use crate::wire::{Frame, ethernet};
+    use crate::wire::Frame;
 
     #[test]
     fn the_port_says_whether_it_is_up() {
@@ -133,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn an_ethernet_port_has_the_address_of_its_first_gid() {
+    fn an_ethernet_port_has_its_address() {
         let mut rig = Rig::on(Link::Roce);
-        rig.card.identity.gids[0] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0xff, 0xfe, 3, 4, 5];
+        rig.card.identity.mac = [2, 1, 2, 3, 4, 5];
         let reply = rig.run(&Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10)).unwrap();
         let context = &reply[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
         assert_eq!(nic_vport_context::PERMANENT_ADDRESS.get(context), 0x0201_0203_0405);
@@ -149,7 +147,7 @@ mod tests {
             let mut frame = vec![first; 60];
             frame[5] = if first == 0xff { 0xff } else { 0x10 };
             for _ in 0..times {
-                rig.card.count_sent(&ethernet::frame(&frame));
+                rig.card.count_sent(&Frame(frame.clone()));
             }
         }
         rig.card.count_sent(&Frame(vec![0; 3]));

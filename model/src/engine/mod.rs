@@ -18,8 +18,8 @@
 //! it, with signals delivered in between.
 //!
 //! All processes of one machine that share a *domain* hold slices of the same devices: the same
-//! LIDs, GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process. `fabric`
-//! claims a prefix by binding the local socket of its name, which vanishes with the process.
+//! ports, with the same LIDs, MACs, GIDs and GUIDs. The fabric carries a frame to the port of its
+//! address, and to the process that has the QP number there.
 
 mod config;
 mod deferred;
@@ -31,23 +31,23 @@ mod shield;
 mod test;
 mod thread;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-pub use config::identities;
+pub use config::{identities, neighbour};
 pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled};
 pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;
-use crate::fabric::local::{Network, RESERVED, Waits};
+use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::fabric::udp::{Interface, Udp};
-use crate::wire::{Frame, Header};
+use crate::wire::{Frame, Header, LinkAddress, Way};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
 
@@ -173,7 +173,8 @@ impl Engine {
         let seed = cards.first().map_or(0, |card| card.identity.seed);
         let network = Network::new(domain, seed)?;
         if let Some(udp) = &udp {
-            network.attach(udp.descriptor())?;
+            network.watch_outside(udp.descriptor())?;
+            config::remember(udp.addresses());
         }
         let engine = Self::with(cards, interrupt, Some(network), udp);
         engine.lock().provide_numbers()?;
@@ -359,9 +360,12 @@ impl State {
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
-                for prefix in self.cards[index].late_peers(now) {
-                    let slow = self.is_slow(prefix);
-                    self.cards[index].set_slow(prefix, slow);
+                let late = self.cards[index].late_peers(now);
+                let ways: BTreeSet<Way> =
+                    late.into_iter().map(|(to, number)| local::way(to, number)).collect();
+                for way in ways {
+                    let slow = self.is_slow(way);
+                    self.cards[index].set_slow(way, slow);
                 }
                 self.cards[index].expire();
                 any = true;
@@ -378,13 +382,13 @@ impl State {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Returns whether packets to or from the process with this prefix are still under way. Then a
-    /// missing answer does not mean that a packet was lost.
-    fn is_slow(&mut self, prefix: u16) -> bool {
-        if self.cards.iter().any(|card| card.identity.qpn_prefixes.contains(&prefix)) {
+    /// Returns whether packets on a way, in either direction, have not arrived yet. Then a missing
+    /// answer does not mean that a packet was lost.
+    fn is_slow(&mut self, way: Way) -> bool {
+        if self.local(way.to, way.first).is_some() {
             return self.unfinished;
         }
-        self.network.as_mut().is_some_and(|network| network.is_slow(prefix))
+        self.network.as_mut().is_some_and(|network| network.is_slow(way))
     }
 
     /// Runs the devices until nothing is left to do, or `frames` frames have been carried.
@@ -425,44 +429,50 @@ impl State {
         }
     }
 
-    /// Passes a frame to the local device that has the destination's number, or to the network. A
-    /// frame for all listeners goes to both.
+    /// Passes a frame to the port of its address: to the local device that has the destination's QP
+    /// number there, or to the network. A frame for all listeners goes to all devices of this
+    /// process and to the network.
     fn carry(&mut self, from: usize, frame: Frame) {
         if !self.cards[from].passes(&frame) {
             return;
         }
         let link = self.cards[from].identity.link;
-        let frame = match self.send_outside(frame) {
-            Some(frame) => frame,
-            None => return,
-        };
-        if frame.is_for_all(link) {
+        let Some(frame) = self.send_outside(frame) else { return };
+        let Some(to) = LinkAddress::of(link, &frame.0) else { return };
+        if to.is_group() || !frame.is_transport(link) {
             if let Some(network) = &mut self.network {
                 network.send_to_all(&frame);
             }
             self.inbox.extend((0..self.cards.len()).map(|index| (index, frame.clone())));
             return;
         }
-        let Some((_, destination)) = Header::destination(link, &frame.0) else { return };
-        let prefix = (destination >> 8) as u16;
-        let owner = self.cards.iter().position(|card| card.identity.qpn_prefixes.contains(&prefix));
-        if let Some(index) = owner {
+        let Some((_, number)) = Header::destination(link, &frame.0) else { return };
+        if let Some(index) = self.local(to, number) {
             self.inbox.push_back((index, frame));
         } else if let Some(network) = &mut self.network {
-            network.send(prefix, frame);
+            network.send(local::way(to, number), frame);
         }
     }
 
-    /// Claims prefixes for devices that run out of QP numbers. Registers this process as a listener
-    /// if one of its devices listens to all.
+    /// Returns the device of this process at an address that has a QP number: see [`owner`].
+    fn local(&self, to: LinkAddress, number: u32) -> Option<usize> {
+        owner(&self.cards, to, number)
+    }
+
+    /// Attaches the ports of devices to the network at their addresses, and claims prefixes for
+    /// devices that run out of QP numbers. Registers this process as a listener if one of its
+    /// devices listens to all.
     fn provide_numbers(&mut self) -> io::Result<()> {
         for (index, card) in self.cards.iter_mut().enumerate() {
+            if let Some(network) = &mut self.network {
+                network.attach(index, &card.identity)?;
+            }
             let numbers = card.identity.qpn_prefixes.len() * NUMBERS;
             if card.objects.qps.len() + SPARE <= numbers {
                 continue;
             }
             let prefix = match &mut self.network {
-                Some(network) => network.claim(index)?,
+                Some(network) => network.claim(index, &card.identity)?,
                 None => next_prefix(),
             };
             card.add_prefix(prefix);
@@ -509,6 +519,17 @@ impl State {
         self.udp.is_some()
             || self.network.is_some() && self.cards.iter().any(|card| !card.objects.qps.is_empty())
     }
+}
+
+/// Returns the device at an address that has a QP number. The management queue pairs are behind every
+/// device at the address.
+fn owner(cards: &[Card], to: LinkAddress, number: u32) -> Option<usize> {
+    let prefix = local::prefix(number);
+    cards.iter().position(|card| {
+        let identity = &card.identity;
+        identity.has_address(to)
+            && (prefix == local::MANAGEMENT || identity.qpn_prefixes.contains(&prefix))
+    })
 }
 
 /// Returns a prefix for devices that no other process can reach, unique in this process.

@@ -1,9 +1,9 @@
 //! Packets to and from ports that are not on this machine.
 
-use super::{NUMBERS, State};
+use super::{State, owner};
 use crate::card::{Card, Link};
-use crate::fabric::local::Network;
-use crate::wire::{Frame, Header, MULTICAST, Route};
+use crate::fabric::local::{self, Network};
+use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Route, cnp};
 
 impl State {
     /// Sends a frame that is for a port outside this machine, or for a multicast group. Returns the
@@ -11,8 +11,11 @@ impl State {
     pub(super) fn send_outside(&mut self, frame: Frame) -> Option<Frame> {
         let Some(udp) = &mut self.udp else { return Some(frame) };
         // Ethernet frames that are not of RoCE stay on the machine.
+        if !frame.is_transport(Link::Roce) {
+            return Some(frame);
+        }
         let Ok(route) = Route::decode(Link::Roce, &frame.0) else { return Some(frame) };
-        let Route::Ethernet { global, port } = route else { return Some(frame) };
+        let Route::Ethernet { global, port, .. } = route else { return Some(frame) };
         if udp.is_here(&global.destination) {
             return Some(frame);
         }
@@ -38,13 +41,17 @@ impl State {
 
 /// Passes a packet to the device or the process that has the destination's number.
 fn arrived(cards: &mut [Card], network: &mut Network, frame: &Frame) {
-    let Some((_, destination)) = Header::destination(Link::Roce, &frame.0) else { return };
-    let prefix = (destination / NUMBERS as u32) as u16;
-    if let Some(card) = cards.iter_mut().find(|card| card.identity.qpn_prefixes.contains(&prefix)) {
-        return card.receive(frame);
+    let Some(to) = LinkAddress::of(Link::Roce, &frame.0) else { return };
+    let Some((_, number)) = Header::destination(Link::Roce, &frame.0) else { return };
+    if let Some(index) = owner(cards, to, number) {
+        return cards[index].receive(frame);
     }
     // Anyone may have sent it: only packets that are whole cost another process time.
-    if destination != MULTICAST && Header::decode(Link::Roce, &frame.0).is_ok() {
-        network.send(prefix, frame.clone());
+    if number != MULTICAST && is_whole(frame) {
+        network.send(local::way(to, number), frame.clone());
     }
+}
+
+fn is_whole(frame: &Frame) -> bool {
+    Header::decode(Link::Roce, &frame.0).is_ok() || cnp::decode(&frame.0).is_some()
 }

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use crate::card::{Card, Link};
+use crate::card::{Card, Link, Sort};
 use crate::clock::Clock;
 use crate::command::test::Rig;
 use crate::fabric::local::socket;
 use crate::fabric::udp::Interface;
+use crate::identity::Identity;
 use crate::transport::test::Setup;
 use crate::transport::test::side::{Cqe, Post, Side};
+use crate::wire::{Frame, Global, Header, Opcode, Route, mac};
 
 /// A peer that does not come within this time never will.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,15 +37,27 @@ struct Station {
 
 impl Station {
     fn new(domain: &str, setup: Setup) -> Self {
-        Self::on(domain, setup, None)
+        Self::at(domain, setup, 7)
     }
 
-    fn on(domain: &str, setup: Setup, interface: Option<&Interface>) -> Self {
+    /// At a port whose addresses end with a byte.
+    fn at(domain: &str, setup: Setup, end: u8) -> Self {
+        let mut identity = crate::command::test::identity(setup.link);
+        identity.lid = end.into();
+        identity.gids[0][15] = end;
+        identity.mac = mac(&identity.gids[0]);
+        Self::on(setup, identity, |cards, interrupt| Engine::connected(domain, cards, interrupt))
+    }
+
+    /// At a port with an identity, on an engine that `start` makes.
+    fn on(
+        setup: Setup,
+        mut identity: Identity,
+        start: impl FnOnce(Vec<Card>, super::Interrupt) -> std::io::Result<Arc<Engine>>,
+    ) -> Self {
         let mut rig = Rig::on(setup.link);
-        if let Some(interface) = interface {
-            rig.card.identity = interface.applied_to(rig.card.identity.clone());
-        }
-        rig.card.identity.qpn_prefixes.clear();
+        identity.qpn_prefixes.clear();
+        rig.card.identity = identity;
         rig.card.clock = Clock::real();
         // The engine has the card; commands are given to it as if the rig had.
         let stand_in = Card::new(
@@ -52,14 +66,7 @@ impl Station {
             Clock::real(),
         );
         let card = std::mem::replace(&mut rig.card, stand_in);
-        let interrupt: super::Interrupt = Box::new(|_, _, _| {});
-        let engine = match interface {
-            None => Engine::connected(domain, vec![card], interrupt),
-            Some(interface) => {
-                Engine::on_network(domain, std::slice::from_ref(interface), vec![card], interrupt)
-            }
-        }
-        .unwrap();
+        let engine = start(vec![card], Box::new(|_, _, _| {})).unwrap();
         let side = engine.enter(0, |card| {
             std::mem::swap(card, &mut rig.card);
             let mut side = Side::with(rig, setup);
@@ -217,7 +224,7 @@ fn prefixes_are_claimed_as_numbers_run_out_and_are_free_again_after() {
     }
     let prefixes = engine.enter(0, |card| card.identity.qpn_prefixes.clone());
     assert_eq!(prefixes.len(), 3);
-    let name = |prefix: u16| format!("{}{domain}/{prefix:04x}", socket::user_names());
+    let name = |prefix: u16| format!("{}{domain}/0007/{prefix:04x}", socket::user_names());
     for prefix in &prefixes {
         let error = socket::listen(&name(*prefix)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
@@ -238,6 +245,107 @@ fn descriptors_stay_out_of_the_way() {
     let network = state.network.as_ref().expect("connected");
     assert!(network.waits.epoll.as_raw_fd() >= 512);
     assert!(socket::connect("mlx5-model/nobody").is_err());
+}
+
+/// A packet from a port to a queue pair of another port.
+fn packet(from: &Identity, to: &Identity, number: u32) -> Frame {
+    let global = Global {
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 1,
+        source: from.gids[0],
+        destination: to.gids[0],
+    };
+    let route = match from.link {
+        Link::InfiniBand => {
+            Route::InfiniBand { level: 0, source: from.lid, destination: to.lid, global: None }
+        }
+        Link::Roce => {
+            Route::Ethernet { source: from.mac, destination: to.mac, global, port: 0xc001 }
+        }
+    };
+    Header::new(route, Opcode::SendOnly, 0xffff, number, 0).bare()
+}
+
+/// The packets to queue pairs that a device's port has received.
+fn received(card: &Card) -> u64 {
+    card.traffic.received[Sort::Unicast as usize].packets
+}
+
+#[test]
+fn frame_reaches_the_port_of_its_address_and_there_the_process_of_its_number() {
+    for link in [Link::InfiniBand, Link::Roce] {
+        let domain = domain();
+        let setup = Setup { link, ..Setup::default() };
+        // The last two are processes at one port.
+        let stations = [7, 8, 8].map(|end| Station::at(&domain, setup, end));
+        let [one, two, three] = &stations;
+        let identity = |station: &Station| station.engine.enter(0, |card| card.identity.clone());
+        let send = |to: &Identity, number: u32| {
+            let frame = packet(&identity(one), to, number);
+            one.engine.enter(0, |card| card.outbox.push_back(frame));
+        };
+        let count =
+            || [one, two, three].map(|station| station.engine.enter(0, |card| received(card)));
+        let wait = |all: [u64; 3]| {
+            let end = Instant::now() + PATIENCE;
+            while count() != all {
+                assert!(Instant::now() < end, "{:?} and not {all:?}", count());
+                std::thread::yield_now();
+            }
+        };
+        let port = identity(two);
+        // The right number at another address, or at one that no port has.
+        send(&identity(one), two.side.qp);
+        let mut nobody = port.clone();
+        (nobody.lid, nobody.mac[5]) = (9, 9);
+        send(&nobody, two.side.qp);
+        send(&port, one.side.qp);
+        send(&port, two.side.qp);
+        wait([0, 1, 0]);
+        send(&port, three.side.qp);
+        send(&port, three.side.qp ^ 1);
+        wait([0, 1, 2]);
+        send(&identity(one), one.side.qp);
+        wait([1, 1, 2]);
+
+        // The management queue pairs are behind each process of the port.
+        let before: u64 = count().iter().sum();
+        send(&port, 0);
+        send(&port, 1);
+        let end = Instant::now() + PATIENCE;
+        while count().iter().sum::<u64>() != before + 2 {
+            assert!(Instant::now() < end, "{:?}", count());
+            std::thread::yield_now();
+        }
+        assert_eq!(count()[0], 1);
+        send(&identity(one), 1);
+        assert_eq!(count()[0], 2, "its own port is in this process");
+    }
+}
+
+#[test]
+fn devices_of_a_process_may_have_the_same_qp_numbers() {
+    for link in [Link::InfiniBand, Link::Roce] {
+        let cards = [1, 2].map(|end| {
+            let mut card = Rig::on(link).card;
+            let identity = &mut card.identity;
+            (identity.lid, identity.gids[0][15]) = (end.into(), end);
+            identity.mac = mac(&identity.gids[0]);
+            card
+        });
+        let identities = cards.each_ref().map(|card| card.identity.clone());
+        let number = u32::from(identities[0].qpn_prefixes[0]) << 8;
+        assert_eq!(identities[0].qpn_prefixes, identities[1].qpn_prefixes);
+        let engine = Engine::new(cards.into(), Box::new(|_, _, _| {}));
+        for (at, to) in identities.iter().enumerate() {
+            for from in 0..2 {
+                let frame = packet(&identities[from], to, number);
+                engine.enter(from, |card| card.outbox.push_back(frame));
+            }
+            assert_eq!(engine.enter(at, |card| received(card)), 2);
+        }
+    }
 }
 
 #[test]
@@ -369,7 +477,12 @@ fn engines_on_udp_reach_each_other_by_address() {
         let interface = Interface::find(&format!("127.{high}.{low}.{last}")).unwrap();
         // Two processes of each machine: the first one receives for both.
         let domain = domain();
-        [(); 2].map(|()| Station::on(&domain, setup, Some(&interface)))
+        [(); 2].map(|()| {
+            let identity = interface.applied_to(crate::command::test::identity(setup.link));
+            Station::on(setup, identity, |cards, interrupt| {
+                Engine::on_network(&domain, std::slice::from_ref(&interface), cards, interrupt)
+            })
+        })
     });
     let [near, far] = &mut machines;
     for (one, other) in near.iter_mut().zip(far) {

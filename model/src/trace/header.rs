@@ -1,5 +1,7 @@
 //! The header of a stream: its process and devices, and the initial state of a fresh device.
 
+use std::collections::BTreeMap;
+
 use super::bytes::{Put, Take};
 use super::{BUILD, ReadError, VERSION};
 use crate::identity::{Identity, PortState};
@@ -73,6 +75,7 @@ impl Header {
         put.u64(self.began).u64(self.monotonic).u8(self.cards.len() as u8);
         for card in &self.cards {
             put.u64(card.node_guid).u8((card.link == Link::Roce).into()).u16(card.lid);
+            put.rest(&card.mac);
             put.u16(card.gids.len() as u16);
             for gid in &card.gids {
                 put.rest(gid);
@@ -134,6 +137,7 @@ impl Header {
             let node_guid = take.u64()?;
             let link = if take.bool()? { Link::Roce } else { Link::InfiniBand };
             let lid = take.u16()?;
+            let mac = take.bytes(6)?.try_into().ok()?;
             let entries = usize::from(take.u16()?);
             if !(1..=GIDS).contains(&entries) {
                 return None;
@@ -153,7 +157,9 @@ impl Header {
                 node_guid,
                 link,
                 lid,
+                mac,
                 gids,
+                gid_macs: BTreeMap::new(),
                 qpn_prefixes: Vec::new(),
                 seed,
                 user_contexts,

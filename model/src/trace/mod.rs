@@ -36,7 +36,7 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams. One of another version is not read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is
 /// searched, and a hash in hexadecimal. Two copies of the model with the same identity behave

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::bytes::{Put, Take};
 use super::mistake::Mistake;
-use crate::wire::Service;
+use crate::wire::{LinkAddress, Service, Way};
 
 /// Bytes before a record's content: its kind, and the content's length.
 pub(super) const HEAD: usize = 5;
@@ -103,17 +103,17 @@ pub enum Call<'a> {
         /// Whether the path works.
         up: bool,
     },
-    /// The connection to another process is full, or no longer.
+    /// A way through the fabric is full, or no longer.
     Congested {
-        /// The connection.
-        way: u32,
+        /// The way.
+        way: Way,
         /// Whether it is full.
         full: bool,
     },
-    /// Packets to or from a running process are still under way, or no longer.
+    /// Packets to or from a running peer are still under way, or no longer.
     Slow {
-        /// The prefix of its QP numbers.
-        way: u16,
+        /// The way through the fabric.
+        way: Way,
         /// Whether they are under way.
         slow: bool,
     },
@@ -377,11 +377,13 @@ impl Call<'_> {
                 kind::SERVICE_LEVEL
             }
             Call::Congested { way, full } => {
-                put.u32(*way).u8((*full).into());
+                put_way(put, way);
+                put.u8((*full).into());
                 kind::CONGESTED
             }
             Call::Slow { way, slow } => {
-                put.u16(*way).u8((*slow).into());
+                put_way(put, way);
+                put.u8((*slow).into());
                 kind::SLOW
             }
         }
@@ -405,8 +407,8 @@ impl Call<'_> {
             kind::MEMIC => Call::Memic(take.u64()?),
             kind::PORT => Call::Port(take.bool()?),
             kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
-            kind::CONGESTED => Call::Congested { way: take.u32()?, full: take.bool()? },
-            kind::SLOW => Call::Slow { way: take.u16()?, slow: take.bool()? },
+            kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
+            kind::SLOW => Call::Slow { way: take_way(take)?, slow: take.bool()? },
             _ => return None,
         })
     }
@@ -415,6 +417,26 @@ impl Call<'_> {
     pub(super) fn is_routine(&self) -> bool {
         matches!(self, Call::Expire | Call::Pump | Call::Settle | Call::Release)
     }
+}
+
+/// Writes a way: kind of the address and its bytes, as many as a MAC has; first and last number.
+fn put_way(put: &mut Put<'_>, way: &Way) {
+    match way.to {
+        LinkAddress::Lid(lid) => put.u8(0).u16(lid).u32(0),
+        LinkAddress::Mac(mac) => put.u8(1).rest(&mac),
+    };
+    put.u32(way.first).u32(way.last);
+}
+
+/// Reads what [`put_way`] writes.
+fn take_way(take: &mut Take<'_>) -> Option<Way> {
+    let (kind, address): (u8, [u8; 6]) = (take.u8()?, take.bytes(6)?.try_into().ok()?);
+    let to = match kind {
+        0 => LinkAddress::Lid(u16::from_le_bytes([address[0], address[1]])),
+        1 => LinkAddress::Mac(address),
+        _ => return None,
+    };
+    Some(Way { to, first: take.u32()?, last: take.u32()? })
 }
 
 impl Observed<'_> {

@@ -122,7 +122,7 @@ impl Transport for Connections {
         for _ in 0..self.ready.len() {
             let Some(peer) = self.ready.pop_front() else { break };
             let Some(open) = self.open.get_mut(&peer) else { continue };
-            if card.port.is_congested(peer.number) {
+            if open.rc.is_congested(card) {
                 card.port.park(number);
                 self.ready.push_back(peer);
                 continue;

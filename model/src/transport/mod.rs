@@ -35,7 +35,7 @@ use crate::card::{Aftermath, Card, Link, TURN};
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
-use crate::wire::{Frame, Header, MULTICAST, Route};
+use crate::wire::{Frame, Header, LinkAddress, MULTICAST, Route};
 use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
@@ -68,8 +68,8 @@ impl Card {
             return;
         }
         let link = self.identity.link;
-        if let Some(bytes) = crate::wire::ethernet::contents(link, frame) {
-            if self.receive_ethernet(bytes) {
+        if !frame.is_transport(link) {
+            if self.receive_ethernet(&frame.0) {
                 self.count_received(frame);
             }
             return;
@@ -83,7 +83,8 @@ impl Card {
             }
         };
         let packet = Packet { header: &header, payload, bytes: &frame.0 };
-        if header.destination == MULTICAST {
+        let to = header.route.to();
+        if header.destination == MULTICAST && (to.is_group() || self.identity.has_address(to)) {
             if header.route.group().is_some_and(|group| !self.objects.groups.of(group).is_empty()) {
                 self.count_received(frame);
             }
@@ -108,14 +109,13 @@ impl Card {
     }
 
     fn is_for_port(&self, route: &Route) -> bool {
-        match route {
-            Route::InfiniBand { destination, global, .. } => {
-                // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
-                *destination == self.identity.lid
-                    && global.as_ref().is_none_or(|global| self.has_gid(&global.destination))
-            }
-            Route::Ethernet { global, .. } => self.has_gid(&global.destination),
-        }
+        let global = match route {
+            // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
+            Route::InfiniBand { global, .. } => global.as_ref(),
+            Route::Ethernet { global, .. } => Some(global),
+        };
+        self.identity.has_address(route.to())
+            && global.is_none_or(|global| self.has_gid(&global.destination))
     }
 
     /// Returns whether a GID is one of the port's. An empty entry of the table is none.
@@ -129,14 +129,11 @@ impl Card {
         self.enter(|| Call::Expire, Self::fire, |()| false);
     }
 
-    /// Returns the prefixes of the peers whose answers are due, for as many timers as the next
-    /// [`Card::expire`] fires.
-    pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
-        let late = self
-            .port
-            .next_due(now)
-            .filter_map(|qp| QueuePair::of(self.objects.qps.get(&qp)?)?.late_peer(now));
-        late.map(|remote| (remote >> 8) as u16).collect()
+    /// Returns the peers whose answers are due, for as many timers as the next [`Card::expire`]
+    /// fires: address of the port, and number of the queue pair.
+    pub fn late_peers(&self, now: u64) -> BTreeSet<(LinkAddress, u32)> {
+        let due = self.port.next_due(now);
+        due.filter_map(|qp| QueuePair::of(self.objects.qps.get(&qp)?)?.late_peer(now)).collect()
     }
 
     fn fire(&mut self) {

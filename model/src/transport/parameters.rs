@@ -199,6 +199,8 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
             global: (path(ads::GRH) != 0).then_some(global),
         },
         Link::Roce => {
+            // Its last four bytes are the next field.
+            let mac = ads::RMAC_47_32.within(which).bit_offset() / 8;
             let port = match path(ads::UDP_SPORT) as u16 {
                 0 => {
                     let mixed = qp.number ^ qp.get(qpc::REMOTE_QPN) ^ global.flow_label;
@@ -206,7 +208,12 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
                 }
                 port => port,
             };
-            Route::Ethernet { global, port }
+            Route::Ethernet {
+                source: identity.source_mac(index),
+                destination: std::array::from_fn(|byte| qp.context[mac + byte]),
+                global,
+                port,
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{Completion, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::{Qp, Service, State, TransportState};
 use crate::queue::{Fetch, QpEvent, Syndrome};
-use crate::wire::Header;
+use crate::wire::{Header, LinkAddress};
 
 /// State of a queue pair: that of its own transport alone.
 #[derive(Debug)]
@@ -73,9 +73,11 @@ impl QueuePair {
     }
 
     /// Returns the peer from which an answer is overdue.
-    pub(super) fn late_peer(&self, now: u64) -> Option<u32> {
+    pub(super) fn late_peer(&self, now: u64) -> Option<(LinkAddress, u32)> {
         match self {
-            Self::Reliable(rc) if rc.is_late(now) => rc.remote(),
+            Self::Reliable(rc) if rc.is_late(now) => {
+                rc.toward().map(|peer| (peer.route.to(), peer.remote))
+            }
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Congestion notification packets (CNP): a receiver's answer to packets that were marked on the
 //! way (annex A17).
 
+use super::ethernet::HEADER;
 use super::icrc::{ICRC, icrc};
 use super::{Frame, Link, Route};
 
@@ -26,7 +27,7 @@ pub fn encode(mut route: Route, p_key: u16, destination: u32) -> Frame {
     to.extend_from_slice(&(u32::from(BACKWARD) << 24 | destination & 0xff_ffff).to_be_bytes());
     // PSN and reserved bytes.
     to.resize(to.len() + 4 + RESERVED, 0);
-    to.extend_from_slice(&icrc(Link::Roce, &to).unwrap_or_default());
+    to.extend_from_slice(&icrc(Link::Roce, &to[HEADER..]).unwrap_or_default());
     Frame(to)
 }
 
@@ -40,7 +41,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Route, u32)> {
         return None;
     }
     let destination = u32::from_be_bytes([0, header[5], header[6], header[7]]);
-    (icrc(Link::Roce, &bytes[..covered])? == bytes[covered..]).then_some((route, destination))
+    (icrc(Link::Roce, &bytes[HEADER..covered])? == bytes[covered..]).then_some((route, destination))
 }
 
 #[cfg(test)]
@@ -64,22 +65,22 @@ mod tests {
             source: gid([10, 0, 17, 1]),
             destination: gid([10, 0, 18, 1]),
         };
-        let route = Route::Ethernet { global, port: 0 };
+        let route = Route::Ethernet { source: [2; 6], destination: [4; 6], global, port: 0 };
         let frame = encode(route, 0xffff, 0x118);
-        assert_eq!(frame.0.len(), 60);
-        assert_eq!(frame.0[1], 0xc2);
-        assert_eq!(frame.0[28..40], [0x81, 0, 0xff, 0xff, 0x40, 0, 1, 0x18, 0, 0, 0, 0]);
-        assert!(frame.0[40..56].iter().all(|byte| *byte == 0));
+        assert_eq!(frame.0.len(), 74);
+        assert_eq!(frame.0[15], 0xc2);
+        assert_eq!(frame.0[42..54], [0x81, 0, 0xff, 0xff, 0x40, 0, 1, 0x18, 0, 0, 0, 0]);
+        assert!(frame.0[54..70].iter().all(|byte| *byte == 0));
         let (from, to) = decode(&frame.0).unwrap();
-        assert_eq!((from.reverse().len(), to), (28, 0x118));
+        assert_eq!((from.reverse().len(), to), (42, 0x118));
 
         // The device numbered the packet.
         let mut captured = frame.0.clone();
-        captured[4..6].copy_from_slice(&[0x71, 0x8c]);
-        captured[10..12].copy_from_slice(&[0x91, 0x61]);
-        captured[56..].copy_from_slice(&[0x82, 0xfd, 0x00, 0x2a]);
+        captured[18..20].copy_from_slice(&[0x71, 0x8c]);
+        captured[24..26].copy_from_slice(&[0x91, 0x61]);
+        captured[70..].copy_from_slice(&[0x82, 0xfd, 0x00, 0x2a]);
         assert_eq!(decode(&captured).map(|(_, to)| to), Some(0x118));
-        for byte in [28, 35, 50, 58] {
+        for byte in [42, 49, 64, 72] {
             let mut damaged = frame.0.clone();
             damaged[byte] ^= 1;
             assert!(decode(&damaged).is_none(), "{byte}");

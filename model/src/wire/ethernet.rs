@@ -1,13 +1,9 @@
-//! Ethernet frames that are not packets of the transport: positions of their headers, and
-//! checksums.
+//! Ethernet frames: which of them are packets of the transport; positions of the headers of all
+//! others, and checksums.
 //!
 //! Any sender may have built these frames. So the code indexes only after a length check.
 
-use super::{Frame, Link};
-
-/// The byte before such a frame where devices and processes pass frames to each other. No IP header
-/// begins with it, and packets of RoCE begin with an IP header.
-pub const MARK: u8 = 0;
+use super::route::ROCE_PORT;
 
 /// Bytes of the addresses and the type.
 pub const HEADER: usize = 14;
@@ -18,25 +14,27 @@ pub const TAG: usize = 4;
 pub const VLAN: u16 = 0x8100;
 /// Type of a service tag (802.1ad).
 pub const SERVICE_VLAN: u16 = 0x88a8;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+/// Type of IPv4.
+pub const IPV4: u16 = 0x0800;
+/// Type of IPv6.
+pub const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Makes a frame of Ethernet ready for the wire.
-pub fn frame(bytes: &[u8]) -> Frame {
-    let mut frame = Vec::with_capacity(bytes.len() + 1);
-    frame.push(MARK);
-    frame.extend_from_slice(bytes);
-    Frame(frame)
-}
-
-/// The frame of Ethernet that a port received, if it is one and no packet of the transport.
-pub fn contents(link: Link, frame: &Frame) -> Option<&[u8]> {
-    match frame.0.split_first() {
-        Some((&MARK, bytes)) if link == Link::Roce => Some(bytes),
-        _ => None,
-    }
+/// Whether a frame is a packet of RoCEv2, whole or damaged: UDP to the port of RoCEv2 in IPv4
+/// without options or in IPv6, without a VLAN tag, and not a fragment.
+pub fn is_roce(frame: &[u8]) -> bool {
+    let Some(packet) = frame.get(HEADER..) else { return false };
+    let udp = match (word(frame, HEADER - 2), packet.first()) {
+        (Some(IPV4), Some(0x45)) if packet.get(9) == Some(&UDP) => {
+            // Offset, or more to come.
+            let whole = word(packet, 6).is_some_and(|fragment| fragment & 0x3fff == 0);
+            if whole { 20 } else { return false }
+        }
+        (Some(IPV6), Some(first)) if first >> 4 == 6 && packet.get(6) == Some(&UDP) => 40,
+        _ => return false,
+    };
+    word(packet, udp + 2) == Some(ROCE_PORT)
 }
 
 /// The protocol above Ethernet.

@@ -1,5 +1,7 @@
 //! The kind of link that a port is attached to.
 
+use super::ethernet;
+
 /// The kind of link that a port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
@@ -16,6 +18,14 @@ impl Link {
         match self {
             Self::InfiniBand => 12,
             Self::Roce => 10,
+        }
+    }
+
+    /// Returns the bytes of a frame before the headers that the ICRC covers: the Ethernet header.
+    pub fn header(self) -> usize {
+        match self {
+            Self::InfiniBand => 0,
+            Self::Roce => ethernet::HEADER,
         }
     }
 }

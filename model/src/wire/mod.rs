@@ -1,5 +1,6 @@
 //! Packets and their transfer.
 //!
+//! - [`address`] names ports on their link, and ways through the fabric.
 //! - [`opcode`] names the packets of the transport and lists the headers of each.
 //! - [`route`] is a packet's address on its link.
 //! - [`packet`] encodes and decodes all headers together.
@@ -8,9 +9,9 @@
 //! - [`ethernet`] handles frames that are not of the transport.
 //! - [`lossy`] is a wire that loses, repeats, reorders and corrupts, from a seed.
 //!
-//! A [`Frame`] is one packet as it is on the wire. The engine carries frames between the devices of
-//! one process, and over local sockets to other processes.
+//! A [`Frame`] is one frame as it is on the link. The fabric carries it to the port of its address.
 
+pub mod address;
 pub mod cnp;
 pub mod ethernet;
 pub mod icrc;
@@ -20,7 +21,10 @@ pub mod opcode;
 pub mod packet;
 pub mod route;
 mod service;
+#[cfg(test)]
+mod tests;
 
+pub use address::{LinkAddress, Way};
 pub use link::Link;
 pub use lossy::Lossy;
 pub use opcode::Opcode;
@@ -31,16 +35,18 @@ pub use service::Service;
 /// Destination of a packet to a multicast group, in place of a queue pair's number.
 pub const MULTICAST: u32 = 0xff_ffff;
 
-/// One packet as it is on the wire: LRH, optional GRH and transport headers on InfiniBand; IP, UDP
-/// and transport headers on Ethernet; ICRC at the end. Other frames of Ethernet follow a byte that
-/// no IP header begins with ([`ethernet::MARK`]).
+/// One frame as it is on the link. On InfiniBand: LRH, optional GRH, transport headers and ICRC. On
+/// Ethernet: addresses and type; in packets of the transport, IP, UDP, transport headers and ICRC
+/// follow. The checksums of the link itself (VCRC, FCS) are not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// Whether it goes to all listeners, rather than to the queue pair it names.
-    pub fn is_for_all(&self, link: Link) -> bool {
-        let multicast = || Header::destination(link, &self.0).is_some_and(|to| to.1 == MULTICAST);
-        ethernet::contents(link, self).is_some() || multicast()
+    /// Whether it is a packet of the transport, rather than another frame of Ethernet.
+    pub fn is_transport(&self, link: Link) -> bool {
+        match link {
+            Link::InfiniBand => true,
+            Link::Roce => ethernet::is_roce(&self.0),
+        }
     }
 }

@@ -270,7 +270,8 @@ impl Header {
         to.resize(payload + length + pad, 0);
         fill(&mut to[payload..payload + length])?;
         // All headers are complete, so the packet has an ICRC.
-        to.extend_from_slice(&icrc(self.link(), &to).unwrap_or_default());
+        let link = self.link();
+        to.extend_from_slice(&icrc(link, &to[link.header()..]).unwrap_or_default());
         Ok(Frame(to))
     }
 
@@ -295,7 +296,9 @@ impl Header {
         let [opcode, flags, high, low] = rest.array()?;
         let destination = rest.word()?;
         let psn = rest.word()?;
-        if icrc(link, &bytes[..covered]).ok_or(Malformed::Short)? != bytes[covered..] {
+        // The route has been read, so the packet is longer than the link's header.
+        let checked = bytes.get(link.header()..covered).and_then(|bytes| icrc(link, bytes));
+        if checked.ok_or(Malformed::Short)? != bytes[covered..] {
             return Err(Malformed::Icrc);
         }
         let (service, opcode) = Opcode::decode(opcode).ok_or(Malformed::Transport)?;
@@ -451,7 +454,14 @@ mod tests {
                     global
                 }
             ),
-            (global, any::<u16>()).prop_map(|(global, port)| Route::Ethernet { global, port }),
+            (any::<[u8; 6]>(), any::<[u8; 6]>(), global, any::<u16>()).prop_map(
+                |(source, destination, global, port)| Route::Ethernet {
+                    source,
+                    destination,
+                    global,
+                    port
+                }
+            ),
         ]
     }
 
@@ -522,7 +532,10 @@ mod tests {
                             (*level, *source, *destination) = (0, 0, 0);
                             global.as_mut()
                         }
-                        Route::Ethernet { global, .. } => Some(global),
+                        Route::Ethernet { source, destination, global, .. } => {
+                            (*source, *destination) = ([0; 6], [0; 6]);
+                            Some(global)
+                        }
                     };
                     if let Some(global) = global {
                         (global.traffic_class, global.flow_label, global.hop_limit) = (0, 0, 0);

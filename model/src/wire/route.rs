@@ -1,7 +1,9 @@
-//! The addressing of a packet: LRH and GRH on InfiniBand, IP and UDP on Ethernet.
+//! The addressing of a packet: LRH and GRH on InfiniBand, Ethernet addresses, IP and UDP on
+//! Ethernet.
 
-use super::Link;
+use super::ethernet::{self, HEADER};
 use super::packet::Malformed;
+use super::{Link, LinkAddress};
 
 /// Bytes of a local route header.
 pub const LRH: usize = 8;
@@ -51,6 +53,10 @@ pub enum Route {
     },
     /// RoCEv2: IPv4 where both GIDs are mapped IPv4 addresses, else IPv6.
     Ethernet {
+        /// Ethernet address of the sending port.
+        source: [u8; 6],
+        /// Ethernet address of the receiving port, or of a group.
+        destination: [u8; 6],
         /// Addresses.
         global: Global,
         /// UDP source port.
@@ -73,7 +79,20 @@ impl Route {
                 destination: source,
                 global: global.map(turn),
             },
-            Self::Ethernet { global, port } => Self::Ethernet { global: turn(global), port },
+            Self::Ethernet { source, destination, global, port } => Self::Ethernet {
+                source: destination,
+                destination: source,
+                global: turn(global),
+                port,
+            },
+        }
+    }
+
+    /// The address on the link of the port that it leads to.
+    pub fn to(&self) -> LinkAddress {
+        match self {
+            Self::InfiniBand { destination, .. } => LinkAddress::Lid(*destination),
+            Self::Ethernet { destination, .. } => LinkAddress::Mac(*destination),
         }
     }
 
@@ -82,8 +101,8 @@ impl Route {
         match self {
             Self::InfiniBand { global: None, .. } => LRH,
             Self::InfiniBand { .. } => LRH + GRH,
-            Self::Ethernet { global, .. } if is_ipv4(global) => IPV4 + UDP,
-            Self::Ethernet { .. } => GRH + UDP,
+            Self::Ethernet { global, .. } if is_ipv4(global) => HEADER + IPV4 + UDP,
+            Self::Ethernet { .. } => HEADER + GRH + UDP,
         }
     }
 
@@ -94,8 +113,10 @@ impl Route {
         let (header, at) = match self {
             Self::InfiniBand { global: None, .. } => return None,
             Self::InfiniBand { .. } => (packet.get(LRH..LRH + GRH)?, 0),
-            Self::Ethernet { global, .. } if is_ipv4(global) => (packet.get(..IPV4)?, GRH - IPV4),
-            Self::Ethernet { .. } => (packet.get(..GRH)?, 0),
+            Self::Ethernet { global, .. } if is_ipv4(global) => {
+                (packet.get(HEADER..HEADER + IPV4)?, GRH - IPV4)
+            }
+            Self::Ethernet { .. } => (packet.get(HEADER..HEADER + GRH)?, 0),
         };
         let mut shown = [0; GRH];
         shown[at..].copy_from_slice(header);
@@ -109,11 +130,9 @@ impl Route {
 
     /// The multicast group that it leads to, if it does: on InfiniBand both LID and GID say so.
     pub fn group(&self) -> Option<&[u8; 16]> {
-        /// The first LID of multicast groups; the last LID is not one.
-        const GROUPS: u16 = 0xc000;
         let global = match self {
-            Self::InfiniBand { destination: GROUPS..=0xfffe, global, .. } => global.as_ref()?,
-            Self::InfiniBand { .. } => return None,
+            Self::InfiniBand { .. } if !self.to().is_group() => return None,
+            Self::InfiniBand { global, .. } => global.as_ref()?,
             Self::Ethernet { global, .. } => global,
         };
         is_multicast(&global.destination).then_some(&global.destination)
@@ -139,7 +158,11 @@ impl Route {
                     encode_ipv6(global, rest, NEXT_HEADER_IBA, to);
                 }
             }
-            Self::Ethernet { global, port } => {
+            Self::Ethernet { source, destination, global, port } => {
+                to.extend_from_slice(destination);
+                to.extend_from_slice(source);
+                let kind = if is_ipv4(global) { ethernet::IPV4 } else { ethernet::IPV6 };
+                to.extend_from_slice(&kind.to_be_bytes());
                 if is_ipv4(global) {
                     encode_ipv4(global, UDP + rest, to);
                 } else {
@@ -181,10 +204,10 @@ pub fn is_multicast(gid: &[u8; 16]) -> bool {
     gid[0] == 0xff || gid.starts_with(&MAPPED) && gid[12] & 0xf0 == 0xe0
 }
 
-/// Returns the Ethernet address of a GID. The interface identifier of a link-local address contains
-/// it (RFC 4291). For an IPv4 address of the model's own network it is 02:00 and the four bytes of
-/// that address. For a multicast address it ends with the last bytes of the GID (RFC 7042 for IPv6,
-/// RFC 1112 for IPv4).
+/// Returns the Ethernet address that follows from a GID alone. The interface identifier of a
+/// link-local address contains it (RFC 4291). For a multicast address it ends with the last bytes of
+/// the GID (RFC 7042 for IPv6, RFC 1112 for IPv4). Of other addresses nothing follows; for these it
+/// is 02:00 and the last four bytes of the GID.
 pub fn mac(gid: &[u8; 16]) -> [u8; 6] {
     if gid[0] == 0xff {
         return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];
@@ -307,12 +330,13 @@ fn decode_ipv4(bytes: &[u8]) -> Result<Global, Malformed> {
 }
 
 fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
-    let (global, at) = match bytes.first().map(|byte| byte >> 4) {
-        None => return Err(Malformed::Short),
-        Some(4) => (decode_ipv4(bytes)?, IPV4),
-        Some(6) => (decode_ipv6(bytes, NEXT_HEADER_UDP)?, GRH),
-        Some(_) => return Err(Malformed::Route),
+    let (link, packet) = bytes.split_at_checked(HEADER).ok_or(Malformed::Short)?;
+    let (global, length) = match be16(link, HEADER - 2) {
+        ethernet::IPV4 => (decode_ipv4(packet)?, IPV4),
+        ethernet::IPV6 => (decode_ipv6(packet, NEXT_HEADER_UDP)?, GRH),
+        _ => return Err(Malformed::Route),
     };
+    let at = HEADER + length;
     if bytes.len() < at + UDP {
         return Err(Malformed::Short);
     }
@@ -322,7 +346,9 @@ fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
     if usize::from(be16(bytes, at + 4)) != bytes.len() - at {
         return Err(Malformed::Length);
     }
-    let route = Route::Ethernet { global, port: be16(bytes, at) };
+    let mac = |at: usize| std::array::from_fn(|byte| link[at + byte]);
+    let (destination, source) = (mac(0), mac(6));
+    let route = Route::Ethernet { source, destination, global, port: be16(bytes, at) };
     // Mapped addresses in an IPv6 header would be sent back in an IPv4 one.
     if route.len() != at + UDP {
         return Err(Malformed::Route);

@@ -4,7 +4,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_gid, ibv_query_gid};
 
@@ -28,7 +28,7 @@ pub fn play(role: &str) {
     let end = Instant::now() + super::PATIENCE;
     while player.child.try_wait().expect("a child").is_none() {
         assert!(Instant::now() < end, "{role} does not end");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     player.end_well();
 }
@@ -139,7 +139,22 @@ impl Host {
         self.run("ip link set lo up");
         self.run(&format!("ip address add {address}/24 dev {interface}"));
         self.run(&format!("ip address add fd77::{number}/64 dev {interface} nodad"));
+        // Without a look for other nodes with the same address, which takes seconds.
+        let mut command = Command::new("sh");
+        let quick = format!("echo 0 > /proc/sys/net/ipv6/conf/{interface}/accept_dad");
+        command.args(["-c", &quick]);
+        run(self.command(command));
         self.run(&format!("ip link set {interface} up"));
+    }
+
+    /// Waits until the kernel has noticed that both ends of the link are up. It drops packets before.
+    fn wait(&self) {
+        let end = Instant::now() + super::LIMIT;
+        let look = format!("ip link show dev {}", self.interface);
+        while !self.run(&look).contains("state UP") {
+            assert!(Instant::now() < end, "{} has no link", self.interface);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Limits the rate of the interface.
@@ -203,8 +218,8 @@ impl World {
         let there = Host { keeper: Some(keeper), interface: "right", address: "10.77.0.2".into() };
         here.set_up(1);
         there.set_up(2);
-        // No MAC address has to be asked for when the first packet leaves.
-        there.run("ip address show dev right");
+        here.wait();
+        there.wait();
         Self { here, there }
     }
 
@@ -222,6 +237,7 @@ impl World {
             host.set_up(last);
             host
         });
+        hosts.iter().for_each(Host::wait);
         let [here, there] = hosts;
         Self { here, there }
     }

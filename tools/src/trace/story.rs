@@ -86,14 +86,13 @@ impl Story {
             }
             Call::Congested { way, full } => {
                 let state = if *full { "has no room" } else { "has room again" };
-                line.text = format!("the way to QP numbers {:#x} {state}", way << 8);
-                line.with("way", *way).with("full", *full);
+                line.text = format!("the way to {way} {state}");
+                line.with("way", way.to_string()).with("full", *full);
             }
             Call::Slow { way, slow } => {
                 let state = if *slow { "is slow: no time-out counts" } else { "is slow no more" };
-                line.text =
-                    format!("the process of QP numbers {:#x} {state}", u32::from(*way) << 8);
-                line.with("way", *way).with("slow", *slow);
+                line.text = format!("the way to {way} {state}");
+                line.with("way", way.to_string()).with("slow", *slow);
             }
             _ => return None,
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use super::{Network, Peer, Recipient, Source, Way, socket};
+use super::{Network, Peer, Recipient, Remote, Source, socket};
 use crate::wire::Frame;
 
 impl Network {
@@ -41,7 +41,7 @@ impl Network {
             self.look();
         }
         for number in self.hall.numbers() {
-            self.put(Way::Listener(number), frame.clone());
+            self.put(Remote::Listener(number), frame.clone());
         }
     }
 
@@ -134,9 +134,9 @@ impl Network {
             Err(_) => drop(self.hall.enter(name)),
             Ok(fd) => {
                 let Some(number) = self.hall.enter(name) else { return };
-                let way = Way::Listener(number);
-                if let Ok(token) = self.add(Source::Outbound { way }) {
-                    self.peers.insert(way, Peer::new(Some(fd), token));
+                let to = Remote::Listener(number);
+                if let Ok(token) = self.add(Source::Outbound { to }) {
+                    self.peers.insert(to, Peer::new(Some(fd), token));
                 }
             }
         }

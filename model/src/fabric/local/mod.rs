@@ -1,7 +1,13 @@
-//! Packets to and from other processes of the machine.
+//! Frames to and from other processes of the machine.
 //!
-//! Each QP number prefix has a listening socket named after user, domain and prefix. A process with
-//! a packet for a prefix connects to it, once, and sends. Connections go one way. Frames that do
+//! A frame finds its process in two steps. The address in its link header names the port. Processes
+//! may share a port: the upper 16 bits of the destination's QP number, the *prefix*, then name the
+//! process. This second step is private to this module, which hands prefixes out ([`Network::claim`])
+//! and calls the queue pairs of one prefix at one port a [`Way`] ([`way`]).
+//!
+//! Each prefix at each address of a port has a listening socket named after user, domain, address
+//! and prefix. A process with a frame for a prefix connects to it, once, and sends. Connections go
+//! one way. Frames that do
 //! not fit wait in a backlog, and the queue pairs that send there are stopped meanwhile. If a peer
 //! is gone, its frames on the way are lost, as on any network; the transport repeats them or gives
 //! up. If no descriptor is free for a connection, packets wait until there is one.
@@ -13,6 +19,9 @@
 //! A peer is slow if it runs and has not read its packets yet, or if its packets wait here. The
 //! transport counts no time-out against a slow peer. A peer that was stopped is not slow but
 //! silent, and so is one that reads nothing for [`STALL`].
+//!
+//! Prefix 0 is that of QP0 and QP1, which all processes of a port are behind. Each process listens
+//! for it under a name with a random end. A frame from another process arrives at one of them.
 //!
 //! A frame to all listeners, on an Ethernet or to a multicast group, goes to each process that has
 //! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
@@ -34,12 +43,15 @@ use std::time::{Duration, Instant};
 
 use crate::card::Card;
 use crate::clock::Random;
-use crate::wire::{Frame, MULTICAST};
+use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use hall::Hall;
 use socket::{BATCH, Batch, Fd};
 
-/// Prefixes of QP numbers with a special meaning: QP numbers 0 and 1, and multicast.
-pub(crate) const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
+/// Prefix of QP0 and QP1, the management queue pairs of a port.
+pub(crate) const MANAGEMENT: u16 = 0;
+/// Prefixes of QP numbers that no process has for itself: that of the management queue pairs, and
+/// that of multicast.
+pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
 /// Batches taken from one connection before the others have their turn.
@@ -89,26 +101,43 @@ enum Source {
         process: libc::pid_t,
     },
     Outbound {
-        way: Way,
+        to: Remote,
     },
 }
 
 /// The recipient of a connection's frames.
 #[derive(Clone, Copy)]
 enum Recipient {
-    /// One device, by index.
-    Card(usize),
+    /// One device, by index, at an address of its port.
+    Port(usize, LinkAddress),
     /// All devices.
     All,
 }
 
 /// The destination of frames: a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Way {
-    /// By the prefix of a queue pair's number.
-    Prefix(u16),
+enum Remote {
+    /// By an address of a port, and the prefix of a queue pair's number.
+    Process(Way),
     /// By the number that this process has assigned to a listener.
     Listener(u16),
+}
+
+/// Returns the way to a queue pair of a port: the queue pairs of one process.
+pub(crate) fn way(to: LinkAddress, number: u32) -> Way {
+    Way { to, first: number & !0xff, last: number | 0xff }
+}
+
+/// Returns the prefix of a QP number.
+pub(crate) fn prefix(number: u32) -> u16 {
+    (number >> 8) as u16
+}
+
+/// A port of this process, as other processes reach it.
+#[derive(Default)]
+struct Attached {
+    addresses: Vec<LinkAddress>,
+    prefixes: Vec<u16>,
 }
 
 /// The connection to one other process.
@@ -163,14 +192,16 @@ pub(crate) struct Network {
     /// Tokens of listeners whose connections cannot be accepted now.
     starved: Vec<u64>,
     /// Destinations that were absent or another user's, with the time of that result.
-    refused: HashMap<Way, (Instant, ErrorKind)>,
+    refused: HashMap<Remote, (Instant, ErrorKind)>,
     /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
     sources: HashMap<u64, Source>,
     next: u64,
-    peers: HashMap<Way, Peer>,
+    peers: HashMap<Remote, Peer>,
     /// Destinations with new frames in their backlog.
-    fresh: Vec<Way>,
+    fresh: Vec<Remote>,
+    /// The ports of this process, by the index of the device.
+    ports: Vec<Attached>,
     /// The registry of listeners.
     hall: Hall,
     /// Whether any frame was sent since the last query.
@@ -182,7 +213,7 @@ const TIMER: u64 = 0;
 const STOP: u64 = 1;
 const BELL: u64 = 2;
 const RETRY: u64 = 3;
-/// Token of the descriptor that [`Network::attach`] adds.
+/// Token of the descriptor that [`Network::watch_outside`] adds.
 pub(crate) const OUTSIDE: u64 = 4;
 
 impl Waits {
@@ -227,6 +258,7 @@ impl Network {
             next: OUTSIDE + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
+            ports: Vec::new(),
             hall: Hall::default(),
             sent: false,
             batch: Batch::new(),
@@ -239,7 +271,7 @@ impl Network {
     }
 
     /// Has the thread wake up for a descriptor of another network too, with the token [`OUTSIDE`].
-    pub(crate) fn attach(&self, fd: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn watch_outside(&self, fd: &OwnedFd) -> io::Result<()> {
         watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, OUTSIDE, libc::EPOLLIN)
     }
 
@@ -257,30 +289,41 @@ impl Network {
         Ok(token)
     }
 
-    /// Queues a frame for the process with this prefix; [`Network::flush`] sends it.
-    pub(crate) fn send(&mut self, prefix: u16, frame: Frame) {
-        self.put(Way::Prefix(prefix), frame);
+    /// Returns the name of a prefix at an address of a port.
+    fn prefix_name(&self, address: LinkAddress, prefix: u16) -> String {
+        self.name(&match address {
+            LinkAddress::Lid(lid) => format!("{lid:04x}/{prefix:04x}"),
+            LinkAddress::Mac(mac) => {
+                let mac = mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+                format!("{mac:012x}/{prefix:04x}")
+            }
+        })
     }
 
-    fn put(&mut self, way: Way, frame: Frame) {
-        if !self.peers.contains_key(&way) {
-            let fd = match self.reach(way) {
+    /// Queues a frame for the process at the end of a way; [`Network::flush`] sends it.
+    pub(crate) fn send(&mut self, way: Way, frame: Frame) {
+        self.put(Remote::Process(way), frame);
+    }
+
+    fn put(&mut self, to: Remote, frame: Frame) {
+        if !self.peers.contains_key(&to) {
+            let fd = match self.reach(to) {
                 Ok(fd) => Some(fd),
                 Err(error) if self.is_passing(&error) => None,
                 Err(error) => {
-                    tracing::debug!(?way, %error, "no way to the peer, packet dropped");
-                    self.forget(way);
+                    tracing::debug!(?to, %error, "no way to the peer, packet dropped");
+                    self.forget(to);
                     return;
                 }
             };
-            let Ok(token) = self.add(Source::Outbound { way }) else { return };
-            self.peers.insert(way, Peer::new(fd, token));
+            let Ok(token) = self.add(Source::Outbound { to }) else { return };
+            self.peers.insert(to, Peer::new(fd, token));
         }
-        let Some(peer) = self.peers.get_mut(&way) else { return };
+        let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.backlog.len() < BACKLOG {
             peer.backlog.push_back(frame);
             if !peer.full {
-                self.fresh.push(way);
+                self.fresh.push(to);
             }
         }
     }
@@ -299,14 +342,14 @@ impl Network {
     }
 
     /// Connects to a peer.
-    fn reach(&mut self, way: Way) -> io::Result<Fd> {
-        let name = match way {
-            Way::Prefix(prefix) => self.name(&format!("{prefix:04x}")),
-            Way::Listener(number) => {
+    fn reach(&mut self, to: Remote) -> io::Result<Fd> {
+        let name = match to {
+            Remote::Process(way) => self.prefix_name(way.to, prefix(way.first)),
+            Remote::Listener(number) => {
                 self.hall.name(number).ok_or(ErrorKind::ConnectionRefused)?.to_owned()
             }
         };
-        let known = self.refused.get(&way).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
+        let known = self.refused.get(&to).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
         if let Some((_, ErrorKind::PermissionDenied)) = known {
             return Err(ErrorKind::PermissionDenied.into());
         }
@@ -324,16 +367,16 @@ impl Network {
             }
         }
         self.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
-        self.refused.insert(way, (Instant::now(), error.kind()));
+        self.refused.insert(to, (Instant::now(), error.kind()));
         Err(error)
     }
 
     /// Drops a peer that is gone or absent.
-    fn forget(&mut self, way: Way) {
-        if let Some(peer) = self.peers.remove(&way) {
+    fn forget(&mut self, to: Remote) {
+        if let Some(peer) = self.peers.remove(&to) {
             self.sources.remove(&peer.token);
         }
-        if let Way::Listener(number) = way {
+        if let Remote::Listener(number) = to {
             self.hall.leave(number);
         }
     }
@@ -378,15 +421,15 @@ impl Network {
             }
         }
         let parked = self.peers.iter().filter(|(_, peer)| peer.fd.is_none());
-        let parked: Vec<Way> = parked.map(|(way, _)| *way).collect();
-        parked.into_iter().for_each(|way| self.drain(way, cards));
+        let parked: Vec<Remote> = parked.map(|(to, _)| *to).collect();
+        parked.into_iter().for_each(|to| self.drain(to, cards));
     }
 
     /// Sends the frames queued since the last flush.
     pub(crate) fn flush(&mut self, cards: &mut [Card]) {
-        while let Some(way) = self.fresh.pop() {
+        while let Some(to) = self.fresh.pop() {
             self.sent = true;
-            self.drain(way, cards);
+            self.drain(to, cards);
         }
     }
 
@@ -398,14 +441,14 @@ impl Network {
     }
 
     /// Sends a peer's frames until its socket is full.
-    fn drain(&mut self, way: Way, cards: &mut [Card]) {
-        match self.send_waiting(way, cards) {
+    fn drain(&mut self, to: Remote, cards: &mut [Card]) {
+        match self.send_waiting(to, cards) {
             Ok(()) => {}
             Err(error) if self.is_passing(&error) => {}
             Err(error) => {
-                tracing::debug!(?way, %error, "no way to the peer, packets dropped");
-                self.forget(way);
-                congest(cards, way, false);
+                tracing::debug!(?to, %error, "no way to the peer, packets dropped");
+                self.forget(to);
+                congest(cards, to, false);
             }
         }
     }
@@ -415,16 +458,16 @@ impl Network {
     ///
     /// # Errors
     /// The error of the connection or of the send. The frames still wait.
-    fn send_waiting(&mut self, way: Way, cards: &mut [Card]) -> io::Result<()> {
-        let mut fresh = self.connected(way)?;
+    fn send_waiting(&mut self, to: Remote, cards: &mut [Card]) -> io::Result<()> {
+        let mut fresh = self.connected(to)?;
         loop {
-            let Some(peer) = self.peers.get_mut(&way) else { return Ok(()) };
+            let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
             let Some(fd) = &peer.fd else { return Ok(()) };
             if peer.backlog.is_empty() {
                 if peer.full {
                     peer.full = false;
                     let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
-                    congest(cards, way, false);
+                    congest(cards, to, false);
                 }
                 return Ok(());
             }
@@ -436,29 +479,29 @@ impl Network {
                         peer.full = true;
                         let (add, out) = (libc::EPOLL_CTL_ADD, libc::EPOLLOUT);
                         let _ = watch(&self.waits.epoll, add, fd, peer.token, out);
-                        congest(cards, way, true);
+                        congest(cards, to, true);
                     }
                     return Ok(());
                 }
                 Err(error) if fresh => return Err(error),
                 Err(error) => {
-                    tracing::debug!(?way, %error, "the peer is gone");
+                    tracing::debug!(?to, %error, "the peer is gone");
                     // Closing the socket removes it from the epoll set.
                     (peer.fd, peer.full) = (None, false);
-                    congest(cards, way, false);
-                    fresh = self.connected(way)?;
+                    congest(cards, to, false);
+                    fresh = self.connected(to)?;
                 }
             }
         }
     }
 
     /// Connects a peer that has no connection. Returns whether it had none.
-    fn connected(&mut self, way: Way) -> io::Result<bool> {
-        if self.peers.get(&way).is_none_or(|peer| peer.fd.is_some()) {
+    fn connected(&mut self, to: Remote) -> io::Result<bool> {
+        if self.peers.get(&to).is_none_or(|peer| peer.fd.is_some()) {
             return Ok(false);
         }
-        let fd = self.reach(way)?;
-        if let Some(peer) = self.peers.get_mut(&way) {
+        let fd = self.reach(to)?;
+        if let Some(peer) = self.peers.get_mut(&to) {
             peer.connected(fd);
         }
         Ok(true)
@@ -504,7 +547,7 @@ impl Network {
             Some(Source::Caller { .. }) => self.hear(token),
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
-                    Recipient::Card(card) => card..card + 1,
+                    Recipient::Port(card, _) => card..card + 1,
                     Recipient::All => 0..cards.len(),
                 };
                 for _ in 0..TURN {
@@ -533,9 +576,9 @@ impl Network {
                     }
                 }
             }
-            Some(Source::Outbound { way }) => {
-                let way = *way;
-                self.drain(way, cards);
+            Some(Source::Outbound { to }) => {
+                let to = *to;
+                self.drain(to, cards);
             }
             None => {}
         }
@@ -557,10 +600,10 @@ impl Network {
         }
     }
 
-    /// Returns whether the process with this prefix runs and has not read this process's packets,
+    /// Returns whether the process at the end of a way runs and has not read this process's packets,
     /// or has packets waiting here.
-    pub(crate) fn is_slow(&mut self, prefix: u16) -> bool {
-        let Some(peer) = self.peers.get_mut(&Way::Prefix(prefix)) else { return false };
+    pub(crate) fn is_slow(&mut self, way: Way) -> bool {
+        let Some(peer) = self.peers.get_mut(&Remote::Process(way)) else { return false };
         let from_it = self.sources.values().filter_map(|source| match source {
             Source::Inbound { fd, process, .. } if *process == peer.process => Some(fd),
             _ => None,
@@ -590,8 +633,8 @@ impl Network {
 
     /// Tries every backlog again.
     pub(crate) fn retry(&mut self, cards: &mut [Card]) {
-        let ways: Vec<Way> = self.peers.keys().copied().collect();
-        ways.into_iter().for_each(|way| self.drain(way, cards));
+        let all: Vec<Remote> = self.peers.keys().copied().collect();
+        all.into_iter().for_each(|to| self.drain(to, cards));
     }
 
     /// Sets the timer, unless it fires by then anyway. The thread checks again whenever the timer
@@ -636,9 +679,9 @@ impl Network {
 }
 
 /// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
-fn congest(cards: &mut [Card], way: Way, congested: bool) {
-    if let Way::Prefix(prefix) = way {
-        cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), congested));
+fn congest(cards: &mut [Card], to: Remote, congested: bool) {
+    if let Remote::Process(way) = to {
+        cards.iter_mut().for_each(|card| card.set_congested(way, congested));
     }
 }
 

@@ -1,30 +1,106 @@
+//! Tests of the sockets of ports, in one process.
+
 use super::*;
+use crate::command::test::identity;
+use crate::identity::Identity;
+use crate::wire::Link;
+
+fn network(domain: &str, seed: u64) -> Network {
+    Network::new(&format!("{domain}-{}", std::process::id()), seed).unwrap()
+}
+
+/// Takes the frames that wait at a listening socket.
+fn arrived(listener: &Fd) -> Vec<Frame> {
+    let connection = socket::accept(listener).expect("a connection");
+    Batch::new().receive(&connection).expect("frames").to_vec()
+}
 
 #[test]
 fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
-    let domain = format!("prefix-{}", std::process::id());
-    let mut sender = Network::new(&domain, 1).unwrap();
-    let mut ended = Network::new(&domain, 2).unwrap();
-    let prefix = ended.claim(0).unwrap();
+    let identity = identity(Link::InfiniBand);
+    let own = identity.addresses().next().unwrap();
+    let mut sender = network("prefix", 1);
+    let mut ended = network("prefix", 2);
+    let prefix = ended.claim(0, &identity).unwrap();
+    let to = way(own, u32::from(prefix) << 8);
     let mut send = |byte: u8| {
-        sender.send(prefix, Frame(vec![byte; 64]));
+        sender.send(to, Frame(vec![byte; 64]));
         sender.flush(&mut []);
     };
     send(1);
-    let name = ended.name(&format!("{prefix:04x}"));
+    let name = ended.prefix_name(own, prefix);
     drop(ended);
     let next = socket::listen(&name).unwrap();
     for byte in 2..4 {
         send(byte);
     }
-    let connection = socket::accept(&next).expect("a new connection");
-    let mut batch = Batch::new();
-    let frames = batch.receive(&connection).unwrap();
+    let frames = arrived(&next);
     assert_eq!(frames.iter().map(|frame| frame.0[0]).collect::<Vec<_>>(), [2, 3]);
 
     // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
-    drop((connection, next));
-    sender.send(prefix, Frame(vec![4; 64]));
+    drop(next);
+    sender.send(to, Frame(vec![4; 64]));
     sender.flush(&mut []);
     assert!(sender.peers.is_empty());
+}
+
+#[test]
+fn port_is_reached_at_the_addresses_that_it_has_now() {
+    const OTHER: [u8; 6] = [2, 9, 9, 9, 9, 9];
+    let mut identity = identity(Link::Roce);
+    let mut sender = network("addresses", 1);
+    let mut port = network("addresses", 2);
+    let prefix = port.claim(0, &identity).unwrap();
+    let mut reaches = |to: LinkAddress, number: u32| {
+        // The result of the last attempt is remembered for some time.
+        sender.refused.clear();
+        let way = way(to, number);
+        sender.send(way, Frame(vec![1; 64]));
+        sender.peers.remove(&Remote::Process(way)).is_some()
+    };
+    let number = u32::from(prefix) << 8 | 5;
+    let own = identity.addresses().next().unwrap();
+    let mut check = |port: &mut Network, identity: &Identity, is_other: bool| {
+        port.attach(0, identity).unwrap();
+        // Its own queue pairs, and the management queue pairs.
+        for number in [number, 0, 1] {
+            assert!(reaches(own, number));
+            assert_eq!(reaches(LinkAddress::Mac(OTHER), number), is_other, "{number:#x}");
+        }
+        assert!(!reaches(own, number ^ 0x100), "another prefix");
+    };
+    check(&mut port, &identity, false);
+    identity.gid_macs.insert(1, OTHER);
+    check(&mut port, &identity, true);
+    // A second GID with the same address changes nothing.
+    identity.gid_macs.insert(2, OTHER);
+    check(&mut port, &identity, true);
+    identity.gid_macs.clear();
+    check(&mut port, &identity, false);
+}
+
+#[test]
+fn prefixes_of_two_ports_are_independent() {
+    let ports = [7, 8].map(|lid| Identity { lid, ..identity(Link::InfiniBand) });
+    let mut sender = network("ports", 1);
+    let mut network = network("ports", 2);
+    let prefix = network.claim(0, &ports[0]).unwrap();
+    let other = ports[1].addresses().next().unwrap();
+    // The same numbers at the other port are free, and another process takes them.
+    let listener = socket::listen(&network.prefix_name(other, prefix)).unwrap();
+    sender.send(way(other, u32::from(prefix) << 8), Frame(vec![8; 64]));
+    sender.flush(&mut []);
+    assert_eq!(arrived(&listener), [Frame(vec![8; 64])]);
+}
+
+#[test]
+fn prefix_is_claimed_beside_the_name_that_another_process_has() {
+    let identity = identity(Link::InfiniBand);
+    let own = identity.addresses().next().unwrap();
+    let mut network = network("taken", 1);
+    let taken = network.claim(0, &identity).unwrap();
+    let next = network.claim(0, &identity).unwrap();
+    assert_ne!(taken, next);
+    let error = socket::listen(&network.prefix_name(own, next)).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }

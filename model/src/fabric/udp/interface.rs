@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::socket;
 use crate::identity::Identity;
+use crate::wire::mac;
 
 /// Most GIDs of a port, the size of its table.
 const GIDS: usize = 16;
@@ -86,6 +87,15 @@ impl Interface {
         Ok(Self { name: name.clone(), index: known.index, mac: known.mac, log_mtu, gids })
     }
 
+    /// Returns the Ethernet address of a port on it. Without an Ethernet address of its own, it is the
+    /// one that follows from the first GID.
+    pub(super) fn port_mac(&self) -> [u8; 6] {
+        match self.mac {
+            [0, 0, 0, 0, 0, 0] => self.gids.first().map_or(self.mac, mac),
+            mac => mac,
+        }
+    }
+
     /// Returns the identity of a device whose port is on this interface. A smaller MTU that was
     /// configured stays.
     pub(crate) fn applied_to(&self, identity: Identity) -> Identity {
@@ -98,6 +108,7 @@ impl Interface {
         };
         Identity {
             node_guid,
+            mac: self.port_mac(),
             gids: self.gids.clone(),
             log_mtu: Some(identity.log_mtu.map_or(self.log_mtu, |log| log.min(self.log_mtu))),
             ..identity

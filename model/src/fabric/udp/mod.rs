@@ -37,9 +37,10 @@ use socket::Batch;
 
 use super::local::socket::{self as local, BATCH, Fd};
 use crate::card::{Card, Link, Notified};
+use crate::wire::ethernet::HEADER;
 use crate::wire::icrc::{ICRC, icrc};
 use crate::wire::route::{GRH, IPV4, UDP};
-use crate::wire::{Frame, Global, Header, Route};
+use crate::wire::{Frame, Global, Header, LinkAddress, Route, Way, mac};
 
 /// Most sockets of a process that send from one address.
 const FLOWS: u16 = 32;
@@ -59,6 +60,8 @@ const FIRST_PORT: u16 = 0xc000;
 /// One address of this machine's ports.
 struct Address {
     gid: [u8; 16],
+    /// The Ethernet address of its port.
+    mac: [u8; 6],
     /// The number of its interface.
     interface: u32,
     /// The name by which its processes find each other.
@@ -78,8 +81,8 @@ struct Flow {
     backlog: VecDeque<Frame>,
     /// Whether the last frame did not fit.
     full: bool,
-    /// The prefixes of queue pairs whose senders are stopped.
-    stopped: BTreeSet<u16>,
+    /// The ways whose senders are stopped.
+    stopped: BTreeSet<Way>,
 }
 
 /// A connection with a limited rate.
@@ -87,8 +90,8 @@ struct Limit {
     rate: Rate,
     /// Frames that wait for their time, with the place of their address and their UDP source port.
     waiting: VecDeque<(usize, u16, Frame)>,
-    /// Whether the queue pairs that send there are stopped.
-    stopped: bool,
+    /// The way whose senders are stopped.
+    stopped: Option<Way>,
 }
 
 /// The meaning of a descriptor in the epoll set.
@@ -168,6 +171,7 @@ impl Udp {
                 watch(&epoll, share.descriptor(), token, libc::EPOLLIN)?;
                 addresses.push(Address {
                     gid: *gid,
+                    mac: port.port_mac(),
                     interface: port.index,
                     name,
                     share: Some(share),
@@ -192,6 +196,11 @@ impl Udp {
     /// Returns a descriptor that is readable when [`Udp::receive`] has work.
     pub(crate) fn descriptor(&self) -> &OwnedFd {
         &self.epoll
+    }
+
+    /// Returns the GIDs of this machine's ports, with the ports' Ethernet addresses.
+    pub(crate) fn addresses(&self) -> Vec<([u8; 16], [u8; 6])> {
+        self.addresses.iter().map(|address| (address.gid, address.mac)).collect()
     }
 
     /// Returns whether an address is one of this machine's ports.
@@ -274,7 +283,7 @@ impl Udp {
             while let Some(Notified { gid, remote }) = card.port.next_notified() {
                 let now = Instant::now();
                 let new =
-                    || Limit { rate: Rate::new(now), waiting: VecDeque::new(), stopped: false };
+                    || Limit { rate: Rate::new(now), waiting: VecDeque::new(), stopped: None };
                 self.limits.entry((gid, remote)).or_insert_with(new).rate.lower(now);
             }
         }
@@ -284,7 +293,7 @@ impl Udp {
         let now = Instant::now();
         let mut due = Vec::new();
         let mut next: Option<Duration> = None;
-        self.limits.retain(|(_, remote), limit| {
+        self.limits.retain(|_, limit| {
             let over = limit.rate.is_over(now);
             while let Some((_, _, frame)) = limit.waiting.front() {
                 match limit.rate.take(frame.0.len(), now) {
@@ -295,10 +304,13 @@ impl Udp {
                     _ => due.extend(limit.waiting.pop_front()),
                 }
             }
-            let stop = !limit.waiting.is_empty();
-            if std::mem::replace(&mut limit.stopped, stop) != stop {
-                let prefix = remote >> 8;
-                cards.iter_mut().for_each(|card| card.set_congested(prefix, stop));
+            let stop = limit.waiting.front().and_then(|(_, _, frame)| way(frame));
+            let before = std::mem::replace(&mut limit.stopped, stop);
+            if before != stop {
+                for (way, full) in [(before, false), (stop, true)] {
+                    let Some(way) = way else { continue };
+                    cards.iter_mut().for_each(|card| card.set_congested(way, full));
+                }
             }
             !over
         });
@@ -349,8 +361,8 @@ impl Udp {
         }
         if std::mem::take(&mut flow.full) {
             unwatch(&self.epoll, &flow.fd);
-            for prefix in std::mem::take(&mut flow.stopped) {
-                cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), false));
+            for way in std::mem::take(&mut flow.stopped) {
+                cards.iter_mut().for_each(|card| card.set_congested(way, false));
             }
         }
     }
@@ -389,13 +401,13 @@ impl Udp {
         cards: &mut [Card],
         deliver: &mut dyn FnMut(&mut [Card], &Frame, Option<usize>),
     ) {
-        let Some(Address { gid, share: Some(Share::Receiver { socket, .. }), .. }) =
+        let Some(Address { gid, mac, share: Some(Share::Receiver { socket, .. }), .. }) =
             self.addresses.get(index)
         else {
             return;
         };
         for _ in 0..TURN {
-            match self.batch.receive(socket, gid) {
+            match self.batch.receive(socket, gid, *mac) {
                 Ok((frames, more)) => {
                     frames.for_each(|frame| deliver(cards, frame, None));
                     if !more {
@@ -416,7 +428,7 @@ impl Udp {
     ) {
         let Some(Group { gid, card, fd: Some(fd) }) = self.groups.get(place) else { return };
         for _ in 0..TURN {
-            let Ok((frames, more)) = self.batch.receive(fd, gid) else { return };
+            let Ok((frames, more)) = self.batch.receive(fd, gid, mac(gid)) else { return };
             for frame in frames {
                 let Ok(Route::Ethernet { global, .. }) = Route::decode(Link::Roce, &frame.0) else {
                     continue;
@@ -523,35 +535,41 @@ impl Flow {
     /// Stops the queue pairs that send to the destinations of the waiting frames.
     fn stop(&mut self, cards: &mut [Card]) {
         for frame in &self.backlog {
-            let Some((_, number)) = Header::destination(Link::Roce, &frame.0) else { continue };
-            let prefix = (number >> 8) as u16;
-            if self.stopped.insert(prefix) {
-                cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), true));
+            let Some(way) = way(frame) else { continue };
+            if self.stopped.insert(way) {
+                cards.iter_mut().for_each(|card| card.set_congested(way, true));
             }
         }
     }
 }
 
+/// Returns the way of a packet: its destination, as the transport knows it.
+fn way(frame: &Frame) -> Option<Way> {
+    let to = LinkAddress::of(Link::Roce, &frame.0)?;
+    let (_, number) = Header::destination(Link::Roce, &frame.0)?;
+    Some(super::local::way(to, number))
+}
+
 /// Marks a packet of a connection as ECN-capable: ECT(0). Neither that nor the checksum of the IP
 /// header is covered by the ICRC, and the kernel computes the checksum.
 fn mark_capable(frame: &mut Frame, ipv4: bool) {
-    let bth = if ipv4 { IPV4 + UDP } else { GRH + UDP };
+    let bth = HEADER + if ipv4 { IPV4 } else { GRH } + UDP;
     // The transport services with two ends; CNPs come marked.
     const CONNECTED: [u8; 4] = [0, 1, 5, 6];
     if !frame.0.get(bth).is_some_and(|opcode| CONNECTED.contains(&(opcode >> 5))) {
         return;
     }
-    let (at, mark) = if ipv4 { (1, 2) } else { (1, 2 << 4) };
+    let (at, mark) = (HEADER + 1, if ipv4 { 2 } else { 2 << 4 });
     frame.0[at] = frame.0[at] & !(mark | mark >> 1) | mark;
 }
 
 /// Gives a frame another UDP source port, which the ICRC covers.
 fn readdress(frame: &mut Frame, ipv4: bool, port: u16) {
-    let at = if ipv4 { IPV4 } else { GRH };
+    let at = HEADER + if ipv4 { IPV4 } else { GRH };
     let Some(covered) = frame.0.len().checked_sub(ICRC) else { return };
     let Some(place) = frame.0.get_mut(at..at + 2) else { return };
     place.copy_from_slice(&port.to_be_bytes());
-    if let Some(icrc) = icrc(Link::Roce, &frame.0[..covered]) {
+    if let Some(icrc) = icrc(Link::Roce, &frame.0[HEADER..covered]) {
         frame.0[covered..].copy_from_slice(&icrc);
     }
 }

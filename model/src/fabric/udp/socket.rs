@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::fabric::local::socket::{self as local, BATCH, Fd};
-use crate::wire::Frame;
+use crate::wire::ethernet::{self, HEADER};
 use crate::wire::route::{GRH, IPV4, ROCE_PORT, UDP};
+use crate::wire::{Frame, mac};
 
 /// Bytes of a receive buffer to request. The kernel may grant less.
 const UNREAD: libc::c_int = 32 << 20;
@@ -30,9 +31,9 @@ pub(super) fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid.starts_with(&MAPPED)
 }
 
-/// Bytes of IP and UDP headers of packets between addresses of this family.
+/// Bytes of Ethernet, IP and UDP headers of packets between addresses of this family.
 fn headers(ipv4: bool) -> usize {
-    if ipv4 { IPV4 + UDP } else { GRH + UDP }
+    HEADER + if ipv4 { IPV4 } else { GRH } + UDP
 }
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -250,6 +251,7 @@ pub(super) fn send<'a>(
     let mut count = 0;
     for (index, frame) in frames.take(BATCH).enumerate() {
         let (headers, payload) = frame.0.split_at(headers(ipv4));
+        let headers = &headers[HEADER..];
         let mut to = [0; 16];
         if ipv4 {
             to[..12].copy_from_slice(&MAPPED);
@@ -302,10 +304,11 @@ pub(super) struct Batch(Vec<Frame>);
 
 impl Batch {
     pub(super) fn new() -> Self {
-        Self((0..BATCH).map(|_| Frame(Vec::with_capacity(GRH + UDP + LONGEST))).collect())
+        Self((0..BATCH).map(|_| Frame(Vec::with_capacity(headers(false) + LONGEST))).collect())
     }
 
-    /// Receives waiting packets, up to a batch. `to` is the address that the socket is bound to.
+    /// Receives waiting packets, up to a batch. `to` is the address that the socket is bound to,
+    /// and `port` the Ethernet address of its port.
     /// Returns the frames with their IP headers, and whether more may wait. Packets that are too
     /// long for one of RoCE are left out.
     ///
@@ -315,6 +318,7 @@ impl Batch {
         &mut self,
         fd: &OwnedFd,
         to: &[u8; 16],
+        port: [u8; 6],
     ) -> io::Result<(impl Iterator<Item = &Frame>, bool)> {
         let ipv4 = is_ipv4(to);
         let start = headers(ipv4);
@@ -359,7 +363,7 @@ impl Batch {
             unsafe { bytes.set_len(start + message.msg_len as usize) };
             // SAFETY: the message's control buffer is the entry of `control`, which is still there.
             let (class, hops) = unsafe { numbers(&message.msg_hdr) };
-            describe(bytes, &senders[index], to, class, hops);
+            describe(bytes, &senders[index], (to, port), class, hops);
         }
         Ok((self.0[..got].iter().filter(|frame| !frame.0.is_empty()), got == BATCH))
     }
@@ -399,31 +403,46 @@ unsafe fn numbers(message: &libc::msghdr) -> (u8, u8) {
     (class, hops)
 }
 
-/// Writes the IP and UDP headers that a packet came with.
-fn describe(bytes: &mut [u8], from: &Address, to: &[u8; 16], class: u8, hops: u8) {
+/// Writes the headers that a packet came with. Its sender's Ethernet address is not known: the one
+/// that follows from the sender's GID stands for it.
+fn describe(
+    bytes: &mut [u8],
+    from: &Address,
+    (to, port): (&[u8; 16], [u8; 6]),
+    class: u8,
+    hops: u8,
+) {
     let ipv4 = is_ipv4(to);
-    let start = headers(ipv4);
-    let length = bytes.len();
-    let (headers, _) = bytes.split_at_mut(start);
+    let (headers, payload) = bytes.split_at_mut(headers(ipv4));
+    let length = UDP + payload.len();
+    let (link, rest) = headers.split_at_mut(HEADER);
+    let (ip, udp) = rest.split_at_mut(rest.len() - UDP);
+    let mut source = [0; 16];
     if ipv4 {
-        headers[..2].copy_from_slice(&[0x45, class]);
-        headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        source[..12].copy_from_slice(&MAPPED);
+        source[12..].copy_from_slice(from.ip(ipv4));
+        ip[..2].copy_from_slice(&[0x45, class]);
+        ip[2..4].copy_from_slice(&((IPV4 + length) as u16).to_be_bytes());
         // No identification, do not fragment.
-        headers[6] = 0x40;
-        headers[8..10].copy_from_slice(&[hops, libc::IPPROTO_UDP as u8]);
-        headers[12..16].copy_from_slice(from.ip(ipv4));
-        headers[16..20].copy_from_slice(&to[12..]);
-        let sum = !crate::wire::ethernet::folded(&headers[..IPV4]);
-        headers[10..12].copy_from_slice(&sum.to_be_bytes());
+        ip[6] = 0x40;
+        ip[8..10].copy_from_slice(&[hops, libc::IPPROTO_UDP as u8]);
+        ip[12..16].copy_from_slice(&source[12..]);
+        ip[16..20].copy_from_slice(&to[12..]);
+        let sum = !ethernet::folded(ip);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
     } else {
-        headers[..2].copy_from_slice(&[0x60 | class >> 4, class << 4]);
-        headers[4..6].copy_from_slice(&((length - GRH) as u16).to_be_bytes());
-        headers[6..8].copy_from_slice(&[libc::IPPROTO_UDP as u8, hops]);
-        headers[8..24].copy_from_slice(from.ip(ipv4));
-        headers[24..40].copy_from_slice(to);
+        source.copy_from_slice(from.ip(ipv4));
+        ip[..2].copy_from_slice(&[0x60 | class >> 4, class << 4]);
+        ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+        ip[6..8].copy_from_slice(&[libc::IPPROTO_UDP as u8, hops]);
+        ip[8..24].copy_from_slice(&source);
+        ip[24..40].copy_from_slice(to);
     }
-    let udp = &mut headers[start - UDP..];
+    link[..6].copy_from_slice(&port);
+    link[6..12].copy_from_slice(&mac(&source));
+    let kind = if ipv4 { ethernet::IPV4 } else { ethernet::IPV6 };
+    link[12..].copy_from_slice(&kind.to_be_bytes());
     udp[..2].copy_from_slice(&from.port());
     udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    udp[4..6].copy_from_slice(&((length - start + UDP) as u16).to_be_bytes());
+    udp[4..6].copy_from_slice(&(length as u16).to_be_bytes());
 }

@@ -39,7 +39,8 @@ fn global(from: &str, to: &str) -> Global {
 }
 
 fn frame(global: Global, port: u16, destination: u32, length: usize) -> Frame {
-    let route = Route::Ethernet { global, port };
+    let [source, destination_mac] = [global.source, global.destination].map(|gid| mac(&gid));
+    let route = Route::Ethernet { source, destination: destination_mac, global, port };
     let header = Header::new(route, Opcode::SendOnly, 0xffff, destination, 7);
     let Ok(frame) = header.frame(length, |to| {
         to.iter_mut().zip(1..).for_each(|(byte, n): (_, u32)| *byte = n as u8);
@@ -173,13 +174,13 @@ fn strangers_packets_are_frames_of_bounded_length() {
         let bytes: Vec<u8> = (0..length).map(|_| random.draw() as u8).collect();
         stranger.send_to(&bytes, (here.as_str(), 4791)).unwrap();
         let (got, _) = receive(&mut udp, &mut []);
-        assert_eq!(got.0.len(), 28 + length);
-        assert_eq!(got.0[28..], bytes);
+        assert_eq!(got.0.len(), 42 + length);
+        assert_eq!(got.0[42..], bytes);
         assert!(Header::decode(Link::Roce, &got.0).is_err());
     }
     stranger.send_to(&[1; 4353], (here.as_str(), 4791)).unwrap();
     stranger.send_to(&[2; 9], (here.as_str(), 4791)).unwrap();
-    assert_eq!(receive(&mut udp, &mut []).0.0[28..], [2; 9], "what is too long is left out");
+    assert_eq!(receive(&mut udp, &mut []).0.0[42..], [2; 9], "what is too long is left out");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::path;
 use super::pd::Pd;
 use super::user;
 use crate::card::Link;
-use crate::wire::mac;
+use crate::engine::neighbour;
 
 /// An address handle.
 pub(super) struct Ah {
@@ -32,7 +32,7 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         if destination.is_global == 0 {
             return Err(Errno::EINVAL);
         }
-        reply.dmac = mac(&destination.dgid);
+        reply.dmac = neighbour(&destination.dgid);
     }
     let handle = state.enter(Object::Ah(Ah { pd: asked.pd_handle }));
     request.reply(&handle.to_ne_bytes())?;

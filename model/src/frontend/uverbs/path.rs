@@ -7,7 +7,7 @@ use super::abi::QpDestination;
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use crate::card::Link;
-use crate::wire::mac;
+use crate::engine::neighbour;
 
 /// Refuses an address that cannot be one: no such port, a GID index outside the table (EINVAL) or
 /// of an empty entry (ENODATA).
@@ -57,7 +57,7 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
             set(ads::SL, u64::from(path.sl & 15));
         }
         Link::Roce => {
-            let mac = mac(&path.dgid);
+            let mac = neighbour(&path.dgid);
             set(ads::RMAC_47_32, u64::from(u16::from_be_bytes([mac[0], mac[1]])));
             set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
             set(ads::ETH_PRIO, u64::from(path.sl & 7));

@@ -8,6 +8,7 @@ use super::{Ethernet, MTU, fits, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
 use crate::queue::{Access, Data, Domain, EthernetSegment, Fetch, SendWqe, Signal, Syndrome};
+use crate::wire::Frame;
 use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
 /// WQEs that one queue sends before the next has its turn.
@@ -153,6 +154,6 @@ fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Resu
         }
     }
     card.steer(SNIFFER_TX, &frame);
-    card.outbox.push_back(ethernet::frame(&frame));
+    card.outbox.push_back(Frame(frame));
     Ok(())
 }

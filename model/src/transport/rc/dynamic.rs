@@ -17,13 +17,10 @@ use super::requester::{Kind, Request, Requester};
 use super::to_peer;
 use crate::card::Card;
 use crate::queue::{Address, SendWqe, Signal};
-use crate::wire::{Acknowledge, Aeth, DcEth, Global, NakCode, Opcode, Route};
+use crate::wire::{Acknowledge, Aeth, DcEth, NakCode, Opcode, Route};
 
 /// Nanoseconds after which an initiator with nothing to send closes its connection.
 pub(in super::super) const IDLE: u64 = 1_000_000_000;
-
-/// A GID that no port has.
-const NOBODY: [u8; 16] = [0xff; 16];
 
 /// The requester's current connection.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +104,7 @@ impl Requester {
         }
         self.disconnect(card, own);
         let route = match unreliable::route(&card.identity, &address) {
-            Ok(Some(route)) => route,
-            Ok(None) => nowhere(),
+            Ok(route) => route,
             Err(syndrome) => {
                 self.enqueue(card, own, wqe, Kind::Failed(syndrome));
                 return true;
@@ -182,16 +178,4 @@ pub(in super::super) fn refuse_connect(card: &mut Card, own: &Parameters, psn: u
     let syndrome = Acknowledge::Nak(NakCode::InvalidRequest);
     header.aeth = Some(Aeth { syndrome, msn: 0 });
     card.outbox.push_back(header.bare());
-}
-
-/// Returns a route to no port.
-fn nowhere() -> Route {
-    let global = Global {
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: 0,
-        source: NOBODY,
-        destination: NOBODY,
-    };
-    Route::Ethernet { global, port: 0 }
 }

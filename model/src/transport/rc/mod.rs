@@ -151,9 +151,14 @@ impl Rc {
         card.count(qp, cause);
     }
 
-    /// The peer that packets go to.
-    pub(super) fn remote(&self) -> Option<u32> {
-        self.parameters.map(|own| self.requester.toward(&own).remote)
+    /// Returns the settings with the path on which packets leave.
+    pub(super) fn toward(&self) -> Option<Parameters> {
+        self.parameters.map(|own| self.requester.toward(&own))
+    }
+
+    /// Returns whether the way to the peer is full.
+    pub(super) fn is_congested(&self, card: &Card) -> bool {
+        self.toward().is_some_and(|peer| card.port.is_congested(&peer.route, peer.remote))
     }
 
     /// Tells the target of a dynamic connection, if there is one, that nothing more comes.
@@ -264,7 +269,7 @@ impl Transport for Rc {
 
     fn pump(&mut self, card: &mut Card, qp: u32) {
         let failed = card.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error);
-        if !failed && self.remote().is_some_and(|remote| card.port.is_congested(remote)) {
+        if !failed && self.is_congested(card) {
             return card.port.park(qp);
         }
         self.notes.queued = false;

@@ -581,7 +581,8 @@ impl Requester {
             return Ok(false);
         }
         if self.ack_until.is_some_and(|until| until <= now) {
-            if card.port.is_peer_slow(self.toward(own).remote) {
+            let peer = self.toward(own);
+            if card.port.is_slow(&peer.route, peer.remote) {
                 self.ack_until = own.timeout.map(|timeout| now + timeout);
                 return Ok(false);
             }

@@ -8,7 +8,7 @@ use super::{Pair, Setup};
 use crate::card::Link;
 use crate::clock::Random;
 use crate::object::{Service, State};
-use crate::wire::mac;
+use crate::wire::{LinkAddress, Way, mac};
 
 const WRITE: u8 = 0x08;
 const SEND: u8 = 0x0a;
@@ -43,7 +43,7 @@ fn address(setup: Setup, to: &Side, q_key: u32) -> Vec<u8> {
     let lid = if setup.link == Link::Roce { 0xc123 } else { identity.lid };
     av[14..16].copy_from_slice(&lid.to_be_bytes());
     if setup.link == Link::Roce {
-        av[20..26].copy_from_slice(&mac(&gid));
+        av[20..26].copy_from_slice(&identity.mac);
     }
     if setup.link == Link::Roce || setup.grh {
         (av[26], av[27]) = (0x20, 64);
@@ -168,7 +168,7 @@ fn a_datagram_that_is_not_wanted_is_dropped() {
     pair.settle();
     assert_eq!(pair.sides[1].outcomes(1), [(receive, 0)]);
 
-    // On Ethernet, a packet to an address that is not the GID's reaches no port.
+    // On Ethernet, a packet to an address that no port has is lost, whatever its GID is.
     let setup = Setup { link: Link::Roce, ..datagrams() };
     let mut pair = Pair::new(setup);
     let mut post = datagram(&pair, setup, 8);
@@ -268,12 +268,24 @@ fn a_congested_way_stops_only_those_who_take_it() {
     let post = datagram(&pair, setup, 8);
     let [own, peer] = &mut pair.sides;
     peer.receive(&[(TO, 100, peer.key)]);
-    let prefix = (peer.qp >> 8) as u16;
-    own.rig.card.port.set_congested(prefix, true);
+    let to = peer.rig.card.identity.addresses().next().expect("its own");
+    let way = Way { to, first: peer.qp & !0xff, last: peer.qp };
+    // Other ways to the same port, and to the same numbers of another port.
+    let elsewhere = [
+        Way { first: peer.qp + 1, last: peer.qp + 9, ..way },
+        Way { to: LinkAddress::Lid(0x77), ..way },
+    ];
+    elsewhere.iter().for_each(|way| own.rig.card.port.set_congested(*way, true));
+    own.post(&post);
+    pair.settle();
+    let [own, peer] = &mut pair.sides;
+    assert_eq!((own.outcomes(0), peer.drain(1).len()), (vec![(0, 0)], 1));
+    peer.receive(&[(TO, 100, peer.key)]);
+    own.rig.card.port.set_congested(way, true);
     let index = own.post(&post);
     pair.settle();
     assert_eq!(pair.sides[0].outcomes(0), [], "it has not left");
-    pair.sides[0].rig.card.port.set_congested(prefix, false);
+    pair.sides[0].rig.card.port.set_congested(way, false);
     pair.settle();
     let [own, peer] = &mut pair.sides;
     assert_eq!((own.outcomes(0), peer.drain(1).len()), (vec![(index, 0)], 1));

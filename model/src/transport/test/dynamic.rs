@@ -14,7 +14,7 @@ use crate::command::Refusal;
 use crate::command::test::Command;
 use crate::object::{Drain, Service, State};
 use crate::transport::QueuePair;
-use crate::wire::{self, Header, mac};
+use crate::wire::{self, Header};
 
 const WRITE: u8 = 0x08;
 const WRITE_IMMEDIATE: u8 = 0x09;
@@ -89,7 +89,7 @@ fn address(pair: &Pair, number: u32, key: u64) -> Vec<u8> {
     bytes.extend_from_slice(&[0, 0]);
     bytes.extend_from_slice(&peer.lid.to_be_bytes());
     bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(&if peer.link == Link::Roce { mac(&gid) } else { [0; 6] });
+    bytes.extend_from_slice(&if peer.link == Link::Roce { peer.mac } else { [0; 6] });
     bytes.extend_from_slice(&[0, 64]);
     bytes.extend_from_slice(&[if peer.link == Link::Roce { 0x40 } else { 0 }, 0, 0, 0]);
     bytes.extend_from_slice(&gid);

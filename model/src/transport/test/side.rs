@@ -12,6 +12,7 @@ use crate::card::Link;
 use crate::command::test::{Command, Rig, ring};
 use crate::memory::Memory;
 use crate::object::{Service, State};
+use crate::wire::mac;
 
 /// Bytes of the region that all data lies in.
 pub const REGION: usize = 512 << 10;
@@ -118,6 +119,7 @@ impl Side {
         identity.qpn_prefixes = vec![0x12 + index as u16];
         identity.lid = if setup.link == Link::Roce { 0 } else { 7 + index as u16 };
         identity.gids[0][15] = 1 + index as u8;
+        identity.mac = mac(&identity.gids[0]);
         Self::with(rig, setup)
     }
 
@@ -267,6 +269,11 @@ impl Side {
             .set(field(qpc::RNR_RETRY), setup.rnr_retries);
         let at = path(ads::RGID_RIP).bit_offset() / 8;
         command.0[at..at + 16].copy_from_slice(&gid);
+        // The same bytes hold no address on InfiniBand.
+        let at = path(ads::RMAC_47_32).bit_offset() / 8;
+        if self.rig.card.identity.link == Link::Roce {
+            command.0[at..at + 6].copy_from_slice(&mac(&gid));
+        }
         command
     }
 

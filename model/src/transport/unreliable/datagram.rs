@@ -7,19 +7,18 @@ use super::super::{Packet, Parameters};
 use super::Failure;
 use crate::card::{Card, Identity, Link};
 use crate::queue::{Address, Syndrome};
-use crate::wire::{Deth, Global, Route, mac, route};
+use crate::wire::{Deth, Global, Route, route};
 
 /// Room at the head of each receive for the packet's global route header, used or not.
 const ROOM: u32 = route::GRH as u32;
 /// A Q_Key with this bit stands for the sender's own (IBA 1.3, 10.2.5).
 const OWN_KEY: u32 = 1 << 31;
 
-/// Returns the route that an address vector describes. `None` if no port has this pair of Ethernet
-/// address and GID; a real device would send the packet all the same.
+/// Returns the route that an address vector describes.
 pub(in crate::transport) fn route(
     identity: &Identity,
     address: &Address,
-) -> Result<Option<Route>, Syndrome> {
+) -> Result<Route, Syndrome> {
     let global = |extended: &crate::queue::Extended| Global {
         traffic_class: extended.traffic_class,
         flow_label: extended.flow_label,
@@ -28,21 +27,20 @@ pub(in crate::transport) fn route(
         destination: extended.gid,
     };
     match (identity.link, &address.extended) {
-        (Link::InfiniBand, extended) => Ok(Some(Route::InfiniBand {
+        (Link::InfiniBand, extended) => Ok(Route::InfiniBand {
             level: address.rate_level & 0x0f,
             source: identity.lid,
             destination: address.lid,
             global: extended.as_ref().filter(|extended| extended.global).map(global),
-        })),
+        }),
         // Neither Ethernet address nor GID is in the short form.
         (Link::Roce, None) => Err(Syndrome::LocalQpOperation),
-        (Link::Roce, Some(extended)) if extended.mac != mac(&extended.gid) => {
-            tracing::debug!(mac = ?extended.mac, "no port has this Ethernet address and this GID");
-            Ok(None)
-        }
-        (Link::Roce, Some(extended)) => {
-            Ok(Some(Route::Ethernet { global: global(extended), port: address.lid }))
-        }
+        (Link::Roce, Some(extended)) => Ok(Route::Ethernet {
+            source: identity.source_mac(extended.source_index.into()),
+            destination: extended.mac,
+            global: global(extended),
+            port: address.lid,
+        }),
     }
 }
 

@@ -38,7 +38,7 @@ struct Request {
     wqe: SendWqe,
     /// The work to do, or the error that prevents it.
     kind: Result<Kind, Syndrome>,
-    /// The header of its first packet, without the opcode; `None` if it reaches no port.
+    /// The header of its first packet, without the opcode; `None` if it sends none.
     header: Option<Header>,
     packets: u32,
     sent: u32,
@@ -89,7 +89,7 @@ impl Sender {
                 }
             } else if kind != Kind::Nop {
                 if let Some(header) = &mut request.header {
-                    if card.port.is_congested(header.destination) {
+                    if card.port.is_congested(&header.route, header.destination) {
                         return Ok(Progress::Congested);
                     }
                     header.psn = self.next.get();
@@ -153,12 +153,11 @@ impl Sender {
         let (kind, header) = match (service, &wqe.address, kind) {
             (Service::Ud, Some(address), Ok(kind)) => {
                 match datagram::route(&card.identity, address) {
-                    Ok(Some(route)) => {
+                    Ok(route) => {
                         let mut header = to(route, address.destination);
                         header.datagram = Some(datagram::extension(own, address));
                         (Ok(kind), Some(header))
                     }
-                    Ok(None) => (Ok(kind), None),
                     Err(syndrome) => (Err(syndrome), None),
                 }
             }

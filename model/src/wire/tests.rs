@@ -1,0 +1,97 @@
+//! Tests of addresses, and of which Ethernet frames are packets of the transport.
+
+use super::{Frame, Global, Header, Link, LinkAddress, Opcode, Route, mac};
+
+fn mapped(host: u8) -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host]
+}
+
+fn link_local(host: u8) -> [u8; 16] {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0xff, 0xfe, 3, 4, host]
+}
+
+const FROM: [u8; 6] = [2, 1, 2, 3, 4, 5];
+const TO: [u8; 6] = [2, 1, 2, 3, 4, 6];
+
+fn roce(source: [u8; 16], destination: [u8; 16]) -> Route {
+    let global = Global { traffic_class: 0, flow_label: 0, hop_limit: 64, source, destination };
+    Route::Ethernet { source: FROM, destination: TO, global, port: 0xc001 }
+}
+
+fn packet(route: Route) -> Frame {
+    Header::new(route, Opcode::SendOnly, 0xffff, 0x1234, 7).bare()
+}
+
+#[test]
+fn roce_frame_begins_with_the_addresses_and_type_of_ethernet() {
+    for (gid, kind) in [(mapped as fn(u8) -> [u8; 16], [8, 0]), (link_local, [0x86, 0xdd])] {
+        let frame = packet(roce(gid(1), gid(2)));
+        assert_eq!(
+            (&frame.0[..6], &frame.0[6..12], &frame.0[12..14]),
+            (&TO[..], &FROM[..], &kind[..])
+        );
+        assert!(frame.is_transport(Link::Roce));
+        assert_eq!(LinkAddress::of(Link::Roce, &frame.0), Some(LinkAddress::Mac(TO)));
+        let (header, _) = Header::decode(Link::Roce, &frame.0).unwrap();
+        let Route::Ethernet { source, destination, .. } = header.route.reverse() else { panic!() };
+        assert_eq!((source, destination), (TO, FROM));
+        // Its bytes are the same from the IP header on, whatever the addresses of Ethernet are.
+        let mut other = roce(gid(1), gid(2));
+        if let Route::Ethernet { source, .. } = &mut other {
+            *source = [9; 6];
+        }
+        assert_eq!(packet(other).0[14..], frame.0[14..]);
+    }
+}
+
+#[test]
+fn frame_that_is_not_udp_to_the_port_of_roce_is_no_packet_of_the_transport() {
+    let v4 = packet(roce(mapped(1), mapped(2)));
+    let v6 = packet(roce(link_local(1), link_local(2)));
+    // A type that is not IP, TCP, another port, a fragment, options.
+    let changes: [(&Frame, usize, u8); 8] = [
+        (&v4, 12, 0x88),
+        (&v4, 23, 6),
+        (&v4, 37, 0xb8),
+        (&v4, 20, 0x20),
+        (&v4, 14, 0x46),
+        (&v6, 12, 0x08),
+        (&v6, 20, 58),
+        (&v6, 57, 0xb8),
+    ];
+    for (frame, at, byte) in changes {
+        let mut frame = frame.clone();
+        assert_ne!(frame.0[at], byte);
+        frame.0[at] = byte;
+        assert!(!frame.is_transport(Link::Roce), "byte {at}");
+    }
+    let mut tagged = v4.0[..12].to_vec();
+    tagged.extend_from_slice(&[0x81, 0, 0, 5]);
+    tagged.extend_from_slice(&v4.0[12..]);
+    assert!(!Frame(tagged).is_transport(Link::Roce));
+    for length in 0..38 {
+        assert!(!Frame(v4.0[..length].to_vec()).is_transport(Link::Roce));
+    }
+    // A damaged packet is still one of the transport.
+    assert!(Frame(v4.0[..v4.0.len() - 1].to_vec()).is_transport(Link::Roce));
+}
+
+#[test]
+fn groups_are_told_from_ports() {
+    let frame = |lid: u16| {
+        let route = Route::InfiniBand { level: 0, source: 1, destination: lid, global: None };
+        LinkAddress::of(Link::InfiniBand, &packet(route).0).unwrap()
+    };
+    assert_eq!(frame(0x1234), LinkAddress::Lid(0x1234));
+    for (lid, is_group) in
+        [(1, false), (0xbfff, false), (0xc000, true), (0xfffe, true), (0xffff, false)]
+    {
+        assert_eq!(frame(lid).is_group(), is_group, "{lid:#x}");
+    }
+    assert!(LinkAddress::Mac([0xff; 6]).is_group());
+    assert!(LinkAddress::Mac(mac(&[0xff; 16])).is_group());
+    assert!(!LinkAddress::Mac(FROM).is_group());
+    for link in [Link::InfiniBand, Link::Roce] {
+        assert_eq!(LinkAddress::of(link, &[0; 3]), None);
+    }
+}
