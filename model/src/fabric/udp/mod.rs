@@ -132,6 +132,9 @@ struct Group {
     fd: Option<Fd>,
 }
 
+/// Takes a frame that has arrived, with the device whose group it is for, if it is for a group.
+pub(crate) type Deliver<'a> = dyn FnMut(&mut [Card], &Frame, Option<usize>) + 'a;
+
 /// The sockets of this process.
 pub(crate) struct Udp {
     epoll: Fd,
@@ -367,13 +370,8 @@ impl Udp {
         }
     }
 
-    /// Serves the sockets that are ready. Frames go to `deliver`, with the device whose group they
-    /// are for, if they are for a group.
-    pub(crate) fn receive(
-        &mut self,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut [Card], &Frame, Option<usize>),
-    ) {
+    /// Serves the sockets that are ready.
+    pub(crate) fn receive(&mut self, cards: &mut [Card], deliver: &mut Deliver<'_>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         // SAFETY: `events` holds the EVENTS events that the call may write.
         let count = unsafe {
@@ -395,12 +393,7 @@ impl Udp {
         }
     }
 
-    fn receive_address(
-        &mut self,
-        index: usize,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut [Card], &Frame, Option<usize>),
-    ) {
+    fn receive_address(&mut self, index: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
         let Some(Address { gid, mac, share: Some(Share::Receiver { socket, .. }), .. }) =
             self.addresses.get(index)
         else {
@@ -420,12 +413,7 @@ impl Udp {
     }
 
     /// Takes in packets to a group. Those from this machine have come another way.
-    fn receive_group(
-        &mut self,
-        place: usize,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut [Card], &Frame, Option<usize>),
-    ) {
+    fn receive_group(&mut self, place: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
         let Some(Group { gid, card, fd: Some(fd) }) = self.groups.get(place) else { return };
         for _ in 0..TURN {
             let Ok((frames, more)) = self.batch.receive(fd, gid, mac(gid)) else { return };

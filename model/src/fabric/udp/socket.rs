@@ -382,9 +382,9 @@ unsafe fn numbers(message: &libc::msghdr) -> (u8, u8) {
         // The kernel sends one byte or a number. Both are below 256.
         // SAFETY: the message has at least one byte of data.
         let data = unsafe { libc::CMSG_DATA(next) };
-        let wide = header.cmsg_len as usize
-            // SAFETY: `CMSG_LEN` only computes.
-            >= unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as u32) } as usize;
+        // SAFETY: `CMSG_LEN` only computes.
+        let number = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as u32) };
+        let wide = header.cmsg_len >= number as _;
         // SAFETY: `data` has four bytes if the length says so, and one byte otherwise.
         let value =
             unsafe { if wide { data.cast::<libc::c_int>().read_unaligned() as u8 } else { *data } };
