@@ -67,9 +67,9 @@ pub struct Identity {
     /// Ethernet addresses that the driver has set with entries of the GID table, by index. The other
     /// entries have the port's own.
     pub gid_macs: BTreeMap<usize, [u8; 6]>,
-    /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has another
-    /// prefix, so a packet's destination QP also names the process. The engine claims more prefixes
-    /// when these 256 numbers are used up.
+    /// Upper bits of every QP number: `number >> 8`. Another process at the same port has another
+    /// prefix, so a packet's destination QP names the process. The engine claims more prefixes when
+    /// these 256 numbers are used up.
     pub qpn_prefixes: Vec<u16>,
     /// Seed of the device's randomness.
     pub seed: u64,
@@ -88,14 +88,18 @@ impl Identity {
         self.gid_macs.get(&gid_index).copied().unwrap_or(self.mac)
     }
 
-    /// Returns the addresses of the port on its link. The first one is its own; others came with
-    /// GIDs.
-    pub fn addresses(&self) -> impl Iterator<Item = LinkAddress> {
-        let own = match self.link {
+    /// Returns the port's own address on its link: its LID or MAC.
+    pub fn own_address(&self) -> LinkAddress {
+        match self.link {
             Link::InfiniBand => LinkAddress::Lid(self.lid),
             Link::Roce => LinkAddress::Mac(self.mac),
-        };
-        std::iter::once(own).chain(self.gid_macs.values().copied().map(LinkAddress::Mac))
+        }
+    }
+
+    /// Returns all addresses of the port on its link: its own, and those that came with GIDs.
+    pub fn addresses(&self) -> impl Iterator<Item = LinkAddress> {
+        let others = self.gid_macs.values().copied().map(LinkAddress::Mac);
+        std::iter::once(self.own_address()).chain(others)
     }
 
     /// Returns whether an address on the link is the port's.

@@ -461,7 +461,7 @@ impl Machine {
             11 => self.connect(queue, &[opcode::QP_2ERR]),
             _ => {
                 let full = bytes.u8() & 1 == 0;
-                let to = self.card.identity.addresses().next().expect("its own");
+                let to = self.card.identity.own_address();
                 self.card.set_congested(Way { to, first: 0x1200, last: 0x12ff }, full);
             }
         }

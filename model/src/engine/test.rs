@@ -339,8 +339,8 @@ fn devices_of_a_process_may_have_the_same_qp_numbers() {
         assert_eq!(identities[0].qpn_prefixes, identities[1].qpn_prefixes);
         let engine = Engine::new(cards.into(), Box::new(|_, _, _| {}));
         for (at, to) in identities.iter().enumerate() {
-            for from in 0..2 {
-                let frame = packet(&identities[from], to, number);
+            for (from, identity) in identities.iter().enumerate() {
+                let frame = packet(identity, to, number);
                 engine.enter(from, |card| card.outbox.push_back(frame));
             }
             assert_eq!(engine.enter(at, |card| received(card)), 2);

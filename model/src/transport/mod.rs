@@ -95,7 +95,16 @@ impl Card {
         }
         self.count_received(frame);
         self.answer_mark(&header);
-        self.receive_for(header.destination, &packet);
+        match header.destination {
+            0 | 1 => self.receive_management(&packet),
+            number => self.receive_for(number, &packet),
+        }
+    }
+
+    /// Offers a packet to QP0 or QP1 to the port's management agent: to the queue pair of that
+    /// number. Where software has made none, the packet is lost.
+    fn receive_management(&mut self, packet: &Packet<'_>) {
+        self.receive_for(packet.header.destination, packet);
     }
 
     /// Gives a packet to a queue pair of its service, if that receives.

@@ -1,6 +1,5 @@
 //! Claims of QP number prefixes: the sockets at which other processes reach this one.
 
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
 use super::socket::{self, Fd};
@@ -10,28 +9,36 @@ use crate::wire::LinkAddress;
 
 impl Network {
     /// Listens at the addresses of a device's port, which may have changed since the last call.
+    ///
+    /// # Errors
+    /// Any error of creating and binding a local socket. The next call tries again.
     pub(crate) fn attach(&mut self, card: usize, identity: &Identity) -> io::Result<()> {
         if self.ports.len() <= card {
             self.ports.resize_with(card + 1, Attached::default);
         }
         let port = &mut self.ports[card];
-        if identity.addresses().eq(port.addresses.iter().copied()) {
-            return Ok(());
+        if !port.addresses.iter().all(|address| identity.has_address(*address)) {
+            port.addresses.retain(|address| identity.has_address(*address));
+            self.sources.retain(|_, source| match source {
+                Source::Listener { to: Recipient::Port(port, address), .. } if *port == card => {
+                    identity.has_address(*address)
+                }
+                _ => true,
+            });
         }
-        let before: BTreeSet<LinkAddress> = port.addresses.drain(..).collect();
-        port.addresses.extend(identity.addresses());
-        let now: BTreeSet<LinkAddress> = identity.addresses().collect();
-        let prefixes = port.prefixes.clone();
-        self.sources.retain(|_, source| match source {
-            Source::Listener { to: Recipient::Port(port, address), .. } if *port == card => {
-                now.contains(address)
+        for address in identity.addresses() {
+            let port = &self.ports[card];
+            if port.addresses.contains(&address) {
+                continue;
             }
-            _ => true,
-        });
-        for address in now.difference(&before) {
-            for prefix in prefixes.iter().chain([&MANAGEMENT]) {
-                self.share(card, *address, *prefix)?;
+            // All or none, since an address with an error is tried again.
+            let prefixes = port.prefixes.iter().chain([&MANAGEMENT]);
+            let listeners: io::Result<Vec<Fd>> =
+                prefixes.map(|prefix| self.listen_beside(address, *prefix)).collect();
+            for fd in listeners? {
+                self.add(Source::Listener { fd, to: Recipient::Port(card, address) })?;
             }
+            self.ports[card].addresses.insert(address);
         }
         Ok(())
     }
@@ -47,14 +54,15 @@ impl Network {
     /// - `AddrInUse` if no prefix is free.
     pub(crate) fn claim(&mut self, card: usize, identity: &Identity) -> io::Result<u16> {
         self.attach(card, identity)?;
-        let mut addresses = self.ports[card].addresses.clone().into_iter();
-        let Some(own) = addresses.next() else { return Err(ErrorKind::AddrNotAvailable.into()) };
+        let own = identity.own_address();
         let (prefix, fd) = self.free_prefix(own)?;
-        self.add(Source::Listener { fd, to: Recipient::Port(card, own) })?;
-        self.ports[card].prefixes.push(prefix);
-        for address in addresses.collect::<BTreeSet<_>>() {
-            self.share(card, address, prefix)?;
+        let others = self.ports[card].addresses.iter().filter(|address| **address != own);
+        let others: io::Result<Vec<_>> =
+            others.map(|address| Ok((*address, self.listen_beside(*address, prefix)?))).collect();
+        for (address, fd) in others?.into_iter().chain([(own, fd)]) {
+            self.add(Source::Listener { fd, to: Recipient::Port(card, address) })?;
         }
+        self.ports[card].prefixes.push(prefix);
         Ok(prefix)
     }
 
@@ -80,16 +88,9 @@ impl Network {
         Err(ErrorKind::AddrInUse.into())
     }
 
-    /// Listens for a prefix at an address under a name with a random end, which other processes may
-    /// do as well: for the management queue pairs, and for a prefix that is claimed at the port's
-    /// own address.
-    fn share(&mut self, card: usize, address: LinkAddress, prefix: u16) -> io::Result<()> {
-        let fd = self.listen_beside(address, prefix)?;
-        self.add(Source::Listener { fd, to: Recipient::Port(card, address) })?;
-        Ok(())
-    }
-
-    /// Binds the name of a prefix at an address with a random end.
+    /// Binds the name of a prefix at an address with a random end. Other processes may do the same:
+    /// for the management queue pairs. A prefix that was claimed at the port's own address is this
+    /// process's at its other addresses, too.
     fn listen_beside(&self, address: LinkAddress, prefix: u16) -> io::Result<Fd> {
         let plain = self.prefix_name(address, prefix);
         socket::listen(&format!("{plain}.{}", socket::unguessable()?))

@@ -2,15 +2,15 @@
 //!
 //! A frame finds its process in two steps. The address in its link header names the port. Processes
 //! may share a port: the upper 16 bits of the destination's QP number, the *prefix*, then name the
-//! process. This second step is private to this module, which hands prefixes out ([`Network::claim`])
-//! and calls the queue pairs of one prefix at one port a [`Way`] ([`way`]).
+//! process. This second step is private to this module: it hands out prefixes ([`Network::claim`]),
+//! and the queue pairs of one prefix at one port are a [`way`].
 //!
 //! Each prefix at each address of a port has a listening socket named after user, domain, address
 //! and prefix. A process with a frame for a prefix connects to it, once, and sends. Connections go
-//! one way. Frames that do
-//! not fit wait in a backlog, and the queue pairs that send there are stopped meanwhile. If a peer
-//! is gone, its frames on the way are lost, as on any network; the transport repeats them or gives
-//! up. If no descriptor is free for a connection, packets wait until there is one.
+//! one way. Frames that do not fit wait in a backlog, and the queue pairs that send there are stopped
+//! meanwhile. If a peer is gone, its frames on the way are lost, as on any network; the transport
+//! repeats them or gives up. If no descriptor is free for a connection, packets wait until there is
+//! one.
 //!
 //! Another user can bind any name, but can do nothing else: both ends check credentials. If another
 //! user has bound the names of prefixes, a process adds a random end to the name of its prefix, and
@@ -34,7 +34,7 @@ pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -136,7 +136,7 @@ pub(crate) fn prefix(number: u32) -> u16 {
 /// A port of this process, as other processes reach it.
 #[derive(Default)]
 struct Attached {
-    addresses: Vec<LinkAddress>,
+    addresses: BTreeSet<LinkAddress>,
     prefixes: Vec<u16>,
 }
 

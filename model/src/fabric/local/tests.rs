@@ -18,7 +18,7 @@ fn arrived(listener: &Fd) -> Vec<Frame> {
 #[test]
 fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
     let identity = identity(Link::InfiniBand);
-    let own = identity.addresses().next().unwrap();
+    let own = identity.own_address();
     let mut sender = network("prefix", 1);
     let mut ended = network("prefix", 2);
     let prefix = ended.claim(0, &identity).unwrap();
@@ -59,7 +59,7 @@ fn port_is_reached_at_the_addresses_that_it_has_now() {
         sender.peers.remove(&Remote::Process(way)).is_some()
     };
     let number = u32::from(prefix) << 8 | 5;
-    let own = identity.addresses().next().unwrap();
+    let own = identity.own_address();
     let mut check = |port: &mut Network, identity: &Identity, is_other: bool| {
         port.attach(0, identity).unwrap();
         // Its own queue pairs, and the management queue pairs.
@@ -85,7 +85,7 @@ fn prefixes_of_two_ports_are_independent() {
     let mut sender = network("ports", 1);
     let mut network = network("ports", 2);
     let prefix = network.claim(0, &ports[0]).unwrap();
-    let other = ports[1].addresses().next().unwrap();
+    let other = ports[1].own_address();
     // The same numbers at the other port are free, and another process takes them.
     let listener = socket::listen(&network.prefix_name(other, prefix)).unwrap();
     sender.send(way(other, u32::from(prefix) << 8), Frame(vec![8; 64]));
@@ -96,7 +96,7 @@ fn prefixes_of_two_ports_are_independent() {
 #[test]
 fn prefix_is_claimed_beside_the_name_that_another_process_has() {
     let identity = identity(Link::InfiniBand);
-    let own = identity.addresses().next().unwrap();
+    let own = identity.own_address();
     let mut network = network("taken", 1);
     let taken = network.claim(0, &identity).unwrap();
     let next = network.claim(0, &identity).unwrap();

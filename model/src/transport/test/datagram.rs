@@ -268,7 +268,7 @@ fn a_congested_way_stops_only_those_who_take_it() {
     let post = datagram(&pair, setup, 8);
     let [own, peer] = &mut pair.sides;
     peer.receive(&[(TO, 100, peer.key)]);
-    let to = peer.rig.card.identity.addresses().next().expect("its own");
+    let to = peer.rig.card.identity.own_address();
     let way = Way { to, first: peer.qp & !0xff, last: peer.qp };
     // Other ways to the same port, and to the same numbers of another port.
     let elsewhere = [
