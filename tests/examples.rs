@@ -2,6 +2,9 @@
 
 mod rig;
 
+use std::io::Read;
+use std::process::{Command, Stdio};
+
 use mlx5_model as _;
 use rig::process::Process;
 
@@ -17,6 +20,59 @@ fn ping_pong_is_right_in_every_mode() {
             assert!(client.end().contains("round trips/s"), "{mode} {size}");
             assert!(server.end().contains("every message was right"), "{mode} {size}");
         }
+    }
+}
+
+/// A namespace for each side, joined by virtual Ethernet. The first argument is the example.
+const NAMESPACES: &str = r#"
+    set -e
+    unshare --net cat <&3 >/dev/null 2>&1 &
+    peer=$!
+    while [ "$(readlink /proc/$peer/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do :; done
+    there="nsenter --target $peer --net"
+    ip link add left type veth peer name right netns $peer
+    ip address add 10.77.0.1/24 dev left
+    $there ip address add 10.77.0.2/24 dev right
+    ip link set left up
+    $there ip link set right up
+    # The kernel notices a moment later.
+    until ip link show dev left | grep -q 'state UP'; do :; done
+    until $there ip link show dev right | grep -q 'state UP'; do :; done
+    export MLX5_MODEL=always
+    MLX5_MODEL_NETWORK=udp:10.77.0.1 timeout 60 "$1" --listen 10.77.0.1 | {
+        while read -r line && [ "${line#listening on }" = "$line" ]; do :; done
+        $there env MLX5_MODEL_NETWORK=udp:10.77.0.2 timeout 60 "$1" --connect "${line#listening on }" \
+            --mode "$2" --size 5000 --iters 40
+        cat
+    }
+"#;
+
+#[test]
+fn ping_pong_crosses_network_namespaces() {
+    let unshare = ["--user", "--map-root-user", "--net"];
+    let probe = Command::new("unshare").args(unshare).args(["ip", "link"]).output();
+    assert!(
+        probe.as_ref().is_ok_and(|probe| probe.status.success()),
+        "this test needs a network namespace, which may not be made here ({probe:?}): install \
+         iproute2, and run it as root, or allow user namespaces (`sysctl \
+         kernel.unprivileged_userns_clone=1`, and in a container a seccomp profile that lets \
+         unshare through)"
+    );
+    for mode in ["send", "write", "read"] {
+        let mut shell = Command::new("unshare");
+        shell.args(unshare).args(["sh", "-c", &format!("exec 3<&0; {NAMESPACES}"), "sh"]);
+        shell.arg(Process::path("rc_pingpong")).arg(mode).env_remove("MLX5_MODEL_LINK");
+        // The peer's namespace lasts as long as this process holds the pipe.
+        let child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let hold = child.stdin.take();
+        let (mut output, mut errors) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        drop(hold);
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(child.wait().unwrap().success(), "{output}\n{errors}");
+        assert!(output.contains("round trips/s"), "{mode}: {output}\n{errors}");
+        assert!(output.contains("every message was right"), "{mode}: {output}\n{errors}");
     }
 }
 

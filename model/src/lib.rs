@@ -32,6 +32,7 @@
 //! |---|---|---|
 //! | `MLX5_MODEL` | `auto`: where the kernel offers no mlx5 device; `always`; `never` | `auto` |
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
+//! | `MLX5_MODEL_NETWORK` | `machine`; `udp:` and an interface or address for each device, whose ports then send RoCEv2 over UDP | `machine` |
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |

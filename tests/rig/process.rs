@@ -1,6 +1,7 @@
 //! Processes of tests: the examples, and the test's own program started again.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,13 +70,18 @@ impl Process {
 
     /// Like [`example`](Self::example), with one variable more in the environment.
     pub fn example_where(name: &str, arguments: &[&str], variable: (&str, &str)) -> Process {
+        let mut command = Command::new(Self::path(name));
+        command.args(arguments).envs([("MLX5_MODEL", "always"), variable]).stdin(Stdio::null());
+        Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// The file of an example.
+    pub fn path(name: &str) -> PathBuf {
         let test = std::env::current_exe().unwrap();
         let program = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples");
         let program = program.join(name);
         assert!(program.is_file(), "{} is not built", program.display());
-        let mut command = Command::new(program);
-        command.args(arguments).envs([("MLX5_MODEL", "always"), variable]).stdin(Stdio::null());
-        Process(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        program
     }
 
     /// The address that it prints when it listens.

@@ -90,7 +90,16 @@ pub const TEST: &[Need] = &[
     },
     Need {
         package: "util-linux",
-        evidence: &[Evidence::Program("prlimit"), Evidence::Program("setpriv")],
+        evidence: &[
+            Evidence::Program("prlimit"),
+            Evidence::Program("setpriv"),
+            Evidence::Program("nsenter"),
+            Evidence::Program("unshare"),
+        ],
+    },
+    Need {
+        package: "iproute2",
+        evidence: &[Evidence::Program("ip"), Evidence::Path("/usr/sbin/tc")],
     },
     Need { package: "bsdutils", evidence: &[Evidence::Program("script")] },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },

@@ -1,6 +1,7 @@
 //! The identities of a machine's devices.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use crate::card::{Identity, Link, PortState};
 use crate::wire::mac;
@@ -52,10 +53,22 @@ fn port_mac(index: usize) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
+/// GIDs and Ethernet addresses of this machine's ports that are on network interfaces.
+static OWN: OnceLock<Vec<([u8; 16], [u8; 6])>> = OnceLock::new();
+
+/// Remembers the addresses of this machine's ports for [`neighbour`]. A process has one network: a
+/// later call changes nothing.
+pub(super) fn remember(own: Vec<([u8; 16], [u8; 6])>) {
+    let _ = OWN.set(own);
+}
+
 /// Returns the Ethernet address of the port or group that has a GID, as the host's network stack
 /// finds it. The port of an address of another network is not known: the address that follows from
 /// the GID stands for it.
 pub fn neighbour(gid: &[u8; 16]) -> [u8; 6] {
+    if let Some((_, mac)) = OWN.get().and_then(|own| own.iter().find(|(own, _)| own == gid)) {
+        return *mac;
+    }
     match gid {
         [network @ .., host] if *network == NETWORK && *host > 0 => {
             port_mac(usize::from(*host) - 1)

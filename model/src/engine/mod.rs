@@ -25,6 +25,7 @@ mod agent;
 mod config;
 mod deferred;
 mod lock;
+mod outside;
 mod process;
 mod shield;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub(crate) use thread::be_brief;
 use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local::{self, Network, RESERVED, Waits};
+use crate::fabric::udp::{Interface, Udp};
 use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
 use deferred::{Deferred, Store};
@@ -92,6 +94,8 @@ struct State {
     network: Option<Network>,
     /// The recipient of management datagrams.
     agent: Option<Arc<dyn Agent>>,
+    /// The way to ports that are not on this machine.
+    udp: Option<Udp>,
     /// Whether the thread runs.
     started: bool,
     /// Whether the last entry has left work to the thread.
@@ -130,7 +134,7 @@ impl Engine {
     /// inside [`Engine::enter`]: there is no engine thread, and a due timer fires at the next
     /// entry. Devices without QP number prefixes are given some.
     pub fn new(cards: Vec<Card>, interrupt: Interrupt) -> Arc<Self> {
-        let engine = Self::with(cards, interrupt, None);
+        let engine = Self::with(cards, interrupt, None, None);
         let _ = engine.lock().provide_numbers();
         engine
     }
@@ -147,14 +151,48 @@ impl Engine {
         cards: Vec<Card>,
         interrupt: Interrupt,
     ) -> io::Result<Arc<Self>> {
+        Self::start(domain, cards, interrupt, None)
+    }
+
+    /// Creates an engine like [`Engine::connected`], for devices that also reach ports outside this
+    /// machine, each on a network interface.
+    ///
+    /// # Errors
+    /// - Any error of creating and binding a socket.
+    /// - `AddrInUse` if no prefix is free, or another program has UDP port 4791 of an address.
+    pub(crate) fn on_network(
+        domain: &str,
+        ports: &[Interface],
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+    ) -> io::Result<Arc<Self>> {
+        Self::start(domain, cards, interrupt, Some(Udp::new(domain, ports)?))
+    }
+
+    fn start(
+        domain: &str,
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+        udp: Option<Udp>,
+    ) -> io::Result<Arc<Self>> {
         let seed = cards.first().map_or(0, |card| card.identity.seed);
-        let engine = Self::with(cards, interrupt, Some(Network::new(domain, seed)?));
+        let network = Network::new(domain, seed)?;
+        if let Some(udp) = &udp {
+            network.watch_outside(udp.descriptor())?;
+            config::remember(udp.addresses());
+        }
+        let engine = Self::with(cards, interrupt, Some(network), udp);
         engine.lock().provide_numbers()?;
         process::register(&engine);
         Ok(engine)
     }
 
-    fn with(cards: Vec<Card>, interrupt: Interrupt, network: Option<Network>) -> Arc<Self> {
+    fn with(
+        cards: Vec<Card>,
+        interrupt: Interrupt,
+        network: Option<Network>,
+        udp: Option<Udp>,
+    ) -> Arc<Self> {
         let waits = network.as_ref().map(|network| Arc::clone(&network.waits));
         let state = State {
             cards,
@@ -162,6 +200,7 @@ impl Engine {
             inbox: VecDeque::new(),
             network,
             agent: None,
+            udp,
             started: false,
             unfinished: false,
             epoch: Instant::now(),
@@ -314,6 +353,7 @@ impl State {
             self.intake = now + INTAKE;
             let agent = self.agent.as_ref();
             network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
+            self.take_in_from_outside();
         }
     }
 
@@ -375,6 +415,9 @@ impl State {
                 if let Some(network) = &mut self.network {
                     network.flush(&mut self.cards);
                 }
+                if let Some(udp) = &mut self.udp {
+                    udp.flush(&mut self.cards);
+                }
                 let card = &mut self.cards[index];
                 busy |= card.settle();
                 while let Some(vector) = card.take_interrupt() {
@@ -404,6 +447,7 @@ impl State {
             return;
         }
         let link = self.cards[from].identity.link;
+        let Some(frame) = self.send_outside(frame) else { return };
         let Some(to) = LinkAddress::of(link, &frame.0) else { return };
         if to.is_group() || !frame.is_transport(link) {
             if let Some(network) = &mut self.network {
@@ -423,15 +467,9 @@ impl State {
         }
     }
 
-    /// Returns the device of this process at an address that has a QP number. The management queue
-    /// pairs are behind every device at the address.
+    /// Returns the device of this process at an address that has a QP number: see [`owner`].
     fn local(&self, to: LinkAddress, number: u32) -> Option<usize> {
-        let prefix = local::prefix(number);
-        self.cards.iter().position(|card| {
-            let identity = &card.identity;
-            identity.has_address(to)
-                && (prefix == local::MANAGEMENT || identity.qpn_prefixes.contains(&prefix))
-        })
+        owner(&self.cards, to, number)
     }
 
     /// Attaches the ports of devices to the network at their addresses, and claims prefixes for
@@ -451,6 +489,9 @@ impl State {
                 None => next_prefix(),
             };
             card.add_prefix(prefix);
+        }
+        if let Some(udp) = &mut self.udp {
+            udp.join(&self.cards);
         }
         match &mut self.network {
             Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),
@@ -489,8 +530,20 @@ impl State {
 
     fn has_work_for_thread(&self) -> bool {
         let works = || self.cards.iter().any(|card| !card.objects.qps.is_empty());
-        self.network.is_some() && (self.agent.is_some() || works())
+        // Packets for other processes may come to this one.
+        self.udp.is_some() || self.network.is_some() && (self.agent.is_some() || works())
     }
+}
+
+/// Returns the device at an address that has a QP number. The management queue pairs are behind every
+/// device at the address.
+fn owner(cards: &[Card], to: LinkAddress, number: u32) -> Option<usize> {
+    let prefix = local::prefix(number);
+    cards.iter().position(|card| {
+        let identity = &card.identity;
+        identity.has_address(to)
+            && (prefix == local::MANAGEMENT || identity.qpn_prefixes.contains(&prefix))
+    })
 }
 
 /// Returns a prefix for devices that no other process can reach, unique in this process.

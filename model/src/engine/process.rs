@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::lock::Guard;
 use super::{Engine, Shield, State};
 use crate::fabric::local::{Network, socket};
+use crate::fabric::udp::Udp;
 
 /// Longest that an exiting process stays for packets that found no room.
 const LINGER: Duration = Duration::from_secs(1);
@@ -95,6 +96,8 @@ extern "C" fn in_child() {
         engine.runs.store(false, Ordering::Relaxed);
         engine.state.forget_waiters();
         guard.started = false;
+        // Its descriptors are copies: closing them changes nothing for the parent.
+        guard.udp = None;
         if let Some(network) = guard.network.take() {
             network.abandon();
         }
@@ -107,13 +110,17 @@ extern "C" fn at_exit() {
     for engine in engines() {
         loop {
             let mut state = engine.lock();
-            let State { network, cards, .. } = &mut *state;
+            let State { network, udp, cards, .. } = &mut *state;
             if let Some(network) = network {
                 network.retry(cards);
             }
+            if let Some(udp) = udp {
+                udp.retry(cards);
+            }
             state.run(usize::MAX);
             state.flush_trace();
-            let waiting = state.network.as_ref().map(Network::congested).unwrap_or_default();
+            let mut waiting = state.network.as_ref().map(Network::congested).unwrap_or_default();
+            waiting.extend(state.udp.iter().flat_map(Udp::congested));
             drop(state);
             let left = end.saturating_duration_since(Instant::now());
             if waiting.is_empty() || left.is_zero() {

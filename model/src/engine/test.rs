@@ -12,6 +12,7 @@ use crate::card::{Card, Link, Sort};
 use crate::clock::Clock;
 use crate::command::test::Rig;
 use crate::fabric::local::socket;
+use crate::fabric::udp::Interface;
 use crate::identity::Identity;
 use crate::transport::test::Setup;
 use crate::transport::test::side::{Cqe, Post, Side};
@@ -41,12 +42,22 @@ impl Station {
 
     /// At a port whose addresses end with a byte.
     fn at(domain: &str, setup: Setup, end: u8) -> Self {
-        let mut rig = Rig::on(setup.link);
-        let identity = &mut rig.card.identity;
-        identity.qpn_prefixes.clear();
+        let mut identity = crate::command::test::identity(setup.link);
         identity.lid = end.into();
         identity.gids[0][15] = end;
         identity.mac = mac(&identity.gids[0]);
+        Self::on(setup, identity, |cards, interrupt| Engine::connected(domain, cards, interrupt))
+    }
+
+    /// At a port with an identity, on an engine that `start` makes.
+    fn on(
+        setup: Setup,
+        mut identity: Identity,
+        start: impl FnOnce(Vec<Card>, super::Interrupt) -> std::io::Result<Arc<Engine>>,
+    ) -> Self {
+        let mut rig = Rig::on(setup.link);
+        identity.qpn_prefixes.clear();
+        rig.card.identity = identity;
         rig.card.clock = Clock::real();
         // The engine has the card; commands are given to it as if the rig had.
         let stand_in = Card::new(
@@ -55,7 +66,7 @@ impl Station {
             Clock::real(),
         );
         let card = std::mem::replace(&mut rig.card, stand_in);
-        let engine = Engine::connected(domain, vec![card], Box::new(|_, _, _| {})).unwrap();
+        let engine = start(vec![card], Box::new(|_, _, _| {})).unwrap();
         let side = engine.enter(0, |card| {
             std::mem::swap(card, &mut rig.card);
             let mut side = Side::with(rig, setup);
@@ -66,12 +77,16 @@ impl Station {
     }
 
     fn connect(&mut self, setup: Setup, peer: u32) {
+        let gid = self.engine.enter(0, |card| card.identity.gids[0]);
+        self.connect_to(setup, (peer, gid));
+    }
+
+    fn connect_to(&mut self, setup: Setup, (peer, gid): (u32, [u8; 16])) {
         let side = &mut self.side;
         self.engine.enter(0, |card| {
             std::mem::swap(card, &mut side.rig.card);
-            let identity = &side.rig.card.identity;
-            let peer = (peer, identity.lid, identity.gids[0]);
-            side.connect(setup, peer, [7, 7]);
+            let lid = side.rig.card.identity.lid;
+            side.connect(setup, (peer, lid, gid), [7, 7]);
             std::mem::swap(card, &mut side.rig.card);
         });
     }
@@ -450,5 +465,54 @@ fn what_a_process_saw_before_it_died_is_acknowledged() {
         let post = own.write(64, key);
         own.post(&post);
         assert_eq!(own.wait(0).syndrome, 0x15, "it is gone");
+    }
+}
+
+/// Engines whose ports are on addresses of the loopback interface: one machine each.
+#[test]
+fn engines_on_udp_reach_each_other_by_address() {
+    let setup = Setup { link: Link::Roce, mtu: 4096, ..Setup::default() };
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let mut machines = [11, 12].map(|last| {
+        let interface = Interface::find(&format!("127.{high}.{low}.{last}")).unwrap();
+        // Two processes of each machine: the first one receives for both.
+        let domain = domain();
+        [(); 2].map(|()| {
+            let identity = interface.applied_to(crate::command::test::identity(setup.link));
+            Station::on(setup, identity, |cards, interrupt| {
+                Engine::on_network(&domain, std::slice::from_ref(&interface), cards, interrupt)
+            })
+        })
+    });
+    let [near, far] = &mut machines;
+    for (one, other) in near.iter_mut().zip(far) {
+        let addresses = [&*one, &*other].map(|station| {
+            let gid = station.engine.enter(0, |card| card.identity.gids[0]);
+            (station.side.qp, gid)
+        });
+        one.connect_to(setup, addresses[1]);
+        other.connect_to(setup, addresses[0]);
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        one.side.put(0, &bytes);
+        for _ in 0..10 {
+            let post = one.write(bytes.len() as u32, other.side.key);
+            one.post(&post);
+            assert_eq!(one.wait(0).syndrome, 0);
+        }
+        assert_eq!(other.side.get(0, bytes.len()), bytes);
+        let post = other.write(64, one.side.key);
+        other.post(&post);
+        assert_eq!(other.wait(0).syndrome, 0);
+    }
+    // The receivers end, and their neighbours take over.
+    let [[first, one], [second, other]] = machines;
+    drop((first, second));
+    let mut rest = [one, other];
+    for _ in 0..2 {
+        let key = rest[1].side.key;
+        let post = rest[0].write(5000, key);
+        rest[0].post(&post);
+        assert_eq!(rest[0].wait(0).syndrome, 0);
+        rest.reverse();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::{Engine, INTAKE, Shield, State, TURN, agent};
-use crate::fabric::local::Waits;
+use crate::fabric::local::{OUTSIDE, Waits};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -88,6 +88,9 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
                 network.ready(token, cards, &mut |card, frame| {
                     agent::deliver(agent.as_ref(), card, frame);
                 });
+            }
+            if token == OUTSIDE {
+                state.take_in_from_outside();
             }
         }
         engine.catch_up(&mut state);

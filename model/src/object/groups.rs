@@ -8,6 +8,8 @@ pub struct Groups {
     members: HashMap<[u8; 16], Vec<u32>>,
     /// In how many groups each queue pair is.
     attached: HashMap<u32, usize>,
+    /// Changes with the set of groups that have members.
+    version: u64,
 }
 
 impl Groups {
@@ -19,6 +21,16 @@ impl Groups {
     /// Whether no queue pair is attached to any group.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
+    }
+
+    /// A number that changes with the set of groups that have members.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The groups that have members.
+    pub fn gids(&self) -> impl Iterator<Item = &[u8; 16]> {
+        self.members.keys()
     }
 
     /// Numbers of a group's queue pairs, in the order in which they were attached.
@@ -33,7 +45,9 @@ impl Groups {
 
     /// Attaches a queue pair, which is not attached to that group yet.
     pub fn attach(&mut self, gid: [u8; 16], qp: u32) {
-        self.members.entry(gid).or_default().push(qp);
+        let members = self.members.entry(gid).or_default();
+        self.version += u64::from(members.is_empty());
+        members.push(qp);
         *self.attached.entry(qp).or_default() += 1;
     }
 
@@ -50,6 +64,7 @@ impl Groups {
             }
         }
         if members.is_empty() {
+            self.version += 1;
             self.members.remove(gid);
         }
         found

@@ -220,8 +220,12 @@ fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
             };
             let port = match path(ads::UDP_SPORT) as u16 {
                 0 => {
-                    let mixed = qp.number ^ qp.get(qpc::REMOTE_QPN) ^ global.flow_label;
-                    PORT_BASE | (mixed ^ mixed >> 10) as u16 & 0x3fff
+                    // As Linux's driver does (`rdma_calc_flow_label`): queue pairs that are made one
+                    // after the other at both ends get different ports.
+                    let both = u64::from(qp.number) * u64::from(qp.get(qpc::REMOTE_QPN));
+                    let folded = both ^ both >> 20;
+                    let mixed = (folded ^ folded >> 40) as u32 & 0xf_ffff ^ global.flow_label;
+                    PORT_BASE | (mixed ^ mixed >> 14) as u16 & 0x3fff
                 }
                 port => port,
             };

@@ -8,7 +8,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::verbs::PATIENCE;
 
@@ -94,7 +94,13 @@ impl Player {
     /// The next line it says.
     #[track_caller]
     pub fn hear(&mut self) -> String {
-        let end = Instant::now() + PATIENCE;
+        self.hear_within(PATIENCE)
+    }
+
+    /// The next line it says, if that may take long.
+    #[track_caller]
+    pub fn hear_within(&mut self, patience: Duration) -> String {
+        let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -103,7 +109,7 @@ impl Player {
                     None => self.other.push_back(line),
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("{} says nothing within {PATIENCE:?}: {:#?}", self.role, self.other)
+                    panic!("{} says nothing within {patience:?}: {:#?}", self.role, self.other)
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.child.wait();

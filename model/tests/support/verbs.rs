@@ -229,6 +229,11 @@ impl Station {
 
     /// Moves the queue pair from any state to RTS, connected to a peer that does the same.
     pub fn connect(&self, peer: Address, timing: Timing) {
+        self.connect_over(peer, timing, None);
+    }
+
+    /// Connects like [`Station::connect`], over Ethernet: from the GID of this index to the peer's.
+    pub fn connect_over(&self, peer: Address, timing: Timing, gids: Option<(u8, [u8; 16])>) {
         use ibv_qp_attr_mask as mask;
         self.modify(ibv_qp_state::IBV_QPS_RESET, 0, |_| {});
         let init = mask::IBV_QP_PKEY_INDEX.0 | mask::IBV_QP_PORT.0 | mask::IBV_QP_ACCESS_FLAGS.0;
@@ -251,6 +256,12 @@ impl Station {
             attributes.min_rnr_timer = 12;
             attributes.ah_attr.dlid = peer.lid;
             attributes.ah_attr.port_num = 1;
+            if let Some((index, gid)) = gids {
+                attributes.ah_attr.is_global = 1;
+                attributes.ah_attr.grh.sgid_index = index;
+                attributes.ah_attr.grh.dgid.raw = gid;
+                attributes.ah_attr.grh.hop_limit = 64;
+            }
         });
         let rts = mask::IBV_QP_TIMEOUT.0
             | mask::IBV_QP_RETRY_CNT.0

@@ -37,7 +37,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -215,6 +215,8 @@ const TIMER: u64 = 0;
 const STOP: u64 = 1;
 const BELL: u64 = 2;
 const RETRY: u64 = 3;
+/// Token of the descriptor that [`Network::watch_outside`] adds.
+pub(crate) const OUTSIDE: u64 = 4;
 
 impl Waits {
     /// Wakes the thread. Safe in a signal handler.
@@ -255,7 +257,7 @@ impl Network {
             refused: HashMap::new(),
             armed: None,
             sources: HashMap::new(),
-            next: RETRY + 1,
+            next: OUTSIDE + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
             ports: Vec::new(),
@@ -268,6 +270,11 @@ impl Network {
     /// Returns a name in this fabric: the common start, then `rest`.
     pub(super) fn name(&self, rest: &str) -> String {
         format!("{}{}/{rest}", socket::user_names(), self.domain)
+    }
+
+    /// Has the thread wake up for a descriptor of another network too, with the token [`OUTSIDE`].
+    pub(crate) fn watch_outside(&self, fd: &OwnedFd) -> io::Result<()> {
+        watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, OUTSIDE, libc::EPOLLIN)
     }
 
     fn add(&mut self, source: Source) -> io::Result<u64> {
@@ -593,7 +600,7 @@ impl Network {
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
-            if token > RETRY {
+            if token > OUTSIDE {
                 self.ready(token, cards, deliver);
             }
         }
@@ -694,7 +701,7 @@ fn add_one(event: &Fd) {
 fn watch(
     epoll: &Fd,
     operation: libc::c_int,
-    fd: &Fd,
+    fd: &OwnedFd,
     token: u64,
     events: libc::c_int,
 ) -> io::Result<()> {

@@ -47,11 +47,45 @@ pub(super) enum Pages {
     NonCached,
 }
 
+/// What carries packets to the ports of other machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    /// Nothing: the ports are those of the fabric of this machine.
+    Machine,
+    /// UDP: the port of each device is on an interface, given by its name or an address.
+    Udp(Vec<String>),
+}
+
+impl Network {
+    /// Returns the name of the fabric: devices of other fabrics are out of reach.
+    pub fn domain(&self, link: Link) -> String {
+        match (self, link) {
+            (Self::Udp(interfaces), _) => {
+                // Names of sockets are short.
+                format!("udp-{:08x}", crc32fast::hash(interfaces.join(",").as_bytes()))
+            }
+            (Self::Machine, Link::InfiniBand) => "infiniband".into(),
+            (Self::Machine, Link::Roce) => "roce".into(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "machine" {
+            return Some(Self::Machine);
+        }
+        let interfaces: Vec<String> =
+            text.strip_prefix("udp:")?.split(',').map(str::to_owned).collect();
+        let fine = interfaces.len() <= DEVICES && interfaces.iter().all(|name| !name.is_empty());
+        fine.then_some(Self::Udp(interfaces))
+    }
+}
+
 /// The whole configuration from the environment.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub when: When,
     pub link: Link,
+    pub network: Network,
     pub mode: Mode,
     pub devices: usize,
     /// Whether firmware accepts commands from programs.
@@ -120,13 +154,17 @@ impl Config {
                 "MLX5_MODEL_MODE=trapped is made for x86-64 and arm64 alone; use polled".into()
             );
         }
-        let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?.unwrap_or(1);
+        let devices = number(get, "MLX5_MODEL_DEVICES", 1, DEVICES)?;
         let timeout_floor = number(get, "MLX5_MODEL_TIMEOUT_FLOOR", 0, 31)?;
+        let network = network(get, link, devices)?;
+        let (devices, link) = match &network {
+            Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
+            Network::Udp(interfaces) => (interfaces.len(), Link::Roce),
+        };
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
         let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
         let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail.unwrap_or(true)));
         let capture = file(get, "MLX5_MODEL_CAPTURE")?;
-        let link = link.unwrap_or(Link::InfiniBand);
         let port = choose(
             get,
             "MLX5_MODEL_PORT",
@@ -158,6 +196,7 @@ impl Config {
         Ok(Self {
             when: when.unwrap_or(When::Auto),
             link,
+            network,
             mode: mode.unwrap_or(default),
             devices,
             user_contexts: devx.unwrap_or(true),
@@ -208,6 +247,34 @@ fn faults(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Faults
         Some(path) => format!("MLX5_MODEL_FAULTS names {path}: {error}"),
         None => format!("MLX5_MODEL_FAULTS: {error}"),
     })
+}
+
+/// Reads the network, which the link and the number of devices have to fit.
+fn network(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    link: Option<Link>,
+    devices: Option<usize>,
+) -> Result<Network, String> {
+    let Some(text) = get("MLX5_MODEL_NETWORK")? else { return Ok(Network::Machine) };
+    let network = Network::parse(&text).ok_or_else(|| {
+        format!(
+            "MLX5_MODEL_NETWORK is {text:?}, not \"machine\", or \"udp:\" and an interface or address \
+             for each device"
+        )
+    })?;
+    if let Network::Udp(interfaces) = &network {
+        if link == Some(Link::InfiniBand) {
+            return Err(format!("MLX5_MODEL_NETWORK={text} carries MLX5_MODEL_LINK=roce alone"));
+        }
+        if devices.is_some_and(|devices| devices != interfaces.len()) {
+            return Err(format!(
+                "MLX5_MODEL_NETWORK={text} has {} interfaces, one for each device: \
+                 MLX5_MODEL_DEVICES is another number",
+                interfaces.len()
+            ));
+        }
+    }
+    Ok(network)
 }
 
 fn choose<T: Copy>(
@@ -266,6 +333,20 @@ mod tests {
     }
 
     #[test]
+    fn udp_has_a_roce_device_for_each_interface() {
+        let udp = ("MLX5_MODEL_NETWORK", "udp:eth0,192.0.2.1");
+        let config = read(&[udp]).unwrap();
+        assert_eq!((config.link, config.devices), (Link::Roce, 2));
+        assert_eq!(config.network, Network::Udp(vec!["eth0".into(), "192.0.2.1".into()]));
+        read(&[udp, ("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_DEVICES", "2")]).unwrap();
+        for other in [("MLX5_MODEL_LINK", "infiniband"), ("MLX5_MODEL_DEVICES", "1")] {
+            let error = read(&[udp, other]).unwrap_err();
+            assert!(error.contains("MLX5_MODEL_NETWORK") && error.contains(other.0), "{error}");
+        }
+        assert_eq!(read(&[("MLX5_MODEL_NETWORK", "machine")]).unwrap().network, Network::Machine);
+    }
+
+    #[test]
     fn a_value_that_is_not_known_is_refused_by_name() {
         for (name, value) in [
             ("MLX5_MODEL_CAPTURE", ""),
@@ -286,6 +367,9 @@ mod tests {
             ("MLX5_MODEL_FAULTS", "/no/such/file"),
             ("MLX5_MODEL_NODE", "gone"),
             ("MLX5_MODEL_UAR", "none"),
+            ("MLX5_MODEL_NETWORK", "eth0"),
+            ("MLX5_MODEL_NETWORK", "udp:"),
+            ("MLX5_MODEL_NETWORK", "udp:eth0,"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");

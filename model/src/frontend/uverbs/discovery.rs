@@ -5,10 +5,12 @@ use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::config::{Config, When};
+use super::config::{Config, Network, When};
 use super::identity::Device;
 use super::sysfs::{self, Tree};
+use crate::card::Identity;
 use crate::engine::identities;
+use crate::fabric::udp::Interface;
 
 /// The decision.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) enum Discovery {
 #[derive(Debug)]
 pub(super) struct Offer {
     pub config: Config,
+    /// The interface of each device, if their ports are on interfaces.
+    pub interfaces: Vec<Interface>,
     pub devices: Vec<Device>,
     pub tree: Tree,
 }
@@ -91,14 +95,39 @@ fn decide() -> Result<Discovery, String> {
         When::Auto if sysfs::hardware() => return Ok(Discovery::Off),
         When::Auto | When::Always => {}
     }
-    let devices: Vec<Device> = identities(config.devices, config.link, 0)
-        .into_iter()
+    let interfaces = match &config.network {
+        Network::Machine => Vec::new(),
+        Network::Udp(names) => {
+            let found: Result<Vec<_>, _> = names.iter().map(|name| Interface::find(name)).collect();
+            found.map_err(|error| format!("MLX5_MODEL_NETWORK=udp:{}: {error}", names.join(",")))?
+        }
+    };
+    let devices: Vec<Device> = named(&config, &interfaces, 0)
         .enumerate()
-        .map(|(index, identity)| Device::new(index, &config.applied_to(identity)))
+        .map(|(index, identity)| Device::new(index, &identity))
         .collect();
     let tree = Tree::new(&devices, config.node)
         .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;
-    Ok(Discovery::On(Offer { config, devices, tree }))
+    Ok(Discovery::On(Offer { config, interfaces, devices, tree }))
+}
+
+impl Offer {
+    /// Returns the identities of the devices, whose randomness starts from `seed`.
+    pub fn identities(&self, seed: u64) -> impl Iterator<Item = Identity> {
+        named(&self.config, &self.interfaces, seed)
+    }
+}
+
+fn named(config: &Config, interfaces: &[Interface], seed: u64) -> impl Iterator<Item = Identity> {
+    identities(config.devices, config.link, seed).into_iter().enumerate().map(
+        move |(index, identity)| {
+            let identity = config.applied_to(identity);
+            match interfaces.get(index) {
+                Some(interface) => interface.applied_to(identity),
+                None => identity,
+            }
+        },
+    )
 }
 
 /// Disables the copy that was loaded after this one, if there is one.

@@ -62,7 +62,7 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
             set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
             set(ads::ETH_PRIO, u64::from(path.sl & 7));
             set(ads::DSCP, u64::from(path.traffic_class >> 2));
-            set(ads::UDP_SPORT, u64::from(source_port(path.flow_label)));
+            set(ads::UDP_SPORT, source_port(path.flow_label).map_or(0, u64::from));
         }
     }
     if path.is_global != 0 {
@@ -106,9 +106,10 @@ pub(super) fn decode(bytes: &[u8], at: Field, link: Link) -> QpDestination {
 }
 
 /// Returns the UDP source port that the kernel derives from a flow label: 14 bits of it above
-/// 0xc000.
-fn source_port(flow_label: u32) -> u16 {
+/// 0xc000. Without a label, the device derives the port from the numbers of both queue pairs, as
+/// Linux's driver does.
+fn source_port(flow_label: u32) -> Option<u16> {
     let label = flow_label & 0xf_ffff;
     let folded = (label & 0x3fff) ^ (label & 0xf_c000) >> 14;
-    0xc000 | folded as u16
+    (label != 0).then_some(0xc000 | folded as u16)
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::config::Config;
+use super::config::{Config, Network};
 use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
@@ -13,9 +13,9 @@ use super::uar::Registers;
 use super::umem::Records;
 use super::{trap, visitor};
 use crate::capture::Capture;
-use crate::card::{Card, Identity, Link};
+use crate::card::{Card, Identity};
 use crate::clock::Clock;
-use crate::engine::{Engine, Shield, identities};
+use crate::engine::{Engine, Interrupt, Shield};
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
 use crate::trace::{self, Header, Sink, Tap};
@@ -114,10 +114,7 @@ impl Running {
         // device may access it.
         let memory = unsafe { ProcessMemory::new(guarded) };
         let memory = Arc::new(Bus { memory, pins: pins.clone() });
-        let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
-            .into_iter()
-            .map(|identity| offer.config.applied_to(identity))
-            .collect();
+        let identities: Vec<Identity> = offer.identities(seed()).collect();
         let tap = tap(&offer.config, &identities)?;
         let capture = capture(&offer.config, &identities)?;
         let make = |(index, identity): (usize, Identity)| {
@@ -135,19 +132,16 @@ impl Running {
             Arc::new(offer.devices.iter().map(|_| Interrupts::default()).collect());
         let serve = interrupts.clone();
         // Devices of different links cannot reach each other, so they do not try.
-        let domain = match offer.config.link {
-            Link::InfiniBand => "infiniband",
-            Link::Roce => "roce",
-        };
-        let engine = Engine::connected(
-            domain,
-            cards,
-            Box::new(move |index, card, vector| {
-                if let Some(interrupts) = serve.get(index) {
-                    interrupts.serve(card, vector);
-                }
-            }),
-        )
+        let domain = offer.config.network.domain(offer.config.link);
+        let interrupt: Interrupt = Box::new(move |index, card, vector| {
+            if let Some(interrupts) = serve.get(index) {
+                interrupts.serve(card, vector);
+            }
+        });
+        let engine = match &offer.config.network {
+            Network::Machine => Engine::connected(&domain, cards, interrupt),
+            Network::Udp(_) => Engine::on_network(&domain, &offer.interfaces, cards, interrupt),
+        }
         .map_err(|error| {
             eprintln!("mlx5-model: the cards cannot reach other processes: {error}");
             Errno(error.raw_os_error().unwrap_or(libc::EIO))

@@ -1,0 +1,289 @@
+//! The network interfaces that ports are put on: their addresses, as GIDs, and their MTU.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use super::socket;
+use crate::identity::Identity;
+use crate::wire::mac;
+
+/// Most GIDs of a port, the size of its table.
+const GIDS: usize = 16;
+/// Bytes of the longest headers of a packet, from IPv6 to the ICRC.
+const HEADERS: u32 = 100;
+/// Upper bytes of the node GUID where the interface has no Ethernet address: the model's own.
+const OUI: u64 = 0x0050_6b4b << 40;
+/// The flag of an IPv6 address that another node has (`IFA_F_DADFAILED`).
+const DUPLICATE: u32 = 0x08;
+
+/// A network interface, or one address of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in the kernel.
+    pub index: u32,
+    /// Its Ethernet address; zeros where it has none.
+    pub mac: [u8; 6],
+    /// log2 of the largest payload that fits its packets.
+    pub log_mtu: u32,
+    /// Its addresses: link-local ones first, then IPv4, then other IPv6 addresses.
+    pub gids: Vec<[u8; 16]>,
+}
+
+impl Interface {
+    /// Finds an interface by its name or by one of its addresses. An address stands for itself
+    /// alone, a name for all addresses.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the interface, and the cure.
+    pub(crate) fn find(which: &str) -> Result<Self, String> {
+        let all = addresses().map_err(|error| format!("cannot list the interfaces: {error}"))?;
+        let wanted: Option<IpAddr> = which.parse().ok();
+        let known = match wanted {
+            // All of 127.0.0.0/8 is the loopback interface's, though it lists one address.
+            Some(ip) => all.iter().find(|known| {
+                known.gids.contains(&gid(ip)) || ip.is_loopback() && known.name == "lo"
+            }),
+            None => all.iter().find(|known| known.name == which),
+        };
+        let Some(known) = known else {
+            let have: Vec<&str> = all.iter().map(|known| known.name.as_str()).collect();
+            return Err(match wanted {
+                Some(_) => format!(
+                    "no interface has the address {which}: `ip address add {which}/24 dev NAME`"
+                ),
+                None => format!(
+                    "no interface {which} in this network namespace; it has {}",
+                    have.join(", ")
+                ),
+            });
+        };
+        let name = &known.name;
+        if !known.up {
+            return Err(format!("the interface {name} is down: `ip link set {name} up`"));
+        }
+        let mut gids = match wanted {
+            Some(ip) => vec![gid(ip)],
+            None => known.gids.clone(),
+        };
+        gids.sort_by_key(|gid| rank(gid, &known.mac));
+        gids.truncate(GIDS);
+        if gids.is_empty() {
+            return Err(format!(
+                "the interface {name} has no IP address: `ip address add 192.0.2.1/24 dev {name}`"
+            ));
+        }
+        let mtu = mtu(name).map_err(|error| format!("the MTU of {name} is unknown: {error}"))?;
+        let log_mtu = log_mtu(mtu).ok_or_else(|| {
+            format!(
+                "the MTU of {name} is {mtu} bytes, and RoCE needs {}: `ip link set {name} mtu 1500`",
+                256 + HEADERS
+            )
+        })?;
+        Ok(Self { name: name.clone(), index: known.index, mac: known.mac, log_mtu, gids })
+    }
+
+    /// Returns the Ethernet address of a port on it. Without an Ethernet address of its own, it is the
+    /// one that follows from the first GID.
+    pub(super) fn port_mac(&self) -> [u8; 6] {
+        match self.mac {
+            [0, 0, 0, 0, 0, 0] => self.gids.first().map_or(self.mac, mac),
+            mac => mac,
+        }
+    }
+
+    /// Returns the identity of a device whose port is on this interface. A smaller MTU that was
+    /// configured stays.
+    pub(crate) fn applied_to(&self, identity: Identity) -> Identity {
+        let [a, b, c, d, e, f] = self.mac;
+        let node_guid = if self.mac == [0; 6] {
+            let last = self.gids.first().map_or([0; 4], |gid| [gid[12], gid[13], gid[14], gid[15]]);
+            OUI | u64::from(u32::from_be_bytes(last))
+        } else {
+            u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+        };
+        Identity {
+            node_guid,
+            mac: self.port_mac(),
+            gids: self.gids.clone(),
+            log_mtu: Some(identity.log_mtu.map_or(self.log_mtu, |log| log.min(self.log_mtu))),
+            ..identity
+        }
+    }
+}
+
+/// Returns log2 of the largest payload whose packets fit a link's MTU; `None` if none does.
+fn log_mtu(mtu: u32) -> Option<u32> {
+    (8..=12).rev().find(|log| (1 << log) + HEADERS <= mtu)
+}
+
+/// Returns an address as a GID: an IPv4 address is mapped.
+pub(super) fn gid(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// Returns the place of an address in the table. Linux puts the link-local address that is made of
+/// the Ethernet address first.
+fn rank(gid: &[u8; 16], mac: &[u8; 6]) -> u8 {
+    let made = [mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
+    match gid {
+        [0xfe, second, rest @ ..] if second & 0xc0 == 0x80 => u8::from(rest[6..] != made),
+        gid if socket::is_ipv4(gid) => 2,
+        _ => 3,
+    }
+}
+
+/// What the kernel says of an interface.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    index: u32,
+    mac: [u8; 6],
+    up: bool,
+    gids: Vec<[u8; 16]>,
+}
+
+/// Returns all interfaces of this thread's network namespace.
+fn addresses() -> io::Result<Vec<Known>> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: the call writes a pointer to a list that it has allocated.
+    if unsafe { libc::getifaddrs(&mut first) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut all: Vec<Known> = Vec::new();
+    let mut ipv4 = Vec::new();
+    let mut next = first;
+    // SAFETY: `next` is null or an entry of the list, which is freed only below.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        if entry.ifa_addr.is_null() {
+            continue;
+        }
+        // SAFETY: the name of an entry is a C string.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        // SAFETY: the address is not null, and starts with its family.
+        match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
+            libc::AF_PACKET => {
+                // SAFETY: an address of this family is a `sockaddr_ll`.
+                let link = unsafe { *entry.ifa_addr.cast::<libc::sockaddr_ll>() };
+                let mut mac = [0; 6];
+                if link.sll_halen == 6 {
+                    mac.copy_from_slice(&link.sll_addr[..6]);
+                }
+                all.push(Known {
+                    name,
+                    index: link.sll_ifindex as u32,
+                    mac,
+                    up: entry.ifa_flags & libc::IFF_UP as u32 != 0,
+                    gids: Vec::new(),
+                });
+            }
+            libc::AF_INET => {
+                // SAFETY: an address of this family is a `sockaddr_in`.
+                let ip = unsafe { *entry.ifa_addr.cast::<libc::sockaddr_in>() }.sin_addr.s_addr;
+                // The name of an address may have a label behind that of its interface.
+                let name = name.split(':').next().unwrap_or_default().to_owned();
+                ipv4.push((name, IpAddr::from(ip.to_ne_bytes())));
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: the list comes from `getifaddrs`, and no reference to it is left.
+    unsafe { libc::freeifaddrs(first) };
+    for (name, ip) in ipv4 {
+        if let Some(known) = all.iter_mut().find(|known| known.name == name) {
+            known.gids.push(gid(ip));
+        }
+    }
+    // Without IPv6 there is no such file.
+    let list = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    let ipv6: BTreeSet<(u32, [u8; 16])> = list.lines().filter_map(ipv6).collect();
+    for (index, gid) in ipv6 {
+        if let Some(known) = all.iter_mut().find(|known| known.index == index) {
+            known.gids.push(gid);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads a line of `/proc/net/if_inet6`: address, interface number, prefix length, scope, flags and
+/// name. `None` for an address that another node has.
+fn ipv6(line: &str) -> Option<(u32, [u8; 16])> {
+    let mut words = line.split_whitespace();
+    let address = u128::from_str_radix(words.next()?, 16).ok()?;
+    let index = u32::from_str_radix(words.next()?, 16).ok()?;
+    let flags = u32::from_str_radix(words.nth(2)?, 16).ok()?;
+    (flags & DUPLICATE == 0).then_some((index, address.to_be_bytes()))
+}
+
+/// Returns the MTU of an interface. `/sys` may show another namespace's interfaces.
+fn mtu(name: &str) -> io::Result<u32> {
+    let socket = socket::any()?;
+    // SAFETY: all zeros is a valid value: an empty name and a zero.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.iter_mut().zip(name.bytes());
+    room.for_each(|(to, from)| *to = from as libc::c_char);
+    // SAFETY: the call reads the name and writes the MTU, both in `request`.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written this field of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtu_is_the_largest_that_fits_with_headers() {
+        for (mtu, log) in [(1500, 10), (1400, 10), (9000, 12), (4200, 12), (4195, 11), (356, 8)] {
+            assert_eq!(log_mtu(mtu), Some(log), "{mtu}");
+        }
+        assert_eq!(log_mtu(355), None);
+    }
+
+    #[test]
+    fn loopback_is_found_by_name_and_by_address() {
+        let lo = Interface::find("lo").unwrap();
+        assert_eq!((lo.index, lo.mac, lo.log_mtu), (1, [0; 6], 12));
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+        assert_eq!(lo.gids[0], mapped);
+        let one = Interface::find("127.0.0.1").unwrap();
+        assert_eq!((one.name.as_str(), one.gids), ("lo", vec![mapped]));
+    }
+
+    #[test]
+    fn failure_names_the_interface_and_the_cure() {
+        let error = Interface::find("nowhere0").unwrap_err();
+        assert!(error.contains("nowhere0") && error.contains("lo"), "{error}");
+        let error = Interface::find("192.0.2.77").unwrap_err();
+        assert!(error.contains("ip address add 192.0.2.77"), "{error}");
+    }
+
+    #[test]
+    fn table_starts_with_the_address_made_of_the_mac() {
+        let mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+        let gid = |text: &str| gid(text.parse().unwrap());
+        let order = ["fe80::11:22ff:fe33:4455", "fe80::1", "192.0.2.1", "2001:db8::1"];
+        let ranks: Vec<u8> = order.iter().map(|text| rank(&gid(text), &mac)).collect();
+        assert_eq!(ranks, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn address_that_another_node_has_is_left_out() {
+        let line = |flags: &str| format!("fe80000000000000001122fffe334455 02 40 20 {flags} eth0");
+        let gid = gid("fe80::11:22ff:fe33:4455".parse().unwrap());
+        assert_eq!(ipv6(&line("80")), Some((2, gid)));
+        assert_eq!(ipv6(&line("40")), Some((2, gid)), "another node may still object");
+        assert_eq!(ipv6(&line("c8")), None);
+        assert_eq!(ipv6("what is this"), None);
+    }
+}

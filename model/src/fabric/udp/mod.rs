@@ -1,0 +1,490 @@
+//! RoCEv2 over UDP: packets to and from ports that are not on this machine.
+//!
+//! - [`interface`] is where a port is: addresses and MTU of a network interface.
+//! - [`socket`] sends and receives packets with known IP headers.
+//! - [`share`] says which process of the machine receives for an address.
+//!
+//! A packet that leaves has an IP header whose source is an address of this machine's ports. It is
+//! sent by a socket of its own process, bound to that address and to the packet's UDP source port,
+//! so that routers see one flow for each connection. A process has at most [`FLOWS`] such sockets
+//! for an address. Connections beyond that share them, with the socket's port in their packets.
+//!
+//! A full socket stops the queue pairs that send to the destinations that wait there. Packets that
+//! the kernel refuses are lost, as on any network.
+//!
+//! Anything may arrive. The frames given to the engine are not checked, except for their length.
+
+mod interface;
+mod share;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+pub(crate) use interface::Interface;
+use share::{AGAIN, ENDING, Share};
+use socket::Batch;
+
+use super::local::socket::{self as local, BATCH, Fd};
+use crate::card::{Card, Link};
+use crate::wire::ethernet::HEADER;
+use crate::wire::icrc::{ICRC, icrc};
+use crate::wire::route::{GRH, IPV4};
+use crate::wire::{Frame, Global, Header, LinkAddress, Route, Way, mac};
+
+/// Most sockets of a process that send from one address.
+const FLOWS: u16 = 32;
+/// Most frames that wait for one socket; further frames are lost.
+const BACKLOG: usize = 8192;
+/// Batches taken from one socket before the others have their turn.
+const TURN: usize = 8;
+/// Sockets served in one turn.
+const EVENTS: usize = 32;
+/// Ports that are tried for a flow when other sockets have the port of its packets.
+const PORTS: u16 = 64;
+/// UDP source ports of RoCEv2 are this and above.
+const FIRST_PORT: u16 = 0xc000;
+
+/// One address of this machine's ports.
+struct Address {
+    gid: [u8; 16],
+    /// The Ethernet address of its port.
+    mac: [u8; 6],
+    /// The number of its interface.
+    interface: u32,
+    /// The name by which its processes find each other.
+    name: String,
+    /// `None` while the last receiver has ended, and no process has its port yet.
+    share: Option<Share>,
+    /// The time since which there is no share.
+    lost: Option<Instant>,
+    /// Sending sockets, by number.
+    flows: HashMap<u16, Flow>,
+}
+
+/// A sending socket.
+struct Flow {
+    fd: Fd,
+    port: u16,
+    backlog: VecDeque<Frame>,
+    /// Whether the last frame did not fit.
+    full: bool,
+    /// The ways whose senders are stopped.
+    stopped: BTreeSet<Way>,
+}
+
+/// The meaning of a descriptor in the epoll set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Share(usize),
+    Flow(usize, u16),
+    Group(usize),
+    Timer,
+}
+
+impl Token {
+    fn encode(self) -> u64 {
+        match self {
+            Self::Timer => 0,
+            Self::Share(address) => 1 << 56 | address as u64,
+            Self::Flow(address, number) => 2 << 56 | u64::from(number) << 32 | address as u64,
+            Self::Group(place) => 3 << 56 | place as u64,
+        }
+    }
+
+    fn decode(token: u64) -> Self {
+        let low = token as u32 as usize;
+        match token >> 56 {
+            1 => Self::Share(low),
+            2 => Self::Flow(low, (token >> 32) as u16),
+            3 => Self::Group(low),
+            _ => Self::Timer,
+        }
+    }
+}
+
+/// A multicast group that queue pairs of a device are attached to.
+struct Group {
+    gid: [u8; 16],
+    card: usize,
+    /// `None` if it could not be joined.
+    fd: Option<Fd>,
+}
+
+/// Takes a frame that has arrived, with the device whose group it is for, if it is for a group.
+pub(crate) type Deliver<'a> = dyn FnMut(&mut [Card], &Frame, Option<usize>) + 'a;
+
+/// The sockets of this process.
+pub(crate) struct Udp {
+    epoll: Fd,
+    timer: Fd,
+    addresses: Vec<Address>,
+    /// The interface of each device's port.
+    interfaces: Vec<u32>,
+    groups: Vec<Group>,
+    /// The version of each device's groups at the last look.
+    versions: Vec<u64>,
+    /// Flows with new frames in their backlog.
+    fresh: Vec<(usize, u16)>,
+    batch: Batch,
+}
+
+impl Udp {
+    /// Opens the ports of devices: one interface for each.
+    ///
+    /// # Errors
+    /// - `AddrInUse` with a text if another program has UDP port 4791 of an address.
+    /// - Any error of creating and binding a socket.
+    pub(crate) fn new(domain: &str, ports: &[Interface]) -> io::Result<Self> {
+        let epoll = socket::epoll()?;
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
+        let timer = unsafe { local::own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }?;
+        watch(&epoll, &timer, Token::Timer, libc::EPOLLIN)?;
+        let mut addresses = Vec::new();
+        for port in ports {
+            for gid in &port.gids {
+                let gid_text = u128::from_be_bytes(*gid);
+                let name = format!("{}{domain}/{gid_text:032x}", local::user_names());
+                let share = Share::first(&name, gid, port.index)?;
+                let token = Token::Share(addresses.len());
+                watch(&epoll, share.descriptor(), token, libc::EPOLLIN)?;
+                addresses.push(Address {
+                    gid: *gid,
+                    mac: port.port_mac(),
+                    interface: port.index,
+                    name,
+                    share: Some(share),
+                    lost: None,
+                    flows: HashMap::new(),
+                });
+            }
+        }
+        Ok(Self {
+            epoll,
+            timer,
+            addresses,
+            interfaces: ports.iter().map(|port| port.index).collect(),
+            groups: Vec::new(),
+            versions: vec![0; ports.len()],
+            fresh: Vec::new(),
+            batch: Batch::new(),
+        })
+    }
+
+    /// Returns a descriptor that is readable when [`Udp::receive`] has work.
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// Returns the GIDs of this machine's ports, with the ports' Ethernet addresses.
+    pub(crate) fn addresses(&self) -> Vec<([u8; 16], [u8; 6])> {
+        self.addresses.iter().map(|address| (address.gid, address.mac)).collect()
+    }
+
+    /// Returns whether an address is one of this machine's ports.
+    pub(crate) fn is_here(&self, gid: &[u8; 16]) -> bool {
+        self.addresses.iter().any(|address| address.gid == *gid)
+    }
+
+    /// Queues a frame for the address in its IP header; [`Udp::flush`] sends it.
+    pub(crate) fn send(&mut self, global: &Global, port: u16, frame: Frame) {
+        let found = self.addresses.iter().position(|address| address.gid == global.source);
+        let ipv4 = socket::is_ipv4(&global.source);
+        let Some(index) = found.filter(|_| ipv4 == socket::is_ipv4(&global.destination)) else {
+            tracing::debug!(?global, "no way from this address, packet dropped");
+            return;
+        };
+        self.put(index, port, frame);
+    }
+
+    /// Queues a frame in the backlog of its flow.
+    fn put(&mut self, index: usize, port: u16, mut frame: Frame) {
+        let ipv4 = socket::is_ipv4(&self.addresses[index].gid);
+        let number = (port ^ port >> 8) % FLOWS;
+        let flow = match self.flow(index, number, port) {
+            Ok(flow) => flow,
+            Err(error) => {
+                tracing::debug!(%error, "no socket to send from, packet dropped");
+                return;
+            }
+        };
+        if flow.port != port {
+            readdress(&mut frame, ipv4, flow.port);
+        }
+        if flow.backlog.len() < BACKLOG {
+            flow.backlog.push_back(frame);
+            // Also where the socket is full: senders to a new destination are stopped.
+            self.fresh.push((index, number));
+        }
+    }
+
+    /// Returns a sending socket, made at the first call: from this port if it is free.
+    fn flow(&mut self, index: usize, number: u16, port: u16) -> io::Result<&mut Flow> {
+        let address = &mut self.addresses[index];
+        if !address.flows.contains_key(&number) {
+            let (gid, interface) = (address.gid, address.interface);
+            let others = (1..PORTS).map(|n| FIRST_PORT | port.wrapping_add(n * 251) & 0x3fff);
+            let mut bound = Err(ErrorKind::AddrInUse.into());
+            for port in std::iter::once(port).chain(others) {
+                bound = socket::sender(&gid, port, interface).map(|fd| (fd, port));
+                if !matches!(&bound, Err(error) if error.kind() == ErrorKind::AddrInUse) {
+                    break;
+                }
+            }
+            let (fd, port) = bound?;
+            let (backlog, stopped) = (VecDeque::new(), BTreeSet::new());
+            address.flows.insert(number, Flow { fd, port, backlog, full: false, stopped });
+        }
+        address.flows.get_mut(&number).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// Sends the frames queued since the last flush.
+    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+        while let Some((index, number)) = self.fresh.pop() {
+            self.drain(index, number, cards);
+        }
+    }
+
+    /// Tries every backlog again.
+    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
+        for index in 0..self.addresses.len() {
+            let numbers: Vec<u16> = self.addresses[index].flows.keys().copied().collect();
+            numbers.into_iter().for_each(|number| self.drain(index, number, cards));
+        }
+    }
+
+    /// Returns the sockets for which frames wait.
+    pub(crate) fn congested(&self) -> impl Iterator<Item = RawFd> {
+        let flows = self.addresses.iter().flat_map(|address| address.flows.values());
+        flows.filter(|flow| !flow.backlog.is_empty()).map(|flow| flow.fd.as_raw_fd())
+    }
+
+    /// Sends a flow's frames until its socket is full.
+    fn drain(&mut self, index: usize, number: u16, cards: &mut [Card]) {
+        let address = &mut self.addresses[index];
+        let (ipv4, interface) = (socket::is_ipv4(&address.gid), address.interface);
+        let Some(flow) = address.flows.get_mut(&number) else { return };
+        while !flow.backlog.is_empty() {
+            match socket::send(&flow.fd, ipv4, interface, flow.backlog.iter().take(BATCH)) {
+                Ok(sent) => drop(flow.backlog.drain(..sent)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let token = Token::Flow(index, number);
+                    if !std::mem::replace(&mut flow.full, true) {
+                        let _ = watch(&self.epoll, &flow.fd, token, libc::EPOLLOUT);
+                    }
+                    flow.stop(cards);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the kernel refuses a packet");
+                    flow.backlog.pop_front();
+                }
+            }
+        }
+        if std::mem::take(&mut flow.full) {
+            unwatch(&self.epoll, &flow.fd);
+            for way in std::mem::take(&mut flow.stopped) {
+                cards.iter_mut().for_each(|card| card.set_congested(way, false));
+            }
+        }
+    }
+
+    /// Serves the sockets that are ready.
+    pub(crate) fn receive(&mut self, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        // SAFETY: `events` holds the EVENTS events that the call may write.
+        let count = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, 0)
+        };
+        for event in &events[..usize::try_from(count).unwrap_or(0)] {
+            match Token::decode(event.u64) {
+                Token::Timer => self.try_again(),
+                Token::Flow(index, number) => self.drain(index, number, cards),
+                Token::Group(place) => self.receive_group(place, cards, deliver),
+                Token::Share(index) => match self.addresses.get(index).map(|a| &a.share) {
+                    Some(Some(Share::Receiver { .. })) => {
+                        self.receive_address(index, cards, deliver);
+                    }
+                    Some(Some(Share::Other { .. })) => self.take_over(index),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    fn receive_address(&mut self, index: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+        let Some(Address { gid, mac, share: Some(Share::Receiver { socket, .. }), .. }) =
+            self.addresses.get(index)
+        else {
+            return;
+        };
+        for _ in 0..TURN {
+            match self.batch.receive(socket, gid, *mac) {
+                Ok((frames, more)) => {
+                    frames.for_each(|frame| deliver(cards, frame, None));
+                    if !more {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes in packets to a group. Those from this machine have come another way.
+    fn receive_group(&mut self, place: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+        let Some(Group { gid, card, fd: Some(fd) }) = self.groups.get(place) else { return };
+        for _ in 0..TURN {
+            let Ok((frames, more)) = self.batch.receive(fd, gid, mac(gid)) else { return };
+            for frame in frames {
+                let Ok(Route::Ethernet { global, .. }) = Route::decode(Link::Roce, &frame.0) else {
+                    continue;
+                };
+                if self.addresses.iter().all(|address| address.gid != global.source) {
+                    deliver(cards, frame, Some(*card));
+                }
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// The process that received for an address has ended. One of the others becomes the receiver.
+    fn take_over(&mut self, index: usize) {
+        let Some(address) = self.addresses.get_mut(index) else { return };
+        // Closing a descriptor removes it from the epoll set.
+        address.share = None;
+        let lost = *address.lost.get_or_insert_with(Instant::now);
+        match Share::take(&address.name, &address.gid, address.interface) {
+            Ok(share) => {
+                let token = Token::Share(index);
+                let _ = watch(&self.epoll, share.descriptor(), token, libc::EPOLLIN);
+                (address.share, address.lost) = (Some(share), None);
+            }
+            Err(error) => {
+                static SAID: std::sync::Once = std::sync::Once::new();
+                if lost.elapsed() > ENDING {
+                    SAID.call_once(|| {
+                        let address = share::text(&address.gid);
+                        eprintln!("mlx5-model: no packet reaches {address} any more: {error}");
+                    });
+                }
+                self.wake_after(AGAIN);
+            }
+        }
+    }
+
+    /// Tries again what failed.
+    fn try_again(&mut self) {
+        let mut count = [0u8; 8];
+        // SAFETY: `count` has the eight bytes that the call may write.
+        unsafe { libc::read(self.timer.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        for index in 0..self.addresses.len() {
+            if self.addresses[index].share.is_none() {
+                self.take_over(index);
+            }
+        }
+    }
+
+    fn wake_after(&self, time: Duration) {
+        let value = libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos() as libc::c_long,
+        };
+        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = libc::itimerspec { it_interval: once, it_value: value };
+        // SAFETY: the call reads `setting`. The null pointer means that it writes no old setting.
+        unsafe {
+            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
+        }
+    }
+
+    /// Joins the groups that queue pairs of devices are attached to, and leaves the others.
+    pub(crate) fn join(&mut self, cards: &[Card]) {
+        for (index, card) in cards.iter().enumerate().take(self.interfaces.len()) {
+            let groups = &card.objects.groups;
+            if std::mem::replace(&mut self.versions[index], groups.version()) == groups.version() {
+                continue;
+            }
+            // Places stay the same, since tokens name them.
+            for group in self.groups.iter_mut().filter(|group| group.card == index) {
+                if groups.of(&group.gid).is_empty() {
+                    group.fd = None;
+                }
+            }
+            for gid in groups.gids() {
+                let is_it = |group: &Group| group.card == index && group.gid == *gid;
+                if self.groups.iter().any(|group| is_it(group) && group.fd.is_some()) {
+                    continue;
+                }
+                let fd = socket::member(gid, self.interfaces[index]);
+                let fd = fd.inspect_err(|error| {
+                    let gid = share::text(gid);
+                    eprintln!("mlx5-model: the group {gid} is not joined: {error}");
+                });
+                let free = |group: &Group| group.fd.is_none();
+                let group = Group { gid: *gid, card: index, fd: fd.ok() };
+                let place = self.groups.iter().position(free).unwrap_or(self.groups.len());
+                if let Some(fd) = &group.fd {
+                    let _ = watch(&self.epoll, fd, Token::Group(place), libc::EPOLLIN);
+                }
+                match self.groups.get_mut(place) {
+                    Some(free) => *free = group,
+                    None => self.groups.push(group),
+                }
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// Stops the queue pairs that send to the destinations of the waiting frames.
+    fn stop(&mut self, cards: &mut [Card]) {
+        for frame in &self.backlog {
+            let Some(way) = way(frame) else { continue };
+            if self.stopped.insert(way) {
+                cards.iter_mut().for_each(|card| card.set_congested(way, true));
+            }
+        }
+    }
+}
+
+/// Returns the way of a packet: its destination, as the transport knows it.
+fn way(frame: &Frame) -> Option<Way> {
+    let to = LinkAddress::of(Link::Roce, &frame.0)?;
+    let (_, number) = Header::destination(Link::Roce, &frame.0)?;
+    Some(super::local::way(to, number))
+}
+
+/// Gives a frame another UDP source port, which the ICRC covers.
+fn readdress(frame: &mut Frame, ipv4: bool, port: u16) {
+    let at = HEADER + if ipv4 { IPV4 } else { GRH };
+    let Some(covered) = frame.0.len().checked_sub(ICRC) else { return };
+    let Some(place) = frame.0.get_mut(at..at + 2) else { return };
+    place.copy_from_slice(&port.to_be_bytes());
+    if let Some(icrc) = icrc(Link::Roce, &frame.0[HEADER..covered]) {
+        frame.0[covered..].copy_from_slice(&icrc);
+    }
+}
+
+fn watch(epoll: &Fd, fd: &Fd, token: Token, events: libc::c_int) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: events as u32, u64: token.encode() };
+    // SAFETY: the call reads `event`, which outlives the call.
+    let result = unsafe {
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn unwatch(epoll: &Fd, fd: &Fd) {
+    let nothing = std::ptr::null_mut();
+    // SAFETY: the call reads no event when it removes a descriptor.
+    unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), nothing) };
+}
