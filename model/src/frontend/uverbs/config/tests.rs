@@ -1,0 +1,83 @@
+//! Unit tests.
+
+use super::*;
+
+fn read(pairs: &[(&str, &str)]) -> Result<Config, String> {
+    Config::from(&|name| {
+        Ok(pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
+    })
+}
+
+#[test]
+fn an_empty_environment_gives_the_defaults() {
+    let config = read(&[]).unwrap();
+    assert_eq!(config.when, When::Auto);
+    assert_eq!(config.link, Link::InfiniBand);
+    assert_eq!(config.devices, 1);
+    assert!(config.user_contexts && config.trace.is_none() && config.capture.is_none());
+    assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
+    assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
+    assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
+}
+
+#[test]
+fn the_floor_of_timeouts_is_a_code() {
+    for code in [0, 16, 31] {
+        let config = read(&[("MLX5_MODEL_TIMEOUT_FLOOR", &code.to_string())]).unwrap();
+        let identity = crate::command::test::identity(Link::InfiniBand);
+        assert_eq!(config.applied_to(identity).timeout_floor, code);
+    }
+}
+
+#[test]
+fn an_ethernet_port_waits_for_no_subnet_manager() {
+    let port = |state| read(&[("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_PORT", state)]);
+    assert_eq!(port("disabled").unwrap().port, PortState::Disabled);
+    for state in ["armed", "init", "polling"] {
+        assert!(port(state).unwrap_err().contains("MLX5_MODEL_PORT"));
+    }
+}
+
+#[test]
+fn udp_has_a_roce_device_for_each_interface() {
+    let udp = ("MLX5_MODEL_NETWORK", "udp:eth0,192.0.2.1");
+    let config = read(&[udp]).unwrap();
+    assert_eq!((config.link, config.devices), (Link::Roce, 2));
+    assert_eq!(config.network, Network::Udp(vec!["eth0".into(), "192.0.2.1".into()]));
+    read(&[udp, ("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_DEVICES", "2")]).unwrap();
+    for other in [("MLX5_MODEL_LINK", "infiniband"), ("MLX5_MODEL_DEVICES", "1")] {
+        let error = read(&[udp, other]).unwrap_err();
+        assert!(error.contains("MLX5_MODEL_NETWORK") && error.contains(other.0), "{error}");
+    }
+    assert_eq!(read(&[("MLX5_MODEL_NETWORK", "machine")]).unwrap().network, Network::Machine);
+}
+
+#[test]
+fn a_value_that_is_not_known_is_refused_by_name() {
+    for (name, value) in [
+        ("MLX5_MODEL_CAPTURE", ""),
+        ("MLX5_MODEL_TRACE", ""),
+        ("MLX5_MODEL", "yes"),
+        ("MLX5_MODEL_LINK", "ib"),
+        ("MLX5_MODEL_MODE", ""),
+        ("MLX5_MODEL_DEVICES", "0"),
+        ("MLX5_MODEL_DEVICES", "17"),
+        ("MLX5_MODEL_DEVICES", "two"),
+        ("MLX5_MODEL_DEVX", "no"),
+        ("MLX5_MODEL_TRACE_DETAIL", "all"),
+        ("MLX5_MODEL_PORT", "up"),
+        ("MLX5_MODEL_MTU", "1500"),
+        ("MLX5_MODEL_TIMEOUT_FLOOR", "32"),
+        ("MLX5_MODEL_TIMEOUT_FLOOR", "-1"),
+        ("MLX5_MODEL_FAULTS", "los"),
+        ("MLX5_MODEL_FAULTS", "/no/such/file"),
+        ("MLX5_MODEL_NODE", "gone"),
+        ("MLX5_MODEL_UAR", "none"),
+        ("MLX5_MODEL_NETWORK", "eth0"),
+        ("MLX5_MODEL_NETWORK", "udp:"),
+        ("MLX5_MODEL_NETWORK", "udp:eth0,"),
+    ] {
+        let error = read(&[(name, value)]).unwrap_err();
+        assert!(error.contains(name) && error.contains(value), "{error}");
+    }
+}
