@@ -20,7 +20,7 @@ pub(super) enum Discovery {
     /// The model cannot be offered; the reason has been written to stderr.
     Refused,
     /// The model is offered.
-    On(Offer),
+    On(Box<Offer>),
 }
 
 /// The model's devices and configuration.
@@ -108,7 +108,7 @@ fn decide() -> Result<Discovery, String> {
         .collect();
     let tree = Tree::new(&devices, config.node)
         .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;
-    Ok(Discovery::On(Offer { config, interfaces, devices, tree }))
+    Ok(Discovery::On(Box::new(Offer { config, interfaces, devices, tree })))
 }
 
 impl Offer {
