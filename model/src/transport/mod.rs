@@ -50,7 +50,7 @@ const TURNS: usize = 1024;
 /// The reason for which a port dropped a packet before a transport saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Dropped {
-    #[error("the port is down, the path of its service level is broken, or it exceeds the MTU")]
+    #[error("the port is down, the firmware has stopped, or it exceeds the MTU")]
     Port,
     #[error(transparent)]
     Malformed(#[from] Malformed),
