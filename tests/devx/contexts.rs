@@ -23,6 +23,7 @@ const QP_MAY: &[(&str, &str)] = &[
     ("page_offset", "verbs' rings start where malloc has them"),
     ("cqn_snd", "each has a CQ of its own"),
     ("cqn_rcv", "each has a CQ of its own"),
+    ("counter_set_id", "the kernel's driver counts queue pairs of verbs in the port's set"),
     ("primary_address_path.udp_sport", "of numbers of both ends, which are others'"),
     ("secondary_address_path.udp_sport", "of numbers of both ends, which are others'"),
 ];
