@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::identity::Identity;
 use crate::trace::{Call, Event, Observed, ReadError, Reader, Sink, What};
 pub use crate::wire::Direction;
-use crate::wire::{Frame, Link, mac};
+use crate::wire::{Frame, Link};
 use link::Envelope;
 use pcapng::Packet;
 
@@ -86,8 +86,7 @@ fn describe(port: &Identity) -> String {
             format!("InfiniBand, node {:#018x}, LID {:#x}", port.node_guid, port.lid)
         }
         Link::Roce => {
-            let address = port.gids.first().map_or([0; 6], mac);
-            format!("RoCEv2, MAC {}", address.map(|byte| format!("{byte:02x}")).join(":"))
+            format!("RoCEv2, MAC {}", port.mac.map(|byte| format!("{byte:02x}")).join(":"))
         }
     }
 }

@@ -85,8 +85,8 @@ impl State {
     pub(super) fn carry_management(&mut self, from: usize, to: LinkAddress, frame: &Frame) -> bool {
         let Some(agent) = &self.agent else { return false };
         let link = self.cards[from].identity.link;
-        let Some((_, mad)) = Mad::of_frame(link, frame) else { return false };
-        let here = self.cards.iter().position(|card| card.identity.has_address(to));
+        let Some((route, mad)) = Mad::of_frame(link, frame) else { return false };
+        let here = self.cards.iter().position(|card| card.is_for_port(&route));
         match mad.addressee() {
             Addressee::Connection(id) => {
                 // Communication ids have the prefix in place of a QP number's.
@@ -104,7 +104,14 @@ impl State {
                     return true;
                 }
                 let told = self.network.as_ref().map(|network| network.ask(service, frame));
-                if !matches!(told, Some(Ok(()))) {
+                let absent = |error: io::Error| {
+                    matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied
+                    )
+                };
+                // After other errors the peer asks again.
+                if told.is_none_or(|told| told.is_err_and(absent)) {
                     agent.refuse(here, frame);
                 }
             }

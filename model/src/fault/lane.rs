@@ -23,6 +23,8 @@ struct Held {
     frame: Frame,
     /// Frames that are still to overtake it.
     behind: u32,
+    /// The time at which it comes through at the earliest.
+    due: u64,
     /// The time up to which it waits for them.
     until: u64,
 }
@@ -31,13 +33,21 @@ impl Lane {
     /// Puts a frame on its way. It is lost if too many are.
     pub fn put(&mut self, flight: Flight, now: u64) {
         let Flight { frame, due, behind } = flight;
+        if self.is_full() {
+            return;
+        }
         if behind > 0 {
             let until = due.max(now) + OVERTAKEN;
-            self.held.push(Held { frame, behind, until });
-        } else if (self.waiting.len() as u64) < QUEUED {
+            self.held.push(Held { frame, behind, due, until });
+        } else {
             self.waiting.insert((due, self.sequence), frame);
             self.sequence += 1;
         }
+    }
+
+    /// Returns whether no further frame finds room.
+    pub fn is_full(&self) -> bool {
+        (self.waiting.len() + self.held.len()) as u64 >= QUEUED
     }
 
     /// Lets frames through whose time has come.
@@ -48,13 +58,13 @@ impl Lane {
     }
 
     fn next(&mut self, now: u64) -> Option<Frame> {
-        let overtaken = |held: &Held| held.behind == 0 || held.until <= now;
+        let overtaken = |held: &Held| held.behind == 0 && held.due <= now || held.until <= now;
         if let Some(index) = self.held.iter().position(overtaken) {
             return Some(self.held.remove(index).frame);
         }
         let first = self.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
         for held in &mut self.held {
-            held.behind -= 1;
+            held.behind = held.behind.saturating_sub(1);
         }
         Some(first.remove())
     }
@@ -74,6 +84,8 @@ impl Lane {
     /// Returns the time at which the next frame comes through, of those that have not.
     pub fn deadline(&self) -> Option<u64> {
         let waiting = self.waiting.first_key_value().map(|((due, _), _)| *due);
-        self.held.iter().map(|held| held.until).chain(waiting).min()
+        let held =
+            self.held.iter().map(|held| if held.behind == 0 { held.due } else { held.until });
+        held.chain(waiting).min()
     }
 }

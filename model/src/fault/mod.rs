@@ -25,6 +25,10 @@ pub(crate) use rule::{DeviceEffect, Queues};
 const OVERTAKEN: u64 = 1_000_000;
 /// Frames that wait for their time at most, in one direction. Further ones are lost.
 const QUEUED: u64 = 1 << 16;
+/// Copies of a frame at most: rules that repeat it multiply.
+const COPIES: usize = 64;
+/// The longest time that a frame is delayed, in nanoseconds.
+const FARTHEST: u64 = 1 << 56;
 
 /// What a rule has done at a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +111,12 @@ impl Impairment {
 
     /// Puts a frame on its way. It comes out by [`Self::take`].
     pub fn put(&mut self, direction: Direction, frame: Frame, now: u64) {
+        // A frame that finds no room is lost before it takes time on the link.
+        let lane = &mut self.lanes[direction as usize];
+        lane.release(now);
+        if lane.is_full() {
+            return;
+        }
         let header = Heads::of(self.link, &frame, direction);
         let mut flights = vec![Flight { frame, due: now, behind: 0 }];
         let mut lost = false;
@@ -265,6 +275,7 @@ impl Active {
     ) -> bool {
         match effect {
             FrameEffect::Lose => return true,
+            FrameEffect::Duplicate if flights.len() >= COPIES => {}
             FrameEffect::Duplicate => {
                 let copies = flights.iter().map(|flight| Flight {
                     frame: flight.frame.clone(),
@@ -293,7 +304,9 @@ impl Active {
                     _ => self.random.draw() % (2 * jitter + 1),
                 };
                 for flight in flights {
-                    flight.due = (flight.due + by + varies).saturating_sub(jitter).max(now);
+                    let due = flight.due.saturating_add(by).saturating_add(varies);
+                    flight.due =
+                        due.saturating_sub(jitter).clamp(now, now.saturating_add(FARTHEST));
                 }
             }
             FrameEffect::Rate(bits) => {

@@ -145,7 +145,8 @@ impl Connection {
     /// Starts a connection as the passive side, for a REQ that was received.
     pub fn requested(local: u32, transaction: u64, request: &Request) -> Self {
         let ids = Ids { local, remote: request.local };
-        let time_wait = span(request.primary.ack_timeout);
+        // A stranger's number: its longest would keep the id for hours.
+        let time_wait = span(request.primary.ack_timeout.min(DELAY));
         let mut own = Self::new(ids, Phase::Requested, transaction, time_wait);
         own.remote_guid = request.guid;
         own.remote_qp = request.qp;

@@ -42,7 +42,7 @@ impl<S: OnDevice> Identifier<Rc, S> {
 }
 
 impl<S: KnowsPeer> Identifier<Rc, S> {
-    /// Returns the attributes for INIT to RTR: the peer's address, queue pair and PSN, the path's
+    /// Returns the attributes for INIT to RTR: the peer's address and queue pair, the PSN that the peer was told, the path's
     /// MTU, the depth that the peer asked for, as far as the device has it, and the RNR timer of
     /// [`RtrAttributes::new`].
     ///
@@ -64,7 +64,7 @@ impl<S: KnowsPeer> Identifier<Rc, S> {
         })
     }
 
-    /// Returns the attributes for RTR to RTS: the PSN that the peer was told, time-out and retries,
+    /// Returns the attributes for RTR to RTS: the PSN that the peer told, time-out and retries,
     /// and the depth that the peer offered, as far as the device has it.
     ///
     /// # Errors
@@ -174,6 +174,11 @@ impl Identifier<Rc, Requested> {
         let device = self.id.limits()?;
         let (message, limit) = ("the response to a request", Rc::RESPONSE);
         let mut raw = parameters.to_raw(message, limit, &device, queue_pair.number())?;
+        // The queue pair has the depths of `rtr` and `rts`: offer no more, and reserve no less.
+        let peer = &self.stage.peer;
+        let depth = at_most(peer.responder_depth, device.max_qp_rd_atom);
+        raw.responder_resources = raw.responder_resources.min(depth);
+        raw.initiator_depth = at_most(peer.initiator_depth, device.max_qp_init_rd_atom);
         // SAFETY: the identifier exists and is bound to a device, and the parameters live through
         // the call.
         check("rdma_accept", unsafe { rdma_accept(self.id.as_ptr(), &mut raw) })?;
@@ -215,12 +220,13 @@ impl Identifier<Rc, Responded> {
     /// has been moved to RTS by the attributes of this identifier.
     ///
     /// # Errors
-    /// [`CmError::OtherQueuePair`], [`Error::Call`].
+    /// [`CmError::OtherDevice`], [`CmError::OtherQueuePair`], [`Error::Call`].
     #[doc(alias = "rdma_establish")]
     pub fn establish<B: Makes<Rc>>(
         self,
         queue_pair: &QueuePair<Rc, Rts, B>,
     ) -> Result<Identifier<Rc, Established>> {
+        same_device(&self.id, queue_pair)?;
         let given = queue_pair.number();
         if let Some(asked) = self.id.queue_pair.filter(|asked| *asked != given) {
             return Err(CmError::OtherQueuePair { given, asked }.into());
@@ -268,7 +274,8 @@ impl Identifier<Rc, Established> {
     pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         while let Some(event) = self.id.try_event()? {
             return Ok(Some(match event.kind {
-                kind::RDMA_CM_EVENT_DISCONNECTED => {
+                // A server refuses a client whose message that it is ready came too late.
+                kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_REJECTED => {
                     self.id.disconnected = true;
                     CmEvent::Disconnected
                 }
@@ -293,18 +300,23 @@ impl Identifier<Rc, Established> {
         check("rdma_disconnect", unsafe { rdma_disconnect(self.id.as_ptr()) })
     }
 
-    /// Disconnects, and waits until both sides know it.
+    /// Disconnects, and waits until the peer has answered or the kernel gives up.
     ///
     /// # Errors
-    /// [`CmError::TimedOut`], [`Error::Call`].
+    /// [`CmError::TimedOut`], [`CmError::DeviceRemoved`], [`Error::Call`].
     #[doc(alias = "rdma_disconnect")]
     pub fn close(mut self, timeout: Duration) -> Result<()> {
         self.disconnect()?;
         let deadline = deadline(timeout);
         while !self.id.disconnected {
-            if self.try_event()?.is_none() && !wait_readable(self.id.fd(), deadline)? {
-                let waiting_for = "answer to the disconnect";
-                return Err(CmError::TimedOut { waiting_for, after: timeout }.into());
+            match self.try_event()? {
+                Some(CmEvent::DeviceRemoved) => return Err(CmError::DeviceRemoved.into()),
+                Some(_) => {}
+                None if wait_readable(self.id.fd(), deadline)? => {}
+                None => {
+                    let waiting_for = "answer to the disconnect";
+                    return Err(CmError::TimedOut { waiting_for, after: timeout }.into());
+                }
             }
         }
         Ok(())

@@ -107,7 +107,7 @@ pub struct Id {
 // SAFETY: librdmacm allows calls on one identifier and its channel from any thread.
 unsafe impl Send for Id {}
 // SAFETY: shared references pass the identifier to calls that librdmacm allows from several threads
-// at once, and read fields that change in `try_event` only, which needs an exclusive reference.
+// at once, and read fields that change only in calls with an exclusive reference.
 unsafe impl Sync for Id {}
 
 impl Drop for Id {

@@ -8,6 +8,7 @@ use mlx5_sys::cm::{
     rdma_join_multicast_ex,
 };
 
+use super::stage::failed;
 use super::{AddressResolved, Identifier, Joined, Pending, address};
 use crate::error::{Error, Result, check};
 use crate::ib::{Gid, Ud};
@@ -113,6 +114,19 @@ impl Identifier<Ud, Joined> {
             lid: address.dlid,
             qkey: self.stage.group.qkey,
         }
+    }
+
+    /// Reads the events that wait: an event loop calls it when the identifier's descriptor is
+    /// readable.
+    ///
+    /// # Errors
+    /// [`CmError::Multicast`](super::CmError::Multicast): the membership has ended; join again.
+    /// [`CmError::DeviceRemoved`](super::CmError::DeviceRemoved). [`Error::Call`].
+    pub fn try_event(&mut self) -> Result<()> {
+        while let Some(event) = self.id.try_event()? {
+            failed::<Joined>(event, &self.id)?;
+        }
+        Ok(())
     }
 
     /// Leaves the group, as dropping the identifier does, and says whether that worked.

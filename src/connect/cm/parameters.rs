@@ -25,10 +25,11 @@ pub struct ConnectionParameters<'a> {
     /// Bytes for the program at the other side: at most 56 to connect, 196 to accept.
     pub private_data: &'a [u8],
     /// READs and atomics of the peer that are executed at a time. `None`: as many as the device
-    /// has, and, to accept, as the peer asks for.
+    /// has. To accept, at most as many as the peer asks for.
     pub responder_depth: Option<u8>,
-    /// READs and atomics outstanding at a time. `None`: as many as the device has, and, to accept, as
-    /// the peer executes.
+    /// READs and atomics outstanding at a time, to connect. `None`: as many as the device has. To
+    /// accept, it is what the peer executes and the device has, as in
+    /// [`rts`](super::Identifier::rts).
     pub initiator_depth: Option<u8>,
     /// Retransmissions before the connection fails, 0 to 7: of both sides. To accept, the client's
     /// counts.

@@ -97,7 +97,7 @@ impl<T: CmTransport> Identifier<T> {
             let (source, to) = (source.cast(), (&raw mut to).cast());
             rdma_resolve_addr(self.id.as_ptr(), source, to, milliseconds(timeout))
         };
-        check("rdma_resolve_addr", result).map_err(why_not_bound)?;
+        check("rdma_resolve_addr", result).map_err(why_not_resolved)?;
         Ok(self.awaiting())
     }
 
@@ -120,8 +120,9 @@ impl<T: CmTransport> Identifier<T> {
         id.resolve_route(timeout)?.wait(timeout.saturating_add(grace))
     }
 
-    /// Sets the type of service of its connections: on RoCEv2 the traffic class of packets (DSCP),
-    /// on InfiniBand a part of the path's query.
+    /// Sets the type of service of its connection: on RoCEv2 the traffic class of packets (DSCP),
+    /// on InfiniBand a part of the path's query. For clients: requests do not inherit it from their
+    /// listener.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -150,8 +151,9 @@ impl<T: CmTransport> Identifier<T> {
 }
 
 impl Identifier<Rc> {
-    /// Sets the ACK timeout of the connection, instead of one from the path's length. The kernel adds
-    /// the device's own delay, so [`rts`](Self::rts) returns this one or the next longer one.
+    /// Sets the ACK timeout that [`rts`](Self::rts) returns, instead of one from the path's length.
+    /// For clients: requests do not inherit it from their listener, and a server sets
+    /// [`RtsAttributes::timeout`](crate::verbs::RtsAttributes::timeout).
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -179,6 +181,7 @@ impl<T: CmTransport> Identifier<T, AddressResolved> {
 fn why_not_bound(error: Error) -> Error {
     let cause = match error.errno().map(|errno| errno.0) {
         Some(libc::EADDRINUSE) => "another identifier has that port",
+        Some(libc::EACCES) => "ports below 1024 take CAP_NET_BIND_SERVICE",
         Some(libc::EADDRNOTAVAIL | libc::ENODEV) => {
             "no RDMA device has that address: `rdma link` lists the network devices that have one"
         }
@@ -187,6 +190,17 @@ fn why_not_bound(error: Error) -> Error {
     error.because(Some(Cause::Known(cause)))
 }
 
+fn why_not_resolved(error: Error) -> Error {
+    let cause = match error.errno().map(|errno| errno.0) {
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV) => {
+            "the local address, or the route, is of a network device without RDMA: see `rdma link`"
+        }
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => "no route leads there: see `ip route get`",
+        _ => return why_not_bound(error),
+    };
+    error.because(Some(Cause::Known(cause)))
+}
+
 fn milliseconds(timeout: Duration) -> c_int {
-    c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
+    c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }

@@ -231,7 +231,7 @@ pub struct Joined {
 
 /// Returns the error that an event reports which does not begin the awaited stage, or nothing if it
 /// does not matter.
-fn failed<S: Begins>(event: Event, id: &Id) -> Result<Option<S>, CmError> {
+pub(super) fn failed<S: Begins>(event: Event, id: &Id) -> Result<Option<S>, CmError> {
     let address = id.peer_address();
     let errno = event.errno();
     Err(match event.kind {

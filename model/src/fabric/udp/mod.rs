@@ -245,6 +245,9 @@ impl Udp {
 
     /// Sends the frames queued since the last flush.
     pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+        // One look at a socket is enough for all its new frames.
+        self.fresh.sort_unstable();
+        self.fresh.dedup();
         while let Some((index, number)) = self.fresh.pop() {
             self.drain(index, number, cards);
         }
@@ -359,8 +362,10 @@ impl Udp {
     /// The process that received for an address has ended. One of the others becomes the receiver.
     fn take_over(&mut self, index: usize) {
         let Some(address) = self.addresses.get_mut(index) else { return };
-        // Closing a descriptor removes it from the epoll set.
-        address.share = None;
+        // Closing a descriptor removes it from the epoll set only if no child of a fork has a copy.
+        if let Some(share) = address.share.take() {
+            unwatch(&self.epoll, share.descriptor());
+        }
         let lost = *address.lost.get_or_insert_with(Instant::now);
         match Share::take(&address.name, &address.gid, address.interface) {
             Ok(share) => {

@@ -166,6 +166,8 @@ pub(super) fn member(group: &[u8; 16], interface: u32) -> io::Result<Fd> {
             imr_address: libc::in_addr { s_addr: 0 },
             imr_ifindex: interface as libc::c_int,
         };
+        // Otherwise it receives what comes to any interface on which a socket is a member.
+        set(&fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &0)?;
         set(&fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
     } else {
         let request = libc::ipv6_mreq {

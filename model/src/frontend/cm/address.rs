@@ -218,7 +218,7 @@ pub(super) fn route(
             let here = if known { usual(ports, 0, destination.ip())? } else { there };
             let own = Ipv6Addr::from(here.gid(ports));
             let ip = match own.to_ipv4_mapped() {
-                _ if !known => destination.ip(),
+                _ if !known && !destination.ip().is_multicast() => destination.ip(),
                 Some(ip) if destination.is_ipv4() => ip.into(),
                 _ => own.into(),
             };

@@ -1,7 +1,7 @@
 //! The agent that the engine gives management datagrams to.
 
 use super::state::Manager;
-use crate::card::Card;
+use crate::card::{Card, Identity};
 use crate::engine::Agent;
 use crate::management::{Mad, Reason};
 use crate::wire::Frame;
@@ -14,7 +14,10 @@ impl Agent for &'static Manager {
             return true;
         }
         let mut state = self.lock();
-        let own = state.ports.iter().position(|port| port.node_guid == identity.node_guid);
+        // Ports on addresses of one interface have one GUID.
+        let same =
+            |port: &Identity| port.node_guid == identity.node_guid && port.gids == identity.gids;
+        let own = state.ports.iter().position(same);
         if let Some(own) = own {
             state.arrived(own, &route, &mad);
         }

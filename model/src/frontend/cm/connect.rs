@@ -485,12 +485,12 @@ impl State {
             (3, 1) => qp_type::XRC_TGT,
             _ => qp_type::RC,
         };
+        let Ok(local) = self.communication_id(card) else { return };
         let Some(child) = self.child(listener, card, route, kind, request.service, addresses)
         else {
             return;
         };
         let psn = self.draw() as u32 & PSN;
-        let Ok(local) = self.communication_id(card) else { return };
         let roce = self.ports[card].link == Wire::Roce;
         let path = &request.primary;
         let turned = Path {
@@ -558,10 +558,10 @@ impl State {
             return self.refuse(card, route, mad, Reason::INVALID_SERVICE);
         };
         let service = resolve.service;
+        let Ok(local) = self.communication_id(card) else { return };
         let Some(child) = self.child(listener, card, route, qp_type::UD, service, addresses) else {
             return;
         };
-        let Ok(local) = self.communication_id(card) else { return };
         let connection = Connection::asked(local, mad.transaction, resolve);
         let owner = Some(child);
         let link = Link { connection, owner, card, route: back, p_key: 0xffff, timer: None };

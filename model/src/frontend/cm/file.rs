@@ -71,8 +71,12 @@ impl CmFile {
             return Err(Errno::EAGAIN);
         }
         let mut wait = libc::pollfd { fd: self.signal, events: libc::POLLIN, revents: 0 };
-        // SAFETY: the call reads and writes one pollfd, which lives through it.
-        if unsafe { libc::poll(&mut wait, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+        let none = std::ptr::null::<libc::c_void>();
+        // Not `poll`, which is a cancellation point: the thread would unwind through these frames.
+        // SAFETY: the call reads and writes one pollfd, which lives through it. The null pointers
+        // ask for no end of time and no other signal mask.
+        let ready = unsafe { libc::syscall(libc::SYS_ppoll, &raw mut wait, 1, none, none, 0) };
+        if ready < 0 { Err(last()) } else { Ok(()) }
     }
 
     /// Makes what `fstat` says of the eventfd what it says of the device.

@@ -1,5 +1,6 @@
 //! Commands: decoded, executed and answered.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -245,7 +246,9 @@ impl Command<'_> {
                     let port = EPHEMERAL.start + (draw % EPHEMERAL.len() as u64) as u16;
                     match engine.reserve(service | u64::from(port)) {
                         Ok(reserved) => break (port, reserved),
-                        Err(error) if tries == 0 => return Err(errno_of(&error)),
+                        Err(error) if tries == 0 || error.kind() != ErrorKind::AddrInUse => {
+                            return Err(errno_of(&error));
+                        }
                         Err(_) => tries -= 1,
                     }
                 }
@@ -330,6 +333,9 @@ impl Command<'_> {
         loop {
             if let Some(reply) = self.locked(|state| state.next_event(self.file.number)) {
                 return self.answer(input.response, reply.as_bytes(), OLDEST);
+            }
+            if !self.locked(|state| state.has_file(self.file.number)) {
+                return Err(Errno::EBADF);
             }
             self.file.wait()?;
         }

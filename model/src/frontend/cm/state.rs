@@ -378,6 +378,11 @@ impl State {
         events.signal();
     }
 
+    /// Returns whether a file is open.
+    pub fn has_file(&self, file: u64) -> bool {
+        self.files.contains_key(&file)
+    }
+
     /// Takes a file's oldest event.
     pub fn next_event(&mut self, file: u64) -> Option<EventReply> {
         let events = self.files.get_mut(&file)?;

@@ -165,6 +165,11 @@ interpose! {
             match descriptor(fd) {
                 Some(Descriptor::Subscribed(file)) => return file.read(fd, to, length),
                 Some(Descriptor::Answers(file)) => return file.read(fd, to, length),
+                // Its file has no `read`.
+                Some(Descriptor::Connections(_)) => {
+                    set_errno(libc::EINVAL);
+                    return -1;
+                }
                 _ => {}
             }
         }

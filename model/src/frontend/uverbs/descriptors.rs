@@ -244,8 +244,10 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
 pub(super) fn connections(flags: c_int) -> c_int {
     let opened = Running::get().and_then(|running| {
         let (fd, file) = CmFile::open(&running.engine, running.manager(), flags)?;
-        let entered = running.descriptors.enter(fd, Descriptor::Connections(Arc::new(file)));
+        let file = Arc::new(file);
+        let entered = running.descriptors.enter(fd, Descriptor::Connections(file.clone()));
         entered.map(|()| fd).inspect_err(|_| {
+            file.release();
             // SAFETY: `CmFile::open` has just made the descriptor, and nothing else owns it.
             unsafe { real::close(fd) };
         })
