@@ -100,19 +100,24 @@ fn ucmatose_connects_and_disconnects() {
         let (server, client) = pair(model, &server, &client);
         for side in [server.assert_success(), client.assert_success()] {
             assert!(side.stdout.contains("data transfers complete"), "{side}");
-            assert!(side.stdout.contains("disconnected"), "{side}");
             assert!(side.stdout.contains("return status 0"), "{side}");
         }
+        // The side that disconnects says so.
+        assert!(server.stdout.contains("disconnected"), "{server}");
     }
 }
 
 #[test]
 fn udaddy_looks_up_a_datagram_service() {
+    /// The port that the program has built in.
+    const PORT: &str = "7174";
     for model in LINKS {
-        let server = ["udaddy", "-p", "PORT", "-c", "4"];
-        let client = ["udaddy", "-s", "127.0.0.1", "-p", "PORT", "-c", "4"];
-        let (server, client) = pair(model, &server, &client);
-        for side in [server.assert_success(), client.assert_success()] {
+        let _turn = turn();
+        let mut server = start(model, "server", &["udaddy", "-c", "4"], PORT);
+        wait_for_service(PORT, &mut server);
+        let client = ["udaddy", "-s", "127.0.0.1", "-c", "4"];
+        let client = start(model, "client", &client, PORT).finish(LIMIT);
+        for side in [server.finish(LIMIT).assert_success(), client.assert_success()] {
             assert!(side.stdout.contains("data transfers complete"), "{side}");
             assert!(side.stdout.contains("return status 0"), "{side}");
         }
@@ -196,18 +201,6 @@ fn streams_of_rsockets() {
             &[program, "-p", "PORT", "-S", "65536", "-C", "20"],
             &[program, "-s", "127.0.0.1", "-p", "PORT", "-S", "65536", "-C", "20"],
         );
-    }
-}
-
-#[test]
-fn perftest_connects_by_librdmacm() {
-    for program in
-        [&["ib_send_bw"][..], &["ib_write_lat"], &["ib_read_bw"], &["ib_send_bw", "-c", "UD"]]
-    {
-        let common = ["-R", "-n", "200", "-s", "1024", "-p", "PORT"];
-        let server = [program, &common[..]].concat();
-        let client = [&server[..], &["127.0.0.1"]].concat();
-        succeed(&server, &client);
     }
 }
 
