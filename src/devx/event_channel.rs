@@ -20,9 +20,8 @@ use super::object::Object;
 use super::{ByCommand, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::Dct;
-use crate::ring::deadline;
 use crate::verbs::{
-    Context, QueuePair, Rtr, State, interrupted, set_nonblocking, wait_readable, would_block,
+    Context, QueuePair, Rtr, State, interrupted, set_nonblocking, wait_for, would_block,
 };
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
@@ -276,15 +275,7 @@ impl EventChannel {
     /// awaited event may be among them. The remaining events can still be read.
     #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn wait(&self, timeout: Duration) -> Result<Option<DevxEvent>> {
-        let deadline = deadline(timeout);
-        loop {
-            if let Some(event) = self.try_event()? {
-                return Ok(Some(event));
-            }
-            if !wait_readable(self.fd(), deadline)? {
-                return Ok(None);
-            }
-        }
+        wait_for(self.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one. For event loops, which wait for the channel's

@@ -80,6 +80,8 @@ pub enum CmError {
         address: Option<SocketAddr>,
         /// The status of SIDR: 1 and above.
         status: u32,
+        /// What the service says with it. InfiniBand fills it with zeros to 136 bytes.
+        private_data: Vec<u8>,
     },
     /// The multicast group was not joined.
     #[error(
@@ -132,7 +134,10 @@ pub enum CmError {
         identifier: String,
     },
     /// Not the queue pair with which the connection was asked for.
-    #[error("queue pair {given:#x} is not the one that asked for the connection, {asked:#x}")]
+    #[error(
+        "queue pair {given:#x} did not ask for the connection: establish it with {asked:#x}, whose \
+         number the peer has"
+    )]
     OtherQueuePair {
         /// The number of the given one.
         given: u32,

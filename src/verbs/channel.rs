@@ -12,10 +12,9 @@ use mlx5_sys::verbs::{
 };
 
 use super::cq::EventTarget;
-use super::event::{interrupted, set_nonblocking, wait_readable, would_block};
+use super::event::{interrupted, set_nonblocking, wait_for, would_block};
 use super::{CompletionQueueHandle, Context};
 use crate::error::{Result, check, non_null};
-use crate::ring::deadline;
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
 /// the same channel.
@@ -96,15 +95,7 @@ impl CompletionChannel {
     /// [`Error::Call`](crate::Error::Call).
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
-        let deadline = deadline(timeout);
-        loop {
-            if let Some(queue) = self.try_event()? {
-                return Ok(Some(queue));
-            }
-            if !wait_readable(self.fd(), deadline)? {
-                return Ok(None);
-            }
-        }
+        wait_for(self.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one: for event loops, which wait for the channel's

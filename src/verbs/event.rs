@@ -260,15 +260,7 @@ impl Context {
     /// [`Error::Call`].
     #[doc(alias("ibv_get_async_event", "ibv_ack_async_event"))]
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
-        let deadline = deadline(timeout);
-        loop {
-            if let Some(event) = self.try_async_event()? {
-                return Ok(Some(event));
-            }
-            if !wait_readable(self.async_fd(), deadline)? {
-                return Ok(None);
-            }
-        }
+        wait_for(self.async_fd(), timeout, || self.try_async_event())
     }
 
     /// Returns the next asynchronous event of the device, if there is one already.
@@ -365,6 +357,24 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
         return Err(Error::last("fcntl"));
     }
     Ok(())
+}
+
+/// Calls `next` until it returns a value, and waits in between until `fd` is readable. Returns `None`
+/// if `timeout` passes first.
+pub(crate) fn wait_for<T>(
+    fd: RawFd,
+    timeout: Duration,
+    mut next: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let deadline = deadline(timeout);
+    loop {
+        if let Some(value) = next()? {
+            return Ok(Some(value));
+        }
+        if !wait_readable(fd, deadline)? {
+            return Ok(None);
+        }
+    }
 }
 
 /// Waits until a descriptor is readable (`true`) or the deadline has passed.

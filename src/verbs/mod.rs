@@ -66,7 +66,7 @@ pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{interrupted, set_nonblocking, wait_readable, would_block};
+pub(crate) use event::{interrupted, set_nonblocking, wait_for, wait_readable, would_block};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};

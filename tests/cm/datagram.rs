@@ -76,7 +76,8 @@ fn a_datagram_service_is_found_by_address_and_port() {
     let init = request.init().unwrap();
     let mut server = Station::new(&pd, &init);
     request.accept(&server.qp, b"a station").unwrap();
-    let found = asked.wait(PATIENCE).unwrap();
+    let mut found = asked.wait(PATIENCE).unwrap();
+    found.try_event().unwrap();
     let service = found.service();
     assert_eq!((service.qpn, service.qkey), (server.qp.number(), init.qkey));
     assert!(service.private_data.starts_with(b"a station\0"));
@@ -91,15 +92,17 @@ fn a_service_that_refuses_and_one_that_is_not_there_are_told_apart() {
     let mut listener = service();
     let to = address(&listener);
     let asked = resolved_service(to).look_up(b"").unwrap();
-    request(&mut listener).reject(b"").unwrap();
-    let status = |error| match error {
-        Error::Cm(CmError::NoService { status, .. }) => status,
+    request(&mut listener).reject(b"closed").unwrap();
+    let answer = |error| match error {
+        Error::Cm(CmError::NoService { status, private_data, .. }) => (status, private_data),
         error => panic!("{error}"),
     };
-    assert_eq!(status(asked.wait(PATIENCE).unwrap_err()), 2);
+    let (status, private_data) = answer(asked.wait(PATIENCE).unwrap_err());
+    assert_eq!(status, 2);
+    assert!(private_data.starts_with(b"closed\0"), "{private_data:?}");
     drop(listener);
     let asked = resolved_service(to).look_up(b"").unwrap();
-    assert_eq!(status(asked.wait(PATIENCE).unwrap_err()), 1);
+    assert_eq!(answer(asked.wait(PATIENCE).unwrap_err()).0, 1);
 }
 
 #[test]
@@ -157,4 +160,19 @@ fn only_multicast_addresses_are_joined() {
         id.resolve_address(None, address(&listener), PATIENCE).unwrap().wait(PATIENCE).unwrap();
     let error = id.join("192.0.2.1".parse().unwrap(), JoinAs::Member).unwrap_err();
     assert!(matches!(error, Error::Attribute { attribute: "multicast group", .. }), "{error}");
+}
+
+#[test]
+fn ipv6_groups_are_joined_on_infiniband_only() {
+    let group: std::net::IpAddr = "ff12::4d:6c:35".parse().unwrap();
+    let listener = service();
+    let id = Identifier::datagrams().unwrap();
+    let id = id.resolve_address(None, address(&listener), PATIENCE).unwrap();
+    let joined = id.wait(PATIENCE).unwrap().join(group, JoinAs::Member);
+    if std::env::var("MLX5_MODEL_LINK").as_deref() == Ok("roce") {
+        let text = joined.unwrap_err().to_string();
+        assert!(text.contains("524") && text.contains("IPv4 groups only"), "{text}");
+    } else {
+        joined.unwrap().wait(PATIENCE).unwrap();
+    }
 }

@@ -21,7 +21,7 @@ use crate::ib::{Access, Rc, Transport};
 use crate::ring::deadline;
 use crate::verbs::{
     AckTimeout, AddressVector, Init, InitAttributes, Makes, Mtu, QpState, QueuePair, RtrAttributes,
-    Rts, RtsAttributes, State, wait_readable,
+    Rts, RtsAttributes, State, wait_for, wait_readable,
 };
 
 impl<S: OnDevice> Identifier<Rc, S> {
@@ -95,15 +95,7 @@ impl<T: CmTransport> Identifier<T, Listening> {
     /// event can be read. [`CmError::DeviceRemoved`].
     #[doc(alias("rdma_get_request", "rdma_get_cm_event", "rdma_migrate_id"))]
     pub fn get_request(&mut self, timeout: Duration) -> Result<Option<Identifier<T, Requested>>> {
-        let deadline = deadline(timeout);
-        loop {
-            if let Some(request) = self.try_request()? {
-                return Ok(Some(request));
-            }
-            if !wait_readable(self.id.fd(), deadline)? {
-                return Ok(None);
-            }
-        }
+        wait_for(self.id.fd(), timeout, || self.try_request())
     }
 
     /// Returns the next request, if there is one: for event loops, which wait for the identifier's
@@ -253,15 +245,7 @@ impl Identifier<Rc, Established> {
     /// [`Error::Call`].
     #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
     pub fn get_event(&mut self, timeout: Duration) -> Result<Option<CmEvent>> {
-        let deadline = deadline(timeout);
-        loop {
-            if let Some(event) = self.try_event()? {
-                return Ok(Some(event));
-            }
-            if !wait_readable(self.id.fd(), deadline)? {
-                return Ok(None);
-            }
-        }
+        wait_for(self.id.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event of the connection, if there is one: for event loops, which wait for

@@ -49,6 +49,17 @@ impl Identifier<Ud, Found> {
     pub fn service(&self) -> &DatagramService {
         &self.stage.service
     }
+
+    /// Reads the events that wait: an event loop calls it when the identifier's descriptor is
+    /// readable.
+    ///
+    /// # Errors
+    /// [`CmError::DeviceRemoved`](super::CmError::DeviceRemoved),
+    /// [`Error::Call`](crate::Error::Call).
+    #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
+    pub fn try_event(&mut self) -> Result<()> {
+        self.read_events()
+    }
 }
 
 impl Identifier<Ud, Requested> {

@@ -92,7 +92,11 @@ impl Event {
         // SAFETY: an event that is not acknowledged names an identifier that exists.
         let datagrams = unsafe { (*raw.id).qp_type } == ibv_qp_type::IBV_QPT_UD;
         let carried = match raw.event {
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST | kind::RDMA_CM_EVENT_ESTABLISHED if datagrams => {
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST
+            | kind::RDMA_CM_EVENT_ESTABLISHED
+            | kind::RDMA_CM_EVENT_UNREACHABLE
+                if datagrams =>
+            {
                 // SAFETY: librdmacm fills `ud` in these events of datagram services, and its private
                 // data is part of the event.
                 unsafe { Carried::Datagrams(datagram_service(&raw.param.ud, PrivateData::Peers)) }

@@ -189,7 +189,13 @@ impl<T: CmTransport, S: Awaited> Identifier<T, Pending<S>> {
     /// The [`CmError`] that ended it; [`CmError::TimedOut`]. [`Error::Call`](crate::Error::Call).
     #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
     pub fn wait(self, timeout: Duration) -> Result<Identifier<T, S>> {
-        let deadline = deadline(timeout);
+        self.wait_with_grace(timeout, Duration::ZERO)
+    }
+
+    /// Waits like [`wait`](Self::wait), and `grace` longer for what the kernel says itself when
+    /// `timeout` passes.
+    fn wait_with_grace(self, timeout: Duration, grace: Duration) -> Result<Identifier<T, S>> {
+        let deadline = deadline(timeout.saturating_add(grace));
         let mut id = self;
         loop {
             id = match id.try_finish()? {
@@ -219,8 +225,19 @@ impl<T: CmTransport, S: Awaited> Identifier<T, Pending<S>> {
     }
 }
 
+impl<T: CmTransport, S: Awaited> Identifier<T, S> {
+    /// Reads the events that wait, at a stage at which each of them is an error or does not matter.
+    fn read_events(&mut self) -> Result<()> {
+        while let Some(event) = self.id.try_event()? {
+            stage::failed::<S>(event, &self.id)?;
+        }
+        Ok(())
+    }
+}
+
 /// The descriptor is readable when an event is there. It is non-blocking, so `poll`, `epoll` and
-/// asynchronous runtimes (tokio's `AsyncFd`, say) can wait for it.
+/// asynchronous runtimes (tokio's `AsyncFd`, say) can wait for it. Only wait for it: the methods of
+/// [`Identifier`] read the events.
 impl<T: CmTransport, S: Stage> AsFd for Identifier<T, S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor stays open as long as the identifier.

@@ -8,9 +8,8 @@ use mlx5_sys::cm::{
     rdma_join_multicast_ex,
 };
 
-use super::stage::failed;
 use super::{AddressResolved, Identifier, Joined, Pending, address};
-use crate::error::{Error, Result, check};
+use crate::error::{Cause, Error, Result, check};
 use crate::ib::{Gid, Ud};
 use crate::verbs::AddressVector;
 
@@ -73,7 +72,8 @@ impl Identifier<Ud, AddressResolved> {
     /// until it is joined. An identifier joins one group.
     ///
     /// # Errors
-    /// [`Error::Attribute`] if that is no multicast address, [`Error::Call`]. The wait reports
+    /// [`Error::Attribute`] if that is no multicast address. [`Error::Call`]; for an IPv6 group on
+    /// RoCEv2, which the kernel does not join. The wait reports
     /// [`CmError::Multicast`](super::CmError::Multicast).
     #[doc(alias("rdma_join_multicast", "rdma_join_multicast_ex"))]
     pub fn join(mut self, group: IpAddr, role: JoinAs) -> Result<Identifier<Ud, Pending<Joined>>> {
@@ -98,10 +98,20 @@ impl Identifier<Ud, AddressResolved> {
         // through the call.
         let result =
             unsafe { rdma_join_multicast_ex(self.id.as_ptr(), &mut attributes, null_mut()) };
-        check("rdma_join_multicast_ex", result)?;
+        check("rdma_join_multicast_ex", result).map_err(why_not_joined)?;
         self.id.group = Some(group);
         Ok(self.awaiting())
     }
+}
+
+fn why_not_joined(error: Error) -> Error {
+    /// The kernel's ENOTSUPP, which is none of the C library's.
+    const ENOTSUPP: i32 = 524;
+    let cause = match error.errno().map(|errno| errno.0) {
+        Some(ENOTSUPP) => "on RoCEv2 the kernel joins IPv4 groups only",
+        _ => return error,
+    };
+    error.because(Some(Cause::Known(cause)))
 }
 
 impl Identifier<Ud, Joined> {
@@ -123,10 +133,7 @@ impl Identifier<Ud, Joined> {
     /// [`CmError::Multicast`](super::CmError::Multicast): the membership has ended; join again.
     /// [`CmError::DeviceRemoved`](super::CmError::DeviceRemoved). [`Error::Call`].
     pub fn try_event(&mut self) -> Result<()> {
-        while let Some(event) = self.id.try_event()? {
-            failed::<Joined>(event, &self.id)?;
-        }
-        Ok(())
+        self.read_events()
     }
 
     /// Leaves the group, as dropping the identifier does, and says whether that worked.

@@ -64,7 +64,9 @@ impl<T: CmTransport> Identifier<T> {
         Ok(self)
     }
 
-    /// Begins to listen, with up to `backlog` requests that wait to be got. Bind it first.
+    /// Begins to listen. Bind it first. The kernel drops further requests while `backlog` requests
+    /// wait to be got, and their clients repeat them. The kernel replaces 0, and a `backlog` above its
+    /// limit (1024, `net.rdma_ucm.max_backlog`), by that limit.
     ///
     /// # Errors
     /// [`Error::Call`]: another identifier listens at that port.
@@ -114,10 +116,10 @@ impl<T: CmTransport> Identifier<T> {
         to: SocketAddr,
         timeout: Duration,
     ) -> Result<Identifier<T, RouteResolved>> {
-        // The kernel's own answer to the end of the time says more than the end of the wait.
-        let grace = Duration::from_secs(1);
-        let id = self.resolve_address(None, to, timeout)?.wait(timeout.saturating_add(grace))?;
-        id.resolve_route(timeout)?.wait(timeout.saturating_add(grace))
+        // The kernel's own error says more than the end of the wait.
+        const GRACE: Duration = Duration::from_secs(1);
+        let id = self.resolve_address(None, to, timeout)?.wait_with_grace(timeout, GRACE)?;
+        id.resolve_route(timeout)?.wait_with_grace(timeout, GRACE)
     }
 
     /// Sets the type of service of its connection: on RoCEv2 the traffic class of packets (DSCP),

@@ -240,7 +240,8 @@ pub(super) fn failed<S: Begins>(event: Event, id: &Id) -> Result<Option<S>, CmEr
         kind::RDMA_CM_EVENT_ROUTE_ERROR => CmError::Route { address, errno },
         // A positive status is that of SIDR.
         kind::RDMA_CM_EVENT_UNREACHABLE if event.status > 0 => {
-            CmError::NoService { address, status: event.status.unsigned_abs() }
+            let status = event.status.unsigned_abs();
+            CmError::NoService { address, status, private_data: event.into_private_data() }
         }
         kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR => {
             CmError::Unreachable { address, errno }

@@ -10,7 +10,10 @@ fn errors_name_address_reason_and_cure() {
     let reason = RejectReason::NO_SERVICE;
     let text = CmError::Rejected { address, reason, private_data: Vec::new() }.to_string();
     assert!(text.contains("nobody listens") && text.contains("reason 8"), "{text}");
-    let text = CmError::NoService { address: None, status: 2 }.to_string();
+    let text = CmError::NoService { address: None, status: 2, private_data: vec![] };
+    let text = text.to_string();
     assert!(text.contains("the peer") && text.contains("refused"), "{text}");
+    let text = CmError::OtherQueuePair { given: 0x12, asked: 0x34 }.to_string();
+    assert!(text.contains("0x12 did not ask") && text.contains("with 0x34"), "{text}");
     assert_eq!(RejectReason(99).to_string(), "reason 99");
 }

@@ -49,6 +49,11 @@ impl State {
         }
         let (q_key, traffic_class) = (id.q_key, id.type_of_service);
         let link = self.ports[place.card].link;
+        // Linux announces groups of RoCEv2 by IGMP, which only IPv4 has.
+        let is_ipv4 = matches!(address, Address::Ip(address) if address.is_ipv4());
+        if link == Link::Roce && !is_ipv4 {
+            return Err(Errno::ENOTSUPP);
+        }
         let gid = match address {
             Address::Ip(address) => {
                 let signature = if rdma { Signature::Rdma } else { Signature::Ip };

@@ -20,6 +20,11 @@ errnos! {
     ENOSYS ENOTTY EOPNOTSUPP EOVERFLOW EPERM EPROTONOSUPPORT EREMOTEIO ETIMEDOUT
 }
 
+impl Errno {
+    /// The kernel's own, which is none of the C library's.
+    pub const ENOTSUPP: Self = Self(524);
+}
+
 impl From<crate::memory::Fault> for Errno {
     fn from(_: crate::memory::Fault) -> Self {
         Self::EFAULT
