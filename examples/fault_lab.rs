@@ -1,5 +1,5 @@
-//! What a program sees of each fault, and what it does then: lost packets, a pulled cable, a CQ that
-//! overran, a command without an answer, a device that failed.
+//! Shows how a program sees and handles each fault: lost packets, a pulled cable, a CQ overrun, a
+//! command without an answer, a device failure.
 //!
 //! The software ConnectX makes the faults: each step is a process of its own, whose environment has
 //! the rule (docs/model.md, "Faults"). The steps themselves do not know who makes them.
@@ -112,8 +112,8 @@ fn command(lab: &Lab) -> Result<()> {
 }
 
 // ANCHOR: device
-/// The device failed. It completes nothing and takes no command but those that free objects: leave,
-/// and open the device again after the driver has reset it.
+/// The device failed. It completes nothing, and executes only commands that free objects: end, and
+/// open the device again after the driver has reset it.
 fn device(lab: &Lab) -> Result<()> {
     let mut connection = lab.connect()?;
     lab.provoke();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The second address is a local one, of the port that joins. The sender does not wait for
-//! receivers. Datagrams that nobody receives are lost.
+//! receivers. Datagrams without a receiver are lost.
 
 use std::error::Error;
 use std::net::IpAddr;

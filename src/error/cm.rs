@@ -30,12 +30,12 @@ pub enum CmError {
     /// The deadline of a wait passed.
     #[error("no {waiting_for} within {after:?}")]
     TimedOut {
-        /// What was waited for.
+        /// The awaited step.
         waiting_for: &'static str,
         /// The timeout.
         after: Duration,
     },
-    /// The address leads to no RDMA device, or nobody answered to it.
+    /// The address leads to no RDMA device, or did not answer.
     #[error("cannot resolve the address {}: {errno}{}", or_unknown(*address), address_cure(*errno))]
     Address {
         /// The address.
@@ -70,7 +70,7 @@ pub enum CmError {
         address: Option<SocketAddr>,
         /// The reason.
         reason: RejectReason,
-        /// What the peer says with it. InfiniBand fills it with zeros to 148 bytes.
+        /// The peer's private data. InfiniBand fills it with zeros to 148 bytes.
         private_data: Vec<u8>,
     },
     /// The peer has no such datagram service, or refused it.
@@ -80,7 +80,7 @@ pub enum CmError {
         address: Option<SocketAddr>,
         /// The status of SIDR: 1 and above.
         status: u32,
-        /// What the service says with it. InfiniBand fills it with zeros to 136 bytes.
+        /// The service's private data. InfiniBand fills it with zeros to 136 bytes.
         private_data: Vec<u8>,
     },
     /// The multicast group was not joined.
@@ -109,7 +109,7 @@ pub enum CmError {
     UnexpectedEvent {
         /// `enum rdma_cm_event_type`.
         event: u32,
-        /// What was waited for.
+        /// The awaited step.
         waiting_for: &'static str,
     },
     /// Private data is longer than the message that carries it has room for.

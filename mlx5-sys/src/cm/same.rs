@@ -1,5 +1,4 @@
-//! The bindings in use, held to those that the build script makes of the header, as those of `verbs`
-//! are.
+//! Compares the bindings in use with the header: the build script makes bindings of it for this test.
 
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, unused_unsafe, unused_variables)]
 

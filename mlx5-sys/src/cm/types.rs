@@ -78,11 +78,11 @@ c_types! {
         qkey: u32,
     }
 
-    /// What an event carries; the service of the identifier says which member is valid.
+    /// The data of an event. The service of the identifier decides which member is valid.
     union param_t {
-        /// Of a connection.
+        /// For a connection.
         conn: rdma_conn_param,
-        /// Of a datagram service or a multicast group.
+        /// For a datagram service or a multicast group.
         ud: rdma_ud_param,
     }
 
@@ -96,7 +96,7 @@ c_types! {
         event: rdma_cm_event_type::Type,
         /// An errno, or the reason of a rejection.
         status: c_int,
-        /// What it carries.
+        /// Its data.
         param: param_t,
     }
 }

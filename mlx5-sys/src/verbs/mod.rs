@@ -6,8 +6,8 @@
 //! unions and the structures with unions in them carry rdma-sys' names (`ibv_send_wr::wr.rdma`). With
 //! the feature `rdma-sys`, types and library functions are that crate's, under the same names. Tests
 //! compare all types and values. The only difference: fields of rdma-sys' `ibv_ops_wr` are private.
-//! What rdma-sys has besides is not here: `ibv_opcode`, and librdmacm (`rdma_*`), which is in the
-//! module `cm` with the feature of that name.
+//! rdma-sys also has `ibv_opcode`, which is not here, and librdmacm (`rdma_*`), which is in the module
+//! `cm` with the feature of that name.
 //!
 //! Inline functions of the header are this crate's own either way, with the signatures of rdma-sys.
 //! Functions that return a pointer return an `Option`: `None` if the provider lacks the function.

@@ -183,7 +183,7 @@ impl Identifier<Rc, RouteResolved> {
     ///
     /// # Errors
     /// [`CmError::PrivateData`], [`CmError::OtherDevice`], [`Error::Attribute`], [`Error::Call`].
-    /// The wait reports [`CmError::Rejected`], and [`CmError::Unreachable`] if nobody answers.
+    /// The wait reports [`CmError::Rejected`], and [`CmError::Unreachable`] if there is no answer.
     #[doc(alias = "rdma_connect")]
     pub fn connect<B: Makes<Rc>>(
         mut self,

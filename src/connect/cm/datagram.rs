@@ -33,7 +33,7 @@ impl Identifier<Ud, RouteResolved> {
     /// # Errors
     /// [`CmError::PrivateData`](super::CmError::PrivateData), [`Error::Call`](crate::Error::Call).
     /// The wait reports [`CmError::NoService`](super::CmError::NoService), and
-    /// [`CmError::Unreachable`](super::CmError::Unreachable) if nobody answers.
+    /// [`CmError::Unreachable`](super::CmError::Unreachable) if there is no answer.
     #[doc(alias = "rdma_connect")]
     pub fn look_up(self, private_data: &[u8]) -> Result<Identifier<Ud, Pending<Found>>> {
         let mut raw = parameters(private_data, "a look-up", Ud::REQUEST, 0)?;

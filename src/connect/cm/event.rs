@@ -9,7 +9,7 @@ use super::id::RawId;
 use crate::error::Errno;
 use crate::verbs::AddressVector;
 
-/// What the peer of a connection says in its request or response.
+/// The peer's parameters in its request for a connection or in its response.
 ///
 /// See the example on [`Identifier`](super::Identifier).
 #[doc(alias = "rdma_conn_param")]
@@ -44,7 +44,7 @@ pub struct DatagramService {
     pub qkey: u32,
 }
 
-/// What happens to an established connection.
+/// An event of an established connection.
 ///
 /// See the example on [`Identifier`](super::Identifier).
 #[doc(alias("rdma_cm_event", "rdma_cm_event_type", "rdma_event_str"))]
@@ -75,7 +75,7 @@ pub struct Event {
     pub(super) carried: Carried,
 }
 
-/// What an event carries.
+/// The data of an event.
 pub(super) enum Carried {
     Nothing,
     Connection(PeerParameters),
@@ -152,7 +152,7 @@ fn status(raw: &rdma_cm_event) -> i32 {
     }
 }
 
-/// What the member `private_data` of `rdma_ud_param` is.
+/// The meaning of the member `private_data` of `rdma_ud_param`.
 #[derive(Clone, Copy)]
 enum PrivateData {
     /// The peer's.

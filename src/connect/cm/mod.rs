@@ -171,7 +171,7 @@ impl<T: CmTransport, S: OnDevice> Identifier<T, S> {
     }
 }
 
-/// What became of a [`Pending`] stage.
+/// The state of a [`Pending`] stage after its events were read.
 ///
 /// See the example on [`Pending`].
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::error::{Cause, Error, Result, check};
 use crate::ib::{Gid, Ud};
 use crate::verbs::AddressVector;
 
-/// What a member of a multicast group does.
+/// The role of a member of a multicast group.
 ///
 /// See the example on [`MulticastGroup`].
 #[doc(alias = "rdma_cm_mc_join_flags")]

@@ -1,4 +1,4 @@
-//! What a side of a connection tells the other one.
+//! Parameters that a side of a connection sends to the other.
 
 use std::ffi::c_void;
 
@@ -7,8 +7,8 @@ use mlx5_sys::verbs::ibv_device_attr;
 
 use crate::error::{CmError, Error, Result};
 
-/// What [`connect`](super::Identifier::connect) and [`accept`](super::Identifier::accept) tell the
-/// peer.
+/// Parameters that [`connect`](super::Identifier::connect) and
+/// [`accept`](super::Identifier::accept) send to the peer.
 ///
 /// The depths and counts are told. They reach the queue pair by the attributes of the identifier: the
 /// peer's by [`rtr`](super::Identifier::rtr) and [`rts`](super::Identifier::rts).

@@ -107,7 +107,7 @@ impl<T: CmTransport> Identifier<T> {
     ///
     /// # Errors
     /// - [`CmError::Address`](super::CmError::Address): no RDMA device leads to the address, or
-    ///   nobody answered to it.
+    ///   the address did not answer.
     /// - [`CmError::Route`](super::CmError::Route), [`CmError::TimedOut`](super::CmError::TimedOut).
     /// - [`Error::Call`].
     #[doc(alias("rdma_resolve_addr", "rdma_resolve_route"))]
