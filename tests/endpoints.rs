@@ -361,6 +361,26 @@ fn a_full_shared_queue_gives_the_memory_back() {
     world.talk(&[0]);
 }
 
+#[test]
+fn attached_connection_that_is_removed_keeps_its_cq_slots() {
+    let rig = Rig::new(Mode::Manual);
+    let cq = rig.cq(63);
+    let mut server = Endpoints::<Rc>::new(CqReader::new(&cq).unwrap());
+    let config = ReceiveConfig { receives: 48 };
+    let make = || rig.to_init(QueuePair::builder(&rig.pd, &cq).build().unwrap());
+    let (first, second) = (make(), make());
+    let key = server.attach_own(&first, config).unwrap();
+    for id in 0..48 {
+        server.post_receive_on(key, id, slice(&rig.pd)).unwrap();
+    }
+    server.remove(key).unwrap();
+    // The HCA may still complete the 48 receives: 16 of 64 entries are free.
+    let error = server.attach_own(&second, config).unwrap_err().to_string();
+    assert!(error.contains("48") && error.contains("16 free"), "{error}");
+    drop(first);
+    server.attach_own(&second, config).unwrap();
+}
+
 /// Queue pairs of another opened device may have the same numbers.
 #[test]
 fn queue_pairs_of_another_device_are_refused() {

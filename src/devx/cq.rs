@@ -13,8 +13,8 @@ use super::event_channel::{DevxEventSource, sealed::Source};
 use super::umem::{Memory, Places, places};
 use super::{Command, Firmware, Object, Uar, UarKind, event_queue_number};
 use crate::error::{Error, Result};
-use crate::ib::CqeCompression;
 use crate::ib::capability::Group;
+use crate::ib::{CqeCompression, Internal};
 use crate::ring::Titles;
 use crate::ring::source::{CompletionView, CqCheck, CqObject};
 use crate::verbs::{
@@ -377,7 +377,7 @@ impl Source for CompletionQueue<Firmware> {
         CompletionQueue::object(self)
     }
 
-    fn taken(&self) -> Option<Arc<AtomicU32>> {
+    fn taken(&self, _: Internal) -> Option<Arc<AtomicU32>> {
         Some(Arc::clone(&self.cq().events))
     }
 }

@@ -19,7 +19,7 @@ use super::event::DevxEvent;
 use super::object::Object;
 use super::{ByCommand, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
-use crate::ib::Dct;
+use crate::ib::{Dct, INTERNAL};
 use crate::verbs::{
     Context, QueuePair, Rtr, State, interrupted, set_nonblocking, wait_for, would_block,
 };
@@ -104,13 +104,14 @@ pub(crate) mod sealed {
     use std::sync::atomic::AtomicU32;
 
     use super::Object;
+    use crate::ib::Internal;
 
     pub trait Source {
         /// Returns the object.
         fn object(&self) -> &Object;
 
         /// Returns the counter of completion events that were read.
-        fn taken(&self) -> Option<Arc<AtomicU32>> {
+        fn taken(&self, _: Internal) -> Option<Arc<AtomicU32>> {
             None
         }
     }
@@ -192,7 +193,7 @@ impl EventChannel {
         cookie: u64,
     ) -> Result<()> {
         self.check(source.object())?;
-        let taken = source.taken().filter(|_| kind == EventKind::Completion);
+        let taken = source.taken(INTERNAL).filter(|_| kind == EventKind::Completion);
         self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
     }
 

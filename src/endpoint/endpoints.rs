@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cqe::{Completion, QueueKind};
 use crate::error::QueueError;
-use crate::ib::{Rc, Transport};
+use crate::ib::{INTERNAL, Rc, Transport};
 use crate::ring::completion::Found;
 use crate::ring::{
     CqReader, PostError, ReceiveConfig, ReceiveSource, RegisterUse, SendConfig, SendQueue, Srq,
@@ -434,23 +434,27 @@ impl<T: Transport> Endpoints<T> {
         let mut receives = Vec::new();
         let release = |receiver: Option<Receiver>| {
             if let Some(mut receiver) = receiver {
-                receives = receiver.take_outstanding();
+                receives = receiver.take_outstanding(INTERNAL);
             }
         };
         let reset = match stage {
             // The program still owns the queue pair, and its HCA may still write to what was
-            // posted. So that memory is deregistered and dropped, not returned.
+            // posted. So that memory is deregistered and dropped, not returned, and the CQ slots
+            // stay reserved for its CQEs.
             Stage::Attached(receiver) => {
                 drop(receiver);
                 Ok(None)
             }
-            Stage::Connected(core) => core.reset(release).map(Some),
+            Stage::Connected(core) => {
+                let reset = core.reset(release).map(Some);
+                // After RESET, no more CQEs of it come. Those that are there are of no queue.
+                self.completions.discard(qpn, QueueKind::Send);
+                if !shares {
+                    self.completions.discard(qpn, QueueKind::Receive);
+                }
+                reset
+            }
         };
-        // After RESET, no more CQEs of it come. Those that are there are of no queue.
-        self.completions.discard(qpn, QueueKind::Send);
-        if !shares {
-            self.completions.discard(qpn, QueueKind::Receive);
-        }
         if let (true, Some(shared)) = (shares, &mut self.members.shared) {
             shared.sweep_detached(qpn, &mut self.completions);
         }

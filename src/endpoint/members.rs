@@ -7,7 +7,7 @@ use super::receiver::ReceiveHalf;
 use super::shared_receiver::Loans;
 use super::{Buffers, Outcome, Receiver, Returned};
 use crate::cqe::{Failure, ReceiveDone};
-use crate::ib::Transport;
+use crate::ib::{INTERNAL, Transport};
 use crate::ring::give_back::Mark;
 use crate::ring::{Numbers, Queues, ReceiveSide, SendQueue, SendSide, Srq};
 
@@ -178,7 +178,7 @@ impl<T: Transport> Members<T> {
         let key = self.key_at(self.last);
         let member = self.places[self.last as usize].member.as_mut()?;
         if let Some(receiver) = member.receiver() {
-            return Some((key, id, receiver.take_retired()));
+            return Some((key, id, receiver.take_retired(INTERNAL)));
         }
         let (id, buffers) = self.loans.as_mut()?.take(id);
         Some((key, id, buffers))
@@ -202,7 +202,7 @@ impl<T: Transport> Queues for Members<T> {
         if member.shares {
             return self.shared.as_mut()?.receive_side(qpn);
         }
-        member.receiver()?.queue_mut().receive_side(qpn)
+        member.receiver()?.queue_mut(INTERNAL).receive_side(qpn)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use super::flight::{Flight, InFlight};
 use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
 use crate::cqe::SendDone;
 use crate::error::QueueError;
-use crate::ib::{Counter, Transport};
+use crate::ib::{Counter, INTERNAL, Internal, Transport};
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
 use crate::ring::{CqReader, PostError, Prepared, Queues, SendConfig, SendQueue};
@@ -14,7 +14,7 @@ use crate::wqe::{Nop, PostOn};
 
 /// The send half of an [`Endpoint`](super::Endpoint): a [`SendQueue`], one with [`Prepared`]
 /// requests, or one that [threads share](super::SharedSends).
-// Sealed by the types of its methods, which are not exported.
+// Sealed by the argument of its methods.
 pub trait SendHalf: Queues {
     /// The memory of its requests in flight.
     #[doc(hidden)]
@@ -22,20 +22,20 @@ pub trait SendHalf: Queues {
 
     /// Returns the ring.
     #[doc(hidden)]
-    fn ring(&mut self) -> &mut SendRing;
+    fn ring(&mut self, _: Internal) -> &mut SendRing;
 
     /// Releases the blocks of requests that are retired and whose memory was taken, to other
     /// threads that post.
     #[doc(hidden)]
     #[inline(always)]
-    fn release(&mut self) {}
+    fn release(&mut self, _: Internal) {}
 }
 
 impl<T: Transport> SendHalf for SendQueue<T> {
     type Flight = Flight;
 
     #[inline(always)]
-    fn ring(&mut self) -> &mut SendRing {
+    fn ring(&mut self, _: Internal) -> &mut SendRing {
         &mut self.ring
     }
 }
@@ -44,7 +44,7 @@ impl<O, T: Transport> SendHalf for Prepared<O, T> {
     type Flight = Flight;
 
     #[inline(always)]
-    fn ring(&mut self) -> &mut SendRing {
+    fn ring(&mut self, _: Internal) -> &mut SendRing {
         Prepared::ring(self)
     }
 }
@@ -182,8 +182,8 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     /// Returns the oldest request, of one block, which a poll has just found retired.
     #[inline(always)]
     pub(super) fn oldest(&mut self, done: SendDone) -> Returned {
-        let buffers = self.flight.take(self.send.ring().cursor.tail().before());
-        self.send.release();
+        let buffers = self.flight.take(self.send.ring(INTERNAL).cursor.tail().before());
+        self.send.release(INTERNAL);
         Returned { id: done.id, buffers, outcome: Outcome::Sent(done) }
     }
 
@@ -197,10 +197,12 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         completions: &mut CqReader,
     ) -> Option<Returned> {
         // As most completions of connections that post singly do.
-        if let (true, Outcome::Sent(done)) = (self.send.ring().retired_one_since(mark), outcome) {
+        if let (true, Outcome::Sent(done)) =
+            (self.send.ring(INTERNAL).retired_one_since(mark), outcome)
+        {
             return Some(self.oldest(done));
         }
-        self.retired = Some((self.send.ring().hold_back(mark), outcome));
+        self.retired = Some((self.send.ring(INTERNAL).hold_back(mark), outcome));
         completions.hold(true);
         self.give_back(completions)
     }
@@ -208,7 +210,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
     /// Returns the oldest request that a CQE has retired and no poll has returned.
     pub(super) fn give_back(&mut self, completions: &mut CqReader) -> Option<Returned> {
         let (end, outcome) = self.retired?;
-        let ring = self.send.ring();
+        let ring = self.send.ring(INTERNAL);
         let oldest = ring.give_back(end);
         let is_last = ring.cursor.tail() == end;
         if is_last {
@@ -217,7 +219,7 @@ impl<T: Transport, R, S: SendHalf> Core<T, R, S> {
         }
         let (at, entry) = oldest?;
         let buffers = self.flight.take(at);
-        self.send.release();
+        self.send.release(INTERNAL);
         let outcome = if is_last {
             outcome
         } else {

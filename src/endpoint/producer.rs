@@ -10,7 +10,7 @@ use super::flight::{Flight, InFlight};
 use super::pair::{Core, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, MrSlice, Owned, Receiver, Refused};
-use crate::ib::{Counter, Rc, Shape, Transport};
+use crate::ib::{Counter, Internal, Rc, Shape, Transport};
 use crate::ring::send_ring::SendRing;
 use crate::ring::source::DomainId;
 use crate::ring::{Producer, Queues, ReceiveSide, Retirer, SendSide};
@@ -142,13 +142,13 @@ impl<T: Transport> SendHalf for SharedSends<T> {
     type Flight = Landing<T>;
 
     #[inline(always)]
-    fn ring(&mut self) -> &mut SendRing {
+    fn ring(&mut self, _: Internal) -> &mut SendRing {
         let side = self.0.held_side().expect("only the owner of a retirer takes its queue out");
         side.into_ring()
     }
 
     #[inline(always)]
-    fn release(&mut self) {
+    fn release(&mut self, _: Internal) {
         self.0.release();
     }
 }

@@ -9,7 +9,7 @@ use super::{
     Buffers, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver, Refused, Returned,
 };
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
-use crate::ib::{Rc, Transport};
+use crate::ib::{INTERNAL, Rc, Transport};
 use crate::ring::Patch;
 use crate::ring::completion::Found;
 use crate::ring::{CqReader, PollError, PostError, Prepared, ReceiveQueue, SendConfig, SendQueue};
@@ -247,7 +247,7 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
         let Self { mut core, mut completions, receive_completions } = self;
         completions.hold(false);
         completions.watch(false);
-        let receives = core.receive.take_outstanding();
+        let receives = core.receive.take_outstanding(INTERNAL);
         let (qp, sends) = core.reset(drop)?;
         Ok(Closed { qp, completions, receive_completions, sends, receives })
     }
@@ -376,7 +376,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     #[inline]
     fn next_retired(&mut self) -> Option<Result<Returned, EndpointError>> {
         let core = &mut self.core;
-        let mut queues = (&mut core.send, core.receive.queue_mut());
+        let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
         match self.completions.find(&mut queues) {
             Found::Nothing => None,
             Found::Send(done) => {
@@ -412,7 +412,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
         if let Some(returned) = self.core.give_back(&mut self.completions) {
             return Some(Ok(returned));
         }
-        let mark = self.core.send.ring().mark();
+        let mark = self.core.send.ring(INTERNAL).mark();
         let returned = match self.next_completion().transpose()? {
             Ok(Completion::Send(done)) => {
                 self.core.retire(mark, Outcome::Sent(done), &mut self.completions)?
@@ -422,7 +422,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
             }
             Ok(Completion::Receive(done)) => self.received(done),
             Ok(Completion::Failed(failure)) => {
-                let buffers = self.core.receive.take_retired();
+                let buffers = self.core.receive.take_retired(INTERNAL);
                 Returned { id: failure.id, buffers, outcome: Outcome::Failed(failure) }
             }
             // It retired nothing.
@@ -437,7 +437,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     /// Takes the next completion of either CQ, after the first one's `find` found nothing usual.
     fn next_completion(&mut self) -> Result<Option<Completion>, PollError> {
         let core = &mut self.core;
-        let mut queues = (&mut core.send, core.receive.queue_mut());
+        let mut queues = (&mut core.send, core.receive.queue_mut(INTERNAL));
         let mut other = MaybeUninit::uninit();
         if self.completions.take_other(&mut queues, &mut other)? {
             // SAFETY: `take_other` returned true, so it wrote a completion.
@@ -452,7 +452,7 @@ impl<T: Transport, R: ReceiveHalf, S: SendHalf> Endpoint<T, R, S> {
     /// Returns the receive that was just retired.
     #[inline(always)]
     fn received(&mut self, done: ReceiveDone) -> Returned {
-        let buffers = self.core.receive.take_retired();
+        let buffers = self.core.receive.take_retired(INTERNAL);
         Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 

@@ -5,14 +5,14 @@ use core::hint::black_box;
 use super::flight::{Flight, InFlight};
 use super::{Buffers, Owned, Refused};
 use crate::error::QueueError;
-use crate::ib::Transport;
+use crate::ib::{Internal, Transport};
 use crate::ring::source::ObjectId;
 use crate::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::verbs::{QueuePair, Rts};
 use crate::wqe::SgeList;
 
 /// The receive half of an [`Endpoint`](super::Endpoint): a [`Receiver`], or [`NoReceiver`].
-// Sealed by the methods, which are not exported.
+// Sealed by the argument of its methods.
 pub trait ReceiveHalf {
     /// The queue that a poll looks for receives in.
     #[doc(hidden)]
@@ -20,15 +20,15 @@ pub trait ReceiveHalf {
 
     /// Returns the queue, for a poll.
     #[doc(hidden)]
-    fn queue_mut(&mut self) -> &mut Self::Queue;
+    fn queue_mut(&mut self, _: Internal) -> &mut Self::Queue;
 
     /// Takes the memory of the receive that was retired last.
     #[doc(hidden)]
-    fn take_retired(&mut self) -> Buffers;
+    fn take_retired(&mut self, _: Internal) -> Buffers;
 
     /// Takes ids and memory of the outstanding receives, oldest first.
     #[doc(hidden)]
-    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)>;
+    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)>;
 }
 
 /// Instead of a [`Receiver`]: the queue pair has no receive queue of its own. See the example on
@@ -40,15 +40,15 @@ impl ReceiveHalf for NoReceiver {
     type Queue = ();
 
     #[inline(always)]
-    fn queue_mut(&mut self) -> &mut () {
+    fn queue_mut(&mut self, _: Internal) -> &mut () {
         &mut self.0
     }
 
-    fn take_retired(&mut self) -> Buffers {
+    fn take_retired(&mut self, _: Internal) -> Buffers {
         Buffers::None
     }
 
-    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
+    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)> {
         Vec::new()
     }
 }
@@ -84,8 +84,9 @@ impl Receiver {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
-    /// to reserve. Nothing is changed then.
+    /// QP has no receive queue of its own, it completes on another CQ, the CQ has no free slot to
+    /// reserve, or it is for packets ([`PacketRq`](crate::ring::PacketRq) takes those). Nothing is
+    /// changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut CqReader,
@@ -160,16 +161,16 @@ impl ReceiveHalf for Receiver {
     type Queue = ReceiveQueue;
 
     #[inline(always)]
-    fn queue_mut(&mut self) -> &mut ReceiveQueue {
+    fn queue_mut(&mut self, _: Internal) -> &mut ReceiveQueue {
         &mut self.queue
     }
 
     #[inline(always)]
-    fn take_retired(&mut self) -> Buffers {
+    fn take_retired(&mut self, _: Internal) -> Buffers {
         self.flight.take(self.queue.ring.layout.cursor.tail().before())
     }
 
-    fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
+    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)> {
         let Self { queue, flight } = self;
         let layout = &queue.ring.layout;
         let tail = layout.cursor.tail();

@@ -52,6 +52,9 @@ pub enum QueueError {
     /// The QP's transport is not that of the type.
     #[error("the QP's type is {0}, which is not this queue's transport")]
     WrongTransport(u32),
+    /// CQEs of packets name the mark of their flow where others name the QP.
+    #[error("completions of packets do not name their QP: take its receive queue over as PacketRq")]
+    PacketQueue,
     /// The QP has no such queue: its size is 0, or receives come from an SRQ.
     #[error("the QP has no such queue (size 0, or it receives from a shared receive queue)")]
     NoQueue,

@@ -22,7 +22,7 @@ use super::{CqReader, PollError, SendConfig, SendQueue};
 use crate::cqe::{Completion, QueueKind};
 use crate::doorbell::{ArmDoorbell, Record, fence};
 use crate::error::QueueError;
-use crate::ib::Transport;
+use crate::ib::{INTERNAL, Transport};
 
 /// Words of a CQE.
 const WORDS: usize = Cqe64::SIZE / 8;
@@ -135,7 +135,7 @@ impl CollapsedCqReader {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse); [`Error::Queue`](crate::Error::Queue) for a
     /// CQ that is not collapsed.
     pub fn new<C: CompletionSource>(cq: &C) -> crate::error::Result<Self> {
-        let keep = CqKeep::new(cq.owner())?;
+        let keep = CqKeep::new(cq.owner(INTERNAL))?;
         let view = cq.completions()?;
         if !view.collapsed {
             return Err(QueueError::NotCollapsed.into());

@@ -28,7 +28,7 @@ use super::{BlueFlameCopy, PostError, UarMapping};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::error::QueueError;
-use crate::ib::{Counter, Rc, Shape, Transport};
+use crate::ib::{Counter, INTERNAL, Rc, Shape, Transport};
 use crate::watch::flight::{self, Queue};
 use crate::watch::lint::{Guard, Refusal};
 use crate::watch::timing::Recorder;
@@ -243,7 +243,7 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut CqReader,
         config: SendConfig,
     ) -> crate::error::Result<Self> {
-        let keep = QueueKeep::send(qp.owner())?;
+        let keep = QueueKeep::send(qp.owner(INTERNAL))?;
         let (view, owner) = (qp.sends()?, Arc::clone(keep.owner()));
         // SAFETY: the result holds the owner, which keeps QP and CQ alive. It also holds the claim
         // on the send queue, which keeps other writers away. The caller claims the register before

@@ -146,6 +146,20 @@ impl Context {
         self.inner.devx
     }
 
+    /// Fails unless `device`, that of `object`, is this opened device: a command of one device would
+    /// name another object of the same number.
+    pub(crate) fn require_same(
+        &self,
+        object: &'static str,
+        device: NonNull<ibv_context>,
+    ) -> Result<()> {
+        if device == self.as_raw() {
+            return Ok(());
+        }
+        let rule = format!("all objects have to belong to one Context; this is of {}", self.name());
+        Err(Error::attribute(object, "one of another opened device", rule))
+    }
+
     /// Returns the device's name.
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> String {

@@ -314,13 +314,7 @@ impl ProtectionDomain {
                 rule,
             ));
         }
-        if inner.context.as_raw() != self.context().as_raw() {
-            return Err(Error::attribute(
-                "device memory",
-                format_args!("of {}", inner.context.name()),
-                "it belongs to another opened device than the protection domain",
-            ));
-        }
+        self.context().require_same("device memory", inner.context.as_raw())?;
         check_region_access(access)?;
         let allowed = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE

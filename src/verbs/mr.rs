@@ -324,13 +324,7 @@ impl MemoryRegion {
     /// domain is unchanged then.
     #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_PD"))]
     pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
-        if pd.context().as_raw() != self.pd.context().as_raw() {
-            return Err(Error::attribute(
-                "protection domain",
-                format_args!("of {}", pd.context().name()),
-                "it belongs to another opened device than the region",
-            ));
-        }
+        self.pd.context().require_same("protection domain", pd.context().as_raw())?;
         let raw = pd.as_raw().as_ptr();
         self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0, raw, Access::empty())?;
         self.pd = pd.clone();

@@ -3,9 +3,13 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{CanReceive, CompletionQueue, Makes, Pair, PairObject, QueuePair, Rts, StridingQueue};
-use crate::error::QueueError;
-use crate::ib::Transport;
+use mlx5_sys::verbs::ibv_qp_state;
+
+use super::{
+    CanReceive, CompletionQueue, Makes, Pair, PairObject, QpState, QueuePair, Rts, StridingQueue,
+};
+use crate::error::{QueueError, state_name};
+use crate::ib::{Internal, Transport, TransportKind};
 use crate::ring::receive::striding::{Strides, StridingView};
 use crate::ring::source::handover::{Receives, Sends};
 use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, SendView};
@@ -18,7 +22,7 @@ use crate::ring::{CqReader, ReceiveSource, SendSource, StridingRq};
 // outstanding. Writers that are not of this crate reach a QP by its raw pointer only, whose users
 // guarantee the same.
 unsafe impl<T: Transport, B: Makes<T>> Sends for QueuePair<T, Rts, B> {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())
     }
 
@@ -37,11 +41,16 @@ impl<T: Transport, B: Makes<T>> SendSource for QueuePair<T, Rts, B> {
 // caller who guarantees to restart the queues. Writers that are not of this crate reach a QP by its
 // raw pointer only, whose users guarantee the same.
 unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Makes<T>> Receives for QueuePair<T, S, B> {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())
     }
 
     fn receives(&self) -> crate::error::Result<ReceiveView> {
+        if T::TRANSPORT_KIND == TransportKind::RawPacket && S::STATE == QpState::Init {
+            // libmlx5 writes its own index to the doorbell record on the way to RTR.
+            let (found, needed) = (ibv_qp_state::IBV_QPS_INIT, "RTR or RTS: first call rtr");
+            return Err(QueueError::WrongState { found, name: state_name(found), needed }.into());
+        }
         PairObject::receives(self.pair())
     }
 

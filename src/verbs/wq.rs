@@ -213,13 +213,7 @@ impl StridingQueueBuilder {
     #[doc(alias("ibv_create_wq", "mlx5dv_create_wq", "ibv_modify_wq"))]
     pub fn build(self) -> Result<StridingQueue> {
         let context = self.pd.context();
-        if self.cq.context().as_raw() != context.as_raw() {
-            return Err(Error::attribute(
-                "completion queue",
-                format_args!("of {}", self.cq.context().name()),
-                "it belongs to another opened device than the protection domain",
-            ));
-        }
+        context.require_same("completion queue", self.cq.context().as_raw())?;
         let offered = offered(context)?;
         for (name, value, least, most) in [
             (
@@ -356,7 +350,8 @@ impl RssQueues {
     /// the IPv4 addresses and, for UDP, the ports. All other packets go to the first queue.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another number of queues, [`Error::Call`].
+    /// [`Error::Attribute`] for another number of queues, or queues of different opened devices;
+    /// [`Error::Call`].
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn new(queues: &[StridingQueue], key: &[u8; KEY]) -> Result<Self> {
         /// `enum ibv_rx_hash_function_flags`, `enum ibv_rx_hash_fields`
@@ -367,6 +362,9 @@ impl RssQueues {
             return Err(Error::attribute("queues", queues.len(), "not a power of two"));
         }
         let pd = &queues[0].inner.pd;
+        for queue in queues {
+            pd.context().require_same("receive queue", queue.context().as_raw())?;
+        }
         let context = pd.context().as_raw().as_ptr();
         let mut raw: Vec<*mut ibv_wq> =
             queues.iter().map(|queue| queue.as_raw().as_ptr()).collect();

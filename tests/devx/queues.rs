@@ -3,7 +3,7 @@
 
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
-use mlx5::devx::{DevxPd, Firmware, Uar, UarKind, Umem};
+use mlx5::devx::{DevxPd, DevxXrcd, Firmware, Uar, UarKind, Umem};
 use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     CqReader, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
@@ -11,8 +11,8 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{
     self, AddressHandle, CompletionQueue, Connected, Context, CqeSize, HugePageSize, Init,
-    MemoryRegion, Pages, QpState, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
-    UdInitAttributes, UnreliableRtsAttributes,
+    MemoryRegion, Pages, ProtectionDomain, QpState, QueuePair, QueuePairBuilder, RtrAttributes,
+    Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, RdmaRead, RdmaWrite, Remote, SendMessage, Sge, UdAddress};
 
@@ -162,6 +162,25 @@ fn what_cannot_be_made_is_refused_in_words() {
     let foreign = CompletionQueue::by_command(&other, 16).build().unwrap();
     let error = QueuePair::by_command(&rig.pd, &foreign).build().map_err(text).unwrap_err();
     assert!(error.contains("another opened device"), "{error}");
+    let other_pd = ProtectionDomain::new(&other).unwrap();
+    let foreign_srq = SharedReceiveQueue::builder(&other_pd).build().unwrap();
+    let error = builder().shared_receive_queue(&foreign_srq).build().map_err(text).unwrap_err();
+    assert!(error.contains("shared receive queue is one of another opened device"), "{error}");
+    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let target = QueuePair::dc_target_by_command(&rig.pd, &foreign, &srq, 0);
+    let error = target.map_err(text).map(drop).unwrap_err();
+    assert!(error.contains("completion queue is one of another opened device"), "{error}");
+    let domains = [context, &other].map(|context| DevxXrcd::new(context).unwrap());
+    for (domain, cq, said) in
+        [(&domains[1], &cq, "XRC domain"), (&domains[0], &foreign, "completion")]
+    {
+        let builder = SharedReceiveQueue::by_command(&rig.pd).xrc(domain, cq);
+        let error = builder.build().map_err(text).map(drop).unwrap_err();
+        assert!(error.contains(said) && error.contains("another opened device"), "{error}");
+    }
+    let target = QueuePair::target_by_command(&rig.pd, &domains[1], &cq);
+    let error = target.map_err(text).map(drop).unwrap_err();
+    assert!(error.contains("XRC domain is one of another opened device"), "{error}");
     // A move from a state that the card is no longer in.
     let qp = builder().build().unwrap().init(&rig.local.init()).unwrap();
     let reset = mlx5::devx::Command::new(mlx5::devx::ifc::opcode::QP_2RST, 16)

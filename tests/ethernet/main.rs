@@ -68,8 +68,10 @@ impl Side {
             .max_inline_data(100)
             .max_tso_header(66);
         let qp = change(builder).build().unwrap().init(1).unwrap();
-        let frames = PacketRq::new(&qp, &receive_cq, ReceiveConfig::default()).unwrap();
+        let early = PacketRq::new(&qp, &receive_cq, ReceiveConfig::default());
+        assert!(early.unwrap_err().to_string().contains("first call rtr"));
         let qp = qp.rtr().unwrap().rts().unwrap();
+        let frames = PacketRq::new(&qp, &receive_cq, ReceiveConfig::default()).unwrap();
         let mut sent = mlx5::ring::CqReader::new(&send_cq).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
         Self { memory: rig.memory(MEMORY), send, sent, frames, qp }

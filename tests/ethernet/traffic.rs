@@ -1,8 +1,14 @@
 //! Delivery of packets, and the form of each error.
 
 use mlx5::cqe::{Completion, Layer3, PacketInfo, SendOperation, Status, TransportHeader};
-use mlx5::ring::{Packet, PacketEvent, PollError, PostError};
-use mlx5::verbs::{Flow, RssQueues, StridingQueue};
+use mlx5::devx::Rq;
+use mlx5::endpoint::{Endpoints, Receiver};
+use mlx5::ib::RawPacket;
+use mlx5::ring::{
+    CqReader, Packet, PacketEvent, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
+    Srq,
+};
+use mlx5::verbs::{Flow, QueuePairBuilder, RssQueues, SharedReceiveQueue, StridingQueue};
 use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Inline, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
@@ -402,4 +408,27 @@ fn a_header_goes_on_at_the_rings_start() {
             assert!(b.bytes(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
         }
     }
+}
+
+/// CQEs of packets name the mark of a flow, which a program may choose to be another queue's number.
+#[test]
+fn polls_of_several_queues_take_no_queue_for_packets() {
+    let rig = rig();
+    let cq = rig.cq(64);
+    let qp = QueuePairBuilder::<RawPacket>::new(&rig.pd, &cq).build().unwrap();
+    let qp = qp.init(1).unwrap().rtr().unwrap();
+    let rq = Rq::builder(&rig.pd, &cq).build().unwrap();
+    let mut reader = CqReader::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let refused = |error: mlx5::Error| {
+        assert!(matches!(error, mlx5::Error::Queue(QueueError::PacketQueue)), "{error}");
+    };
+    refused(ReceiveQueue::new(&qp, &mut reader, config).map(drop).unwrap_err());
+    refused(ReceiveQueue::new(&rq, &mut reader, config).map(drop).unwrap_err());
+    refused(Receiver::new(&qp, &mut reader, config).map(drop).unwrap_err());
+    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let mut shared = Srq::new(&srq, &mut reader, config).unwrap();
+    refused(shared.attach(&qp, &mut reader).unwrap_err());
+    let mut server = Endpoints::<RawPacket>::new(reader);
+    refused(server.attach_own(&qp, config).map(drop).unwrap_err());
 }

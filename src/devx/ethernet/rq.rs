@@ -14,8 +14,8 @@ use super::super::umem::{Memory, Places, places};
 use super::super::{Command, Object, QueueCounters};
 use super::queue::{Queue, places};
 use crate::error::{Error, Result};
-use crate::ib::RawPacket;
 use crate::ib::capability::Group;
+use crate::ib::{INTERNAL, Internal, RawPacket};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, WorkQueue};
 use crate::ring::{CompletionSource, ReceiveSource};
@@ -236,6 +236,10 @@ impl RqBuilder<'_> {
         let memory = Memory::of(context, bytes, &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
+        context.require_same("completion queue", self.cq.device())?;
+        if let Some(counters) = &self.counters {
+            context.require_same("counter set", counters.context().as_raw())?;
+        }
         let cq = self.cq.completions()?;
         let set = self.counters.as_ref().map_or(0, QueueCounters::number);
         let own: [(Field, u64); 6] = [
@@ -264,7 +268,7 @@ impl RqBuilder<'_> {
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.counters));
         let number = object.reply().get(create_rq_out::RQN) as u32;
-        let cq = (cq.object, self.cq.owner());
+        let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
         Ok(Rq { queue: Arc::new(queue), pd: self.pd.id(), entries, stride })
     }
@@ -273,7 +277,7 @@ impl RqBuilder<'_> {
 // SAFETY: the owner keeps the CQ and the queue's parts of umems, which no other queue or key can
 // take meanwhile. The claim keeps other writers away and forbids `restart`.
 unsafe impl Receives for Rq {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Queue>::clone(&self.queue)
     }
 

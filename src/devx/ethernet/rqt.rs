@@ -47,6 +47,7 @@ impl Rqt {
     pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
         check(queues, room)?;
         let context = queues[0].context();
+        require_same(context, queues)?;
         context.capabilities().require_at_least(
             Group::General,
             cmd_hca_cap::LOG_MAX_RQT_SIZE,
@@ -85,6 +86,7 @@ impl Rqt {
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set(&self, queues: &[&Rq]) -> Result<()> {
         check(queues, self.inner.room)?;
+        require_same(self.context(), queues)?;
         let mut listed_now = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let command = Command::new(opcode::MODIFY_RQT, modify_rqt_in::SIZE)
             .set(modify_rqt_in::RQTN, self.number())
@@ -129,6 +131,12 @@ fn check(queues: &[&Rq], room: usize) -> Result<()> {
         return Err(Error::attribute("queues", queues.len(), rule));
     }
     Ok(())
+}
+
+fn require_same(context: &Context, queues: &[&Rq]) -> Result<()> {
+    queues
+        .iter()
+        .try_for_each(|queue| context.require_same("receive queue", queue.context().as_raw()))
 }
 
 /// Appends the queues' numbers to a command with the context of a table at `at`.

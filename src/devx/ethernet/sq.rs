@@ -16,7 +16,7 @@ use super::Tis;
 use super::queue::{Queue, places};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
-use crate::ib::{RawPacket, Transport};
+use crate::ib::{INTERNAL, Internal, RawPacket, Transport};
 use crate::ring::source::handover::Sends;
 use crate::ring::source::{QueueOwner, SendView, WorkQueue};
 use crate::ring::{CompletionSource, SendSource};
@@ -243,6 +243,9 @@ impl SqBuilder<'_> {
         let memory = Memory::of(context, bytes, &self.places)?;
         // SAFETY: this call has just taken the part, and the queue does not exist yet.
         unsafe { memory.record.fill(0) };
+        context.require_same("completion queue", self.cq.device())?;
+        context.require_same("TIS", self.tis.context().as_raw())?;
+        context.require_same("register", uar.context().as_raw())?;
         let cq = self.cq.completions()?;
         // `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`, `MLX5_INLINE_MODE_L2`
         let least_inline: u64 = if mode == 2 { 0 } else { 1 };
@@ -274,7 +277,7 @@ impl SqBuilder<'_> {
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.tis.clone(), uar.clone()));
         let number = object.reply().get(create_sq_out::SQN) as u32;
-        let cq = (cq.object, self.cq.owner());
+        let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Send, cq, memory)?;
         let room = request * UNITS - RawPacket::UNITS_BEFORE_PAYLOAD;
         let inline = (room * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);
@@ -291,7 +294,7 @@ impl SqBuilder<'_> {
 // SAFETY: the owner keeps the UAR and the queue's parts of umems. The parts are taken, so no other
 // queue of this crate lies there. The claim keeps other writers away, and forbids a restart.
 unsafe impl Sends for Sq {
-    fn owner(&self) -> Arc<dyn QueueOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Queue>::clone(&self.queue)
     }
 

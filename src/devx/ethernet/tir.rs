@@ -115,8 +115,10 @@ impl Tir {
     /// # Errors
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
-    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Attribute`] for a queue or table of another opened device, or if the command
+    ///   cannot be sent.
     pub fn direct(domain: &TransportDomain, rq: &Rq) -> Result<Tir> {
+        domain.context().require_same("receive queue", rq.context().as_raw())?;
         let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
             .set(tirc::INLINE_RQN.within(create_tir_in::CTX), rq.number());
         Self::make(domain, command, rq.clone(), None)
@@ -128,13 +130,15 @@ impl Tir {
     /// # Errors
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
-    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Attribute`] for a queue or table of another opened device, or if the command
+    ///   cannot be sent.
     pub fn spread(
         domain: &TransportDomain,
         table: &Rqt,
         key: &[u8; KEY],
         by: RssHash,
     ) -> Result<Tir> {
+        domain.context().require_same("table", table.context().as_raw())?;
         let field = |field: Field| field.within(create_tir_in::CTX);
         let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
             .set(field(tirc::DISP_TYPE), INDIRECT)
@@ -168,9 +172,11 @@ impl Tir {
     /// Makes it steer to another table from now on. One call into the kernel.
     ///
     /// # Errors
-    /// - [`Error::Attribute`] for a TIR that steers to a single queue.
+    /// - [`Error::Attribute`] for a TIR that steers to a single queue, or a table of another opened
+    ///   device.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     pub fn set_table(&self, table: &Rqt) -> Result<()> {
+        self.context().require_same("table", table.context().as_raw())?;
         let mut now = self.table()?.lock().unwrap_or_else(PoisonError::into_inner);
         let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
             .set(modify_tir_in::TIRN, self.number())

@@ -18,12 +18,11 @@ use crate::devx::umem::{Memory, Places, places};
 use crate::devx::{Command, DevxXrcd, QueueCounters, Uar, UarKind};
 use crate::error::{Error, Result};
 use crate::ib::capability::Group;
-use crate::ib::{HasQueues, Rc, Receives, XrcRecv};
+use crate::ib::{HasQueues, INTERNAL, Rc, Receives, XrcRecv};
 use crate::ring::source::{CqObject, CqOwner, DomainId, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
     Capacities, Context, Pair, PairMaker, QueuePair, QueuePairBuilder, Reset, ScatterToCqe,
-    opened_device_name,
 };
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
@@ -54,7 +53,7 @@ impl Target {
             number: view.cqn,
             cqe_size: view.cqe_size,
             id: view.object,
-            owner: cq.owner(),
+            owner: cq.owner(INTERNAL),
             device: cq.device(),
         })
     }
@@ -65,6 +64,7 @@ struct Shared {
     number: u32,
     id: ObjectId,
     owner: Arc<dyn SrqOwner>,
+    device: NonNull<ibv_context>,
 }
 
 impl Shared {
@@ -76,7 +76,12 @@ impl Shared {
                 "requests name those themselves; a queue pair takes from an ordinary one",
             ));
         }
-        Ok(Shared { number: queue.number()?, id: queue.id(), owner: queue.owner() })
+        Ok(Shared {
+            number: queue.number()?,
+            id: queue.id(),
+            owner: queue.owner(INTERNAL),
+            device: queue.device(),
+        })
     }
 }
 
@@ -236,10 +241,14 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
         let send_cq = options.send_cq?;
         let receive_cq = options.receive_cq.unwrap_or_else(|| Ok(send_cq.clone()))?;
         let context = &options.context;
-        let uar = options.uar.as_ref().map(|uar| uar.context().as_raw());
-        for other in [send_cq.device, receive_cq.device].into_iter().chain(uar) {
-            // SAFETY: the owner of the CQ, or the UAR, keeps its device open.
-            unsafe { check_device(context, other)? };
+        for (object, device) in [
+            ("completion queue", Some(send_cq.device)),
+            ("completion queue", Some(receive_cq.device)),
+            ("shared receive queue", shared.as_ref().map(|shared| shared.device)),
+            ("XRC domain", options.domain.as_ref().map(|domain| domain.context().as_raw())),
+            ("register", options.uar.as_ref().map(|uar| uar.context().as_raw())),
+        ] {
+            device.map_or(Ok(()), |device| context.require_same(object, device))?;
         }
         geometry.check(context, &asked)?;
         if let Some(capability) = T::CAPABILITY {
@@ -336,23 +345,6 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
         };
         Ok(QueuePair::new(Pair::new(number, capacities, pair)))
     }
-}
-
-/// Checks that an object of the queue pair belongs to its opened device.
-///
-/// # Safety
-/// `other` is an open device.
-unsafe fn check_device(context: &Context, other: NonNull<ibv_context>) -> Result<()> {
-    if other == context.as_raw() {
-        return Ok(());
-    }
-    // SAFETY: the caller says that the device is open.
-    let name = unsafe { opened_device_name(other) };
-    Err(Error::attribute(
-        "completion queue or register",
-        format_args!("of {name}"),
-        "it belongs to another opened device than the protection domain",
-    ))
 }
 
 /// Returns the values of `cs_req` and `cs_res`: how many bytes of payload the CQEs of requests and

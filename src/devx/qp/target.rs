@@ -18,7 +18,7 @@ use crate::devx::domain::Domain;
 use crate::devx::{Command, Object, Reply, atomic};
 use crate::error::{Error, QueueError, Result};
 use crate::ib::capability::Group;
-use crate::ib::{Access, Dct, Transport, TransportKind};
+use crate::ib::{Access, Dct, INTERNAL, Transport, TransportKind};
 use crate::ring::source::{
     CqObject, CqOwner, DomainId, Member, ObjectId, ReceiveView, SendView, SrqOwner,
 };
@@ -65,7 +65,7 @@ impl QueuePair<Dct, Reset, Firmware> {
     ///
     /// # Errors
     /// [`Error::Queue`] if libmlx5 does not report the numbers of the queues; [`Error::Attribute`]
-    /// for a shared receive queue of an XRC domain; [`Error::Call`] if the protection domain is not
+    /// for a shared receive queue of an XRC domain, or a queue of another opened device; [`Error::Call`] if the protection domain is not
     /// one of libmlx5.
     #[doc(alias = "MLX5_CMD_OP_CREATE_DCT")]
     pub fn dc_target_by_command<C: CompletionSource, Q: SharedReceiveSource>(
@@ -81,12 +81,14 @@ impl QueuePair<Dct, Reset, Firmware> {
                 "requests name those themselves; a target takes from an ordinary one",
             ));
         }
+        pd.context().require_same("completion queue", cq.device())?;
+        pd.context().require_same("shared receive queue", receives.device())?;
         let view = cq.completions()?;
         let options = TargetOptions {
             context: pd.context().clone(),
             pd: (pd.number()?, pd.keep()),
-            cq: (view.object, view.cqn, cq.owner()),
-            srq: (receives.id(), receives.number()?, receives.owner()),
+            cq: (view.object, view.cqn, cq.owner(INTERNAL)),
+            srq: (receives.id(), receives.number()?, receives.owner(INTERNAL)),
             user_index: 0,
         };
         let mut builder = QueuePairBuilder::with(Capacities::NONE, options);

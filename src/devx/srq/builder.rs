@@ -12,6 +12,7 @@ use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Places, places};
 use crate::devx::{DevxXrcd, Firmware};
 use crate::error::{Error, Result};
+use crate::ib::INTERNAL;
 use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
 use crate::ring::source::{CqObject, CqOwner};
@@ -77,7 +78,12 @@ impl SharedReceiveQueueBuilder<Firmware> {
     /// made by command, too: verbs domains belong to no user context, so the HCA refuses them in
     /// commands of one.
     pub fn xrc<C: CompletionSource>(mut self, domain: &DevxXrcd, cq: &C) -> Self {
-        let cq = cq.completions().map(|view| (view.cqn, view.object, cq.owner()));
+        let context = &self.options.context;
+        let cq = context
+            .require_same("XRC domain", domain.context().as_raw())
+            .and_then(|()| context.require_same("completion queue", cq.device()))
+            .and_then(|()| cq.completions())
+            .map(|view| (view.cqn, view.object, cq.owner(INTERNAL)));
         self.options.xrc = Some((domain.clone(), cq));
         self
     }

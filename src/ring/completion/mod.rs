@@ -25,7 +25,7 @@ use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::error::QueueError;
-use crate::ib::{Counter, CqeCompression, Shape};
+use crate::ib::{Counter, CqeCompression, INTERNAL, Shape};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::Recorder;
 
@@ -126,7 +126,7 @@ impl CqReader {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
     #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_CQ"))]
     pub fn new<C: CompletionSource>(cq: &C) -> crate::error::Result<Self> {
-        let keep = CqKeep::new(cq.owner())?;
+        let keep = CqKeep::new(cq.owner(INTERNAL))?;
         let view = cq.completions()?;
         if view.collapsed {
             return Err(QueueError::Collapsed.into());
@@ -348,7 +348,11 @@ impl CqReader {
     /// Sets the content of mini CQEs of a CQ that was taken over by [`from_raw`](Self::from_raw)
     /// and compresses. If not called: [`CqeCompression::Hash`]. [`new`](Self::new) sets it by
     /// itself.
-    pub fn expect_compression(&mut self, format: CqeCompression) {
+    ///
+    /// # Safety
+    /// The CQ compresses to this format, or not at all. Polls would otherwise take other bytes for
+    /// the WQE that completed.
+    pub unsafe fn expect_compression(&mut self, format: CqeCompression) {
         self.consumer.set_format(format);
     }
 

@@ -30,11 +30,10 @@ use crate::wqe::SgeList;
 /// use mlx5::wqe::Sge;
 ///
 /// # let memory = pd.allocate(2048, Access::LOCAL_WRITE)?;
-/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?;
+/// let qp = QueuePairBuilder::<RawPacket>::new(&pd, &cq).build()?.init(1)?.rtr()?;
 /// let mut packets = PacketRq::new(&qp, &cq, ReceiveConfig::default())?;
 /// // SAFETY: the memory stays registered, and is read after its packet has arrived.
 /// unsafe { packets.post(1, Sge::new(memory.address(), 2048, memory.lkey()))? };
-/// let qp = qp.rtr()?;
 /// let _flow = Flow::builder(1).destination([2, 0, 0, 0, 0, 7]).build(&qp)?;
 /// while let Some(event) = packets.poll()? {
 ///     let PacketEvent::Packet(packet) = event else { return Err("failed".into()) };
@@ -98,17 +97,18 @@ pub(super) fn next_event(
 }
 
 impl PacketRq {
-    /// Takes over the receive queue of a queue pair, and the CQ that it completes on.
+    /// Takes over the receive queue of a queue pair in RTR or RTS, and the CQ that it completes on.
     ///
     /// # Errors
-    /// The errors of [`ReceiveQueue::new`] and [`CqReader::new`].
+    /// [`Error::Queue`](crate::Error::Queue): a queue pair in INIT, whose receives libmlx5 would
+    /// forget on the way to RTR. The errors of [`ReceiveQueue::new`] and [`CqReader::new`].
     pub fn new<Q: ReceiveSource<Transport = RawPacket>, C: CompletionSource>(
         qp: &Q,
         cq: &C,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
         let mut completions = CqReader::new(cq)?;
-        let queue = ReceiveQueue::new(qp, &mut completions, config)?;
+        let queue = ReceiveQueue::of(qp, &mut completions, config)?;
         Ok(Self { queue, completions })
     }
 

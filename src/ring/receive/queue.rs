@@ -12,6 +12,7 @@ use super::{InOrder, ReceiveBatch, ReceiveSide};
 use crate::cqe::QueueKind;
 use crate::doorbell::Record;
 use crate::error::QueueError;
+use crate::ib::INTERNAL;
 use crate::ring::PostError;
 use crate::ring::completion::CqReader;
 use crate::ring::cq_slots::Reservation;
@@ -20,6 +21,7 @@ use crate::ring::known::{Membership, Name};
 use crate::ring::observed::observed;
 use crate::ring::source::{
     CqId, Foreign, ObjectId, POSTABLE, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
+    require_named,
 };
 use crate::watch::flight::{self, Facts, Queue};
 use crate::wqe::SgeList;
@@ -105,17 +107,28 @@ impl ReceiveQueue {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
-    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
-    /// to reserve. Nothing is changed then.
+    /// QP has no receive queue of its own, it completes on another CQ, the CQ has no free slot to
+    /// reserve, or it is for packets ([`PacketRq`](super::PacketRq) takes those). Nothing is changed
+    /// then.
     #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut CqReader,
         config: ReceiveConfig,
     ) -> crate::error::Result<Self> {
+        require_named::<Q::Transport>()?;
+        Self::of(qp, completions, config)
+    }
+
+    /// Takes over a receive queue that may be one for packets.
+    pub(super) fn of<Q: ReceiveSource>(
+        qp: &Q,
+        completions: &mut CqReader,
+        config: ReceiveConfig,
+    ) -> crate::error::Result<Self> {
         // Before the claim: a QP without a receive queue of its own has none to claim.
         let view = qp.receives()?;
-        let keep = QueueKeep::receive(qp.owner())?;
+        let keep = QueueKeep::receive(qp.owner(INTERNAL))?;
         let owner = Arc::clone(keep.owner());
         // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the
         // receive queue, which keeps other writers away and forbids RESET.

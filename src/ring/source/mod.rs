@@ -20,7 +20,8 @@ pub(crate) use view::{
     SendView, SharedView, require,
 };
 
-use crate::ib::Transport;
+use crate::error::QueueError;
+use crate::ib::{Transport, TransportKind};
 
 /// A source of a send queue: a queue pair in RTS.
 ///
@@ -103,6 +104,7 @@ pub(crate) mod handover {
         SharedView, SrqOwner,
     };
     use crate::error::Result;
+    use crate::ib::Internal;
 
     /// Hands over a send queue.
     ///
@@ -112,7 +114,7 @@ pub(crate) mod handover {
     /// - While the owner's send queue is claimed, only the claimant writes them.
     pub unsafe trait Sends {
         /// Returns the owner, which keeps the queue alive.
-        fn owner(&self) -> Arc<dyn QueueOwner>;
+        fn owner(&self, _: Internal) -> Arc<dyn QueueOwner>;
 
         /// Returns the queue's addresses and parameters, if it is ready to send.
         ///
@@ -129,7 +131,7 @@ pub(crate) mod handover {
     /// - While the owner's receive queue is claimed, only the claimant writes it.
     pub unsafe trait Receives {
         /// Returns the owner, which keeps the queue alive.
-        fn owner(&self) -> Arc<dyn QueueOwner>;
+        fn owner(&self, _: Internal) -> Arc<dyn QueueOwner>;
 
         /// Returns the queue's addresses and parameters, if it is the queue pair's own and takes
         /// receives.
@@ -154,7 +156,7 @@ pub(crate) mod handover {
     /// - While the owner's consumer side is claimed, only the claimant and the HCA access them.
     pub unsafe trait Completes {
         /// Returns the owner, which keeps the CQ alive.
-        fn owner(&self) -> Arc<dyn CqOwner>;
+        fn owner(&self, _: Internal) -> Arc<dyn CqOwner>;
 
         /// Returns the opened device that it belongs to.
         fn device(&self) -> NonNull<ibv_context>;
@@ -174,7 +176,10 @@ pub(crate) mod handover {
     /// - While the owner's queue is claimed, only the claimant writes it.
     pub unsafe trait Shares {
         /// Returns the owner, which keeps the queue alive.
-        fn owner(&self) -> Arc<dyn SrqOwner>;
+        fn owner(&self, _: Internal) -> Arc<dyn SrqOwner>;
+
+        /// Returns the opened device that it belongs to.
+        fn device(&self) -> NonNull<ibv_context>;
 
         /// Returns the queue's addresses and parameters. `order` is the order in which the last
         /// claimant left its WQEs, if there was one.
@@ -199,5 +204,14 @@ pub(crate) mod handover {
         /// Returns whether queue pairs take from it directly, and not the receive that each request
         /// names.
         fn is_plain(&self) -> bool;
+    }
+}
+
+/// Fails for packets: their CQEs name the mark of a flow, so polls of several queues could take a
+/// CQE for one of another queue.
+pub(in crate::ring) fn require_named<T: Transport>() -> Result<(), QueueError> {
+    match T::TRANSPORT_KIND {
+        TransportKind::RawPacket => Err(QueueError::PacketQueue),
+        _ => Ok(()),
     }
 }

@@ -10,13 +10,14 @@ use super::Srq;
 use super::queue::{AllDetached, Attached, Detached};
 use crate::cqe::QueueKind;
 use crate::error::{QueueError, state_name};
+use crate::ib::INTERNAL;
 use crate::ring::ReceiveSource;
 use crate::ring::completion::CqReader;
 use crate::ring::cq_slots::Demand;
 use crate::ring::keep::QueueKeep;
 use crate::ring::known::{Membership, Name};
 use crate::ring::receive::core::Layout;
-use crate::ring::source::{CqId, Member as Joining, member};
+use crate::ring::source::{CqId, Member as Joining, member, require_named};
 
 impl Srq {
     /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
@@ -36,13 +37,15 @@ impl Srq {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// queue pair takes from another queue or completes on another CQ, the CQ has no free slot to
-    /// reserve, or it is a target of dynamic connections before RTR. Nothing is changed then.
+    /// reserve, or it is a target of dynamic connections before RTR, or a queue pair for packets,
+    /// whose CQEs do not name it. Nothing is changed then.
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
         completions: &mut CqReader,
     ) -> crate::error::Result<()> {
-        let keep = QueueKeep::receive(qp.owner())?;
+        require_named::<Q::Transport>()?;
+        let keep = QueueKeep::receive(qp.owner(INTERNAL))?;
         let life = keep.destroyed();
         let number = self.join(qp.member(), completions, Some(keep))?;
         self.begin(number, Some(&life), completions);
@@ -70,7 +73,7 @@ impl Srq {
         qp: &Q,
         completions: &mut CqReader,
     ) -> crate::error::Result<()> {
-        let keep = QueueKeep::receive(qp.owner())?;
+        let keep = QueueKeep::receive(qp.owner(INTERNAL))?;
         self.join(qp.member(), completions, Some(keep))?;
         Ok(())
     }

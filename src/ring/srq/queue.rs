@@ -12,7 +12,7 @@ use super::numbers::Numbers;
 use crate::cqe::{Completion, CqeRef};
 use crate::doorbell::Record;
 use crate::error::QueueError;
-use crate::ib::Counter;
+use crate::ib::{Counter, INTERNAL};
 use crate::ring::completion::CqReader;
 use crate::ring::cq_slots::{Demand, Reservation, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
@@ -204,7 +204,7 @@ impl Srq {
         config: ReceiveConfig,
         look: impl FnOnce(SharedView) -> Result<SharedView, QueueError>,
     ) -> crate::error::Result<Self> {
-        let (mut keep, order) = SrqKeep::new(srq.owner())?;
+        let (mut keep, order) = SrqKeep::new(srq.owner(INTERNAL))?;
         // SAFETY: the keep has claimed the queue of its owner.
         let view = unsafe { srq.shared(order.clone()) };
         let queue = view.and_then(|view| {

@@ -9,6 +9,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::Completion;
+use crate::ib::Internal;
 use crate::ring::collapsed::CollapsedCqReader;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
@@ -46,7 +47,7 @@ struct Slot {
 
 // SAFETY: the memory lives as long as the slot, which outlives its reader in the test below.
 unsafe impl Completes for Slot {
-    fn owner(&self) -> Arc<dyn CqOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn CqOwner> {
         Arc::new(NoCq)
     }
 

@@ -15,7 +15,7 @@ use mlx5_sys::verbs::ibv_context;
 
 use super::{Backend, Context, Verbs};
 use crate::error::{Error, Result};
-use crate::ib::CqeCompression;
+use crate::ib::{CqeCompression, Internal};
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionView, CqCheck, CqOwner};
 use crate::ring::{CompletionSource, Titles};
@@ -135,6 +135,18 @@ impl<O: CqPart> Cq<O> {
     }
 }
 
+impl<O: CqPart> Cq<O> {
+    /// Calls `work` while no reader has the consumer index, and none can claim it.
+    fn without_reader<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return Err(Error::QueueInUse { queue: QUEUE });
+        }
+        let result = work();
+        self.taken.store(false, Ordering::Release);
+        Ok(result)
+    }
+}
+
 impl<O: CqPart> Drop for Cq<O> {
     fn drop(&mut self) {
         self.part.end(self.events.load(Ordering::Relaxed));
@@ -227,7 +239,7 @@ impl<B: Backend> CompletionQueue<B> {
 // parts of umems. The claim keeps other readers of this crate away. Other code reaches a CQ by its
 // raw pointer only. Its users guarantee that they neither read nor resize a claimed CQ.
 unsafe impl<B: Backend> Completes for CompletionQueue<B> {
-    fn owner(&self) -> Arc<dyn CqOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn CqOwner> {
         Arc::<Cq<B::Cq>>::clone(&self.cq)
     }
 

@@ -156,13 +156,10 @@ impl CompletionQueue {
     /// [`CqReader::arm`](crate::ring::CqReader::arm).
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while the direct path reads the queue, [`Error::Attribute`] without a
-    /// channel, [`Error::Call`].
+    /// [`Error::QueueInUse`] while the direct path reads the queue or another thread is in this call,
+    /// [`Error::Attribute`] without a channel, [`Error::Call`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notification(&self, solicited_only: bool) -> Result<()> {
-        if self.cq.taken.load(Ordering::Acquire) {
-            return Err(Error::QueueInUse { queue: QUEUE });
-        }
         if self.cq.part.channel.is_none() {
             return Err(Error::attribute(
                 "completion channel",
@@ -170,8 +167,11 @@ impl CompletionQueue {
                 "events go to a channel, which is given when the CQ is made",
             ));
         }
-        // SAFETY: the CQ is alive.
-        let result = unsafe { ibv_req_notify_cq(self.as_raw().as_ptr(), solicited_only.into()) };
+        // A reader of the direct path would write the same arm word.
+        let result = self.cq.without_reader(|| {
+            // SAFETY: the CQ is alive.
+            unsafe { ibv_req_notify_cq(self.as_raw().as_ptr(), solicited_only.into()) }
+        })?;
         check("ibv_req_notify_cq", result)
     }
 
@@ -294,13 +294,7 @@ impl CompletionQueueBuilder {
             ("protection domain", memory.as_ref().map(|(pd, _)| pd.context())),
         ];
         for (object, device) in others {
-            if let Some(device) = device.filter(|device| device.as_raw() != self.context.as_raw()) {
-                return Err(Error::attribute(
-                    object,
-                    format_args!("of {}", device.name()),
-                    "it belongs to another opened device",
-                ));
-            }
+            device.map_or(Ok(()), |device| self.context.require_same(object, device.as_raw()))?;
         }
         let parent = match memory {
             Some((pd, memory)) => ParentDomain::of(pd, None, Some(memory))?,

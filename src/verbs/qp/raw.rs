@@ -7,8 +7,8 @@ use super::{Change, Init, QueuePair, Reset, Rtr, Rts};
 use crate::ib::RawPacket;
 
 impl QueuePair<RawPacket, Reset> {
-    /// RESET to INIT on a port, from 1. From now on receives can be posted, and frames arrive that
-    /// a [flow](crate::verbs::Flow) leads here.
+    /// RESET to INIT on a port, from 1. Receives can be posted after [`rtr`](QueuePair::rtr), which
+    /// sets the doorbell record anew.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port.

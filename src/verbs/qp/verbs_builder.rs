@@ -273,13 +273,7 @@ impl VerbsOptions {
             ),
         ];
         for (object, device) in objects {
-            if let Some(device) = device.filter(|device| device.as_raw() != context.as_raw()) {
-                return Err(Error::attribute(
-                    object,
-                    format_args!("of {}", device.name()),
-                    "it belongs to another opened device than the protection domain",
-                ));
-            }
+            device.map_or(Ok(()), |device| context.require_same(object, device.as_raw()))?;
         }
         Ok(())
     }

@@ -7,11 +7,15 @@ use claim::SrqClaim;
 pub use verbs::{SrqOptions, VerbsSrq};
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mlx5_sys::verbs::ibv_context;
+
 use super::{Backend, Context, Verbs};
 use crate::error::{Error, Result};
+use crate::ib::Internal;
 use crate::ring::SharedReceiveSource;
 use crate::ring::source::handover::Shares;
 use crate::ring::source::{ObjectId, SharedView, SrqOwner};
@@ -217,8 +221,12 @@ impl<B: Backend> SharedReceiveQueue<B> {
 // only, whose users guarantee the same; it knows the ring of an SRQ by command only as part of a
 // umem, whose users must not write where queues lie.
 unsafe impl<B: Backend> Shares for SharedReceiveQueue<B> {
-    fn owner(&self) -> Arc<dyn SrqOwner> {
+    fn owner(&self, _: Internal) -> Arc<dyn SrqOwner> {
         Arc::<Srq<B::Srq>>::clone(&self.srq)
+    }
+
+    fn device(&self) -> NonNull<ibv_context> {
+        self.context().as_raw()
     }
 
     unsafe fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView> {

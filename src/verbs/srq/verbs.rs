@@ -9,7 +9,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder, SrqPart};
-use crate::error::{Cause, Error, Result, check, non_null};
+use crate::error::{Cause, Result, check, non_null};
 use crate::ring::source::{CqObject, ObjectId, SharedView, UserIndex};
 use crate::ring::{shared_receive_number, shared_receive_view};
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
@@ -264,13 +264,7 @@ impl SharedReceiveQueueBuilder {
             }
         };
         for (attribute, other) in [("XRC domain", domain), ("completion queue", cq)] {
-            if other.as_raw() != context.as_raw() {
-                return Err(Error::attribute(
-                    attribute,
-                    format_args!("of {}", other.name()),
-                    "it belongs to another opened device than the protection domain",
-                ));
-            }
+            context.require_same(attribute, other.as_raw())?;
         }
         Ok(())
     }

@@ -25,8 +25,8 @@ impl Side {
         let cqs = [rig.cq(255), rig.cq(255)];
         let builder = QueuePairBuilder::<RawPacket>::new(&rig.pd, &cqs[0]).receive_cq(&cqs[1]);
         let qp = builder.max_tso_header(66).build().unwrap().init(1).unwrap();
-        let frames = PacketRq::new(&qp, &cqs[1], ReceiveConfig::default()).unwrap();
         let qp = qp.rtr().unwrap().rts().unwrap();
+        let frames = PacketRq::new(&qp, &cqs[1], ReceiveConfig::default()).unwrap();
         let mut sent = CqReader::new(&cqs[0]).unwrap();
         let send = SendQueue::new(&qp, &mut sent, SendConfig::default()).unwrap();
         Self { memory: rig.memory(4096), send, sent, frames, qp, cqs }
