@@ -16,6 +16,11 @@ const BLUEFLAME: usize = 0x800;
 const HALF: usize = 0x100;
 const PAGE: usize = 0x1000;
 
+/// Returns the end of the BlueFlame buffer that an offset into a UAR page is in.
+pub(crate) fn blueflame_end(offset: usize) -> Option<usize> {
+    (BLUEFLAME..PAGE).contains(&offset).then_some((offset & !(HALF - 1)) + HALF)
+}
+
 impl Card {
     /// A store reached a register, as [`Card::store`] says. Returns the queue pair whose doorbell it
     /// rang, if that has work.
