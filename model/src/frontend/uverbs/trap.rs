@@ -290,7 +290,9 @@ fn emulate(work: &mut Work<'_>) {
         // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
         let follower = unsafe { Follower::new(work.frame) };
         let mut copy = Copy { follower, start: work.start, offset, trapped };
-        let _ = work.page.store(&mut copy, in_handler);
+        if work.page.store(&mut copy, in_handler).is_some() {
+            crate::stores::faulted();
+        }
         work.done = true;
     }
 }

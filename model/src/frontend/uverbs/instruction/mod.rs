@@ -15,9 +15,13 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 #[cfg(target_arch = "aarch64")]
-pub(super) use a64::frame::{Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer};
+pub(super) use a64::frame::{
+    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
+};
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer};
+pub(super) use x86_64::{
+    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
+};
 
 /// Most bytes taken from one instruction.
 const MOST: usize = 256;

@@ -100,8 +100,7 @@ impl Frame<'_> {
             Movlps | Movlpd | Movhps | Movhpd | Vmovlps | Vmovlpd | Vmovhps | Vmovhpd
                 if instruction.op_kind(last) == OpKind::Memory =>
             {
-                let high =
-                    matches!(instruction.mnemonic(), Movhps | Movhpd | Vmovhps | Vmovhpd);
+                let high = matches!(instruction.mnemonic(), Movhps | Movhpd | Vmovhps | Vmovhpd);
                 let other = if last == 1 { to } else { instruction.op1_register() };
                 let half = self.bytes(instruction, last)?;
                 let mut value = self.vector(other)?;

@@ -37,7 +37,7 @@ impl<'a> Follower<'a> {
     /// - A handler that calls [`recover`](crate::memory::recover) is installed.
     pub unsafe fn new(context: &'a mut ucontext_t) -> Self {
         // SAFETY: the caller guarantees the frame's state, and the handler.
-        Self { frame: unsafe { Frame::of(context) }, code: Code::NONE }
+        Self { frame: unsafe { Frame::of(context) }, code: Code::none() }
     }
 
     /// Executes the instructions before the next store. Returns that store, which is not done yet.
@@ -73,7 +73,9 @@ struct Code {
 }
 
 impl Code {
-    const NONE: Self = Self { start: 0, bytes: [0; AHEAD], length: 0 };
+    fn none() -> Self {
+        Self { start: 0, bytes: [0; AHEAD], length: 0 }
+    }
 
     /// The instruction at an address; `None` if it cannot be read or is none.
     fn at(&mut self, memory: ProcessMemory, rip: u64) -> Option<Instruction> {
@@ -103,3 +105,6 @@ impl Code {
         (!instruction.is_invalid()).then_some(instruction)
     }
 }
+
+#[cfg(test)]
+mod tests;
