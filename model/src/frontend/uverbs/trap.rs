@@ -16,8 +16,11 @@ use super::errno::{errno, set_errno};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::instruction::{self, Follower, Trapped};
 use super::real;
-use super::uar::{Page, Stores};
+use super::uar::Page;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::uar::Stores;
 use crate::engine::Uncancelled;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::queue::blueflame_end;
 
 /// Whether stores can be decoded on this processor.
@@ -289,7 +292,7 @@ fn emulate(work: &mut Work<'_>) {
         let in_handler = blocks_signals(&work.frame.uc_sigmask);
         // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
         let follower = unsafe { Follower::new(work.frame) };
-        let mut copy = Copy { follower, start: work.start, offset, trapped };
+        let mut copy = Copying { follower, start: work.start, offset, trapped };
         if work.page.store(&mut copy, in_handler).is_some() {
             crate::stores::faulted();
         }
@@ -299,7 +302,7 @@ fn emulate(work: &mut Work<'_>) {
 
 /// A store, and those behind it that continue a copy to a BlueFlame buffer: the handler does them, too.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-struct Copy<'a> {
+struct Copying<'a> {
     follower: Follower<'a>,
     /// Where the page starts.
     start: usize,
@@ -309,7 +312,7 @@ struct Copy<'a> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl Stores for Copy<'_> {
+impl Stores for Copying<'_> {
     fn store(&self) -> (usize, &[u8]) {
         (self.offset, &self.trapped.bytes)
     }
