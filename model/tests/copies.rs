@@ -1,7 +1,6 @@
 //! Copies of libmlx5 to BlueFlame buffers. Faults are counted for the whole process, so this is one test.
 #![cfg(target_arch = "x86_64")]
 
-#[allow(dead_code, reason = "for the tests of other files")]
 mod verbs;
 
 use mlx5_model::stores;
@@ -20,7 +19,8 @@ fn a_copy_of_libmlx5_is_executed_in_one_fault() {
     for turn in 0..200 {
         let length = 8 + turn as u32 % 25;
         other.receive(turn, target, 64);
-        (stores::take(), stores::faults());
+        stores::take();
+        stores::faults();
         one.send(turn, source, length, ibv_send_flags::IBV_SEND_INLINE);
         let (seen, faults) = (stores::take(), stores::faults());
         assert_eq!(faults, 1, "{seen:?}");

@@ -20,6 +20,7 @@ static ONE: Mutex<()> = Mutex::new(());
 /// otherwise.
 pub fn one() -> MutexGuard<'static, ()> {
     crate::memory::tests::install();
+    super::prepare();
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 

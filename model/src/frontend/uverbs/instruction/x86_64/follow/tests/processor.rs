@@ -103,7 +103,6 @@ pub struct Processor {
 impl Processor {
     pub fn new() -> Self {
         let one = trapping::one();
-        crate::frontend::uverbs::instruction::prepare();
         // SAFETY: new pages, and handlers with the type that SA_SIGINFO asks for.
         unsafe {
             let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
