@@ -73,8 +73,8 @@ impl Line {
 
     /// The stores to this queue's register since the last call, without the page. Their bytes must
     /// be those of the ring from block `first` on.
-    /// On x86-64 the model executes them in one fault, or one for each block or word that an unoptimised
-    /// build copies in a call.
+    /// On x86-64 the model executes them in one fault, or one for each block, or for each word in an unoptimised
+    /// build, which copies it in a call.
     fn stores(&self, first: u32) -> Vec<(usize, usize)> {
         let ring = self.rings.send_ring();
         let mut at = first as usize * 64 % ring.len();
@@ -89,8 +89,10 @@ impl Line {
         let faults = mlx5_model::stores::faults();
         if cfg!(target_arch = "x86_64") {
             let (first, stored) = (places[0].1, places.iter().map(|(_, length)| length).sum());
-            let calls = if first == 8 { places.len() } else { usize::div_ceil(stored, 64) };
-            assert_eq!(faults, if cfg!(debug_assertions) { calls } else { 1 }, "{places:?}");
+            let blocks = usize::div_ceil(stored, 64);
+            let unoptimised = cfg!(debug_assertions) && first == 8;
+            let most = if unoptimised { places.len() } else { blocks };
+            assert!((1..=most).contains(&faults), "{faults} faults: {places:?}");
         }
         places
     }
