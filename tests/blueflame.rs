@@ -73,6 +73,8 @@ impl Line {
 
     /// The stores to this queue's register since the last call, without the page. Their bytes must
     /// be those of the ring from block `first` on.
+    /// On x86-64 the model executes them in one fault, or one for each block, or for each word in an unoptimised
+    /// build, which copies it in a call.
     fn stores(&self, first: u32) -> Vec<(usize, usize)> {
         let ring = self.rings.send_ring();
         let mut at = first as usize * 64 % ring.len();
@@ -83,6 +85,14 @@ impl Line {
                 at = (at + 1) % ring.len();
             }
             places.push((offset - self.rings.dv.bf.reg.addr() % 4096, bytes.len()));
+        }
+        let faults = mlx5_model::stores::faults();
+        if cfg!(target_arch = "x86_64") {
+            let (first, stored) = (places[0].1, places.iter().map(|(_, length)| length).sum());
+            let blocks = usize::div_ceil(stored, 64);
+            let unoptimised = cfg!(debug_assertions) && first == 8;
+            let most = if unoptimised { places.len() } else { blocks };
+            assert!((1..=most).contains(&faults), "{faults} faults: {places:?}");
         }
         places
     }
@@ -101,6 +111,7 @@ fn posts_as_listed(rig: &Rig, config: SendConfig, width: usize) {
     let blocks = line.queue.blocks();
     let (mut head, mut half) = (0, 0);
     stores::by_register();
+    mlx5_model::stores::faults();
     for turn in 0..200u32 {
         let remote = line.remote();
         let many = if random.one_in(2) { 1 } else { 2 + random.below(2) };
@@ -154,6 +165,7 @@ fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
     line.memory.write(0, &[0x5a; 64]);
     let (mut head, mut half) = (0, 0);
     stores::by_register();
+    mlx5_model::stores::faults();
     for turn in 0..60u64 {
         let (remote, sge) = (line.remote(), line.sge(0, 64));
         line.next += 1;

@@ -20,6 +20,7 @@ pub struct Store {
 }
 
 static RECORDING: AtomicUsize = AtomicUsize::new(0);
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
 static LOG: Mutex<VecDeque<Store>> = Mutex::new(VecDeque::new());
 
 /// Keeps the log running as long as it lives.
@@ -53,6 +54,19 @@ impl Drop for Recording {
 /// Takes what was recorded since the last call, oldest first.
 pub fn take() -> Vec<Store> {
     log().drain(..).collect()
+}
+
+/// Returns the number of faults since the last call whose stores were recorded. A copy to a BlueFlame
+/// buffer may be several stores in one fault.
+pub fn faults() -> usize {
+    FAULTS.swap(0, Ordering::AcqRel)
+}
+
+/// A fault's stores were made.
+pub(crate) fn faulted() {
+    if RECORDING.load(Ordering::Acquire) != 0 {
+        FAULTS.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// Stops recording, in the child of a fork: the log is the parent's, and may have been in use.

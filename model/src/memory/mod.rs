@@ -173,4 +173,4 @@ fn check(address: u64, length: usize) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ use super::*;
 
 /// A handler as front ends install it: resumes after the model's instructions, and leaves other
 /// faults to the default action.
-fn install() {
+pub(crate) fn install() {
     static ONCE: Once = Once::new();
     extern "C" fn handler(
         signal: libc::c_int,

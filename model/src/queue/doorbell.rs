@@ -16,6 +16,11 @@ const BLUEFLAME: usize = 0x800;
 const HALF: usize = 0x100;
 const PAGE: usize = 0x1000;
 
+/// Returns the end of the BlueFlame buffer that an offset into a UAR page is in.
+pub(crate) fn blueflame_end(offset: usize) -> Option<usize> {
+    (BLUEFLAME..PAGE).contains(&offset).then_some((offset & !(HALF - 1)) + HALF)
+}
+
 impl Card {
     /// A store reached a register, as [`Card::store`] says. Returns the queue pair whose doorbell it
     /// rang, if that has work.
@@ -107,16 +112,19 @@ impl Card {
             let index = u16::from_be_bytes([control[1], control[2]]);
             let (qp, ds) = (be32(control, 4) >> 8, control[7] & 0x3f);
             let length = usize::from(ds) * 16;
-            self.registers
-                .copies
-                .insert((uar, half), BlueflameCopy { qp, index, length, reached: 8 });
+            let copy = BlueflameCopy { qp, index, length, reached: bytes.len() };
+            self.registers.copies.insert((uar, half), copy);
             if !rest.is_empty() {
-                self.compare(uar, half, 8, rest);
+                self.compare(copy, 8, rest);
             }
             return self.doorbell(uar, qp, index);
         }
-        match self.registers.copies.get(&(uar, half)) {
-            Some(copy) if copy.reached == at => self.compare(uar, half, at, bytes),
+        match self.registers.copies.get_mut(&(uar, half)) {
+            Some(copy) if copy.reached == at => {
+                copy.reached += bytes.len();
+                let copy = *copy;
+                self.compare(copy, at, bytes);
+            }
             _ => {
                 tracing::warn!(uar, half, at, "a BlueFlame store that continues nothing");
                 self.complaints.unknown_stores += 1;
@@ -126,10 +134,7 @@ impl Card {
     }
 
     /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed.
-    fn compare(&mut self, uar: u32, half: usize, at: usize, bytes: &[u8]) {
-        let Some(copy) = self.registers.copies.get_mut(&(uar, half)) else { return };
-        copy.reached = at + bytes.len();
-        let copy = *copy;
+    fn compare(&mut self, copy: BlueflameCopy, at: usize, bytes: &[u8]) {
         let Some(qp) = self.objects.qps.get(&copy.qp) else { return };
         let ring = qp.sq.blocks as usize * BLOCK;
         // What is copied beyond the WQE's end fills the last block and means nothing.
@@ -137,7 +142,8 @@ impl Card {
         if ring == 0 || length == 0 {
             return;
         }
-        let mut met = vec![0; length];
+        let mut met = [0; HALF];
+        let met = &mut met[..length];
         for (i, chunk) in met.chunks_mut(8).enumerate() {
             let offset = (usize::from(copy.index) * BLOCK + at + i * 8) % ring;
             // Copies are of multiples of eight bytes from an aligned ring; others differ below.
@@ -147,7 +153,7 @@ impl Card {
                 return;
             }
         }
-        if met != bytes[..length] {
+        if *met != bytes[..length] {
             tracing::warn!(
                 qp = copy.qp,
                 index = copy.index,

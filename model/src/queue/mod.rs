@@ -30,7 +30,7 @@ mod translate;
 
 pub use compress::MAX_BLOCK;
 pub(crate) use compress::asked_for;
-pub(crate) use doorbell::RECORDLESS;
+pub(crate) use doorbell::{RECORDLESS, blueflame_end};
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};
 
 pub use crate::object::{Compression, Layout, MiniFormat, Untold};

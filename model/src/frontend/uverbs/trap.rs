@@ -13,10 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 
 use super::errno::{errno, set_errno};
-use super::instruction;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::instruction::{self, Follower, Trapped};
 use super::real;
 use super::uar::Page;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::uar::Stores;
 use crate::engine::Uncancelled;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::queue::blueflame_end;
 
 /// Whether stores can be decoded on this processor.
 pub(super) const AVAILABLE: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
@@ -262,7 +267,8 @@ pub(super) struct Work<'a> {
     done: bool,
 }
 
-/// Does what the faulting instruction would have done, and steps over it. If another thread does
+/// Does what the faulting instruction would have done, and steps over it. If it begins or continues a
+/// copy to a BlueFlame buffer, does the same of the instructions of the copy. If another thread does
 /// not leave the card, it does nothing. The program then goes on at the same instruction, after the
 /// pending signals are delivered.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -270,8 +276,8 @@ fn emulate(work: &mut Work<'_>) {
     if work.page.reads_clock {
         return load(work);
     }
-    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, at the place
-    // that it stores to: so code and source are mapped. The kernel has written the rest of the frame.
+    // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, so
+    // the code is mapped. The kernel has written the rest of the frame. Faults come to `on_fault`.
     let trapped = match unsafe { instruction::decode(work.frame) } {
         Ok(trapped) => trapped,
         Err(unknown) => {
@@ -284,10 +290,44 @@ fn emulate(work: &mut Work<'_>) {
         .filter(|offset| offset + trapped.bytes.len() <= PAGE);
     if let Some(offset) = inside {
         let in_handler = blocks_signals(&work.frame.uc_sigmask);
-        if work.page.store(offset, &trapped.bytes, in_handler).is_some() {
-            trapped.step(work.frame);
+        // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
+        let follower = unsafe { Follower::new(work.frame) };
+        let mut copy = Copying { follower, start: work.start, offset, trapped };
+        if work.page.store(&mut copy, in_handler).is_some() {
+            crate::stores::faulted();
         }
         work.done = true;
+    }
+}
+
+/// A store, and those behind it that continue a copy to a BlueFlame buffer: the handler does them, too.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+struct Copying<'a> {
+    follower: Follower<'a>,
+    /// Where the page starts.
+    start: usize,
+    /// The store that is not done yet, and its place in the page.
+    trapped: Trapped,
+    offset: usize,
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl Stores for Copying<'_> {
+    fn store(&self) -> (usize, &[u8]) {
+        (self.offset, &self.trapped.bytes)
+    }
+
+    fn done(&mut self) -> bool {
+        self.follower.step(&self.trapped);
+        let next = self.offset + self.trapped.bytes.len();
+        let Some(end) = blueflame_end(self.offset).filter(|&end| next < end) else { return false };
+        let Some(trapped) = self.follower.next_store() else { return false };
+        let continues = trapped.address == (self.start + next) as u64;
+        if !continues || next + trapped.bytes.len() > end {
+            return false;
+        }
+        (self.offset, self.trapped) = (next, trapped);
+        true
     }
 }
 

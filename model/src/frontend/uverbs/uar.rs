@@ -55,6 +55,15 @@ pub(super) struct Page {
     time: Option<Instant>,
 }
 
+/// Stores of the program to a page, one behind the other.
+pub(super) trait Stores {
+    /// Returns the store that is not done yet: its offset and its bytes.
+    fn store(&self) -> (usize, &[u8]);
+
+    /// The store is done. Returns whether there is another.
+    fn done(&mut self) -> bool;
+}
+
 impl Page {
     /// Returns a part of the model's own mapping of the page.
     ///
@@ -102,18 +111,30 @@ impl Page {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Executes a store of the program to the page. If signals are blocked, as in a handler, the
-    /// store is left to the engine's thread. `None` if the device is busy and the store must be
-    /// repeated.
-    pub fn store(&'static self, offset: usize, bytes: &[u8], in_handler: bool) -> Option<()> {
+    /// Executes stores of the program to the page, in one entry into the engine. If signals are blocked,
+    /// as in a handler, the stores are left to the engine's thread. `None` if the device is busy and
+    /// the store that is not done must be repeated.
+    pub fn store(&'static self, stores: &mut impl Stores, in_handler: bool) -> Option<()> {
         if in_handler {
-            let deferred = self.engine.defer(self.function, self, offset, bytes);
-            if deferred.is_some() {
-                return deferred;
+            loop {
+                let (offset, bytes) = stores.store();
+                if self.engine.defer(self.function, self, offset, bytes).is_none() {
+                    break;
+                }
+                if !stores.done() {
+                    return Some(());
+                }
             }
         }
-        let execute = |card: &mut Card| self.execute(card, offset, bytes);
-        self.engine.enter_from_fault(self.function, execute)
+        self.engine.enter_from_fault(self.function, |card| {
+            loop {
+                let (offset, bytes) = stores.store();
+                self.execute(card, offset, bytes);
+                if !stores.done() {
+                    break;
+                }
+            }
+        })
     }
 
     /// Takes the stores since the last call, by offset, and leaves zeroes, so that the same value

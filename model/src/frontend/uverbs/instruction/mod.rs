@@ -3,6 +3,9 @@
 //!
 //! A store to a register page faults. The fault gives the page, but not the bytes. They are in the
 //! instruction's source operand, whose value is in the signal frame or in memory.
+//!
+//! On x86-64 a [`Follower`] also executes the instructions behind a store, up to the next one, so that
+//! a copy of several stores needs one fault. On arm64 each store faults.
 
 #[cfg(any(target_arch = "aarch64", test))]
 mod a64;
@@ -15,9 +18,13 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 #[cfg(target_arch = "aarch64")]
-pub(super) use a64::frame::{counter, decode, decode_load, prepare, resume, stack_pointer};
+pub(super) use a64::frame::{
+    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
+};
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{counter, decode, decode_load, prepare, resume, stack_pointer};
+pub(super) use x86_64::{
+    Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
+};
 
 /// Most bytes taken from one instruction.
 const MOST: usize = 256;

@@ -1,12 +1,13 @@
 //! Runs stores to a page that traps, and decodes them in the handler, as the model does.
 
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use libc::ucontext_t;
 
-use super::decode;
+use super::{counter, decode};
+use crate::memory::recover;
 
 const PAGE: u64 = 4096;
 
@@ -15,9 +16,20 @@ static SEEN: Mutex<Vec<(u64, Vec<u8>)>> = Mutex::new(Vec::new());
 /// The handler is the process's: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// Waits for the other tests that replace the handler of guarded accesses, which stays installed
+/// otherwise.
+pub fn one() -> MutexGuard<'static, ()> {
+    crate::memory::tests::install();
+    super::prepare();
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 extern "C" fn handler(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes both for a handler installed with SA_SIGINFO.
     unsafe {
+        if let Some(resume) = recover(counter(&*context.cast())) {
+            return super::resume(&mut *context.cast(), resume);
+        }
         let address = (*info).si_addr() as u64;
         let page = PAGE_UNDER_TEST.load(Ordering::SeqCst);
         assert!((page..page + PAGE).contains(&address), "a fault of its own at {address:#x}");
@@ -31,7 +43,7 @@ extern "C" fn handler(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut 
 /// Runs `stores` with the address of a page that traps and returns what was seen: offset in
 /// the page and bytes.
 pub fn trapped(stores: impl FnOnce(*mut u8)) -> Vec<(u64, Vec<u8>)> {
-    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _one = one();
     // SAFETY: an anonymous page of our own that cannot be written.
     let page = unsafe {
         libc::mmap(

@@ -176,6 +176,27 @@ pub fn stack_pointer(context: &ucontext_t) -> usize {
     context.uc_mcontext.sp as usize
 }
 
+/// Steps over the store that faulted. It does not follow the program to the next: that one faults.
+pub struct Follower<'a>(&'a mut ucontext_t);
+
+impl<'a> Follower<'a> {
+    /// # Safety
+    /// None here. The type of other processors has conditions.
+    pub unsafe fn new(context: &'a mut ucontext_t) -> Self {
+        Self(context)
+    }
+
+    /// Returns `None`: the processor executes the program's other instructions.
+    pub fn next_store(&mut self) -> Option<Trapped> {
+        None
+    }
+
+    /// Steps over a store, which has been done.
+    pub fn step(&mut self, store: &Trapped) {
+        store.step(self.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::arch::asm;

@@ -1,43 +1,52 @@
 //! Reading an instruction's operands out of a signal frame: which store or load it is, with what
 //! bytes.
 
+use std::ops::Range;
+
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use libc::ucontext_t;
 
 use super::xsave::{Component, XsaveArea};
 use super::{Bytes, Effect, Load, MOST, PAGE, Trapped, register};
+use crate::memory::ProcessMemory;
 
-/// Reads what an instruction works on out of a signal frame.
+/// A signal frame, and the memory of the code that it interrupted.
 pub(super) struct Frame<'a> {
-    pub context: &'a ucontext_t,
+    pub context: &'a mut ucontext_t,
+    pub area: Option<XsaveArea>,
+    pub memory: ProcessMemory,
 }
 
-impl Frame<'_> {
-    /// The store that the instruction is, if it is one that is known.
+impl<'a> Frame<'a> {
+    /// Reads and writes this frame.
     ///
     /// # Safety
-    /// - What the instruction reads is mapped.
     /// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
-    pub unsafe fn store(&self, instruction: &Instruction) -> Option<Trapped> {
+    /// - What the methods read is mapped, or a handler that calls
+    ///   [`recover`](crate::memory::recover) is installed.
+    pub unsafe fn of(context: &'a mut ucontext_t) -> Self {
+        // SAFETY: the caller guarantees the area, which is used as long as the borrow of the frame.
+        let area = unsafe { XsaveArea::of(context) };
+        // SAFETY: the interrupted program gives the addresses. Nothing is written. The caller
+        // guarantees that faults are recovered, or that there are none.
+        let memory = unsafe { ProcessMemory::new(true) };
+        Self { context, area, memory }
+    }
+
+    /// The store that the instruction is, if it is one that is known and what it stores can be read.
+    pub fn store(&self, instruction: &Instruction) -> Option<Trapped> {
         use Mnemonic::*;
         let next = instruction.next_ip();
         let plain = |address, bytes| Some(Trapped { address, bytes, effect: Effect::Next(next) });
         match instruction.mnemonic() {
             Movdir64b => {
-                let source = self.address(instruction)? as *const u8;
-                // SAFETY: the instruction reads these 64 bytes, which the caller guarantees to be
-                // mapped.
-                let bytes = unsafe { Bytes::copied(source, 64) };
+                let bytes = Bytes::read(self.memory, self.address(instruction)?, 64)?;
                 plain(self.pointer(instruction.op0_register())?, bytes)
             }
             Movsb | Movsw | Movsd | Movsq if is_string(instruction) => {
-                // SAFETY: the caller guarantees that what the instruction reads is mapped.
-                unsafe { self.string(instruction, true) }
+                self.string(instruction, Source::Memory)
             }
-            Stosb | Stosw | Stosd | Stosq => {
-                // SAFETY: the caller guarantees that what the instruction reads is mapped.
-                unsafe { self.string(instruction, false) }
-            }
+            Stosb | Stosw | Stosd | Stosq => self.string(instruction, Source::Accumulator),
             Mov | Movnti | Movdiri | Movbe if instruction.op0_kind() == OpKind::Memory => {
                 let size = instruction.memory_size().size();
                 let value = match instruction.op1_kind() {
@@ -61,16 +70,14 @@ impl Frame<'_> {
                 let size = instruction.memory_size().size();
                 let from = instruction.op1_register();
                 let bytes = if from.is_vector_register() {
-                    // SAFETY: the caller guarantees the frame's floating-point state.
-                    Bytes::of(&unsafe { self.vector(from) }?[..size])
+                    Bytes::of(&self.vector(from)?[..size])
                 } else {
                     Bytes::of(&self.general(from)?.to_le_bytes()[..size])
                 };
                 plain(self.address(instruction)?, bytes)
             }
             Movhps | Movhpd | Vmovhps | Vmovhpd if instruction.op0_kind() == OpKind::Memory => {
-                // SAFETY: the caller guarantees the frame's floating-point state.
-                let whole = unsafe { self.vector(instruction.op1_register()) }?;
+                let whole = self.vector(instruction.op1_register())?;
                 plain(self.address(instruction)?, Bytes::of(&whole[8..16]))
             }
             _ => None,
@@ -81,26 +88,22 @@ impl Frame<'_> {
     pub fn load(&self, instruction: &Instruction) -> Option<Load> {
         use Mnemonic::*;
         let name = instruction.op0_register();
-        let high = matches!(name, Register::AH | Register::BH | Register::CH | Register::DH);
         let moves = matches!(instruction.mnemonic(), Mov | Movzx | Movbe);
-        if !moves || high || instruction.op1_kind() != OpKind::Memory {
+        if !moves || is_high(name) || instruction.op1_kind() != OpKind::Memory {
             return None;
         }
         Some(Load {
             address: self.address(instruction)?,
             length: instruction.memory_size().size(),
-            register: general_index(name)?,
+            register: general_index(name).map(|_| name)?,
             swapped: instruction.mnemonic() == Movbe,
-            keeps: name.size() < 4,
             next: instruction.next_ip(),
         })
     }
 
     /// Decodes MOVS and STOS, repeated or not, up to the end of the page.
-    ///
-    /// # Safety
-    /// The memory that the instruction reads is mapped.
-    unsafe fn string(&self, instruction: &Instruction, source: bool) -> Option<Trapped> {
+    fn string(&self, instruction: &Instruction, source: Source) -> Option<Trapped> {
+        let source = source == Source::Memory;
         const DIRECTION: u64 = 1 << 10;
         if register(self.context, libc::REG_EFL) & DIRECTION != 0 {
             return None;
@@ -122,10 +125,7 @@ impl Frame<'_> {
         }
         let length = (size * units) as usize;
         let bytes = if source {
-            let from = register(self.context, libc::REG_RSI) as *const u8;
-            // SAFETY: the instruction reads `length` bytes from RSI on, or more, which the caller
-            // guarantees to be mapped.
-            unsafe { Bytes::copied(from, length) }
+            Bytes::read(self.memory, register(self.context, libc::REG_RSI), length)?
         } else {
             let unit = &register(self.context, libc::REG_RAX).to_le_bytes()[..size as usize];
             let mut bytes = Bytes { array: [0; MOST], length };
@@ -141,7 +141,7 @@ impl Frame<'_> {
     }
 
     /// Address of the memory operand.
-    fn address(&self, instruction: &Instruction) -> Option<u64> {
+    pub fn address(&self, instruction: &Instruction) -> Option<u64> {
         if !is_flat(instruction) {
             return None;
         }
@@ -166,8 +166,9 @@ impl Frame<'_> {
         Some(if name.size() == 4 { whole & u64::from(u32::MAX) } else { whole })
     }
 
-    /// Value of a general register, of any width.
-    fn general(&self, name: Register) -> Option<u64> {
+    /// Value of a general register, of any width. Bits above the width are those of the whole
+    /// register.
+    pub fn general(&self, name: Register) -> Option<u64> {
         use Register::*;
         let whole = register(self.context, general_index(name)?);
         Some(match name {
@@ -177,23 +178,61 @@ impl Frame<'_> {
     }
 
     /// Value of a vector register, zero-extended to 64 bytes.
-    ///
-    /// # Safety
-    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
-    unsafe fn vector(&self, name: Register) -> Option<[u8; 64]> {
+    pub fn vector(&self, name: Register) -> Option<[u8; 64]> {
+        if !name.is_vector_register() {
+            return None;
+        }
         let number = name.number();
-        // SAFETY: the caller guarantees the frame's floating-point state.
-        let area = unsafe { XsaveArea::of(self.context) }?;
+        let area = self.area.as_ref()?;
         let mut value = [0; 64];
-        if number < 16 {
-            area.copy(Component::Sse, 16 * number, &mut value[..16]);
-            area.copy(Component::Ymm, 16 * number, &mut value[16..32]);
-            area.copy(Component::ZmmHigh, 32 * number, &mut value[32..]);
-        } else {
-            area.copy(Component::Zmm16To31, 64 * (number - 16), &mut value);
+        for (component, offset, part) in parts(number) {
+            if part.start < name.size() {
+                area.copy(component, offset, &mut value[part]);
+            }
         }
         Some(value)
     }
+}
+
+/// The components that hold a vector register: where in the component which bytes are. The last
+/// bytes come first: if the frame has no place for them, nothing is changed.
+pub(super) fn parts(number: usize) -> impl Iterator<Item = (Component, usize, Range<usize>)> {
+    let low = [
+        (Component::ZmmHigh, 32 * number, 32..64),
+        (Component::Ymm, 16 * number, 16..32),
+        (Component::Sse, 16 * number, 0..16),
+    ];
+    let high = (Component::Zmm16To31, 64 * number.saturating_sub(16), 0..64);
+    let (low, high) = if number < 16 { (Some(low), None) } else { (None, Some(high)) };
+    low.into_iter().flatten().chain(high)
+}
+
+/// Changes a general register as an instruction does: a value of 32 bits clears the upper half, a
+/// shorter one leaves the other bits. `None` if the register is not one of these.
+pub(super) fn set_general(context: &mut ucontext_t, name: Register, value: u64) -> Option<()> {
+    let index = general_index(name).filter(|_| !is_high(name))?;
+    let place = &mut context.uc_mcontext.gregs[index as usize];
+    *place = match name.size() {
+        8 => value,
+        4 => value & u64::from(u32::MAX),
+        size => {
+            let mask = (1 << (size * 8)) - 1;
+            *place as u64 & !mask | value & mask
+        }
+    } as libc::greg_t;
+    Some(())
+}
+
+/// What a string store takes its bytes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Memory,
+    Accumulator,
+}
+
+/// Whether the register is the second byte of another.
+pub(super) fn is_high(name: Register) -> bool {
+    matches!(name, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
 /// Returns the index of a general register, of any width, in a signal frame.

@@ -1,6 +1,9 @@
 //! x86-64: the source operand is a general register, an immediate, a vector register (which the
 //! signal frame keeps in an XSAVE area), or memory for the string moves and MOVDIR64B.
 
+mod arithmetic;
+mod execute;
+mod follow;
 mod frame;
 #[cfg(test)]
 mod test;
@@ -9,10 +12,13 @@ mod xsave;
 use std::fmt;
 
 use frame::Frame;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
 use libc::{greg_t, ucontext_t};
 
 use super::{Bytes, MOST};
+use crate::memory::{Memory, ProcessMemory};
+
+pub use follow::Follower;
 
 /// Longest x86 instruction in bytes.
 const LONGEST: usize = 15;
@@ -20,16 +26,11 @@ const LONGEST: usize = 15;
 const PAGE: u64 = 4096;
 
 impl Bytes {
-    /// Copies the first bytes, up to [`MOST`], of memory that other threads may write meanwhile.
-    ///
-    /// # Safety
-    /// `from` is mapped for `length` bytes.
-    unsafe fn copied(from: *const u8, length: usize) -> Self {
-        let length = length.min(MOST);
-        let mut array = [0; MOST];
-        // SAFETY: the caller guarantees the source; the array has room for `MOST` bytes.
-        unsafe { from.copy_to_nonoverlapping(array.as_mut_ptr(), length) };
-        Self { array, length }
+    /// Reads the first bytes, up to [`MOST`]. `None` where no memory answers.
+    fn read(memory: ProcessMemory, from: u64, length: usize) -> Option<Self> {
+        let mut bytes = Self { array: [0; MOST], length: length.min(MOST) };
+        memory.read(from, &mut bytes).ok()?;
+        Some(bytes)
     }
 }
 
@@ -60,11 +61,9 @@ pub struct Load {
     pub address: u64,
     /// Number of bytes.
     pub length: usize,
-    register: libc::c_int,
+    register: Register,
     /// Whether the bytes are turned around (MOVBE).
     swapped: bool,
-    /// Whether the register's other bytes stay: loads of one and two bytes.
-    keeps: bool,
     next: u64,
 }
 
@@ -86,36 +85,40 @@ impl fmt::Display for Unknown {
 }
 
 /// Makes the decoder's tables, which it would make, once for all threads, at its first use. That
-/// must not be in a handler, and a child forked meanwhile would wait for them for ever.
+/// must not be in a handler, and a child forked meanwhile would wait for them for ever. Also asks the
+/// processor for the layout of signal frames.
 pub fn prepare() {
     /// `nop`
     const NOP: [u8; 1] = [0x90];
     let decoded = Decoder::new(64, &NOP, DecoderOptions::NONE).decode();
     debug_assert!(!decoded.is_invalid());
+    xsave::prepare();
 }
 
 /// Decodes the store that the context's RIP stands at.
 ///
 /// # Safety
 /// - `context` is that of a fault raised by the instruction at its RIP, which is mapped.
-/// - What the instruction reads is mapped.
+/// - What the instruction reads is mapped, or a handler that calls
+///   [`recover`](crate::memory::recover) is installed.
 /// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
-pub unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
+pub unsafe fn decode(context: &mut ucontext_t) -> Result<Trapped, Unknown> {
     // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
-    // SAFETY: the caller guarantees that the memory that the instruction reads is mapped, and the
-    // frame's state.
-    unsafe { Frame { context }.store(&instruction) }.ok_or(unknown)
+    // SAFETY: the caller guarantees the frame's state, and that reads do not fault or are recovered.
+    unsafe { Frame::of(context) }.store(&instruction).ok_or(unknown)
 }
 
 /// Decodes the load that the context's RIP stands at.
 ///
 /// # Safety
-/// `context` is that of a fault raised by the instruction at its RIP, which is mapped.
-pub unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
+/// - `context` is that of a fault raised by the instruction at its RIP, which is mapped.
+/// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
+pub unsafe fn decode_load(context: &mut ucontext_t) -> Result<Load, Unknown> {
     // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
-    Frame { context }.load(&instruction).ok_or(unknown)
+    // SAFETY: the caller guarantees the frame's state. Decoding a load reads no memory.
+    unsafe { Frame::of(context) }.load(&instruction).ok_or(unknown)
 }
 
 /// The instruction that the context's RIP stands at, and what to say if it is not understood.
@@ -151,17 +154,13 @@ impl Load {
     /// Does what the load would have done with `value`, of which as many low bytes count as it is
     /// long, and moves the context past it.
     pub fn step(&self, value: u64, context: &mut ucontext_t) {
-        let registers = &mut context.uc_mcontext.gregs;
         let mut bytes = value.to_le_bytes();
+        bytes[self.length..].fill(0);
         if self.swapped {
             bytes[..self.length].reverse();
         }
-        let mask = if self.length == 8 { u64::MAX } else { (1 << (self.length * 8)) - 1 };
-        let value = u64::from_le_bytes(bytes) & mask;
-        let before = registers[self.register as usize] as u64;
-        let kept = if self.keeps { before & !mask } else { 0 };
-        registers[self.register as usize] = (kept | value) as greg_t;
-        registers[libc::REG_RIP as usize] = self.next as greg_t;
+        frame::set_general(context, self.register, u64::from_le_bytes(bytes));
+        resume(context, self.next);
     }
 }
 

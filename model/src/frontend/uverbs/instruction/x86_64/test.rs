@@ -106,7 +106,7 @@ fn at(code: &[u8], registers: &[(libc::c_int, u64)]) -> Result<Trapped, Unknown>
     }
     // SAFETY: as many bytes as the longest instruction has are mapped at RIP. The tests set the
     // pointers that the instruction reads by. There is no floating-point state.
-    unsafe { decode(&context) }
+    unsafe { decode(&mut context) }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Vector registers in a signal frame.
 
 use std::arch::x86_64::__cpuid_count;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::ucontext_t;
 
@@ -13,10 +14,48 @@ pub(super) enum Component {
     Zmm16To31 = 7,
 }
 
+/// XMM registers in the FXSAVE area: offset and length.
+const XMM: (usize, usize) = (160, 256);
+
+/// Offset and length of each component, 0 before [`prepare`]. CPUID is slow under a hypervisor, which
+/// executes it.
+static PLACES: [[AtomicU32; 2]; 8] = [const { [const { AtomicU32::new(0) }; 2] }; 8];
+
+/// Asks the processor where the components are.
+pub(super) fn prepare() {
+    for (number, place) in PLACES.iter().enumerate().skip(2) {
+        // SAFETY: every x86-64 processor has CPUID, which answers for unknown leaves, too.
+        #[allow(unused_unsafe)]
+        let leaf = unsafe { __cpuid_count(0xd, number as u32) };
+        place[0].store(leaf.ebx, Ordering::Relaxed);
+        place[1].store(leaf.eax, Ordering::Relaxed);
+    }
+}
+
+impl Component {
+    /// Its bit in masks of components.
+    fn bit(self) -> u64 {
+        1 << self as u64
+    }
+
+    /// Offset and length.
+    fn place(self) -> (usize, usize) {
+        match self {
+            Self::Sse => XMM,
+            _ => {
+                let [offset, length] = &PLACES[self as usize];
+                (offset.load(Ordering::Relaxed) as usize, length.load(Ordering::Relaxed) as usize)
+            }
+        }
+    }
+}
+
 /// The extended state that the kernel put on the signal frame, in the standard format.
 pub(super) struct XsaveArea {
-    start: *const u8,
-    /// Components present; 0 where the frame holds the 512 bytes of FXSAVE only.
+    start: *mut u8,
+    /// Components that the kernel restores from the area.
+    offered: u64,
+    /// Components not in initial state; those of FXSAVE where the area has no more.
     present: u64,
     size: usize,
 }
@@ -24,7 +63,8 @@ pub(super) struct XsaveArea {
 impl XsaveArea {
     /// Marks a frame with extended state (`FP_XSTATE_MAGIC1` of `asm/sigcontext.h`).
     const MAGIC: u32 = 0x4650_5853;
-    /// Offset of the kernel's own words in the FXSAVE area (`sw_reserved`).
+    /// Offset of the kernel's own words in the FXSAVE area (`sw_reserved`): the magic, the size of
+    /// the frame's state, the components (eight bytes), the size of the area.
     const SOFTWARE: usize = 464;
     /// The XSAVE header follows the FXSAVE area; its first word says what is not in initial state.
     const HEADER: usize = 512;
@@ -32,10 +72,10 @@ impl XsaveArea {
     /// The area of a frame; `None` if it has none.
     ///
     /// # Safety
-    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it, and stays
-    /// there as long as the result is used.
-    pub unsafe fn of(context: &ucontext_t) -> Option<Self> {
-        let start = context.uc_mcontext.fpregs.cast_const().cast::<u8>();
+    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it. It stays there
+    /// and nothing else accesses it as long as the result is used.
+    pub unsafe fn of(context: &mut ucontext_t) -> Option<Self> {
+        let start = context.uc_mcontext.fpregs.cast::<u8>();
         if start.is_null() {
             return None;
         }
@@ -45,28 +85,20 @@ impl XsaveArea {
         unsafe {
             let magic = start.add(Self::SOFTWARE).cast::<u32>().read_unaligned();
             if magic != Self::MAGIC {
-                return Some(Self { start, present: 1 << Component::Sse as u64, size: 512 });
+                let sse = Component::Sse.bit();
+                return Some(Self { start, offered: sse, present: sse, size: 512 });
             }
+            let offered = start.add(Self::SOFTWARE + 8).cast::<u64>().read_unaligned();
             let size = start.add(Self::SOFTWARE + 16).cast::<u32>().read_unaligned() as usize;
             let present = start.add(Self::HEADER).cast::<u64>().read_unaligned();
-            Some(Self { start, present, size })
+            Some(Self { start, offered, present, size })
         }
     }
 
     /// Copies a part of a component; one in its initial state is all zero.
     pub fn copy(&self, component: Component, offset: usize, to: &mut [u8]) {
-        /// XMM registers in the FXSAVE area.
-        const XMM: usize = 160;
-        if self.present & (1 << component as u64) == 0 {
-            return to.fill(0);
-        }
-        let base = match component {
-            Component::Sse => XMM,
-            // SAFETY: leaf 0xd exists where the kernel wrote an XSAVE area.
-            #[allow(unused_unsafe)]
-            _ => unsafe { __cpuid_count(0xd, component as u32) }.ebx as usize,
-        };
-        if base + offset + to.len() > self.size {
+        let base = component.place().0;
+        if self.present & component.bit() == 0 || base + offset + to.len() > self.size {
             return to.fill(0);
         }
         // SAFETY: `of` found an area of `size` bytes. The part ends in it, by the check above. `to`
@@ -74,5 +106,29 @@ impl XsaveArea {
         unsafe {
             self.start.add(base + offset).copy_to_nonoverlapping(to.as_mut_ptr(), to.len());
         }
+    }
+
+    /// Replaces a part of a component. `None` if the area does not have it.
+    pub fn put(&mut self, component: Component, offset: usize, from: &[u8]) -> Option<()> {
+        let (bit, (base, length)) = (component.bit(), component.place());
+        let initial = self.present & bit == 0;
+        if initial && from.iter().all(|&byte| byte == 0) {
+            return Some(());
+        }
+        let fits = offset + from.len() <= length && base + length <= self.size;
+        if !fits || self.offered & bit == 0 {
+            return None;
+        }
+        // SAFETY: `of` found an area of `size` bytes, in which the component ends, and in which the
+        // part ends, by the check above. An area with components beside the first has a header.
+        unsafe {
+            if initial {
+                self.present |= bit;
+                self.start.add(base).write_bytes(0, length);
+                self.start.add(Self::HEADER).cast::<u64>().write_unaligned(self.present);
+            }
+            self.start.add(base + offset).copy_from_nonoverlapping(from.as_ptr(), from.len());
+        }
+        Some(())
     }
 }
