@@ -27,9 +27,11 @@
 //! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
 //! waits for it.
 
+mod bundle;
 mod claim;
 mod hall;
 mod listeners;
+mod pace;
 mod services;
 pub(crate) mod socket;
 #[cfg(test)]
@@ -45,9 +47,11 @@ use std::time::{Duration, Instant};
 use crate::card::Card;
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
+use bundle::{Buffers, Received};
 use hall::Hall;
+pub(crate) use pace::{NAP, Pace, Rest};
 pub use services::{Listening, Reserved};
-use socket::{BATCH, Batch, Fd};
+use socket::Fd;
 
 /// Prefix of QP0 and QP1, the management queue pairs of a port.
 pub(crate) const MANAGEMENT: u16 = 0;
@@ -56,8 +60,8 @@ pub(crate) const MANAGEMENT: u16 = 0;
 pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
-/// Batches taken from one connection before the others have their turn.
-const TURN: usize = 8;
+/// System calls that take from one connection before the others have their turn.
+const TURN: usize = 2;
 /// Connections from which a program's entry takes packets.
 const INTAKE: usize = 16;
 /// Time without reading after which a running peer is no longer slow but silent.
@@ -208,7 +212,9 @@ pub(crate) struct Network {
     hall: Hall,
     /// Whether any frame was sent since the last query.
     sent: bool,
-    batch: Batch,
+    /// Frames that have arrived since the last query.
+    arrived: usize,
+    buffers: Buffers,
 }
 
 const TIMER: u64 = 0;
@@ -263,7 +269,8 @@ impl Network {
             ports: Vec::new(),
             hall: Hall::default(),
             sent: false,
-            batch: Batch::new(),
+            arrived: 0,
+            buffers: Buffers::new(),
         })
     }
 
@@ -473,7 +480,7 @@ impl Network {
                 }
                 return Ok(());
             }
-            match socket::send(fd, peer.backlog.iter().take(BATCH)) {
+            match bundle::send(fd, peer.backlog.iter()) {
                 Ok(sent) => drop(peer.backlog.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -553,25 +560,16 @@ impl Network {
                     Recipient::All => 0..cards.len(),
                 };
                 for _ in 0..TURN {
-                    match self.batch.receive(fd) {
-                        Ok([]) => {
-                            self.sources.remove(&token);
-                            return;
-                        }
-                        Ok(frames) => {
-                            let whole = frames.len() == BATCH;
-                            for frame in frames {
-                                for card in &mut cards[to.clone()] {
-                                    deliver(card, frame);
-                                }
-                            }
-                            if !whole {
-                                return;
-                            }
-                        }
+                    let received = self.buffers.receive(fd, |frame| {
+                        self.arrived += 1;
+                        cards[to.clone()].iter_mut().for_each(|card| deliver(card, frame));
+                    });
+                    match received {
+                        Ok(Received::Some) => {}
+                        Ok(Received::All) => return,
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                        Err(_) => {
+                        Ok(Received::End) | Err(_) => {
                             self.sources.remove(&token);
                             return;
                         }
@@ -584,6 +582,11 @@ impl Network {
             }
             None => {}
         }
+    }
+
+    /// Returns the number of frames that have arrived since the last call.
+    pub(crate) fn take_arrived(&mut self) -> usize {
+        std::mem::take(&mut self.arrived)
     }
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry
