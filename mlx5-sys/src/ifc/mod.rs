@@ -195,7 +195,23 @@ impl Field {
     ///
     /// # Panics
     /// If the field is wider than 64 bits or lies outside `buffer`.
+    #[inline]
     pub fn get(self, buffer: &[u8]) -> u64 {
+        // Fields of one dword, and those of two whole ones, take one load where the field is known
+        // to the compiler.
+        let (start, end) = (self.bit % 32, self.bit % 32 + self.width);
+        let rest = buffer.get(self.bit / 32 * 4..).unwrap_or_default();
+        match (rest.first_chunk(), rest.first_chunk()) {
+            (Some(dword), _) if self.width > 0 && end <= 32 => {
+                u64::from(u32::from_be_bytes(*dword) << start >> (32 - self.width))
+            }
+            (_, Some(dwords)) if start == 0 && self.width == 64 => u64::from_be_bytes(*dwords),
+            _ => self.gather(buffer),
+        }
+    }
+
+    /// Reads a field of any alignment, byte by byte.
+    fn gather(self, buffer: &[u8]) -> u64 {
         assert!(self.width <= 64);
         let (first, last) = (self.bit / 8, (self.bit + self.width - 1) / 8);
         let value =

@@ -115,6 +115,10 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         }
         state.arm();
         state.flush_trace();
-        rest = pace.next(state.network.as_mut().map_or(0, Network::take_arrived));
+        rest = pace.next(state.network.as_mut().map(Network::take_activity).unwrap_or_default());
+        state.naps = rest == Rest::Nap;
+        if state.naps {
+            state.intake = begun;
+        }
     }
 }

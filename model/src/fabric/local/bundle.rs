@@ -68,10 +68,10 @@ pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
 pub(crate) enum Received {
     /// The connection has ended.
     End,
-    /// Everything that waited.
-    All,
+    /// Everything that waited: so many bundles.
+    All(usize),
     /// As many bundles as one system call moves; more may wait.
-    Some,
+    Some(usize),
 }
 
 /// Buffers for the bundles of one system call.
@@ -128,7 +128,7 @@ impl Buffers {
                 take(&self.frame);
             }
         }
-        Ok(if got == BUNDLES { Received::Some } else { Received::All })
+        Ok(if got == BUNDLES { Received::Some(got) } else { Received::All(got) })
     }
 }
 

@@ -37,19 +37,19 @@ pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::card::Card;
+use crate::card::{Card, recycle};
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
 use hall::Hall;
-pub(crate) use pace::{NAP, Pace, Rest};
+pub(crate) use pace::{Activity, NAP, Pace, Rest};
 pub use services::{Listening, Reserved};
 use socket::Fd;
 
@@ -201,9 +201,9 @@ pub(crate) struct Network {
     refused: HashMap<Remote, (Instant, ErrorKind)>,
     /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
-    sources: HashMap<u64, Source>,
+    sources: BTreeMap<u64, Source>,
     next: u64,
-    peers: HashMap<Remote, Peer>,
+    peers: BTreeMap<Remote, Peer>,
     /// Destinations with new frames in their backlog.
     fresh: Vec<Remote>,
     /// The ports of this process, by the index of the device.
@@ -212,8 +212,8 @@ pub(crate) struct Network {
     hall: Hall,
     /// Whether any frame was sent since the last query.
     sent: bool,
-    /// Frames that have arrived since the last query.
-    arrived: usize,
+    /// What has happened since the last query.
+    activity: Activity,
     buffers: Buffers,
 }
 
@@ -262,14 +262,14 @@ impl Network {
             starved: Vec::new(),
             refused: HashMap::new(),
             armed: None,
-            sources: HashMap::new(),
+            sources: BTreeMap::new(),
             next: OUTSIDE + 1,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             fresh: Vec::new(),
             ports: Vec::new(),
             hall: Hall::default(),
             sent: false,
-            arrived: 0,
+            activity: Activity::default(),
             buffers: Buffers::new(),
         })
     }
@@ -330,10 +330,10 @@ impl Network {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.backlog.len() < BACKLOG {
-            peer.backlog.push_back(frame);
-            if !peer.full {
+            if !peer.full && peer.backlog.is_empty() {
                 self.fresh.push(to);
             }
+            peer.backlog.push_back(frame);
         }
     }
 
@@ -442,11 +442,13 @@ impl Network {
         }
     }
 
-    /// Returns whether the sending thread should yield. The peer's thread has often been woken on
+    /// Ends an entry of a program. Returns whether its thread should yield. The peer's thread has often been woken on
     /// the same processor. A program that polls for the answer would keep it waiting until the
     /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(crate) fn owes_a_turn(&mut self) -> bool {
-        std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
+    pub(crate) fn end_entry(&mut self) -> bool {
+        let sent = std::mem::take(&mut self.sent);
+        self.activity.entries += usize::from(sent);
+        sent && !self.waits.raised.load(Ordering::Relaxed)
     }
 
     /// Sends a peer's frames until its socket is full.
@@ -481,7 +483,7 @@ impl Network {
                 return Ok(());
             }
             match bundle::send(fd, peer.backlog.iter()) {
-                Ok(sent) => drop(peer.backlog.drain(..sent)),
+                Ok(sent) => peer.backlog.drain(..sent).for_each(|frame| recycle(cards, frame)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
@@ -561,12 +563,15 @@ impl Network {
                 };
                 for _ in 0..TURN {
                     let received = self.buffers.receive(fd, |frame| {
-                        self.arrived += 1;
+                        self.activity.frames += 1;
                         cards[to.clone()].iter_mut().for_each(|card| deliver(card, frame));
                     });
                     match received {
-                        Ok(Received::Some) => {}
-                        Ok(Received::All) => return,
+                        Ok(Received::Some(bundles)) => self.activity.bundles += bundles,
+                        Ok(Received::All(bundles)) => {
+                            self.activity.bundles += bundles;
+                            return;
+                        }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                         Ok(Received::End) | Err(_) => {
@@ -584,9 +589,9 @@ impl Network {
         }
     }
 
-    /// Returns the number of frames that have arrived since the last call.
-    pub(crate) fn take_arrived(&mut self) -> usize {
-        std::mem::take(&mut self.arrived)
+    /// Returns what has happened since the last call.
+    pub(crate) fn take_activity(&mut self) -> Activity {
+        std::mem::take(&mut self.activity)
     }
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry

@@ -1,21 +1,44 @@
 //! When the engine's thread naps instead of waiting to be woken.
 //!
-//! Waking a thread costs more than executing a packet. If packets of another process come one by
-//! one but steadily, it is cheaper to sleep for a short, fixed time and take all that came by then:
-//! meanwhile nobody wakes the thread. A nap delays a lone packet, so naps go on only while each ends
-//! with several packets. After one that did not, the thread waits to be woken for a growing number
-//! of times before it tries again.
+//! Waking a thread costs more than executing a packet. While packets of other processes come one by
+//! one but steadily, it is cheaper to sleep for a short, fixed time and then take all that came:
+//! meanwhile no sender wakes the thread. If this process sends steadily, its own entries take in the
+//! answers.
+//!
+//! A nap delays a packet that a program waits for. So naps go on only while each ends with signs of
+//! a stream: several packets for a process that sends nothing, or several entries that sent. A
+//! program that waits for an answer before it sends again gives neither. After a nap without such a
+//! sign, the thread waits to be woken for a growing number of times before it tries again.
 
 use std::time::Duration;
 
 /// Length of a nap.
-pub(crate) const NAP: Duration = Duration::from_micros(50);
-/// Frames by which a nap pays.
-const PAYS: usize = 2;
+pub(crate) const NAP: Duration = Duration::from_micros(60);
+/// Bundles, or entries, by which a nap pays.
+const PAYS: usize = 3;
 /// Frames at a time for which waking costs little in comparison.
 const MANY: usize = 32;
 /// Most times that the thread waits to be woken before it tries a nap.
 const LONGEST: u32 = 1024;
+
+/// What happened during a rest of the thread, and until its next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Frames that arrived.
+    pub(crate) frames: usize,
+    /// Bundles that they arrived in.
+    pub(crate) bundles: usize,
+    /// Entries of the program that sent frames.
+    pub(crate) entries: usize,
+}
+
+impl Activity {
+    /// Whether the thread would have been woken several times, with nobody in need of that.
+    fn is_stream(self) -> bool {
+        let signs = if self.entries == 0 { self.bundles } else { self.entries };
+        signs >= PAYS && self.frames < MANY
+    }
+}
 
 /// What the thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +53,7 @@ pub(crate) enum Rest {
 #[derive(Debug)]
 pub(crate) struct Pace {
     last: Rest,
-    /// Waits that bring frames until the next attempt at a nap.
+    /// Waits that bring a few frames until the next attempt at a nap.
     left: u32,
     /// What `left` starts from after a nap that did not pay.
     interval: u32,
@@ -41,20 +64,19 @@ impl Pace {
         Self { last: Rest::Wait, left: 1, interval: 1 }
     }
 
-    /// Returns what the thread does after a rest during which so many frames came.
-    pub(crate) fn next(&mut self, frames: usize) -> Rest {
+    /// Returns what the thread does after a rest with this activity.
+    pub(crate) fn next(&mut self, activity: Activity) -> Rest {
         self.last = match self.last {
-            Rest::Nap if frames < PAYS => {
+            Rest::Nap if activity.is_stream() => {
+                (self.interval, self.left) = (1, 1);
+                Rest::Nap
+            }
+            Rest::Nap => {
                 self.interval = (self.interval * 2).min(LONGEST);
                 self.left = self.interval;
                 Rest::Wait
             }
-            Rest::Nap => {
-                self.interval = 1;
-                self.left = 1;
-                if frames < MANY { Rest::Nap } else { Rest::Wait }
-            }
-            Rest::Wait if frames == 0 || frames >= MANY => Rest::Wait,
+            Rest::Wait if activity.frames == 0 || activity.frames >= MANY => Rest::Wait,
             Rest::Wait => {
                 self.left = self.left.saturating_sub(1);
                 if self.left == 0 { Rest::Nap } else { Rest::Wait }

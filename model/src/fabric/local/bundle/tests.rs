@@ -10,7 +10,7 @@ fn pair() -> [OwnedFd; 2] {
     fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes the frames that wait, up to `Received::Some` or less.
+/// Takes frames that wait.
 fn take(buffers: &mut Buffers, fd: &OwnedFd) -> (Vec<Frame>, Received) {
     let mut frames = Vec::new();
     let received = buffers.receive(fd, |frame| frames.push(frame.clone())).unwrap();
