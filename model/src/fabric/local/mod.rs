@@ -589,8 +589,10 @@ impl Network {
         }
     }
 
-    /// Returns what has happened since the last call.
+    /// Returns what has happened since the last call. What the thread itself has sent does not
+    /// count as sent by the next entry.
     pub(crate) fn take_activity(&mut self) -> Activity {
+        self.sent = false;
         std::mem::take(&mut self.activity)
     }
 

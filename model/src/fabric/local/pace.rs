@@ -13,11 +13,11 @@
 use std::time::Duration;
 
 /// Length of a nap.
-pub(crate) const NAP: Duration = Duration::from_micros(60);
+pub(crate) const NAP: Duration = Duration::from_micros(100);
 /// Bundles, or entries, by which a nap pays.
-const PAYS: usize = 3;
+const PAYS: usize = 2;
 /// Frames at a time for which waking costs little in comparison.
-const MANY: usize = 32;
+const MANY: usize = 16;
 /// Most times that the thread waits to be woken before it tries a nap.
 const LONGEST: u32 = 1024;
 

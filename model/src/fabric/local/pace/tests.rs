@@ -4,7 +4,7 @@ const LONE: Activity = Activity { frames: 1, bundles: 1, entries: 0 };
 const PASSIVE: Activity = Activity { frames: 4, bundles: 4, entries: 0 };
 const SENDING: Activity = Activity { frames: 1, bundles: 1, entries: 5 };
 /// A round of a ping-pong: an acknowledge, the answer, and the next request.
-const ROUND: Activity = Activity { frames: 2, bundles: 2, entries: 2 };
+const ROUND: Activity = Activity { frames: 2, bundles: 2, entries: 1 };
 
 /// Returns how many of a run of rests are naps, if each has this activity.
 fn naps(pace: &mut Pace, rests: usize, activity: Activity) -> usize {
