@@ -63,7 +63,7 @@ pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
     Ok(counts[..check(sent)? as usize].iter().sum())
 }
 
-/// What a connection had to give.
+/// The result of receiving on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// The connection has ended.

@@ -21,7 +21,7 @@ const MANY: usize = 16;
 /// Most times that the thread waits to be woken before it tries a nap.
 const LONGEST: u32 = 1024;
 
-/// What happened during a rest of the thread, and until its next one.
+/// Counts of events during a rest of the thread, and until its next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
     /// Frames that arrived.
@@ -33,14 +33,14 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Whether the thread would have been woken several times, with nobody in need of that.
+    /// Returns whether packets come or go steadily, so that the thread need not be woken for each.
     fn is_stream(self) -> bool {
         let signs = if self.entries == 0 { self.bundles } else { self.entries };
         signs >= PAYS && self.frames < MANY
     }
 }
 
-/// What the thread does next.
+/// The thread's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// It waits to be woken.
