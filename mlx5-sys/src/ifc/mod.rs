@@ -325,6 +325,20 @@ mod tests {
     }
 
     #[test]
+    fn fields_are_read_alike_by_words_and_by_bytes() {
+        let buffer: Vec<u8> = (0..24u8).map(|byte| byte.wrapping_mul(0x9d) ^ 0xa5).collect();
+        for bit in 0..128 {
+            for width in 1..=64 {
+                let field = Field { bit, width, names: [""; DEPTH] };
+                // Also where the buffer ends with the field's last byte.
+                for buffer in [&buffer[..], &buffer[..(bit + width).div_ceil(8)]] {
+                    assert_eq!(field.get(buffer), field.gather(buffer), "{bit} {width}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_nested_field_lies_inside_its_structure() {
         let sl = ads::SL.within(qpc::PRIMARY_ADDRESS_PATH);
         assert_eq!(sl.bit_offset(), (0x18 + 0x24) * 8 + 4);
