@@ -17,6 +17,7 @@ mod libclang;
 mod matrix;
 mod miri;
 mod mirrors;
+mod model_speed;
 mod msrv;
 mod needs;
 mod nightly;
@@ -75,6 +76,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
+  model-speed [--rounds N] OLD.so NEW.so
+                         WRITEs between two processes on the model, by ib_write_bw: one build of
+                         the library against another, in turn; medians and ratios
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
@@ -133,6 +137,7 @@ fn main() -> ExitCode {
         "matrix" => matrix::command(rest),
         "release" => release::command(rest),
         "bench" => bench::command(rest),
+        "model-speed" => model_speed::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {

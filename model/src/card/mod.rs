@@ -59,6 +59,8 @@ pub struct Card {
     pub(crate) stopped: bool,
     /// Packets that leave the port, oldest first. The device's caller takes them away.
     pub outbox: VecDeque<Frame>,
+    /// Memory of frames that have been carried away.
+    spare: Vec<Vec<u8>>,
     /// MSI-X vectors raised, oldest first. The device's caller delivers them.
     pub interrupts: VecDeque<u32>,
     /// Software errors that a real device ignores silently.
@@ -95,6 +97,7 @@ impl Card {
             impairment: None,
             stopped: false,
             outbox: VecDeque::new(),
+            spare: Vec::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),
             registers: Registers::default(),
@@ -137,6 +140,11 @@ impl Card {
             Some(impairment) => impairment.take(Direction::Outbound),
             None => self.take_sent(),
         }
+    }
+
+    /// Returns memory for a frame: empty, with the capacity of an earlier one if there is one.
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
     }
 
     fn has_frame(&self) -> bool {
@@ -243,5 +251,17 @@ impl Card {
         frame.0.len() > mtu
             && Header::decode(self.identity.link, &frame.0)
                 .is_ok_and(|(_, payload)| payload.len() > mtu)
+    }
+}
+
+/// Keeps the memory of a frame that has been carried away, for the device that has least.
+pub(crate) fn recycle(cards: &mut [Card], frame: Frame) {
+    /// Most frames that a device keeps: those of a few full outboxes.
+    const MOST: usize = 256;
+    let least = cards.iter_mut().min_by_key(|card| card.spare.len());
+    if let Some(card) = least.filter(|card| card.spare.len() < MOST) {
+        let mut bytes = frame.0;
+        bytes.clear();
+        card.spare.push(bytes);
     }
 }

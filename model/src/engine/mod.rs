@@ -45,7 +45,7 @@ pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled};
 pub(crate) use thread::be_brief;
 
-use crate::card::Card;
+use crate::card::{Card, recycle};
 use crate::clock::Clock;
 use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::fabric::udp::{Interface, Udp};
@@ -69,6 +69,8 @@ const TURN: usize = 1 << 10;
 const STORE: Duration = Duration::from_millis(10);
 /// Nanoseconds between the times at which entries take in packets from other processes.
 const INTAKE: u64 = 1_000_000;
+/// The same while the thread naps.
+const INTAKE_IN_NAP: u64 = 20_000;
 
 /// The devices of this process and the connections between them.
 pub struct Engine {
@@ -106,6 +108,8 @@ struct State {
     rest: u64,
     /// Engine time from which entries take in packets from other processes again.
     intake: u64,
+    /// Whether the thread naps, and is not woken by packets.
+    naps: bool,
 }
 
 /// Access to the state, with signals and cancellation of the thread blocked.
@@ -206,6 +210,7 @@ impl Engine {
             epoch: Instant::now(),
             rest: 0,
             intake: 0,
+            naps: false,
         };
         Arc::new_cyclic(|own| Self {
             state: Lock::new(state),
@@ -316,7 +321,7 @@ impl Engine {
                 Err(error) => tracing::error!(%error, "cannot start the engine's thread"),
             }
         }
-        (result, state.network.as_mut().is_some_and(Network::owes_a_turn))
+        (result, state.network.as_mut().is_some_and(Network::end_entry))
     }
 
     /// Returns the number of devices.
@@ -350,7 +355,7 @@ impl State {
         let Some(network) = &mut self.network else { return };
         let now = self.epoch.elapsed().as_nanos() as u64;
         if self.started && now >= self.intake {
-            self.intake = now + INTAKE;
+            self.intake = now + if self.naps { INTAKE_IN_NAP } else { INTAKE };
             let agent = self.agent.as_ref();
             network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
             self.take_in_from_outside();
@@ -427,6 +432,7 @@ impl State {
             }
             while let Some((index, frame)) = self.inbox.pop_front() {
                 agent::deliver(self.agent.as_ref(), &mut self.cards[index], &frame);
+                recycle(&mut self.cards, frame);
                 busy = true;
             }
             // Only now is it certain that no further CQE can join a compressed block.

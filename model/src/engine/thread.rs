@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::{Engine, INTAKE, Shield, State, TURN, agent};
-use crate::fabric::local::{OUTSIDE, Waits};
+use crate::fabric::local::{NAP, Network, OUTSIDE, Pace, Rest, Waits};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -55,6 +55,9 @@ fn hurry() -> bool {
     if unsafe { libc::sched_setscheduler(0, policy, &first) } == 0 {
         return true;
     }
+    // Naps end in time, too; real-time threads need no setting for that.
+    // SAFETY: the call passes no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     // SAFETY: `setpriority` passes no memory.
     let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } == 0;
     be_brief();
@@ -64,10 +67,19 @@ fn hurry() -> bool {
 fn run(engine: &Weak<Engine>, waits: &Waits) {
     waits.raised.store(hurry(), Ordering::Relaxed);
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+    let mut pace = Pace::new();
+    let mut rest = Rest::Wait;
     loop {
+        let timeout = match rest {
+            Rest::Wait => -1,
+            Rest::Nap => {
+                std::thread::sleep(NAP);
+                0
+            }
+        };
         // SAFETY: `events` has room for the EVENTS events that the call may write.
         let count = unsafe {
-            libc::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, -1)
+            libc::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, timeout)
         };
         let Some(engine) = engine.upgrade() else { return };
         let Ok(count) = usize::try_from(count) else {
@@ -103,5 +115,10 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         }
         state.arm();
         state.flush_trace();
+        rest = pace.next(state.network.as_mut().map(Network::take_activity).unwrap_or_default());
+        state.naps = rest == Rest::Nap;
+        if state.naps {
+            state.intake = begun;
+        }
     }
 }

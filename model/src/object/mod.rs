@@ -23,7 +23,7 @@ mod target;
 mod transport;
 mod umem;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use compression::{CQE, Entry, is_compressible};
 pub use compression::{Compression, Layout, MiniFormat};
@@ -69,7 +69,7 @@ pub struct Psv {
 pub struct Objects {
     /// Queue pairs by 24-bit number, and Ethernet queues, each as half of one. Added and removed by
     /// [`Objects::enter_qp`] and [`Objects::remove_qp`].
-    pub qps: HashMap<u32, Qp>,
+    pub qps: BTreeMap<u32, Qp>,
     /// Numbers of the port's queue pairs 0 and 1.
     management: [Option<u32>; 2],
     /// Number of queue pairs that use each object.
@@ -177,7 +177,7 @@ impl Default for Objects {
         // mistaken for another is not found. Key 0x100 ends short receive lists, so no key may have
         // index 1.
         Self {
-            qps: HashMap::new(),
+            qps: BTreeMap::new(),
             management: [None; 2],
             users: HashMap::new(),
             next_qpn: 0,

@@ -115,8 +115,11 @@ impl Card {
         to: &mut [u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
-        // What lies behind the key of no memory.
-        to.fill(0);
+        let has_pages = |mkey: &Mkey| matches!(mkey.translation, Translation::Pages(_));
+        if nowhere(key, access) || !self.objects.mkeys.get(key >> 8).is_some_and(has_pages) {
+            // What lies behind the key of no memory: this one, or one below it.
+            to.fill(0);
+        }
         self.pieces(domain, key, address, 0..to.len(), (access, INDIRECTION), &mut |bus, bytes| {
             memory.read(bus, &mut to[bytes])
         })

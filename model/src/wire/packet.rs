@@ -222,11 +222,24 @@ impl Header {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Frame, E> {
-        debug_assert!(length <= 4096);
+        self.frame_in(Vec::new(), length, fill)
+    }
+
+    /// Builds the packet like [`Header::frame`], in memory that the caller has: an empty vector.
+    ///
+    /// # Errors
+    /// The error of `fill`.
+    pub fn frame_in<E>(
+        &self,
+        mut to: Vec<u8>,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Frame, E> {
+        debug_assert!(length <= 4096 && to.is_empty());
         let opcode = self.opcode;
         let pad = length.wrapping_neg() & 3;
         let rest = BTH + extensions(self.service, opcode) + length + pad + ICRC;
-        let mut to = Vec::with_capacity(self.route.len() + rest);
+        to.reserve_exact(self.route.len() + rest);
         self.route.encode(rest, &mut to);
         let flags = u8::from(self.solicited) << 7 | u8::from(self.migrated) << 6 | (pad as u8) << 4;
         to.extend_from_slice(&[opcode.encode(self.service), flags]);

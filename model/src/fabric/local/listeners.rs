@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
+use super::bundle;
 use super::{Network, Peer, Recipient, Remote, Source, socket};
 use crate::wire::Frame;
 
@@ -22,7 +23,7 @@ impl Network {
                 continue;
             }
             let told = socket::connect(&door).and_then(|fd| {
-                socket::send(&fd, std::iter::once(&Frame(name.clone().into_bytes())))
+                bundle::send(&fd, std::iter::once(&Frame(name.clone().into_bytes())))
             });
             if let Err(error) = told {
                 tracing::debug!(%door, %error, "a sender is not told who listens");
@@ -93,18 +94,14 @@ impl Network {
     /// Reads one announcement at the door, and closes the connection.
     pub(super) fn hear(&mut self, token: u64) {
         let Some(Source::Caller { fd }) = self.sources.get(&token) else { return };
-        match self.batch.receive(fd) {
-            Ok(told) => {
-                let names: Vec<String> = told
-                    .iter()
-                    .filter_map(|frame| String::from_utf8(frame.0.clone()).ok())
-                    .collect();
-                self.sources.remove(&token);
-                names.into_iter().for_each(|name| self.meet(name));
-            }
+        let mut names = Vec::new();
+        let received =
+            self.buffers.receive(fd, |frame| names.extend(String::from_utf8(frame.0.clone())));
+        match received {
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.hall.callers.push(token),
-            Err(_) => drop(self.sources.remove(&token)),
+            _ => drop(self.sources.remove(&token)),
         }
+        names.into_iter().for_each(|name| self.meet(name));
     }
 
     /// Searches the bound names for listeners.

@@ -27,27 +27,31 @@
 //! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
 //! waits for it.
 
+mod bundle;
 mod claim;
 mod hall;
 mod listeners;
+mod pace;
 mod services;
 pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::card::Card;
+use crate::card::{Card, recycle};
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
+use bundle::{Buffers, Received};
 use hall::Hall;
+pub(crate) use pace::{Activity, NAP, Pace, Rest};
 pub use services::{Listening, Reserved};
-use socket::{BATCH, Batch, Fd};
+use socket::Fd;
 
 /// Prefix of QP0 and QP1, the management queue pairs of a port.
 pub(crate) const MANAGEMENT: u16 = 0;
@@ -56,8 +60,8 @@ pub(crate) const MANAGEMENT: u16 = 0;
 pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
-/// Batches taken from one connection before the others have their turn.
-const TURN: usize = 8;
+/// System calls that take from one connection before the others have their turn.
+const TURN: usize = 2;
 /// Connections from which a program's entry takes packets.
 const INTAKE: usize = 16;
 /// Time without reading after which a running peer is no longer slow but silent.
@@ -197,9 +201,9 @@ pub(crate) struct Network {
     refused: HashMap<Remote, (Instant, ErrorKind)>,
     /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
-    sources: HashMap<u64, Source>,
+    sources: BTreeMap<u64, Source>,
     next: u64,
-    peers: HashMap<Remote, Peer>,
+    peers: BTreeMap<Remote, Peer>,
     /// Destinations with new frames in their backlog.
     fresh: Vec<Remote>,
     /// The ports of this process, by the index of the device.
@@ -208,7 +212,9 @@ pub(crate) struct Network {
     hall: Hall,
     /// Whether any frame was sent since the last query.
     sent: bool,
-    batch: Batch,
+    /// What has happened since the last query.
+    activity: Activity,
+    buffers: Buffers,
 }
 
 const TIMER: u64 = 0;
@@ -256,14 +262,15 @@ impl Network {
             starved: Vec::new(),
             refused: HashMap::new(),
             armed: None,
-            sources: HashMap::new(),
+            sources: BTreeMap::new(),
             next: OUTSIDE + 1,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             fresh: Vec::new(),
             ports: Vec::new(),
             hall: Hall::default(),
             sent: false,
-            batch: Batch::new(),
+            activity: Activity::default(),
+            buffers: Buffers::new(),
         })
     }
 
@@ -323,10 +330,10 @@ impl Network {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.backlog.len() < BACKLOG {
-            peer.backlog.push_back(frame);
-            if !peer.full {
+            if !peer.full && peer.backlog.is_empty() {
                 self.fresh.push(to);
             }
+            peer.backlog.push_back(frame);
         }
     }
 
@@ -435,11 +442,13 @@ impl Network {
         }
     }
 
-    /// Returns whether the sending thread should yield. The peer's thread has often been woken on
+    /// Ends an entry of a program. Returns whether its thread should yield. The peer's thread has often been woken on
     /// the same processor. A program that polls for the answer would keep it waiting until the
     /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(crate) fn owes_a_turn(&mut self) -> bool {
-        std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
+    pub(crate) fn end_entry(&mut self) -> bool {
+        let sent = std::mem::take(&mut self.sent);
+        self.activity.entries += usize::from(sent);
+        sent && !self.waits.raised.load(Ordering::Relaxed)
     }
 
     /// Sends a peer's frames until its socket is full.
@@ -473,8 +482,8 @@ impl Network {
                 }
                 return Ok(());
             }
-            match socket::send(fd, peer.backlog.iter().take(BATCH)) {
-                Ok(sent) => drop(peer.backlog.drain(..sent)),
+            match bundle::send(fd, peer.backlog.iter()) {
+                Ok(sent) => peer.backlog.drain(..sent).for_each(|frame| recycle(cards, frame)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
@@ -553,25 +562,19 @@ impl Network {
                     Recipient::All => 0..cards.len(),
                 };
                 for _ in 0..TURN {
-                    match self.batch.receive(fd) {
-                        Ok([]) => {
-                            self.sources.remove(&token);
+                    let received = self.buffers.receive(fd, |frame| {
+                        self.activity.frames += 1;
+                        cards[to.clone()].iter_mut().for_each(|card| deliver(card, frame));
+                    });
+                    match received {
+                        Ok(Received::Some(bundles)) => self.activity.bundles += bundles,
+                        Ok(Received::All(bundles)) => {
+                            self.activity.bundles += bundles;
                             return;
-                        }
-                        Ok(frames) => {
-                            let whole = frames.len() == BATCH;
-                            for frame in frames {
-                                for card in &mut cards[to.clone()] {
-                                    deliver(card, frame);
-                                }
-                            }
-                            if !whole {
-                                return;
-                            }
                         }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                        Err(_) => {
+                        Ok(Received::End) | Err(_) => {
                             self.sources.remove(&token);
                             return;
                         }
@@ -584,6 +587,13 @@ impl Network {
             }
             None => {}
         }
+    }
+
+    /// Returns what has happened since the last call. What the thread itself has sent does not
+    /// count as sent by the next entry.
+    pub(crate) fn take_activity(&mut self) -> Activity {
+        self.sent = false;
+        std::mem::take(&mut self.activity)
     }
 
     /// Takes some packets from other processes without waiting: the thread's work, done by an entry

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::bundle;
 use super::socket::{self, Fd};
 use super::{Network, Recipient, Source};
 use crate::wire::Frame;
@@ -51,6 +52,6 @@ impl Network {
     /// `ConnectionRefused` if no process listens; any other error of connecting and sending.
     pub(crate) fn ask(&self, service: u64, frame: &Frame) -> io::Result<()> {
         let fd = socket::connect(&self.service_name(service))?;
-        socket::send(&fd, std::iter::once(frame)).map(drop)
+        bundle::send(&fd, std::iter::once(frame)).map(drop)
     }
 }

@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::private::Private;
-use crate::wire::Frame;
 
 /// A descriptor that the program cannot close.
 pub(crate) type Fd = Private<OwnedFd>;
@@ -14,12 +13,8 @@ pub(crate) type Fd = Private<OwnedFd>;
 const HIGH: RawFd = 512;
 /// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
-/// Frames moved by one system call.
-pub(crate) const BATCH: usize = 32;
-/// Longest frame: 4096 bytes and every header.
-const LONGEST: usize = 4352;
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -247,28 +242,6 @@ fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
     }
 }
 
-/// Sends frames, one message each, and returns their number. `WouldBlock` if not even one fits.
-pub(crate) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
-    let mut parts = [NO_PART; BATCH];
-    // SAFETY: all zeros is a valid value: null pointers and zero lengths.
-    let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
-    let mut count = 0;
-    for (frame, (part, message)) in frames.zip(parts.iter_mut().zip(&mut messages)) {
-        part.iov_base = frame.0.as_ptr().cast_mut().cast();
-        part.iov_len = frame.0.len();
-        message.msg_hdr.msg_iov = part;
-        message.msg_hdr.msg_iovlen = 1;
-        count += 1;
-    }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: each of the `count` messages points to one part of `parts`, which points to a frame
-    // that is borrowed for longer than the call. The call only reads the frames.
-    let sent = unsafe {
-        libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
-    };
-    Ok(check(sent)? as usize)
-}
-
 /// Waits until one of the descriptors is writable, at most `milliseconds`.
 pub(crate) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
     let mut polled: Vec<libc::pollfd> =
@@ -276,55 +249,4 @@ pub(crate) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
     // Ignore the result: the caller tries again or gives up.
     // SAFETY: `polled` has as many entries as the call is told, and outlives the call.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
-}
-
-/// An empty part of a message.
-const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-
-/// Buffers for a batch of frames.
-pub(crate) struct Batch(Vec<Frame>);
-
-impl Batch {
-    pub(crate) fn new() -> Self {
-        Self((0..BATCH).map(|_| Frame(Vec::with_capacity(LONGEST))).collect())
-    }
-
-    /// Receives waiting frames, up to a batch. No frames means the end of the connection;
-    /// `WouldBlock` means that no frame waits.
-    pub(crate) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
-        let mut parts = [NO_PART; BATCH];
-        // SAFETY: all zeros is a valid value: null pointers and zero lengths.
-        let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
-        for (frame, (part, message)) in self.0.iter_mut().zip(parts.iter_mut().zip(&mut messages)) {
-            frame.0.clear();
-            let room = frame.0.spare_capacity_mut();
-            part.iov_base = room.as_mut_ptr().cast();
-            part.iov_len = room.len();
-            message.msg_hdr.msg_iov = part;
-            message.msg_hdr.msg_iovlen = 1;
-        }
-        // SAFETY: each of the BATCH messages points to one part of `parts`. That part points to the
-        // spare capacity of its own frame and has its length.
-        let got = unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                messages.as_mut_ptr(),
-                BATCH as libc::c_uint,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
-        };
-        let mut got = check(got)? as usize;
-        for (index, (frame, message)) in self.0.iter_mut().zip(&messages[..got]).enumerate() {
-            // Frames are never empty, so an empty message is the end of the connection.
-            if message.msg_len == 0 {
-                got = index;
-                break;
-            }
-            // SAFETY: without MSG_TRUNC, `msg_len` is the number of bytes that the kernel has
-            // written. It is at most the spare capacity of the frame, which was empty.
-            unsafe { frame.0.set_len(message.msg_len as usize) };
-        }
-        Ok(&self.0[..got])
-    }
 }

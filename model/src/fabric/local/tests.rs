@@ -12,7 +12,10 @@ fn network(domain: &str, seed: u64) -> Network {
 /// Takes the frames that wait at a listening socket.
 fn arrived(listener: &Fd) -> Vec<Frame> {
     let connection = socket::accept(listener).expect("a connection");
-    Batch::new().receive(&connection).expect("frames").to_vec()
+    let mut frames = Vec::new();
+    let received = Buffers::new().receive(&connection, |frame| frames.push(frame.clone()));
+    received.expect("frames");
+    frames
 }
 
 #[test]

@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) use interface::Interface;
 use share::{AGAIN, ENDING, Share};
-use socket::Batch;
+use socket::{BATCH, Batch};
 
-use super::local::socket::{self as local, BATCH, Fd};
+use super::local::socket::{self as local, Fd};
 use crate::card::{Card, Link};
 use crate::wire::ethernet::HEADER;
 use crate::wire::icrc::{ICRC, icrc};

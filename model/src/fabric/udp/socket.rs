@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::fabric::local::socket::{self as local, BATCH, Fd};
+use crate::fabric::local::socket::{self as local, Fd};
 use crate::wire::ethernet::{self, HEADER};
 use crate::wire::route::{GRH, IPV4, ROCE_PORT, UDP};
 use crate::wire::{Frame, mac};
@@ -19,6 +19,8 @@ const UNREAD: libc::c_int = 32 << 20;
 const UNSENT: libc::c_int = 1 << 20;
 /// Longest packet without IP and UDP headers: 4096 bytes of payload and all headers.
 const LONGEST: usize = 4096 + 256;
+/// Frames moved by one system call.
+pub(super) const BATCH: usize = 32;
 /// Bytes of control messages that come with a packet: two numbers.
 const CONTROL: usize = 64;
 /// Time to live where the packet has none: Linux does not send zero.

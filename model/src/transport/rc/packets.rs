@@ -37,7 +37,7 @@ impl Requester {
             });
         }
         let data = &request.wqe.data;
-        let frame = header.frame(length, |to| {
+        let frame = header.frame_in(card.spare(), length, |to| {
             if to.is_empty() { Ok(()) } else { card.gather(own.domain(), data, offset, to) }
         });
         match frame {

@@ -136,7 +136,11 @@ fn send(
             header.original = Some(original);
             header.bare()
         }
-        None => header.bare(),
+        None => {
+            let Ok(frame) =
+                header.frame_in(card.spare(), 0, |_| Ok::<_, std::convert::Infallible>(()));
+            frame
+        }
     };
     card.outbox.push_back(frame);
 }
@@ -163,7 +167,7 @@ fn read_response(
         .has_aeth()
         .then(|| Aeth { syndrome: Acknowledge::Ack(credit(card, own)), msn: messages });
     let address = reth.address.wrapping_add(done);
-    let frame = header.frame(length, |to| match to.is_empty() {
+    let frame = header.frame_in(card.spare(), length, |to| match to.is_empty() {
         true => Ok(()),
         false => card.read_key(domain, reth.key, address, Access::RemoteRead, to),
     });
