@@ -9,7 +9,7 @@ use libc::c_int;
 use zerocopy::IntoBytes;
 
 use super::super::uverbs::errno::{Errno, Result};
-use super::super::uverbs::lock;
+use super::super::uverbs::{lock, real};
 use super::abi::{AhAttr, ConnParam, EventReply, UdParam, event, qp_type};
 use super::address::{Address, Place};
 use super::group::Group;
@@ -492,7 +492,7 @@ impl Events {
     fn signal(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: the call reads the eight bytes of `one`.
-        unsafe { libc::write(self.signal, one.as_ptr().cast(), one.len()) };
+        unsafe { real::write(self.signal, one.as_ptr().cast(), one.len()) };
     }
 
     /// Makes the descriptor unreadable if no event waits.
@@ -502,11 +502,11 @@ impl Events {
         }
         let mut ready = libc::pollfd { fd: self.signal, events: libc::POLLIN, revents: 0 };
         let mut count = [0u8; 8];
-        // SAFETY: the calls read and write `ready` and `count`, with their lengths. The read does not
-        // block: the descriptor is readable, and this lock is held by all that read it.
+        // The program's own reads and writes of the descriptor fail: only these reach it.
+        // SAFETY: the calls read and write `ready` and `count`, with their lengths.
         unsafe {
             if libc::poll(&mut ready, 1, 0) == 1 {
-                libc::read(self.signal, count.as_mut_ptr().cast(), count.len());
+                real::read(self.signal, count.as_mut_ptr().cast(), count.len());
             }
         }
     }
