@@ -1,18 +1,20 @@
 //! Programs that connect by librdmacm, unmodified, each as server and client in two processes.
 
+//!
+//! [`channel`] writes commands to the event channel itself, without librdmacm.
+
 use mlx5_model as _;
 
+mod channel;
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::process::{Output, Process};
-use support::random::Random;
 use support::{LIMIT, Model, port, turn};
 
 const LINKS: [Model; 2] = [Model { roce: false, mode: None }, Model { roce: true, mode: None }];
@@ -245,34 +247,4 @@ fn service_has_one_listener() {
     let second = start(model, "second", &["rping", "-s", "-p", "PORT"], &port).finish(LIMIT);
     assert!(!second.status.success(), "{second}");
     assert!(format!("{second}").contains("Address already in use"), "{second}");
-}
-
-#[test]
-fn hostile_commands_are_refused() {
-    let open = || {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        options.open("/dev/infiniband/rdma_cm").expect("an event channel")
-    };
-    let mut file = open();
-    let mut random = Random::new(7);
-    for _ in 0..20_000 {
-        let mut bytes: Vec<u8> = (0..random.below(320)).map(|_| random.below(256) as u8).collect();
-        // Known commands and small ids, without addresses of this process.
-        for (at, byte) in bytes.iter_mut().enumerate().take(24) {
-            *byte = match at {
-                0 => *byte % 26,
-                4 | 5 if *byte < 128 => *byte,
-                6 => *byte,
-                _ => 0,
-            };
-        }
-        // Only commands without an answer can succeed.
-        if let Ok(written) = file.write(&bytes) {
-            assert_eq!(written, bytes.len());
-        }
-    }
-    drop(file);
-    // The process is as well as before.
-    assert_eq!(open().write(&[0; 7]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }

@@ -1,0 +1,182 @@
+//! An event channel: `/dev/infiniband/rdma_cm` of this process, by commands as `rdma_user_cm.h`
+//! has them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::support::random::Random;
+
+/// Commands (`RDMA_USER_CM_CMD_*`).
+const CREATE_ID: u32 = 0;
+const RESOLVE_IP: u32 = 3;
+const GET_EVENT: u32 = 12;
+/// `RDMA_PS_TCP`
+const TCP: u16 = 0x0106;
+/// `RDMA_CM_EVENT_ADDR_RESOLVED`
+const ADDR_RESOLVED: u32 = 0;
+/// Bytes of `struct rdma_ucm_event_resp`.
+const EVENT: usize = 336;
+
+/// An event of a channel.
+#[derive(Debug, PartialEq, Eq)]
+struct Event {
+    uid: u64,
+    id: u32,
+    event: u32,
+}
+
+/// An open event channel.
+struct Channel(File);
+
+impl Channel {
+    fn open(flags: libc::c_int) -> Self {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags);
+        Self(options.open("/dev/infiniband/rdma_cm").expect("an event channel"))
+    }
+
+    /// Writes a command whose answer goes to `response`, if it has one.
+    fn command(&self, number: u32, body: &[u8], response: usize) -> io::Result<()> {
+        let mut bytes = number.to_ne_bytes().to_vec();
+        bytes.extend((body.len() as u16).to_ne_bytes());
+        bytes.extend((response as u16).to_ne_bytes());
+        bytes.extend(body);
+        assert_eq!((&self.0).write(&bytes)?, bytes.len());
+        Ok(())
+    }
+
+    /// Returns a new id for connections.
+    fn id(&self, uid: u64) -> u32 {
+        let mut id = 0u32;
+        let response = &raw mut id as u64;
+        let mut body = [uid.to_ne_bytes(), response.to_ne_bytes()].concat();
+        body.extend(TCP.to_ne_bytes());
+        body.extend([2, 0, 0, 0, 0, 0]);
+        self.command(CREATE_ID, &body, size_of_val(&id)).expect("an id");
+        id
+    }
+
+    /// Asks for the address 127.0.0.1. An event follows.
+    fn resolve(&self, id: u32) -> io::Result<()> {
+        let mut body = [0; 64];
+        let to = &mut body[28..];
+        to[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        to[2..8].copy_from_slice(&[0x12, 0x34, 127, 0, 0, 1]);
+        body[56..60].copy_from_slice(&id.to_ne_bytes());
+        body[60..].copy_from_slice(&1000u32.to_ne_bytes());
+        self.command(RESOLVE_IP, &body, 0)
+    }
+
+    /// Takes an event; waits for one if the channel blocks.
+    fn event(&self) -> io::Result<Event> {
+        let mut reply = [0u8; EVENT];
+        let response = reply.as_mut_ptr() as u64;
+        self.command(GET_EVENT, &response.to_ne_bytes(), EVENT)?;
+        let word = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().expect("4 bytes"));
+        let uid = u64::from_ne_bytes(reply[..8].try_into().expect("8 bytes"));
+        Ok(Event { uid, id: word(8), event: word(12) })
+    }
+
+    /// Returns whether the channel's descriptor is readable.
+    fn is_readable(&self) -> bool {
+        let mut wait = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the call reads and writes one pollfd, which is there.
+        let ready = unsafe { libc::poll(&mut wait, 1, 0) };
+        assert!(ready >= 0);
+        ready == 1
+    }
+}
+
+#[test]
+fn channel_is_readable_as_long_as_events_wait() {
+    let channel = Channel::open(libc::O_NONBLOCK);
+    assert!(!channel.is_readable());
+    let ids = [7, 8].map(|uid| (uid, channel.id(uid)));
+    for (_, id) in ids {
+        channel.resolve(id).expect("the address of a port");
+    }
+    for (uid, id) in ids {
+        assert!(channel.is_readable());
+        assert_eq!(channel.event().expect("an event"), Event { uid, id, event: ADDR_RESOLVED });
+    }
+    assert!(!channel.is_readable(), "all events were taken");
+    assert_eq!(channel.event().unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+}
+
+/// Returns the processor time of a thread.
+fn processor_time(thread: libc::pthread_t) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the thread has not been joined, and the calls write the variables given.
+    unsafe {
+        assert_eq!(libc::pthread_getcpuclockid(thread, &mut clock), 0);
+        assert_eq!(libc::clock_gettime(clock, &mut time), 0);
+    }
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn thread_that_waits_for_an_event_uses_no_processor_time() {
+    /// The time for which this thread computes.
+    const WORK: Duration = Duration::from_millis(200);
+    let channel = Arc::new(Channel::open(0));
+    let id = channel.id(7);
+    channel.resolve(id).expect("the address of a port");
+    channel.event().expect("an event");
+    let next = channel.id(8);
+    let waits = channel.clone();
+    let (sender, started) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        sender.send(()).expect("the test listens");
+        waits.event()
+    });
+    started.recv().expect("the thread runs");
+    let thread_id = thread.as_pthread_t();
+    // SAFETY: pthread_self cannot fail.
+    let own = unsafe { libc::pthread_self() };
+    let (before, began) = (processor_time(thread_id), processor_time(own));
+    let mut worked = Duration::ZERO;
+    while worked < WORK {
+        worked = processor_time(own) - began;
+    }
+    let used = processor_time(thread_id) - before;
+    assert!(used < worked / 4, "waiting took {used:?} while this thread computed for {worked:?}");
+    channel.resolve(next).expect("the address of a port");
+    let event = thread.join().expect("no panic").expect("an event");
+    assert_eq!(event, Event { uid: 8, id: next, event: ADDR_RESOLVED });
+}
+
+#[test]
+fn hostile_commands_are_refused() {
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        options.open("/dev/infiniband/rdma_cm").expect("an event channel")
+    };
+    let mut file = open();
+    let mut random = Random::new(7);
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..random.below(320)).map(|_| random.below(256) as u8).collect();
+        // Known commands and small ids, without addresses of this process.
+        for (at, byte) in bytes.iter_mut().enumerate().take(24) {
+            *byte = match at {
+                0 => *byte % 26,
+                4 | 5 if *byte < 128 => *byte,
+                6 => *byte,
+                _ => 0,
+            };
+        }
+        // Only commands without an answer can succeed.
+        if let Ok(written) = file.write(&bytes) {
+            assert_eq!(written, bytes.len());
+        }
+    }
+    drop(file);
+    // The process is as well as before.
+    assert_eq!(open().write(&[0; 7]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+}
