@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 pub use agent::{Agent, Listening, Reserved};
 pub use config::{identities, neighbour};
 pub(crate) use deferred::Registers;
-pub(crate) use shield::{Shield, Uncancelled};
+pub(crate) use shield::{Shield, Uncancelled, is_inside};
 pub(crate) use thread::be_brief;
 
 use crate::card::Card;
@@ -491,7 +491,9 @@ impl State {
             card.add_prefix(prefix);
         }
         if let Some(udp) = &mut self.udp {
-            udp.join(&self.cards);
+            for complaint in udp.join(&self.cards) {
+                eprintln!("mlx5-model: {complaint}");
+            }
         }
         match &mut self.network {
             Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),

@@ -2,14 +2,15 @@
 //! has them.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::support::random::Random;
+use crate::support::role::{Player, say};
 
 /// Commands (`RDMA_USER_CM_CMD_*`).
 const CREATE_ID: u32 = 0;
@@ -19,6 +20,8 @@ const GET_EVENT: u32 = 12;
 const TCP: u16 = 0x0106;
 /// `RDMA_CM_EVENT_ADDR_RESOLVED`
 const ADDR_RESOLVED: u32 = 0;
+/// `RDMA_CM_EVENT_ADDR_ERROR`
+const ADDR_ERROR: u32 = 1;
 /// Bytes of `struct rdma_ucm_event_resp`.
 const EVENT: usize = 336;
 
@@ -63,10 +66,15 @@ impl Channel {
 
     /// Asks for the address 127.0.0.1. An event follows.
     fn resolve(&self, id: u32) -> io::Result<()> {
+        self.resolve_ip(id, [127, 0, 0, 1])
+    }
+
+    fn resolve_ip(&self, id: u32, address: [u8; 4]) -> io::Result<()> {
         let mut body = [0; 64];
         let to = &mut body[28..];
         to[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-        to[2..8].copy_from_slice(&[0x12, 0x34, 127, 0, 0, 1]);
+        to[2..4].copy_from_slice(&[0x12, 0x34]);
+        to[4..8].copy_from_slice(&address);
         body[56..60].copy_from_slice(&id.to_ne_bytes());
         body[60..].copy_from_slice(&1000u32.to_ne_bytes());
         self.command(RESOLVE_IP, &body, 0)
@@ -149,6 +157,84 @@ fn thread_that_waits_for_an_event_uses_no_processor_time() {
     channel.resolve(next).expect("the address of a port");
     let event = thread.join().expect("no panic").expect("an event");
     assert_eq!(event, Event { uid: 8, id: next, event: ADDR_RESOLVED });
+}
+
+/// Has a process of its own play a role, which says so when it is done.
+#[track_caller]
+fn ends_well(role: &str) {
+    let mut player = Player::of(role);
+    assert_eq!(player.hear(), "done");
+    player.end_well();
+}
+
+/// Closes a channel by a system call that the model does not see.
+fn close_unseen(channel: Channel) {
+    let fd = channel.0.into_raw_fd();
+    let mut result = fd as isize;
+    // SAFETY: the descriptor was given away above. The instruction changes only the registers
+    // listed.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        let number = libc::SYS_close as isize;
+        std::arch::asm!("syscall", inout("rax") number => result, in("rdi") fd, out("rcx") _, out("r11") _);
+    }
+    // SAFETY: the descriptor was given away above. The instruction changes only the register listed.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("svc 0", in("x8") libc::SYS_close, inout("x0") result);
+    }
+    assert_eq!(result, 0);
+}
+
+/// Has a channel closed unseen. Then the model itself gets a
+/// descriptor with that number, and closes it while it holds its locks.
+pub fn closed() -> i32 {
+    let channel = Channel::open(0);
+    let id = channel.id(7);
+    close_unseen(Channel::open(0));
+    // An address of another host: the model asks the kernel by a socket of its own.
+    channel.resolve_ip(id, [192, 0, 2, 77]).expect("an id in the right state");
+    assert_eq!(channel.event().expect("an event"), Event { uid: 7, id, event: ADDR_ERROR });
+    say("done");
+    0
+}
+
+#[test]
+fn channel_closed_unseen_stops_no_other_channel() {
+    ends_well("closed");
+}
+
+/// Forks with a channel open.
+pub fn forked() -> i32 {
+    let channel = Channel::open(0);
+    let id = channel.id(7);
+    // SAFETY: the process has one thread, and the child ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let refused =
+            |result: io::Result<()>| result.unwrap_err().raw_os_error() == Some(libc::EACCES);
+        let all = refused(channel.event().map(drop)) && refused(channel.resolve(id));
+        let read = (&channel.0).read(&mut [0; 8]).unwrap_err().raw_os_error();
+        let well = all && read == Some(libc::EINVAL);
+        // SAFETY: the call ends the process.
+        unsafe { libc::_exit(if well { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the call writes the status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "commands fail in the child");
+    // The parent's channel is as it was.
+    assert!(!channel.is_readable());
+    channel.resolve(id).expect("the address of a port");
+    assert_eq!(channel.event().expect("an event"), Event { uid: 7, id, event: ADDR_RESOLVED });
+    say("done");
+    0
+}
+
+#[test]
+fn channel_in_a_forked_child_refuses_commands() {
+    ends_well("forked");
 }
 
 #[test]

@@ -15,7 +15,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::process::{Output, Process};
+use support::role::play;
 use support::{LIMIT, Model, port, turn};
+
+#[test]
+fn role() {
+    play(&[("closed", channel::closed), ("forked", channel::forked)]);
+}
 
 const LINKS: [Model; 2] = [Model { roce: false, mode: None }, Model { roce: true, mode: None }];
 
