@@ -51,6 +51,7 @@ use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::fabric::udp::{Interface, Udp};
 use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
+use agent::Early;
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
 
@@ -94,6 +95,8 @@ struct State {
     network: Option<Network>,
     /// The recipient of management datagrams.
     agent: Option<Arc<dyn Agent>>,
+    /// Requests for services without listener.
+    early: Early,
     /// The way to ports that are not on this machine.
     udp: Option<Udp>,
     /// Whether the thread runs.
@@ -200,6 +203,7 @@ impl Engine {
             inbox: VecDeque::new(),
             network,
             agent: None,
+            early: Early::default(),
             udp,
             started: false,
             unfinished: false,
@@ -367,6 +371,7 @@ impl State {
         if let Some(agent) = &self.agent {
             agent.expire();
         }
+        self.offer_again();
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
@@ -521,6 +526,7 @@ impl State {
             Clock::Manual(_) => None,
         });
         let waits = waits.chain(self.agent.as_ref().and_then(|agent| agent.wait()));
+        let waits = waits.chain(self.early.wait());
         let rest = self.rest.saturating_sub(now);
         let wait = match waits.min() {
             _ if self.unfinished => 0,

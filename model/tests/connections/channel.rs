@@ -9,19 +9,33 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::support::port;
 use crate::support::random::Random;
 use crate::support::role::{Player, say};
 
 /// Commands (`RDMA_USER_CM_CMD_*`).
 const CREATE_ID: u32 = 0;
+const DESTROY_ID: u32 = 1;
+const BIND_IP: u32 = 2;
 const RESOLVE_IP: u32 = 3;
+const RESOLVE_ROUTE: u32 = 4;
+const CONNECT: u32 = 6;
+const LISTEN: u32 = 7;
+const DISCONNECT: u32 = 10;
 const GET_EVENT: u32 = 12;
+const MIGRATE_ID: u32 = 18;
 /// `RDMA_PS_TCP`
 const TCP: u16 = 0x0106;
 /// `RDMA_CM_EVENT_ADDR_RESOLVED`
 const ADDR_RESOLVED: u32 = 0;
 /// `RDMA_CM_EVENT_ADDR_ERROR`
 const ADDR_ERROR: u32 = 1;
+/// `RDMA_CM_EVENT_ROUTE_RESOLVED`
+const ROUTE_RESOLVED: u32 = 2;
+/// `RDMA_CM_EVENT_CONNECT_REQUEST`
+const CONNECT_REQUEST: u32 = 4;
+/// `RDMA_CM_EVENT_REJECTED`
+const REJECTED: u32 = 8;
 /// Bytes of `struct rdma_ucm_event_resp`.
 const EVENT: usize = 336;
 
@@ -66,18 +80,59 @@ impl Channel {
 
     /// Asks for the address 127.0.0.1. An event follows.
     fn resolve(&self, id: u32) -> io::Result<()> {
-        self.resolve_ip(id, [127, 0, 0, 1])
+        self.resolve_ip(id, [127, 0, 0, 1], 0x1234)
     }
 
-    fn resolve_ip(&self, id: u32, address: [u8; 4]) -> io::Result<()> {
+    fn resolve_ip(&self, id: u32, address: [u8; 4], port: u16) -> io::Result<()> {
         let mut body = [0; 64];
-        let to = &mut body[28..];
-        to[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-        to[2..4].copy_from_slice(&[0x12, 0x34]);
-        to[4..8].copy_from_slice(&address);
+        body[28..56].copy_from_slice(&ipv4(address, port));
         body[56..60].copy_from_slice(&id.to_ne_bytes());
         body[60..].copy_from_slice(&1000u32.to_ne_bytes());
         self.command(RESOLVE_IP, &body, 0)
+    }
+
+    /// Connects an id to a port of 127.0.0.1.
+    fn connect(&self, id: u32, port: u16) {
+        self.resolve_ip(id, [127, 0, 0, 1], port).expect("a new id");
+        assert_eq!(self.event().expect("an event").event, ADDR_RESOLVED);
+        let words = [id, 1000];
+        self.command(RESOLVE_ROUTE, words.map(u32::to_ne_bytes).as_flattened(), 0).expect("a path");
+        assert_eq!(self.event().expect("an event").event, ROUTE_RESOLVED);
+        let mut body = [0; 288];
+        // A queue pair's number, and that the parameters are valid.
+        body[..4].copy_from_slice(&0x4321u32.to_ne_bytes());
+        body[271] = 1;
+        body[272..276].copy_from_slice(&id.to_ne_bytes());
+        self.command(CONNECT, &body, 0).expect("a resolved route");
+    }
+
+    /// Binds an id to a port of any address.
+    fn bind(&self, id: u32, port: u16) -> io::Result<()> {
+        let mut body = [0; 40];
+        body[8..36].copy_from_slice(&ipv4([0; 4], port));
+        body[36..].copy_from_slice(&id.to_ne_bytes());
+        self.command(BIND_IP, &body, 0)
+    }
+
+    fn listen(&self, id: u32) -> io::Result<()> {
+        self.command(LISTEN, [id, 0].map(u32::to_ne_bytes).as_flattened(), 0)
+    }
+
+    fn destroy(&self, id: u32) -> io::Result<()> {
+        let mut reported = 0u32;
+        let response = &raw mut reported as u64;
+        let mut body = response.to_ne_bytes().to_vec();
+        body.extend([id, 0].map(u32::to_ne_bytes).as_flattened());
+        self.command(DESTROY_ID, &body, size_of_val(&reported))
+    }
+
+    /// Moves an id of another channel to this one.
+    fn migrate(&self, id: u32, from: &Self) {
+        let mut reported = 0u32;
+        let response = &raw mut reported as u64;
+        let mut body = response.to_ne_bytes().to_vec();
+        body.extend([id, from.0.as_raw_fd() as u32].map(u32::to_ne_bytes).as_flattened());
+        self.command(MIGRATE_ID, &body, size_of_val(&reported)).expect("an id of the channel");
     }
 
     /// Takes an event; waits for one if the channel blocks.
@@ -97,6 +152,70 @@ impl Channel {
         let ready = unsafe { libc::poll(&mut wait, 1, 0) };
         assert!(ready >= 0);
         ready == 1
+    }
+}
+
+/// Returns a `sockaddr_in` in the room of a `sockaddr_in6`.
+fn ipv4(address: [u8; 4], port: u16) -> [u8; 28] {
+    let mut bytes = [0; 28];
+    bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    bytes[2..4].copy_from_slice(&port.to_be_bytes());
+    bytes[4..8].copy_from_slice(&address);
+    bytes
+}
+
+#[test]
+fn listener_that_moves_takes_its_unread_requests_along() {
+    let port = port::free();
+    let [from, to, client] = [0; 3].map(Channel::open);
+    let listener = from.id(7);
+    from.bind(listener, port).expect("a free port");
+    from.listen(listener).expect("a bound id");
+    let id = client.id(8);
+    client.connect(id, port);
+    while !from.is_readable() {
+        std::thread::yield_now();
+    }
+    to.migrate(listener, &from);
+    assert!(!from.is_readable());
+    let request = to.event().expect("the request");
+    assert_eq!((request.uid, request.event), (7, CONNECT_REQUEST));
+    // The new id belongs to the listener's channel.
+    let refused = from.destroy(request.id).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOENT));
+    to.destroy(request.id).expect("an id of the channel");
+    assert_eq!(client.event().expect("an event"), Event { uid: 8, id, event: REJECTED });
+}
+
+#[test]
+fn listener_may_start_after_the_request() {
+    let port = port::free();
+    let [server, client] = [0; 2].map(Channel::open);
+    let listener = server.id(7);
+    let id = client.id(8);
+    client.connect(id, port);
+    server.bind(listener, port).expect("a free port");
+    server.listen(listener).expect("a bound id");
+    let request = server.event().expect("the request");
+    assert_eq!((request.uid, request.event), (7, CONNECT_REQUEST));
+    client.command(DISCONNECT, &id.to_ne_bytes(), 0).expect("a connection");
+}
+
+#[test]
+fn service_is_free_after_listen_has_raced_with_destroy() {
+    let port = port::free();
+    let channel = Arc::new(Channel::open(0));
+    for turn in 0..300 {
+        let id = channel.id(7);
+        channel.bind(id, port).unwrap_or_else(|error| panic!("{error} in turn {turn}"));
+        let other = channel.clone();
+        let listens = std::thread::spawn(move || other.listen(id));
+        channel.destroy(id).expect("an id of the channel");
+        // It may have come first or last.
+        match listens.join().expect("no panic") {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOENT)),
+        }
     }
 }
 
@@ -193,7 +312,7 @@ pub fn closed() -> i32 {
     let id = channel.id(7);
     close_unseen(Channel::open(0));
     // An address of another host: the model asks the kernel by a socket of its own.
-    channel.resolve_ip(id, [192, 0, 2, 77]).expect("an id in the right state");
+    channel.resolve_ip(id, [192, 0, 2, 77], 1).expect("an id in the right state");
     assert_eq!(channel.event().expect("an event"), Event { uid: 7, id, event: ADDR_ERROR });
     say("done");
     0

@@ -12,7 +12,7 @@ mod world;
 use std::time::Duration;
 
 use mlx5_model as _;
-use support::role::{hear, play, say};
+use support::role::{Player, hear, play, say};
 use support::verbs::{Address, Device, LENGTH, Station, Timing};
 use support::{LIMIT, Model, port};
 use wire::{Faults, Wire};
@@ -26,6 +26,7 @@ fn role() {
         ("programs", programs),
         ("full", full),
         ("lossy", lossy),
+        ("impaired", impaired),
         ("pure", pure),
         ("shared", shared),
         ("taken", taken),
@@ -163,13 +164,33 @@ fn lossy() -> i32 {
     world::exchange(&mut talkers, MESSAGES);
     let seen = wire.end();
     assert!(seen.lost > 1000 && seen.duplicated > 5000 && seen.reordered > 5000, "{seen:?}");
-    talkers.into_iter().for_each(support::role::Player::end_well);
+    talkers.into_iter().for_each(Player::end_well);
     0
 }
 
 #[test]
 fn messages_arrive_once_and_in_order_over_a_lossy_wire() {
     world::play("lossy");
+}
+
+/// The same faults, made by the devices themselves.
+fn impaired() -> i32 {
+    let world = World::joined();
+    let talker = |host: &Host, seed: u32| {
+        let mut command = host.command(Player::command("talker"));
+        let rules = format!("seed {seed}; out loss 1%; out duplicate 5%; out reorder 10%");
+        command.env("MLX5_MODEL_FAULTS", rules);
+        Player::start(command)
+    };
+    let mut talkers = [talker(&world.here, 1), talker(&world.there, 2)];
+    world::exchange(&mut talkers, MESSAGES);
+    talkers.into_iter().for_each(Player::end_well);
+    0
+}
+
+#[test]
+fn messages_arrive_once_and_in_order_between_impaired_ports() {
+    world::play("impaired");
 }
 
 /// The wire sees what the kernel sends: the IP header that the ICRC covers.
@@ -187,7 +208,7 @@ fn pure() -> i32 {
     assert!(seen.marked > 100 && seen.notifications > 10, "{seen:?}");
     assert!(seen.ports.iter().all(|port| *port >= 0xc000), "{seen:?}");
     assert!(seen.ports.len() >= 2, "{seen:?}");
-    talkers.into_iter().for_each(support::role::Player::end_well);
+    talkers.into_iter().for_each(Player::end_well);
     0
 }
 
