@@ -206,10 +206,11 @@ fn messages_of_connections_are_shown() {
     for model in [INFINIBAND, ROCE] {
         let folder = Folder::new("connections");
         let port = support::port::free().to_string();
-        let sides = |name: &str, server: &[&str], client: &[&str]| {
+        let sides = |port: &str, server: &[&str], client: &[&str]| {
+            let name = server[0];
             let files = ["server", "client"].map(|side| folder.file(&format!("{name}-{side}")));
-            // The client's request waits for a listener.
-            let server = with_capture(model, server, &files[0]);
+            let mut server = with_capture(model, server, &files[0]);
+            support::port::wait_for_service(port, &mut server);
             let client = with_capture(model, client, &files[1]).finish(LIMIT);
             client.assert_success();
             server.finish(LIMIT).assert_success();
@@ -218,7 +219,7 @@ fn messages_of_connections_are_shown() {
         let common = ["-C", "2", "-a", "127.0.0.1", "-p", &port];
         let server = [&["rping", "-s"], &common[..]].concat();
         let client = [&["rping", "-c"], &common[..]].concat();
-        for found in sides("rping", &server, &client) {
+        for found in sides(&port, &server, &client) {
             assert_eq!(found, connected.map(str::to_owned).into());
         }
         let refused = folder.file("refused");
@@ -228,8 +229,9 @@ fn messages_of_connections_are_shown() {
         assert_eq!(messages(&refused), expected.into());
         let server = ["udaddy", "-c", "2"];
         let client = ["udaddy", "-c", "2", "-s", "127.0.0.1"];
-        for found in sides("udaddy", &server, &client) {
-            let expected = ["ServiceIDResolutionRequest", "ServiceIDResolutionResponse"];
+        // The port that the program has built in.
+        for found in sides("7174", &server, &client) {
+            let expected = ["ServiceIDResReq", "ServiceIDResReqResp"];
             assert_eq!(found, expected.map(str::to_owned).into());
         }
     }

@@ -7,6 +7,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use support::Model;
@@ -68,7 +69,10 @@ impl Unpacked {
              `apt-get install python3-pyverbs python3-scapy` (with dpkg's \
              --path-include=/usr/share/doc/rdma-core/* where documentation is left out)"
         );
-        let folder = env::temp_dir().join(format!("mlx5-model-pyverbs-{}", process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mlx5-model-pyverbs-{}-{number}", process::id());
+        let folder = env::temp_dir().join(name);
         fs::create_dir(&folder).expect("a new temporary folder");
         let unpacked = Self(folder);
         for entry in fs::read_dir(INSTALLED).expect("the folder of the tests") {

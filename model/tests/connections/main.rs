@@ -1,5 +1,4 @@
 //! Programs that connect by librdmacm, unmodified, each as server and client in two processes.
-
 //!
 //! [`channel`] writes commands to the event channel itself, without librdmacm.
 
@@ -11,9 +10,8 @@ mod support;
 
 use std::fs;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use support::port::{sockets, wait, wait_for_service};
 use support::process::{Output, Process};
 use support::role::play;
 use support::{LIMIT, Model, port, turn};
@@ -24,36 +22,6 @@ fn role() {
 }
 
 const LINKS: [Model; 2] = [Model { roce: false, mode: None }, Model { roce: true, mode: None }];
-
-/// The lines of `/proc/net/unix` about sockets of the model.
-fn sockets() -> Vec<String> {
-    let list = fs::read("/proc/net/unix").expect("the kernel lists local sockets");
-    let list = String::from_utf8_lossy(&list);
-    list.lines().filter(|line| line.contains("@mlx5-model/")).map(str::to_owned).collect()
-}
-
-/// Returns once `ready` holds, or the process has ended: what comes then fails, and both outputs
-/// are shown.
-fn wait(process: &mut Process, mut ready: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !ready() && !process.has_ended() && started.elapsed() < LIMIT {
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns once a process listens for the service of a port in any port space. The name of its
-/// socket ends with the port.
-fn wait_for_service(port: &str, server: &mut Process) {
-    /// `__SO_ACCEPTCON`
-    const LISTENS: &str = " 00010000 ";
-    let port: u16 = port.parse().expect("a port number");
-    let end = format!("{port:04x}");
-    wait(server, || {
-        sockets()
-            .iter()
-            .any(|line| line.contains("/cm/") && line.ends_with(&end) && line.contains(LISTENS))
-    });
-}
 
 fn start(model: Model, name: &str, arguments: &[&str], port: &str) -> Process {
     let (program, rest) = arguments.split_first().expect("a program");
@@ -225,6 +193,46 @@ fn fi_pingpong_uses_verbs() {
         let client = start(model, "client", &client, &port).finish(LIMIT);
         client.assert_success();
         server.finish(LIMIT).assert_success();
+    }
+}
+
+/// Datagrams by rsockets, whose address handles have a LID alone: they need InfiniBand. The server
+/// takes the first address of its host unless it is given one, and runs until it is killed.
+#[test]
+fn udpong_sends_datagrams_on_infiniband() {
+    let (_turn, model) = (turn(), LINKS[0]);
+    let port = port::free();
+    let (end, port) = (format!(":{port:04X} "), port.to_string());
+    let mut server = start(model, "server", &["udpong", "-b", "127.0.0.1", "-p", "PORT"], &port);
+    wait(&mut server, || fs::read_to_string("/proc/net/udp").is_ok_and(|list| list.contains(&end)));
+    let client = ["udpong", "-s", "127.0.0.1", "-p", "PORT", "-C", "10", "-S", "64"];
+    let client = start(model, "client", &client, &port).finish(LIMIT);
+    assert!(client.assert_success().stdout.contains("custom    64      10"), "{client}");
+    assert!(!server.has_ended());
+}
+
+/// UCX's connection manager, which passes the addresses of its transports in private data. The
+/// server runs until it is killed.
+#[test]
+fn io_demo_of_ucx_connects_by_rdmacm() {
+    for model in LINKS {
+        let _turn = turn();
+        let port = port::free().to_string();
+        let side = |name: &str, arguments: &[&str]| {
+            let mut command = model.command("io_demo");
+            command.args(["-p", &port]).args(arguments);
+            command.env("UCX_TLS", "rc").env("UCX_NET_DEVICES", "mlx5_0:1");
+            command.env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm");
+            Process::start(&format!("io_demo ({name})"), command)
+        };
+        let mut server = side("server", &[]);
+        wait_for_service(&port, &mut server);
+        let client = ["-i", "20", "-o", "read,write", "127.0.0.1"];
+        let client = side("client", &client).finish(LIMIT);
+        client.assert_success();
+        let text = format!("{client}");
+        assert!(text.contains("Client exit with status 'OK'"), "{client}");
+        assert!(!server.has_ended());
     }
 }
 
