@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Offers the requests that wait to listeners again, and refuses those that have waited long.
+    /// Offers the waiting requests to listeners again, and refuses a request after [`GRACE`].
     pub(super) fn offer_again(&mut self) {
         let now = Instant::now();
         if self.early.look.is_none_or(|look| now < look) {

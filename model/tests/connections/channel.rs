@@ -155,7 +155,7 @@ impl Channel {
     }
 }
 
-/// Returns a `sockaddr_in` in the room of a `sockaddr_in6`.
+/// Returns a `sockaddr_in`, padded to the size of a `sockaddr_in6`.
 fn ipv4(address: [u8; 4], port: u16) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());

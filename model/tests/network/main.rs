@@ -184,6 +184,14 @@ fn impaired() -> i32 {
     };
     let mut talkers = [talker(&world.here, 1), talker(&world.there, 2)];
     world::exchange(&mut talkers, MESSAGES);
+    for talker in &mut talkers {
+        talker.tell("faults");
+        let text = talker.hear();
+        let struck: Vec<u64> =
+            text.split(' ').map(|count| count.parse().expect("a count")).collect();
+        let [lost, duplicated, reordered] = struck[..] else { panic!("three rules: {text}") };
+        assert!(lost > 1000 && duplicated > 5000 && reordered > 5000, "{text}");
+    }
     talkers.into_iter().for_each(Player::end_well);
     0
 }
@@ -236,6 +244,13 @@ fn talker() -> i32 {
     while let Some(line) = hear() {
         if line == "ipv6" {
             index = 2;
+            continue;
+        }
+        if line == "faults" {
+            let tallies = mlx5_model::fault_tallies(0);
+            let struck: Vec<String> =
+                tallies.iter().map(|tally| tally.struck.to_string()).collect();
+            say(struck.join(" "));
             continue;
         }
         let messages: usize = line.parse().expect("a number of messages");
