@@ -179,6 +179,64 @@ fn operations_of_every_transport_are_shown_on_both_links() {
     }
 }
 
+/// Returns the names that tshark gives to the messages of the communication manager in a capture,
+/// which it dissects without a doubt.
+#[track_caller]
+fn messages(capture: &Path) -> BTreeSet<String> {
+    dissect(capture);
+    let mut command = support::installed("tshark");
+    command.args(["-T", "fields", "-e", "_ws.col.Info", "-Y", "infiniband.bth.opcode == 100"]);
+    let output = command.arg("-r").arg(capture).output().expect("tshark starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().filter_map(|line| Some(line.trim().strip_prefix("CM: ")?.to_owned())).collect()
+}
+
+/// Starts a program with a capture.
+fn with_capture(model: Model, arguments: &[&str], capture: &Path) -> Process {
+    let mut command = model.command(arguments[0]);
+    command.args(&arguments[1..]).env("MLX5_MODEL_CAPTURE", capture);
+    Process::start(arguments[0], command)
+}
+
+#[test]
+fn messages_of_connections_are_shown() {
+    let connected =
+        ["ConnectRequest", "ConnectReply", "ReadyToUse", "DisconnectRequest", "DisconnectReply"];
+    for model in [INFINIBAND, ROCE] {
+        let folder = Folder::new("connections");
+        let port = support::port::free().to_string();
+        let sides = |port: &str, server: &[&str], client: &[&str]| {
+            let name = server[0];
+            let files = ["server", "client"].map(|side| folder.file(&format!("{name}-{side}")));
+            let mut server = with_capture(model, server, &files[0]);
+            support::port::wait_for_service(port, &mut server);
+            let client = with_capture(model, client, &files[1]).finish(LIMIT);
+            client.assert_success();
+            server.finish(LIMIT).assert_success();
+            files.map(|file| messages(&file))
+        };
+        let common = ["-C", "2", "-a", "127.0.0.1", "-p", &port];
+        let server = [&["rping", "-s"], &common[..]].concat();
+        let client = [&["rping", "-c"], &common[..]].concat();
+        for found in sides(&port, &server, &client) {
+            assert_eq!(found, connected.map(str::to_owned).into());
+        }
+        let refused = folder.file("refused");
+        let output = with_capture(model, &client, &refused).finish(LIMIT);
+        assert!(!output.status.success(), "{output}");
+        let expected = ["ConnectRequest", "ConnectReject"].map(str::to_owned);
+        assert_eq!(messages(&refused), expected.into());
+        let server = ["udaddy", "-c", "2"];
+        let client = ["udaddy", "-c", "2", "-s", "127.0.0.1"];
+        // The port that the program has built in.
+        for found in sides("7174", &server, &client) {
+            let expected = ["ServiceIDResReq", "ServiceIDResReqResp"];
+            assert_eq!(found, expected.map(str::to_owned).into());
+        }
+    }
+}
+
 #[test]
 fn frames_of_ethernet_are_shown_as_they_are() {
     let folder = Folder::new("raw");

@@ -7,6 +7,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use support::Model;
@@ -68,7 +69,10 @@ impl Unpacked {
              `apt-get install python3-pyverbs python3-scapy` (with dpkg's \
              --path-include=/usr/share/doc/rdma-core/* where documentation is left out)"
         );
-        let folder = env::temp_dir().join(format!("mlx5-model-pyverbs-{}", process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mlx5-model-pyverbs-{}-{number}", process::id());
+        let folder = env::temp_dir().join(name);
         fs::create_dir(&folder).expect("a new temporary folder");
         let unpacked = Self(folder);
         for entry in fs::read_dir(INSTALLED).expect("the folder of the tests") {
@@ -103,11 +107,49 @@ const ON_ETHERNET: &[&str] = &[
     "tests.test_mlx5_udp_sport",
 ];
 
+/// Runs the tests of connections. These take the IP address to connect by from the device's network
+/// interface. The model's devices have none, so this names the loopback interface's address.
+const RUN_ON_LOOPBACK: &str = "\
+import os, unittest
+from importlib.machinery import SourceFileLoader
+from args_parser import parser
+folder = os.path.dirname(os.path.abspath(__file__))
+tests = SourceFileLoader('tests', os.path.join(folder, '__init__.py')).load_module()
+from tests.base import RDMATestCase
+def address(self, dev, port, index):
+    self.args.append([dev, port, index, '127.0.0.1', '00:00:00:00:00:00'])
+RDMATestCase._get_ip_mac = address
+parser.parse_args()
+unittest.main(module=tests)
+";
+
+/// The skips that are known, and why.
+const CONNECTION_SKIPS: &[&str] = &[];
+
+#[test]
+fn rdma_cores_python_tests_of_connections() {
+    /// Passes on both links together.
+    const LEAST: usize = 20;
+    let unpacked = Unpacked::new();
+    let runner = "run_on_loopback.py";
+    fs::write(unpacked.0.join(runner), RUN_ON_LOOPBACK).expect("a new file");
+    let links = [false, true].map(|roce| Model { roce, mode: None });
+    let reports = links.map(|model| run(&unpacked, model, runner, &["tests.test_rdmacm"]));
+    let reports = reports.each_ref().map(|report| &report.stderr);
+    assert_eq!(
+        skips_of_all(&reports),
+        CONNECTION_SKIPS.iter().map(|skip| (*skip).into()).collect()
+    );
+    let passed: usize = reports.iter().map(|report| passes(report).len()).sum();
+    assert!(passed >= LEAST, "only {passed} tests passed");
+}
+
 #[test]
 fn rdma_cores_python_tests() {
     let unpacked = Unpacked::new();
-    let first = run(&unpacked, Model::default(), MODULES);
-    let second = run(&unpacked, Model { roce: true, mode: None }, ON_ETHERNET);
+    let runner = "run_tests.py";
+    let first = run(&unpacked, Model::default(), runner, MODULES);
+    let second = run(&unpacked, Model { roce: true, mode: None }, runner, ON_ETHERNET);
     let reports = [&first.stderr, &second.stderr];
     let skips = skips_of_all(&reports);
 
@@ -123,9 +165,9 @@ fn rdma_cores_python_tests() {
 }
 
 /// Runs modules of tests to their end, which must be a good one.
-fn run(unpacked: &Unpacked, model: Model, modules: &[&str]) -> Output {
+fn run(unpacked: &Unpacked, model: Model, runner: &str, modules: &[&str]) -> Output {
     let mut command = model.command(PYTHON);
-    command.current_dir(&unpacked.0).args(["run_tests.py", "--dev", "mlx5_0", "-v"]).args(modules);
+    command.current_dir(&unpacked.0).args([runner, "--dev", "mlx5_0", "-v"]).args(modules);
     let output = Process::start("rdma-core's tests", command).finish(LIMIT);
     output.assert_success();
     let counted: usize = output

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 pub use agent::{Agent, Listening, Reserved};
 pub use config::{identities, neighbour};
 pub(crate) use deferred::Registers;
-pub(crate) use shield::{Shield, Uncancelled};
+pub(crate) use shield::{Shield, Uncancelled, is_inside};
 pub(crate) use thread::be_brief;
 
 use crate::card::{Card, recycle};
@@ -51,6 +51,7 @@ use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::fabric::udp::{Interface, Udp};
 use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
+use agent::Early;
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
 
@@ -96,6 +97,8 @@ struct State {
     network: Option<Network>,
     /// The recipient of management datagrams.
     agent: Option<Arc<dyn Agent>>,
+    /// Requests for services without listener.
+    early: Early,
     /// The way to ports that are not on this machine.
     udp: Option<Udp>,
     /// Whether the thread runs.
@@ -204,6 +207,7 @@ impl Engine {
             inbox: VecDeque::new(),
             network,
             agent: None,
+            early: Early::default(),
             udp,
             started: false,
             unfinished: false,
@@ -372,6 +376,7 @@ impl State {
         if let Some(agent) = &self.agent {
             agent.expire();
         }
+        self.offer_again();
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
@@ -497,7 +502,9 @@ impl State {
             card.add_prefix(prefix);
         }
         if let Some(udp) = &mut self.udp {
-            udp.join(&self.cards);
+            for complaint in udp.join(&self.cards) {
+                eprintln!("mlx5-model: {complaint}");
+            }
         }
         match &mut self.network {
             Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),
@@ -525,6 +532,7 @@ impl State {
             Clock::Manual(_) => None,
         });
         let waits = waits.chain(self.agent.as_ref().and_then(|agent| agent.wait()));
+        let waits = waits.chain(self.early.wait());
         let rest = self.rest.saturating_sub(now);
         let wait = match waits.min() {
             _ if self.unfinished => 0,

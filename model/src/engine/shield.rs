@@ -1,5 +1,6 @@
 //! Protection from signals and cancellation that would stop a thread inside the model.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use libc::c_int;
@@ -9,6 +10,17 @@ const PTHREAD_CANCEL_DISABLE: c_int = 1;
 unsafe extern "C" {
     /// Safe in a signal handler: it changes a word of the thread's own descriptor.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+thread_local! {
+    /// The number of [`Uncancelled`] values of this thread. Without a destructor, so that signal
+    /// handlers and ending threads can read it.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns whether this thread works inside the model, and so may hold its locks.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get() > 0
 }
 
 /// The thread cannot be cancelled while this value exists.
@@ -27,12 +39,14 @@ impl Uncancelled {
         let mut before = 0;
         // SAFETY: the state is one of the two there are, and the call writes the old one to `before`.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+        INSIDE.set(INSIDE.get() + 1);
         Self { before, thread: PhantomData }
     }
 }
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
+        INSIDE.set(INSIDE.get() - 1);
         let mut disabled = 0;
         // SAFETY: the state is the one that the thread had, and the call writes the old one to `disabled`.
         unsafe { pthread_setcancelstate(self.before, &mut disabled) };

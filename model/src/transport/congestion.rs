@@ -27,9 +27,9 @@ const RESERVED: usize = 16;
 /// What a queue pair does about congestion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Congestion {
-    /// Time of the last notification to each sender, by its queue pair; older ones than
+    /// Time of the last notification to each sender, by its address and queue pair; older ones than
     /// [`INTERVAL`] are forgotten.
-    told: BTreeMap<u32, u64>,
+    told: BTreeMap<([u8; 16], u32), u64>,
     /// Whether the next response tells of congestion.
     echoes: bool,
     /// The rate of requests, if it is limited.
@@ -51,7 +51,7 @@ impl Congestion {
                 card.congestion.marked += 1;
                 // Many receivers' notifications would slow a multicast down too much.
                 if header.destination != MULTICAST {
-                    self.notify(card, own, header);
+                    self.notify(card, own, header, global.source);
                 }
             }
             Route::Ethernet { .. } => {}
@@ -65,15 +65,15 @@ impl Congestion {
         false
     }
 
-    /// Sends a notification to the sender of a packet.
-    fn notify(&mut self, card: &mut Card, own: &Parameters, header: &Header) {
+    /// Sends a notification to the sender of a packet, which came from the GID `from`.
+    fn notify(&mut self, card: &mut Card, own: &Parameters, header: &Header, from: [u8; 16]) {
         let sender = header.datagram.map_or(own.remote, |datagram| datagram.source);
         let now = card.clock.now();
         self.told.retain(|_, at| now < *at + INTERVAL);
-        if self.told.contains_key(&sender) {
+        if self.told.contains_key(&(from, sender)) {
             return;
         }
-        self.told.insert(sender, now);
+        self.told.insert((from, sender), now);
         card.congestion.sent += 1;
         let mut route = header.route.reverse();
         if let Route::Ethernet { global, .. } = &mut route {

@@ -5,6 +5,8 @@ use super::ethernet::{self, HEADER};
 use super::packet::Malformed;
 use super::{Link, LinkAddress};
 
+/// Hop limit of packets on RoCE whose sender gives none, as Linux sets it.
+pub const HOPS: u8 = 64;
 /// Bytes of a local route header.
 pub const LRH: usize = 8;
 /// Bytes of a global route header, which is an IPv6 header.
@@ -120,6 +122,20 @@ impl Route {
                 port,
             },
         }
+    }
+
+    /// Returns the way back for an answer that is of no connection: with the hop limit of a new
+    /// packet, and without the mark of a router. Otherwise the request's way decided them.
+    pub fn answer(&self) -> Self {
+        let mut back = self.reverse();
+        match &mut back {
+            Self::Ethernet { global, .. } => {
+                *global = Global { hop_limit: HOPS, ..global.with_ecn(Ecn::NotCapable) };
+            }
+            Self::InfiniBand { global: Some(global), .. } => global.hop_limit = u8::MAX,
+            Self::InfiniBand { global: None, .. } => {}
+        }
+        back
     }
 
     /// The address on the link of the port that it leads to.

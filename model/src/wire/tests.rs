@@ -1,6 +1,6 @@
 //! Tests of addresses, and of which Ethernet frames are packets of the transport.
 
-use super::{Frame, Global, Header, Link, LinkAddress, Opcode, Route, mac};
+use super::{Ecn, Frame, Global, Header, Link, LinkAddress, Opcode, Route, mac};
 
 fn mapped(host: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host]
@@ -94,4 +94,25 @@ fn groups_are_told_from_ports() {
     for link in [Link::InfiniBand, Link::Roce] {
         assert_eq!(LinkAddress::of(link, &[0; 3]), None);
     }
+}
+
+#[test]
+fn answer_has_the_hop_limit_of_a_new_packet_and_no_mark() {
+    let Route::Ethernet { source, destination, global, port } = roce(mapped(1), mapped(2)) else {
+        panic!()
+    };
+    let met = Global { hop_limit: 7, traffic_class: 0x68, ..global }.with_ecn(Ecn::Experienced);
+    let request = Route::Ethernet { source, destination, global: met, port };
+    let turned = Global { source: met.destination, destination: met.source, ..met };
+    let expected = Global { hop_limit: 64, traffic_class: 0x68, ..turned };
+    let back = Route::Ethernet { source: destination, destination: source, global: expected, port };
+    assert_eq!(request.answer(), back);
+    let infiniband = Route::InfiniBand { level: 3, source: 1, destination: 2, global: Some(met) };
+    let back = Route::InfiniBand {
+        level: 3,
+        source: 2,
+        destination: 1,
+        global: Some(Global { hop_limit: 255, ..turned }),
+    };
+    assert_eq!(infiniband.answer(), back);
 }

@@ -12,7 +12,7 @@ mod world;
 use std::time::Duration;
 
 use mlx5_model as _;
-use support::role::{hear, play, say};
+use support::role::{Player, hear, play, say};
 use support::verbs::{Address, Device, LENGTH, Station, Timing};
 use support::{LIMIT, Model, port};
 use wire::{Faults, Wire};
@@ -26,6 +26,7 @@ fn role() {
         ("programs", programs),
         ("full", full),
         ("lossy", lossy),
+        ("impaired", impaired),
         ("pure", pure),
         ("shared", shared),
         ("taken", taken),
@@ -163,13 +164,41 @@ fn lossy() -> i32 {
     world::exchange(&mut talkers, MESSAGES);
     let seen = wire.end();
     assert!(seen.lost > 1000 && seen.duplicated > 5000 && seen.reordered > 5000, "{seen:?}");
-    talkers.into_iter().for_each(support::role::Player::end_well);
+    talkers.into_iter().for_each(Player::end_well);
     0
 }
 
 #[test]
 fn messages_arrive_once_and_in_order_over_a_lossy_wire() {
     world::play("lossy");
+}
+
+/// The same faults, made by the devices themselves.
+fn impaired() -> i32 {
+    let world = World::joined();
+    let talker = |host: &Host, seed: u32| {
+        let mut command = host.command(Player::command("talker"));
+        let rules = format!("seed {seed}; out loss 1%; out duplicate 5%; out reorder 10%");
+        command.env("MLX5_MODEL_FAULTS", rules);
+        Player::start(command)
+    };
+    let mut talkers = [talker(&world.here, 1), talker(&world.there, 2)];
+    world::exchange(&mut talkers, MESSAGES);
+    for talker in &mut talkers {
+        talker.tell("faults");
+        let text = talker.hear();
+        let struck: Vec<u64> =
+            text.split(' ').map(|count| count.parse().expect("a count")).collect();
+        let [lost, duplicated, reordered] = struck[..] else { panic!("three rules: {text}") };
+        assert!(lost > 1000 && duplicated > 5000 && reordered > 5000, "{text}");
+    }
+    talkers.into_iter().for_each(Player::end_well);
+    0
+}
+
+#[test]
+fn messages_arrive_once_and_in_order_between_impaired_ports() {
+    world::play("impaired");
 }
 
 /// The wire sees what the kernel sends: the IP header that the ICRC covers.
@@ -187,7 +216,7 @@ fn pure() -> i32 {
     assert!(seen.marked > 100 && seen.notifications > 10, "{seen:?}");
     assert!(seen.ports.iter().all(|port| *port >= 0xc000), "{seen:?}");
     assert!(seen.ports.len() >= 2, "{seen:?}");
-    talkers.into_iter().for_each(support::role::Player::end_well);
+    talkers.into_iter().for_each(Player::end_well);
     0
 }
 
@@ -215,6 +244,13 @@ fn talker() -> i32 {
     while let Some(line) = hear() {
         if line == "ipv6" {
             index = 2;
+            continue;
+        }
+        if line == "faults" {
+            let tallies = mlx5_model::fault_tallies(0);
+            let struck: Vec<String> =
+                tallies.iter().map(|tally| tally.struck.to_string()).collect();
+            say(struck.join(" "));
             continue;
         }
         let messages: usize = line.parse().expect("a number of messages");

@@ -141,12 +141,14 @@ fn package_of(program: &str) -> &'static str {
     match program {
         program if program.starts_with("ibv_") => "ibverbs-utils",
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
-        program if program.starts_with("ucx_") => "ucx-utils",
+        program if program.starts_with("ucx_") || program == "io_demo" => "ucx-utils",
         "valgrind" => "valgrind",
         "tshark" => "tshark",
         "fi_pingpong" => "libfabric-bin",
-        "rping" | "ucmatose" | "udaddy" | "mckey" | "cmtime" | "rstream" | "riostream"
-        | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => "rdmacm-utils",
+        "rping" | "ucmatose" | "udaddy" | "udpong" | "mckey" | "cmtime" | "rstream"
+        | "riostream" | "rdma_server" | "rdma_client" | "rdma_xserver" | "rdma_xclient" => {
+            "rdmacm-utils"
+        }
         _ => "perftest",
     }
 }

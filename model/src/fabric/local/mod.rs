@@ -31,6 +31,7 @@ mod bundle;
 mod claim;
 mod hall;
 mod listeners;
+mod names;
 mod pace;
 mod services;
 pub(crate) mod socket;
@@ -49,6 +50,7 @@ use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
 use hall::Hall;
+use names::Names;
 pub(crate) use pace::{Activity, NAP, Pace, Rest};
 pub use services::{Listening, Reserved};
 use socket::Fd;
@@ -199,6 +201,8 @@ pub(crate) struct Network {
     starved: Vec<u64>,
     /// Destinations that were absent or another user's, with the time of that result.
     refused: HashMap<Remote, (Instant, ErrorKind)>,
+    /// Names with a random end, of peers.
+    names: Names,
     /// Time at which the timer fires, in nanoseconds of the engine's time.
     armed: Option<u64>,
     sources: BTreeMap<u64, Source>,
@@ -261,6 +265,7 @@ impl Network {
             retry,
             starved: Vec::new(),
             refused: HashMap::new(),
+            names: Names::new(),
             armed: None,
             sources: BTreeMap::new(),
             next: OUTSIDE + 1,
@@ -368,7 +373,9 @@ impl Network {
             Err(error) => error,
         };
         // If another user has bound the name, the peer has one with a random end.
-        for end in socket::names(&format!("{name}."))? {
+        let fabric = self.name("");
+        let start = name.strip_prefix(&fabric).unwrap_or_default();
+        for end in self.names.after(&fabric, &format!("{start}."))? {
             match socket::connect(&format!("{name}.{end}")) {
                 Err(error) if socket::is_shortage(&error) => return Err(error),
                 Err(_) => {}

@@ -107,3 +107,23 @@ fn prefix_is_claimed_beside_the_name_that_another_process_has() {
     let error = socket::listen(&network.prefix_name(own, next)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }
+
+#[test]
+fn packets_with_ever_new_prefixes_read_few_lists_and_stop_no_peer() {
+    let identity = identity(Link::Roce);
+    let own = identity.own_address();
+    let mut sender = network("flood", 1);
+    let mut port = network("flood", 2);
+    // A name with a random end, which only the list shows.
+    port.attach(0, &identity).unwrap();
+    let started = Instant::now();
+    for prefix in 1..=2000 {
+        sender.send(way(own, prefix << 8), Frame(vec![1; 64]));
+    }
+    let most = 8 + 1 + started.elapsed().as_millis() / 20;
+    let read = u128::from(sender.names.read);
+    assert!(read <= most, "{read} lists in {:?}", started.elapsed());
+    let management = way(own, 1);
+    sender.send(management, Frame(vec![1; 64]));
+    assert!(sender.peers.contains_key(&Remote::Process(management)));
+}

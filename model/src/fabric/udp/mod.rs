@@ -111,7 +111,7 @@ impl Token {
 struct Group {
     gid: [u8; 16],
     card: usize,
-    /// `None` if it could not be joined.
+    /// `None` if it was left.
     fd: Option<Fd>,
 }
 
@@ -126,6 +126,8 @@ pub(crate) struct Udp {
     /// The interface of each device's port.
     interfaces: Vec<u32>,
     groups: Vec<Group>,
+    /// Groups of devices that could not be joined.
+    unjoined: BTreeSet<(usize, [u8; 16])>,
     /// The version of each device's groups at the last look.
     versions: Vec<u64>,
     /// Flows with new frames in their backlog.
@@ -170,6 +172,7 @@ impl Udp {
             addresses,
             interfaces: ports.iter().map(|port| port.index).collect(),
             groups: Vec::new(),
+            unjoined: BTreeSet::new(),
             versions: vec![0; ports.len()],
             fresh: Vec::new(),
             batch: Batch::new(),
@@ -411,8 +414,11 @@ impl Udp {
         }
     }
 
-    /// Joins the groups that queue pairs of devices are attached to, and leaves the others.
-    pub(crate) fn join(&mut self, cards: &[Card]) {
+    /// Joins the groups that queue pairs of devices are attached to, and leaves the others. Returns
+    /// a text for each group that cannot be joined, once.
+    #[must_use]
+    pub(crate) fn join(&mut self, cards: &[Card]) -> Vec<String> {
+        let mut complaints = Vec::new();
         for (index, card) in cards.iter().enumerate().take(self.interfaces.len()) {
             let groups = &card.objects.groups;
             if std::mem::replace(&mut self.versions[index], groups.version()) == groups.version() {
@@ -424,28 +430,34 @@ impl Udp {
                     group.fd = None;
                 }
             }
+            self.unjoined.retain(|(card, gid)| *card != index || !groups.of(gid).is_empty());
             for gid in groups.gids() {
                 let is_it = |group: &Group| group.card == index && group.gid == *gid;
                 if self.groups.iter().any(|group| is_it(group) && group.fd.is_some()) {
                     continue;
                 }
-                let fd = socket::member(gid, self.interfaces[index]);
-                let fd = fd.inspect_err(|error| {
-                    let gid = share::text(gid);
-                    eprintln!("mlx5-model: the group {gid} is not joined: {error}");
-                });
+                let fd = match socket::member(gid, self.interfaces[index]) {
+                    Ok(fd) => fd,
+                    Err(error) => {
+                        if self.unjoined.insert((index, *gid)) {
+                            let gid = share::text(gid);
+                            complaints.push(format!("the group {gid} is not joined: {error}"));
+                        }
+                        continue;
+                    }
+                };
                 let free = |group: &Group| group.fd.is_none();
-                let group = Group { gid: *gid, card: index, fd: fd.ok() };
                 let place = self.groups.iter().position(free).unwrap_or(self.groups.len());
-                if let Some(fd) = &group.fd {
-                    let _ = watch(&self.epoll, fd, Token::Group(place), libc::EPOLLIN);
-                }
+                let _ = watch(&self.epoll, &fd, Token::Group(place), libc::EPOLLIN);
+                self.unjoined.remove(&(index, *gid));
+                let group = Group { gid: *gid, card: index, fd: Some(fd) };
                 match self.groups.get_mut(place) {
                     Some(free) => *free = group,
                     None => self.groups.push(group),
                 }
             }
         }
+        complaints
     }
 }
 

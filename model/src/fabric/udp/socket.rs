@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::fabric::local::socket::{self as local, Fd};
 use crate::wire::ethernet::{self, HEADER};
-use crate::wire::route::{GRH, IPV4, ROCE_PORT, UDP};
+use crate::wire::route::{GRH, HOPS, IPV4, ROCE_PORT, UDP};
 use crate::wire::{Frame, mac};
 
 /// Bytes of a receive buffer to request. The kernel may grant less.
@@ -23,8 +23,8 @@ const LONGEST: usize = 4096 + 256;
 pub(super) const BATCH: usize = 32;
 /// Bytes of control messages that come with a packet: two numbers.
 const CONTROL: usize = 64;
-/// Time to live where the packet has none: Linux does not send zero.
-const HOPS: u8 = 64;
+/// `linux/in6.h`
+pub(super) const IPV6_MULTICAST_ALL: libc::c_int = 29;
 /// The first bytes of a mapped IPv4 address.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
@@ -176,6 +176,11 @@ pub(super) fn member(group: &[u8; 16], interface: u32) -> io::Result<Fd> {
             ipv6mr_multiaddr: libc::in6_addr { s6_addr: *group },
             ipv6mr_interface: interface,
         };
+        match set(&fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, &0) {
+            // Linux has it from 4.20 on.
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
+            done => done?,
+        }
         set(&fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
     }
     Ok(fd)
@@ -265,6 +270,7 @@ pub(super) fn send<'a>(
         }
         targets[index] = Address::new(&to, ROCE_PORT, interface);
         let (class, hops) = service(headers, ipv4);
+        // Linux does not send a time to live of zero.
         let hops = if hops == 0 { HOPS } else { hops };
         control[index] = if ipv4 {
             [

@@ -190,7 +190,7 @@ fn members_of_a_group_hear_other_machines() {
     for group in ["239.1.2.3", "224.0.0.251"] {
         let mut cards = [Rig::on(Link::Roce).card];
         cards[0].objects.groups.attach(gid(group), 5);
-        member.join(&cards);
+        assert!(member.join(&cards).is_empty());
         let sent = send(&mut from, global(&here, group), 0xc001, 20);
         assert_eq!(receive(&mut member, &mut cards), (sent, Some(0)));
 
@@ -200,11 +200,48 @@ fn members_of_a_group_hear_other_machines() {
         assert_eq!(receive(&mut member, &mut cards), (sent, Some(0)));
 
         cards[0].objects.groups.detach(&gid(group), 5);
-        member.join(&cards);
+        assert!(member.join(&cards).is_empty());
         send(&mut from, global(&here, group), 0xc001, 20);
         let sent = send(&mut from, global(&here, &there), 0xc001, 40);
         assert_eq!(receive(&mut member, &mut cards), (sent, None), "not the group's");
     }
+}
+
+#[test]
+fn group_that_cannot_be_joined_is_reported_once() {
+    let mut udp = open(&fresh()).unwrap();
+    let mut cards = [Rig::on(Link::Roce).card];
+    // An address that is no group.
+    let bad = gid("192.0.2.1");
+    cards[0].objects.groups.attach(bad, 5);
+    let complaints = udp.join(&cards);
+    assert_eq!(complaints.len(), 1);
+    assert!(complaints[0].contains("192.0.2.1"), "{complaints:?}");
+    for group in ["239.1.2.3", "239.1.2.4"] {
+        cards[0].objects.groups.attach(gid(group), 5);
+        assert!(udp.join(&cards).is_empty(), "{group}");
+    }
+    cards[0].objects.groups.detach(&bad, 5);
+    assert!(udp.join(&cards).is_empty());
+    cards[0].objects.groups.attach(bad, 5);
+    assert_eq!(udp.join(&cards), complaints);
+}
+
+#[test]
+fn member_of_an_ipv6_group_hears_its_own_interface_only() {
+    let fd = socket::member(&gid("ff0e::7"), 1).unwrap();
+    let (mut value, mut length) = (-1i32, 4);
+    // SAFETY: the call writes at most four bytes to `value`, and their number to `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            socket::IPV6_MULTICAST_ALL,
+            (&raw mut value).cast(),
+            &mut length,
+        )
+    };
+    assert_eq!((result, value), (0, 0));
 }
 
 #[test]

@@ -13,14 +13,13 @@ use crate::management::ip::{self, Addresses};
 use crate::management::message::{self, Reply, Request, Resolve, Resolved, room};
 use crate::management::subnet::{Path, life_time};
 use crate::management::{Connection, Event, Mad, Message, Reason, mad};
+use crate::wire::route::HOPS;
 use crate::wire::{Global, Route};
 
 /// What mlx5 devices say of their delay of acknowledges.
 const ACK_DELAY: u8 = 16;
 /// Q_Key of datagram services (`RDMA_UDP_QKEY`).
 pub(super) const Q_KEY: u32 = 0x0123_4567;
-/// Hop limit of packets on RoCE, as Linux sets it for routes through gateways.
-pub(super) const HOPS: u8 = 64;
 /// Bits of a PSN.
 const PSN: u32 = 0xff_ffff;
 
@@ -426,7 +425,7 @@ impl State {
 
     /// Sends a message that is of no connection, back on a route.
     pub fn send(&mut self, card: usize, route: &Route, transaction: u64, message: Message) {
-        let frame = Mad { transaction, message }.frame(route.reverse(), 0xffff);
+        let frame = Mad { transaction, message }.frame(route.answer(), 0xffff);
         self.outbox.push_back((card, frame));
     }
 
@@ -507,7 +506,7 @@ impl State {
             life_time: path.ack_timeout.saturating_sub(1),
         };
         let connection = Connection::requested(local, mad.transaction, request);
-        let (route, p_key) = (route.reverse(), request.p_key);
+        let (route, p_key) = (route.answer(), request.p_key);
         let owner = Some(child);
         self.links.insert(local, Link { connection, owner, card, route, p_key, timer: None });
         let Some(id) = self.known(child) else { return };
@@ -542,7 +541,7 @@ impl State {
     /// A SIDR_REQ has arrived.
     fn asked(&mut self, card: usize, route: &Route, mad: &Mad, resolve: &Resolve) {
         let now = self.now();
-        let back = route.reverse();
+        let back = route.answer();
         let repeats = |link: &Link| {
             let own = &link.connection;
             own.is_datagram() && own.ids.remote == resolve.request && link.route == back

@@ -289,19 +289,26 @@ impl Command<'_> {
         })?;
         let reserved = reserved.map_or_else(|| engine.reserve(service), |own| Ok(Some(own)));
         let listening = reserved.and_then(|reserved| engine.listen(reserved));
-        self.locked(|state| {
-            let id = state.id(file, input.id)?;
-            match listening {
-                Ok(listening) => {
-                    id.listening = listening;
-                    Ok(())
-                }
-                Err(error) => {
-                    id.stage = Stage::Bound;
-                    Err(errno_of(&error))
-                }
+        let unused = self.locked(|state| match (state.id(file, input.id), listening) {
+            (Ok(id), Ok(listening)) => {
+                id.listening = listening;
+                Ok(None)
             }
-        })
+            (Ok(id), Err(error)) => {
+                id.stage = Stage::Bound;
+                Err(errno_of(&error))
+            }
+            // Another thread has destroyed or moved the id meanwhile.
+            (Err(_), Ok(listening)) => Ok(listening),
+            (Err(error), Err(_)) => Err(error),
+        })?;
+        match unused {
+            None => Ok(()),
+            Some(unused) => {
+                self.withdraw(vec![unused]);
+                Err(Errno::ENOENT)
+            }
+        }
     }
 
     fn withdraw(&self, listening: Vec<Listening>) {

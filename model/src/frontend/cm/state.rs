@@ -466,17 +466,28 @@ impl State {
         withdrawn
     }
 
-    /// Moves an id and its events to another file. Returns the number of its events that were read.
+    /// Moves an id to another file, with its joins and events. Also moves the ids of its connection
+    /// requests that the program has not read. Returns the number of the id's events that were read.
     pub fn migrate(&mut self, number: u32, from: u64, to: u64) -> Result<u32> {
-        let id = self.id(from, number)?;
-        id.file = to;
-        let reported = id.reported;
+        let reported = self.id(from, number)?.reported;
+        if !self.files.contains_key(&to) {
+            return Err(Errno::EINVAL);
+        }
         let Some(events) = self.files.get_mut(&from) else { return Err(Errno::EINVAL) };
+        let groups = &self.groups;
+        let is_moved = |queued: &Queued| {
+            let join = groups.get(&queued.counted);
+            queued.counted == number || join.is_some_and(|join| join.id == number)
+        };
         let all = std::mem::take(&mut events.queue);
-        let (moved, rest): (VecDeque<_>, VecDeque<_>) =
-            all.into_iter().partition(|queued| queued.counted == number);
+        let (moved, rest): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(is_moved);
         events.queue = rest;
         events.quiet();
+        for moving in moved.iter().filter_map(|queued| queued.child).chain([number]) {
+            if let Some(id) = self.ids.get_mut(&moving) {
+                id.file = to;
+            }
+        }
         if let Some(events) = self.files.get_mut(&to) {
             events.queue.extend(moved);
             if !events.queue.is_empty() {

@@ -172,6 +172,9 @@ interpose! {
                 }
                 _ => {}
             }
+        } else if descriptors::is_inherited_channel(fd) {
+            set_errno(libc::EINVAL);
+            return -1;
         }
         real::read(fd, to, length)
     }
@@ -186,6 +189,10 @@ interpose! {
                     |written| written as ssize_t,
                 );
             }
+        } else if descriptors::is_inherited_channel(fd) {
+            // What Linux says to a process with other credentials than the one that opened it.
+            set_errno(libc::EACCES);
+            return -1;
         }
         real::write(fd, from, length)
     }

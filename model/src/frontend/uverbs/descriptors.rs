@@ -22,7 +22,7 @@ use super::lock;
 use super::real;
 use super::running::Running;
 use super::visitor::{Guest, Resources};
-use crate::engine::Shield;
+use crate::engine::{Shield, is_inside};
 use crate::frontend::cm::CmFile;
 use crate::private;
 
@@ -76,7 +76,11 @@ pub(super) fn owned(fd: c_int) -> bool {
     if identity(fd) == Some(FILES[fd as usize].load(Ordering::Acquire)) {
         return true;
     }
-    // The descriptor was closed without the model's knowledge.
+    // The descriptor was closed without the model's knowledge. Closing the file takes locks, which
+    // this thread may hold if the call is the model's own. A later call of the program closes it.
+    if is_inside() {
+        return false;
+    }
     let before = errno();
     closing(fd);
     set_errno(before);
@@ -99,9 +103,20 @@ fn identity(fd: c_int) -> Option<u64> {
     Some(parts.into_iter().fold(0xcbf2_9ce4_8422_2325, add))
 }
 
-/// For each descriptor of a command file, the device's number plus one. Unlike [`OWNED`] it comes
-/// over a fork.
+/// For each descriptor of a command file, the device's number plus one, and [`CHANNEL`] for each
+/// event channel of connections. Unlike [`OWNED`] it comes over a fork.
 static DEVICE: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
+/// An event channel, in place of a device's number plus one.
+const CHANNEL: u32 = u32::MAX;
+
+/// Returns whether a descriptor is an event channel of connections that came over a fork. It stays
+/// the parent's, so commands to it fail in the child.
+pub(super) fn is_inherited_channel(fd: c_int) -> bool {
+    let entry = usize::try_from(fd).ok().and_then(|fd| DEVICE.get(fd));
+    entry.is_some_and(|entry| entry.load(Ordering::Acquire) == CHANNEL)
+        && !entered(fd)
+        && identity(fd) == Some(FILES[fd as usize].load(Ordering::Acquire))
+}
 
 /// Forgets every descriptor, in the child of a fork: the files stay the parent's.
 pub(super) fn forget() {
@@ -119,7 +134,10 @@ pub(super) fn adopt(fd: c_int) -> bool {
     let Some(entry) = usize::try_from(fd).ok().and_then(|fd| DEVICE.get(fd)) else {
         return false;
     };
-    let Some(device) = entry.load(Ordering::Acquire).checked_sub(1) else { return false };
+    let device = match entry.load(Ordering::Acquire) {
+        0 | CHANNEL => return false,
+        device => device - 1,
+    };
     if !super::sysfs::is_node(fd) {
         foreign(fd);
         return false;
@@ -149,9 +167,12 @@ impl Descriptors {
                 entries.len() - 1
             }
         };
-        if let Descriptor::Command(file) = &descriptor {
-            DEVICE[fd as usize].store(file.device() as u32 + 1, Ordering::Release);
-        }
+        let kind = match &descriptor {
+            Descriptor::Command(file) => file.device() as u32 + 1,
+            Descriptor::Connections(_) => CHANNEL,
+            _ => 0,
+        };
+        DEVICE[fd as usize].store(kind, Ordering::Release);
         entries[index] = Some((descriptor, 1));
         place.store(index as u32 + 1, Ordering::Release);
         Ok(())

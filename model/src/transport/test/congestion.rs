@@ -223,6 +223,30 @@ fn a_mark_of_infiniband_comes_back_in_the_next_response() {
 }
 
 #[test]
+fn senders_with_one_number_at_two_addresses_are_notified_alike() {
+    let setup = Setup { link: Link::Roce, ..datagrams() };
+    let mut pair = Pair::new(setup);
+    let post = datagram(&pair, setup, 8);
+    pair.sides[0].post(&post);
+    pair.sides[0].rig.card.pump();
+    let sent = pair.sides[0].rig.card.take_frame().expect("a packet");
+    let key = pair.sides[1].key;
+    pair.sides[1].receive(&[(0, 512, key); 4]);
+    let receiver = &mut pair.sides[1].rig.card;
+    let from = |last: u8| {
+        changed(Link::Roce, &sent, |header| {
+            mark(header);
+            let Route::Ethernet { global, .. } = &mut header.route else { unreachable!() };
+            global.source[15] = last;
+        })
+    };
+    // The second packet of each sender comes within the interval.
+    let packets = [from(77), from(78), from(77), from(78)];
+    packets.iter().for_each(|packet| receiver.receive(packet));
+    assert_eq!((receiver.congestion.marked, receiver.congestion.sent), (4, 2));
+}
+
+#[test]
 fn a_notification_for_nobody_is_counted() {
     let setup = roce(Service::Rc);
     let mut pair = Pair::new(setup);

@@ -1,51 +1,27 @@
 //! Programs that connect by librdmacm, unmodified, each as server and client in two processes.
+//!
+//! [`channel`] writes commands to the event channel itself, without librdmacm.
 
 use mlx5_model as _;
 
+mod channel;
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use support::port::{sockets, wait, wait_for_service};
 use support::process::{Output, Process};
-use support::random::Random;
+use support::role::play;
 use support::{LIMIT, Model, port, turn};
 
+#[test]
+fn role() {
+    play(&[("closed", channel::closed), ("forked", channel::forked)]);
+}
+
 const LINKS: [Model; 2] = [Model { roce: false, mode: None }, Model { roce: true, mode: None }];
-
-/// The lines of `/proc/net/unix` about sockets of the model.
-fn sockets() -> Vec<String> {
-    let list = fs::read("/proc/net/unix").expect("the kernel lists local sockets");
-    let list = String::from_utf8_lossy(&list);
-    list.lines().filter(|line| line.contains("@mlx5-model/")).map(str::to_owned).collect()
-}
-
-/// Returns once `ready` holds, or the process has ended: what comes then fails, and both outputs
-/// are shown.
-fn wait(process: &mut Process, mut ready: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !ready() && !process.has_ended() && started.elapsed() < LIMIT {
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns once a process listens for the service of a port in any port space. The name of its
-/// socket ends with the port.
-fn wait_for_service(port: &str, server: &mut Process) {
-    /// `__SO_ACCEPTCON`
-    const LISTENS: &str = " 00010000 ";
-    let port: u16 = port.parse().expect("a port number");
-    let end = format!("{port:04x}");
-    wait(server, || {
-        sockets()
-            .iter()
-            .any(|line| line.contains("/cm/") && line.ends_with(&end) && line.contains(LISTENS))
-    });
-}
 
 fn start(model: Model, name: &str, arguments: &[&str], port: &str) -> Process {
     let (program, rest) = arguments.split_first().expect("a program");
@@ -220,6 +196,63 @@ fn fi_pingpong_uses_verbs() {
     }
 }
 
+/// Datagrams by rsockets, whose address handles have a LID alone: they need InfiniBand. The server
+/// takes the first address of its host unless it is given one, and runs until it is killed.
+#[test]
+fn udpong_sends_datagrams_on_infiniband() {
+    let (_turn, model) = (turn(), LINKS[0]);
+    let port = port::free();
+    let (end, port) = (format!(":{port:04X} "), port.to_string());
+    let mut server = start(model, "server", &["udpong", "-b", "127.0.0.1", "-p", "PORT"], &port);
+    wait(&mut server, || fs::read_to_string("/proc/net/udp").is_ok_and(|list| list.contains(&end)));
+    let client = ["udpong", "-s", "127.0.0.1", "-p", "PORT", "-C", "10", "-S", "64"];
+    let client = start(model, "client", &client, &port).finish(LIMIT);
+    assert!(client.assert_success().stdout.contains("custom    64      10"), "{client}");
+    assert!(!server.has_ended());
+}
+
+/// UCX's connection manager, which passes the addresses of its transports in private data. The
+/// server runs until it is killed.
+#[test]
+fn io_demo_of_ucx_connects_by_rdmacm() {
+    for model in LINKS {
+        let _turn = turn();
+        let port = port::free().to_string();
+        let side = |name: &str, arguments: &[&str]| {
+            let mut command = model.command("io_demo");
+            command.args(["-p", &port]).args(arguments);
+            command.env("UCX_TLS", "rc").env("UCX_NET_DEVICES", "mlx5_0:1");
+            command.env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm");
+            Process::start(&format!("io_demo ({name})"), command)
+        };
+        let mut server = side("server", &[]);
+        wait_for_service(&port, &mut server);
+        let client = ["-i", "20", "-o", "read,write", "127.0.0.1"];
+        let client = side("client", &client).finish(LIMIT);
+        client.assert_success();
+        let text = format!("{client}");
+        assert!(text.contains("Client exit with status 'OK'"), "{client}");
+        assert!(!server.has_ended());
+    }
+}
+
+/// Its server listens twice, and its client may ask for the second connection before that.
+#[test]
+fn perftest_connects_its_queue_pairs() {
+    for model in LINKS {
+        for (program, service) in
+            [("ib_send_bw", "RC"), ("ib_write_lat", "RC"), ("ib_send_bw", "UD")]
+        {
+            let common =
+                [program, "-R", "-F", "-n", "100", "-s", "1024", "-c", service, "-p", "PORT"];
+            let (server, client) = pair(model, &common, &[&common[..], &["127.0.0.1"]].concat());
+            server.assert_success();
+            let client = client.assert_success();
+            assert!(client.stdout.contains(" 1024 "), "{client}");
+        }
+    }
+}
+
 #[test]
 fn connection_that_cannot_be_made_says_why() {
     for model in LINKS {
@@ -245,34 +278,4 @@ fn service_has_one_listener() {
     let second = start(model, "second", &["rping", "-s", "-p", "PORT"], &port).finish(LIMIT);
     assert!(!second.status.success(), "{second}");
     assert!(format!("{second}").contains("Address already in use"), "{second}");
-}
-
-#[test]
-fn hostile_commands_are_refused() {
-    let open = || {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        options.open("/dev/infiniband/rdma_cm").expect("an event channel")
-    };
-    let mut file = open();
-    let mut random = Random::new(7);
-    for _ in 0..20_000 {
-        let mut bytes: Vec<u8> = (0..random.below(320)).map(|_| random.below(256) as u8).collect();
-        // Known commands and small ids, without addresses of this process.
-        for (at, byte) in bytes.iter_mut().enumerate().take(24) {
-            *byte = match at {
-                0 => *byte % 26,
-                4 | 5 if *byte < 128 => *byte,
-                6 => *byte,
-                _ => 0,
-            };
-        }
-        // Only commands without an answer can succeed.
-        if let Ok(written) = file.write(&bytes) {
-            assert_eq!(written, bytes.len());
-        }
-    }
-    drop(file);
-    // The process is as well as before.
-    assert_eq!(open().write(&[0; 7]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
