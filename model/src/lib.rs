@@ -53,7 +53,7 @@
 //!
 //! The modules, lowest first; each uses only those before it:
 //!
-//! - [`stores`], [`clock`] and [`memory`].
+//! - [`stores`], [`clock`], [`cost`] and [`memory`].
 //! - [`wire`] – packets and frames.
 //! - [`fault`] – faults by rule: of frames and of a device.
 //! - [`management`] – datagrams of the communication manager.
@@ -80,6 +80,7 @@ pub mod capture;
 pub mod card;
 pub mod clock;
 pub mod command;
+pub mod cost;
 pub mod engine;
 mod fabric;
 pub mod fault;

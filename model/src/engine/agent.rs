@@ -69,8 +69,14 @@ impl Engine {
 }
 
 /// Gives a frame that has arrived at a port to the device or, if it is a management datagram, to
-/// the agent.
-pub(super) fn deliver(agent: Option<&Arc<dyn Agent>>, card: &mut Card, frame: &Frame) {
+/// the agent. `at` is the virtual time of its arrival, if it has one.
+pub(super) fn deliver(
+    agent: Option<&Arc<dyn Agent>>,
+    card: &mut Card,
+    frame: &Frame,
+    at: Option<u64>,
+) {
+    card.port.pace.arrived(at);
     let link = card.identity.link;
     let managed = || Header::destination(link, &frame.0).is_some_and(|to| to.1 == mad::QP);
     let taken = agent.is_some_and(|agent| managed() && agent.receive(card, frame));
@@ -92,7 +98,7 @@ impl State {
                 // Communication ids have the prefix in place of a QP number's.
                 let number = id >> 8;
                 if let Some(index) = self.local(to, number) {
-                    self.inbox.push_back((index, frame.clone()));
+                    self.put(from, index, frame.clone());
                 } else if let Some(network) = &mut self.network {
                     network.send(local::way(to, number), frame.clone());
                 }
@@ -100,7 +106,7 @@ impl State {
             Addressee::Service(service) => {
                 let Some(here) = here else { return true };
                 if agent.serves(service) {
-                    self.inbox.push_back((here, frame.clone()));
+                    self.put(from, here, frame.clone());
                     return true;
                 }
                 let told = self.network.as_ref().map(|network| network.ask(service, frame));

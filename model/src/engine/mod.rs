@@ -26,6 +26,7 @@ mod config;
 mod deferred;
 mod lock;
 mod outside;
+mod pace;
 mod process;
 mod shield;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
+use pace::Parcel;
 
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
@@ -89,8 +91,8 @@ pub struct Engine {
 struct State {
     cards: Vec<Card>,
     interrupt: Interrupt,
-    /// Frames for local cards, by index.
-    inbox: VecDeque<(usize, Frame)>,
+    /// Frames for local cards.
+    inbox: VecDeque<Parcel>,
     network: Option<Network>,
     /// The recipient of management datagrams.
     agent: Option<Arc<dyn Agent>>,
@@ -106,6 +108,8 @@ struct State {
     rest: u64,
     /// Engine time from which entries take in packets from other processes again.
     intake: u64,
+    /// The next timer in virtual time: its time, and the engine time at which it fires at the latest.
+    jump: Option<(u64, u64)>,
 }
 
 /// Access to the state, with signals and cancellation of the thread blocked.
@@ -206,6 +210,7 @@ impl Engine {
             epoch: Instant::now(),
             rest: 0,
             intake: 0,
+            jump: None,
         };
         Arc::new_cyclic(|own| Self {
             state: Lock::new(state),
@@ -292,6 +297,7 @@ impl Engine {
         card: usize,
         work: impl FnOnce(&mut Card) -> R,
     ) -> (R, bool) {
+        state.look_at_taken();
         self.catch_up(state);
         let result = work(&mut state.cards[card]);
         state.take_in();
@@ -352,7 +358,7 @@ impl State {
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
             let agent = self.agent.as_ref();
-            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
+            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame, None));
             self.take_in_from_outside();
         }
     }
@@ -367,17 +373,13 @@ impl State {
         if let Some(agent) = &self.agent {
             agent.expire();
         }
+        if self.is_virtual() {
+            return self.jump();
+        }
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
-                let late = self.cards[index].late_peers(now);
-                let ways: BTreeSet<Way> =
-                    late.into_iter().map(|(to, number)| local::way(to, number)).collect();
-                for way in ways {
-                    let slow = self.is_slow(way);
-                    self.cards[index].set_slow(way, slow);
-                }
-                self.cards[index].expire();
+                self.expire(index, now);
                 any = true;
                 if self.started {
                     break;
@@ -385,6 +387,18 @@ impl State {
             }
         }
         any
+    }
+
+    /// Fires due timers of a device, only some of them if there are many.
+    fn expire(&mut self, index: usize, now: u64) {
+        let late = self.cards[index].late_peers(now);
+        let ways: BTreeSet<Way> =
+            late.into_iter().map(|(to, number)| local::way(to, number)).collect();
+        for way in ways {
+            let slow = self.is_slow(way);
+            self.cards[index].set_slow(way, slow);
+        }
+        self.cards[index].expire();
     }
 
     /// Nanoseconds of the engine's time.
@@ -396,14 +410,16 @@ impl State {
     /// answer does not mean that a packet was lost.
     fn is_slow(&mut self, way: Way) -> bool {
         if self.local(way.to, way.first).is_some() {
-            return self.unfinished;
+            return self.unfinished || !self.inbox.is_empty();
         }
         self.network.as_mut().is_some_and(|network| network.is_slow(way))
     }
 
     /// Runs the devices until nothing is left to do, or `frames` frames have been carried.
     /// Completions become visible only after the packets created before them have been handed on.
-    fn run(&mut self, mut frames: usize) {
+    fn run(&mut self, frames: usize) {
+        // In virtual time, what a store starts is done before the next one, however much it is.
+        let mut frames = if self.is_virtual() { usize::MAX } else { frames };
         loop {
             let mut busy = self.send_management();
             for index in 0..self.cards.len() {
@@ -425,10 +441,7 @@ impl State {
                     busy = true;
                 }
             }
-            while let Some((index, frame)) = self.inbox.pop_front() {
-                agent::deliver(self.agent.as_ref(), &mut self.cards[index], &frame);
-                busy = true;
-            }
+            busy |= if self.is_virtual() { !busy && self.next_event() } else { self.empty_inbox() };
             // Only now is it certain that no further CQE can join a compressed block.
             let busy =
                 busy || self.cards.iter_mut().fold(false, |any, card| card.release_cqes() | any);
@@ -453,7 +466,7 @@ impl State {
             if let Some(network) = &mut self.network {
                 network.send_to_all(&frame);
             }
-            self.inbox.extend((0..self.cards.len()).map(|index| (index, frame.clone())));
+            (0..self.cards.len()).for_each(|index| self.put(from, index, frame.clone()));
             return;
         }
         let Some((_, number)) = Header::destination(link, &frame.0) else { return };
@@ -461,7 +474,7 @@ impl State {
             return;
         }
         if let Some(index) = self.local(to, number) {
-            self.inbox.push_back((index, frame));
+            self.put(from, index, frame);
         } else if let Some(network) = &mut self.network {
             network.send(local::way(to, number), frame);
         }
@@ -511,8 +524,10 @@ impl State {
     /// deadline of the devices that run on the machine's clock.
     fn arm(&mut self) {
         let now = self.now();
+        let jump = self.next_jump();
         let Some(network) = &mut self.network else { return };
         let waits = self.cards.iter().filter_map(|card| match card.clock {
+            _ if card.keeps_virtual_time() => jump,
             Clock::Real(_) | Clock::Source(_) => {
                 Some(card.deadline()?.saturating_sub(card.clock.now()))
             }

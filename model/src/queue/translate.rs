@@ -115,6 +115,7 @@ impl Card {
         to: &mut [u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
+        self.port.pace.read(to.len());
         // What lies behind the key of no memory.
         to.fill(0);
         self.pieces(domain, key, address, 0..to.len(), (access, INDIRECTION), &mut |bus, bytes| {
@@ -132,6 +133,7 @@ impl Card {
         from: &[u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
+        self.port.pace.wrote(from.len());
         let access = (access, INDIRECTION);
         self.pieces(domain, key, address, 0..from.len(), access, &mut |bus, bytes| {
             memory.write(bus, &from[bytes])
@@ -158,6 +160,7 @@ impl Card {
             }
             Ok(())
         })?;
+        self.port.pace.wait_for(8);
         // Behind a key over other keys, alignment may be lost on the way.
         let at = place.filter(|at| at % 8 == 0).ok_or(Denied::Bounds)?;
         self.memory.update(at, change).map_err(|_| Denied::Fault)

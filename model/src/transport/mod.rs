@@ -271,6 +271,7 @@ impl Card {
             }
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
+            self.port.pace.turn();
             self.transport(qp, |card, transport| transport.pump(card, qp));
         }
         any
@@ -349,6 +350,7 @@ impl Card {
     /// first eight bytes at either half of a BlueFlame register are the doorbell. Eight bytes may
     /// arrive as two stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
+        self.port.pace.stored(|| self.cost_of_store(offset, bytes));
         self.enter(
             // Pages have 4 KiB.
             || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },

@@ -138,7 +138,7 @@ fn send(
         }
         None => header.bare(),
     };
-    card.outbox.push_back(frame);
+    card.send(frame);
 }
 
 /// Sends packet `index` of the response to a READ; `false` if its memory is not there.
@@ -169,7 +169,7 @@ fn read_response(
     });
     match frame {
         Ok(frame) => {
-            card.outbox.push_back(frame);
+            card.send(frame);
             true
         }
         Err(denied) => {
