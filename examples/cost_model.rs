@@ -14,7 +14,8 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
-    BlueFlameCopy, CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    BlueFlameCopy, CqReader, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig,
+    SendQueue,
 };
 use mlx5::verbs::{
     ClockReading, CompletionQueue, Context, DeviceClock, Init, MemoryRegion, ProtectionDomain,
@@ -54,8 +55,10 @@ fn main() -> Result<()> {
 
     // 3. One request at a time.
     println!("\nWRITE, one at a time, ns");
-    println!("{:>8}{:>18}{:>18}{:>18}{:>18}", "bytes", "BlueFlame inline", "pointer",
-        "doorbell inline", "pointer");
+    println!(
+        "{:>8}{:>18}{:>18}{:>18}{:>18}",
+        "bytes", "BlueFlame inline", "pointer", "doorbell inline", "pointer"
+    );
     for bytes in [8, 28, 64, 128, 256] {
         print!("{bytes:>8}");
         for lane in [&mut copied, &mut rung] {
@@ -95,8 +98,12 @@ fn what_the_times_are(context: &Context) -> Result<String> {
         return Ok(format!("{}, {}: times of this device", device.name, device.product()));
     }
     Ok(match std::env::var("MLX5_MODEL_TIME").as_deref() {
-        Ok("virtual") => "the software model with virtual time: times of its cost model, of no device",
-        _ => "the software model: these times mean nothing; MLX5_MODEL_TIME=virtual shows its costs",
+        Ok("virtual") => {
+            "the software model with virtual time: times of its cost model, of no device"
+        }
+        _ => {
+            "the software model: these times mean nothing; MLX5_MODEL_TIME=virtual shows its costs"
+        }
     }
     .to_owned())
 }
@@ -146,7 +153,8 @@ impl Lane {
         clock: ClockReading,
         register: RegisterUse,
     ) -> Result<Self> {
-        let cqs = [CompletionQueue::new(pd.context(), 128)?, CompletionQueue::new(pd.context(), 16)?];
+        let cqs =
+            [CompletionQueue::new(pd.context(), 128)?, CompletionQueue::new(pd.context(), 16)?];
         let queue_pair = |cq: &CompletionQueue| -> Result<QueuePair<Rc, Init>> {
             let builder = QueuePair::builder(pd, cq).max_send_wr(512).max_recv_wr(4);
             Ok(builder.max_inline_data(INLINE as u32).build()?.init(&local.init())?)
@@ -159,7 +167,8 @@ impl Lane {
             qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
         peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
         let mut completions = CqReader::new(&cqs[0])?;
-        let config = SendConfig { register, copy: BlueFlameCopy::detect(), ..SendConfig::default() };
+        let config =
+            SendConfig { register, copy: BlueFlameCopy::detect(), ..SendConfig::default() };
         let queue = SendQueue::new(&qp, &mut completions, config)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let (own, remote) = (pd.allocate(LARGEST, access)?, pd.allocate(LARGEST, access)?);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::capture::Capturing;
 use crate::clock::{Clock, Random};
-use crate::cost::{Pace, Parameters, VirtualTime};
+use crate::cost::{Pace, Parameters, Side, VirtualTime};
 use crate::fault::Impairment;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
@@ -108,7 +108,7 @@ impl Card {
 
     /// Replaces the device's clock by virtual time. `host` is the program's time, which all devices of
     /// a process share. Must come before a tap.
-    pub fn keep_virtual_time(&mut self, host: &Arc<VirtualTime>, parameters: Parameters) {
+    pub(crate) fn keep_virtual_time(&mut self, host: &Arc<VirtualTime>, parameters: Parameters) {
         (self.port.pace, self.clock) = Pace::start(host, parameters);
     }
 
@@ -122,9 +122,15 @@ impl Card {
         self.port.pace.read_clock().unwrap_or_else(|| self.clock.now())
     }
 
-    /// Puts a packet into the outbox.
+    /// Puts a packet of a requester into the outbox.
     pub(crate) fn send(&mut self, frame: Frame) {
-        self.port.pace.sent(frame.0.len());
+        self.port.pace.sent(Side::Request, frame.0.len());
+        self.outbox.push_back(frame);
+    }
+
+    /// Puts a packet of a responder into the outbox.
+    pub(crate) fn respond(&mut self, frame: Frame) {
+        self.port.pace.sent(Side::Response, frame.0.len());
         self.outbox.push_back(frame);
     }
 

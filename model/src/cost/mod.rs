@@ -10,7 +10,8 @@
 //!
 //! Latency and occupancy are separate. A part of the device (requests, PCIe reads, PCIe writes, the
 //! port) is occupied for the time of the bytes that pass, and the next bytes may follow while the
-//! first are still under way. A part serves steps in the order in which they are executed.
+//! first are still under way. A part serves a step in the first gap after the step may begin. Packets
+//! of one queue pair do not overtake each other, nor do CQEs of one CQ.
 //!
 //! The program's time is one for all devices of a process. Stores to registers move it forward, and
 //! so do CQEs that the program has taken. Nothing else of the program costs time.
@@ -41,6 +42,15 @@ pub enum Store {
     },
     /// A further part of a copy.
     Rest,
+}
+
+/// The part of a queue pair that sends a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The requester.
+    Request,
+    /// The responder.
+    Response,
 }
 
 /// A device's virtual time, if it has one.
@@ -87,8 +97,8 @@ impl Pace {
     }
 
     /// A queue pair's turn begins.
-    pub fn turn(&self) {
-        self.with(Timeline::turn);
+    pub fn turn(&self, qp: u32) {
+        self.with(|timeline| timeline.turn(qp));
     }
 
     /// A send WQE of a queue pair was fetched: by PCIe, or with the store.
@@ -111,9 +121,9 @@ impl Pace {
         self.with(|timeline| timeline.wrote(bytes));
     }
 
-    /// A packet of so many bytes is put into the outbox.
-    pub fn sent(&self, bytes: usize) {
-        self.with(|timeline| timeline.sent(bytes));
+    /// A packet of the queue pair whose turn it is, of so many bytes, is put into the outbox.
+    pub fn sent(&self, side: Side, bytes: usize) {
+        self.with(|timeline| timeline.sent(side, bytes));
     }
 
     /// What follows waits until the newest packet has left.
@@ -131,9 +141,9 @@ impl Pace {
         self.with(Timeline::arrival)
     }
 
-    /// A CQE is written: the device's clock says when.
-    pub fn completes(&self) {
-        self.with(Timeline::completes);
+    /// A CQE is written to a CQ: the device's clock says when.
+    pub fn completes(&self, cq: u32) {
+        self.with(|timeline| timeline.completes(cq));
     }
 
     /// CQEs were written to a CQ of so many entries, up to a counter.

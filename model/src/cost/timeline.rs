@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Parameters, Store};
+use super::{Parameters, Side, Store};
 use crate::clock::TimeSource;
 
 /// Picoseconds of a nanosecond.
@@ -16,6 +16,8 @@ const BUS_PAYLOAD: u64 = 256;
 const BUS_HEADER: u64 = 24;
 /// Bytes of a CQE.
 const CQE: u64 = 64;
+/// Most busy times of a part, and most queue pairs, that are remembered.
+const PLANNED: usize = 1 << 16;
 /// Bits of a CQ's counters.
 const COUNTER: u32 = 0xff_ffff;
 
@@ -48,15 +50,41 @@ impl TimeSource for VirtualTime {
     }
 }
 
-/// A part of the device that does one thing at a time.
+/// A part of the device that does one thing at a time: when it is busy, by start.
+///
+/// The engine finishes the work of one store before it sees the next one, so work of an earlier time
+/// may come later. It finds the gaps between what is planned already.
 #[derive(Debug, Default)]
-struct Part(Cell<u64>);
+struct Part(RefCell<BTreeMap<u64, u64>>);
 
 impl Part {
-    /// Uses the part from a time on, or when it is free. Returns the start.
-    fn take(&self, from: u64, time: u64) -> u64 {
-        let start = self.0.get().max(from);
-        self.0.set(start + time);
+    /// Uses the part for a time, from the first gap after `from` on. Returns the start. Nothing comes
+    /// any more that begins before `past`.
+    fn take(&self, from: u64, time: u64, past: u64) -> u64 {
+        let mut busy = self.0.borrow_mut();
+        while busy.len() >= PLANNED || busy.first_key_value().is_some_and(|(_, end)| *end <= past) {
+            busy.pop_first();
+        }
+        let before = busy.range(..=from).next_back();
+        let mut start = before.map_or(from, |(_, end)| from.max(*end));
+        for (begin, end) in busy.range(from.saturating_add(1)..) {
+            if *begin >= start + time {
+                break;
+            }
+            start = start.max(*end);
+        }
+        let (mut begin, mut end) = (start, start + time);
+        if let Some((touching, _)) =
+            busy.range(..start).next_back().filter(|(_, end)| **end == start)
+        {
+            begin = *touching;
+        }
+        if let Some(longer) = busy.remove(&end) {
+            end = longer;
+        }
+        if begin < end {
+            busy.insert(begin, end);
+        }
         start
     }
 }
@@ -74,6 +102,14 @@ pub(super) struct Timeline {
     pub(super) now: Arc<VirtualTime>,
     /// The time of the store, arrival or timer that the work follows from.
     event: Cell<u64>,
+    /// The queue pair whose turn it is.
+    turn: Cell<u32>,
+    /// The times at which the newest packet of each queue pair leaves: none overtakes another.
+    newest: RefCell<BTreeMap<(u32, Side), u64>>,
+    /// The end of the last write of payload that belongs to the event.
+    written: Cell<u64>,
+    /// The times of the newest CQEs, by CQ.
+    last: RefCell<BTreeMap<u32, u64>>,
     /// The WQE that came with the store: queue pair and counter.
     copied: Cell<Option<(u32, u16)>>,
     requests: Part,
@@ -96,6 +132,10 @@ impl Timeline {
             host,
             now: Arc::default(),
             event: Cell::default(),
+            turn: Cell::default(),
+            newest: RefCell::default(),
+            written: Cell::default(),
+            last: RefCell::default(),
             copied: Cell::default(),
             requests: Part::default(),
             reads: Part::default(),
@@ -117,13 +157,15 @@ impl Timeline {
     /// Reads memory from a time on. Returns when the last byte is there.
     fn fetch(&self, from: u64, bytes: u64) -> u64 {
         let time = self.on_bus(bytes);
-        self.reads.take(from, time) + self.costs.read + time
+        self.reads.take(from, time, self.host.get()) + self.costs.read + time
     }
 
     fn begin(&self, time: u64) {
         self.event.set(time);
+        self.now.set(time);
         self.copied.set(None);
-        self.turn();
+        self.gathered.set(0);
+        self.written.set(0);
     }
 
     pub(super) fn stored(&self, store: Store) {
@@ -149,7 +191,8 @@ impl Timeline {
         self.begin(at);
     }
 
-    pub(super) fn turn(&self) {
+    pub(super) fn turn(&self, qp: u32) {
+        self.turn.set(qp);
         self.now.set(self.event.get());
         self.gathered.set(0);
     }
@@ -160,7 +203,7 @@ impl Timeline {
             Some(copied) if copied == (qp, index) => event,
             _ => self.fetch(event, bytes as u64),
         };
-        self.now.set(self.requests.take(ready, self.costs.request));
+        self.now.set(self.requests.take(ready, self.costs.request, self.host.get()));
     }
 
     pub(super) fn read(&self, bytes: usize) {
@@ -175,17 +218,24 @@ impl Timeline {
     }
 
     pub(super) fn wrote(&self, bytes: usize) {
-        self.writes.take(self.now.get(), self.on_bus(bytes as u64));
+        let time = self.on_bus(bytes as u64);
+        let end = self.writes.take(self.now.get(), time, self.host.get()) + time;
+        self.written.set(self.written.get().max(end));
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn sent(&self, side: Side, bytes: usize) {
+        let mut newest = self.newest.borrow_mut();
+        if newest.len() >= PLANNED {
+            newest.retain(|_, left| *left > self.host.get());
+        }
+        let newest = newest.entry((self.turn.get(), side)).or_default();
         let ready = match self.gathered.take() {
             0 => self.now.get(),
             gathered => self.fetch(self.now.get(), gathered),
         };
         let time = bytes as u64 * self.costs.wire_byte;
-        let left = self.egress.take(ready, time) + time;
-        self.departures.borrow_mut().push_back(left);
+        *newest = self.egress.take(ready.max(*newest), time, self.host.get()) + time;
+        self.departures.borrow_mut().push_back(*newest);
     }
 
     pub(super) fn wait_for_departure(&self) {
@@ -206,9 +256,17 @@ impl Timeline {
         (self.departed.get().max(self.event.get()) + self.costs.flight) / NANOSECOND
     }
 
-    pub(super) fn completes(&self) {
+    pub(super) fn completes(&self, cq: u32) {
+        let mut last = self.last.borrow_mut();
+        if last.len() >= PLANNED {
+            last.retain(|_, time| *time > self.host.get());
+        }
+        let last = last.entry(cq).or_default();
         let time = self.on_bus(CQE);
-        self.now.set(self.writes.take(self.now.get(), time) + time);
+        // Behind its payload, and behind the CQE before it.
+        let from = self.now.get().max(self.written.get()).max(*last);
+        *last = self.writes.take(from, time, self.host.get()) + time;
+        self.now.set(*last);
     }
 
     pub(super) fn completed(&self, cq: u32, producer: u32, entries: u32) {
@@ -216,7 +274,8 @@ impl Timeline {
         let mut untaken = self.untaken.borrow_mut();
         let untaken = untaken.entry(cq).or_default();
         // A CQ of this number was destroyed before.
-        if untaken.back().is_some_and(|(last, _)| producer.wrapping_sub(*last) & COUNTER > entries) {
+        if untaken.back().is_some_and(|(last, _)| producer.wrapping_sub(*last) & COUNTER > entries)
+        {
             untaken.clear();
         }
         untaken.push_back((producer, seen));

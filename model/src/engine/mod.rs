@@ -358,7 +358,9 @@ impl State {
         if self.started && now >= self.intake {
             self.intake = now + INTAKE;
             let agent = self.agent.as_ref();
-            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame, None));
+            network.take_in(&mut self.cards, &mut |card, frame| {
+                agent::deliver(agent, card, frame, None)
+            });
             self.take_in_from_outside();
         }
     }

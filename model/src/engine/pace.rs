@@ -93,3 +93,6 @@ impl State {
         self.jump.map(|(_, latest)| latest.saturating_sub(now))
     }
 }
+
+#[cfg(test)]
+mod tests;

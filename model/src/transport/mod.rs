@@ -35,6 +35,7 @@ pub use queue_pair::QueuePair;
 use queue_pair::{Notes, Packet, Transport};
 
 use crate::card::{Aftermath, Card, Link, TURN};
+use crate::cost::Store;
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
@@ -271,7 +272,7 @@ impl Card {
             }
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
-            self.port.pace.turn();
+            self.port.pace.turn(qp);
             self.transport(qp, |card, transport| transport.pump(card, qp));
         }
         any
@@ -371,6 +372,7 @@ impl Card {
     /// the arm words of its CQs. For front ends that notice that a store happened, but not each
     /// store.
     pub fn ring_all(&mut self, uar: u32) {
+        self.port.pace.stored(|| Store::Word);
         self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
     }
 

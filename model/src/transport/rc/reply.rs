@@ -138,7 +138,7 @@ fn send(
         }
         None => header.bare(),
     };
-    card.send(frame);
+    card.respond(frame);
 }
 
 /// Sends packet `index` of the response to a READ; `false` if its memory is not there.
@@ -169,7 +169,7 @@ fn read_response(
     });
     match frame {
         Ok(frame) => {
-            card.send(frame);
+            card.respond(frame);
             true
         }
         Err(denied) => {
