@@ -370,3 +370,83 @@ fn a_queue_tells_which_of_many_requests_failed() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+/// The numbers of the rows of a table in the output of `cost_model`, by their first column.
+fn rows(text: &str, title: &str) -> Vec<(String, Vec<f64>)> {
+    let lines = text.lines().skip_while(|line| !line.starts_with(title)).skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    lines
+        .filter_map(|line| {
+            let mut columns = line.split_whitespace().map(str::to_owned);
+            let first = columns.next()?;
+            let numbers = columns.map(|column| column.parse().ok()).collect::<Option<Vec<_>>>()?;
+            Some((first, numbers))
+        })
+        .collect()
+}
+
+#[test]
+fn virtual_time_is_the_same_in_every_run_and_in_a_recording() {
+    let run = |trace: Option<&std::path::Path>| {
+        let mut command = Command::new(Process::path("cost_model"));
+        command.env("MLX5_MODEL", "always").env("MLX5_MODEL_TIME", "virtual");
+        command.envs(trace.map(|file| ("MLX5_MODEL_TRACE", file)));
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}\n{errors}");
+        text
+    };
+    let text = run(None);
+    assert_eq!(text, run(None));
+
+    let file = std::env::temp_dir().join(format!("mlx5-cost-{}.trace", std::process::id()));
+    let recorded = run(Some(&file));
+    let stream = std::io::BufReader::new(std::fs::File::open(&file).unwrap());
+    let verdict = mlx5_model::trace::Reader::new(stream)
+        .and_then(|mut reader| mlx5_model::replay::replay(&mut reader));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(text, recorded);
+    let verdict = verdict.unwrap();
+    assert!(verdict.is_equal() && !verdict.cut && verdict.cqes > 0, "{verdict:?}");
+}
+
+#[test]
+fn virtual_time_has_the_order_of_a_device() {
+    let text = Process::example_where("cost_model", &[], ("MLX5_MODEL_TIME", "virtual")).end();
+    assert!(text.starts_with("the software model with virtual time: "), "{text}");
+
+    let single = rows(&text, "WRITE, one at a time");
+    assert_eq!(single.len(), 5, "{text}");
+    for (bytes, times) in &single {
+        let &[copied, copied_pointer, rung, rung_pointer] = &times[..] else { panic!("{text}") };
+        assert!(
+            copied <= rung && copied_pointer < rung_pointer,
+            "BlueFlame, {bytes} bytes: {text}"
+        );
+        assert!(rung < rung_pointer, "inline, {bytes} bytes: {text}");
+    }
+    // A WQE of 256 inline bytes is not copied.
+    assert!(single[..4].iter().all(|(_, times)| times[0] < times[2]), "{text}");
+
+    let operations = rows(&text, "8 bytes");
+    let time = |name| operations.iter().find(|(first, _)| first == name).unwrap().1[0];
+    assert!(single[0].1[0] < time("READ") && time("WRITE") < time("SEND"), "{text}");
+
+    for (title, count, growth) in
+        [("WRITE of 8 bytes inline, one doorbell", 7, 10.0), ("WRITE by pointer", 8, 20.0)]
+    {
+        let rates: Vec<f64> = rows(&text, title).iter().map(|(_, row)| row[0]).collect();
+        assert_eq!(rates.len(), count, "{text}");
+        assert!(rates.is_sorted() && rates[count - 1] > growth * rates[0], "{title}: {text}");
+    }
+    // The link has 12.5 GB/s.
+    let largest = rows(&text, "WRITE by pointer").pop().unwrap().1[0];
+    assert!((11.0..12.5).contains(&largest), "{text}");
+}
+
+#[test]
+fn times_of_the_model_without_virtual_time_are_said_to_mean_nothing() {
+    let text = Process::example("cost_model", &[]).end();
+    assert!(text.starts_with("the software model: these times mean nothing"), "{text}");
+}

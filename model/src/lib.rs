@@ -34,6 +34,7 @@
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
 //! | `MLX5_MODEL_NETWORK` | `machine`; `udp:` and an interface or address for each device, whose ports then send RoCEv2 over UDP | `machine` |
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` |
+//! | `MLX5_MODEL_TIME` | `real`; `virtual`: the devices' clocks say what the work would cost in a model of a device (docs/model.md, "Virtual time") | `real` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
@@ -53,7 +54,7 @@
 //!
 //! The modules, lowest first; each uses only those before it:
 //!
-//! - [`stores`], [`clock`] and [`memory`].
+//! - [`stores`], [`clock`], [`cost`] and [`memory`].
 //! - [`wire`] – packets and frames.
 //! - [`fault`] – faults by rule: of frames and of a device.
 //! - [`management`] – datagrams of the communication manager.
@@ -80,6 +81,7 @@ pub mod capture;
 pub mod card;
 pub mod clock;
 pub mod command;
+mod cost;
 pub mod engine;
 mod fabric;
 pub mod fault;

@@ -59,6 +59,7 @@ const ORDERS: &[Order] = &[
             ("private", "descriptors that the program must not see; uses the C library alone"),
             ("stores", "a log of stores for tests; knows no device"),
             ("clock", "time and randomness from one source, for all above"),
+            ("cost", "virtual time: what a device's work costs, by a clock"),
             ("memory", "the bus: reads, writes and faults as values"),
             ("wire", "packets and frames as bytes"),
             ("fault", "rules for faults, and the frames that they lose, change and delay"),

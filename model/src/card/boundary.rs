@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Card;
 use crate::capture::{Capture, Capturing, Direction};
 use crate::clock::Clock;
-use crate::trace::{Call, Complaints, Mistake, Observed, Record, Tap, Tapped};
+use crate::trace::{Call, Complaints, Mistake, Observed, Record, Tap, Tapped, TappedClock};
 use crate::wire::Frame;
 
 /// A card's own share of a tap.
@@ -22,7 +22,7 @@ impl Card {
     /// Reports every action of this card to a tap, and takes memory and time from the tap.
     pub(crate) fn tap(&mut self, tap: &Arc<Tap>, card: u8) {
         self.memory = Arc::new(Tapped::new(self.memory.clone(), tap.clone()));
-        self.clock = Clock::Source(tap.clone());
+        self.clock = Clock::Source(Arc::new(TappedClock::new(&self.clock, tap.clone())));
         self.tapping = Some(Tapping { tap: tap.clone(), card });
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::capture::Capturing;
 use crate::clock::{Clock, Random};
+use crate::cost::{Pace, Parameters, Side, VirtualTime};
 use crate::fault::Impairment;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
@@ -108,6 +109,34 @@ impl Card {
         }
     }
 
+    /// Replaces the device's clock by virtual time. `host` is the program's time, which all devices of
+    /// a process share. Must come before a tap.
+    pub(crate) fn keep_virtual_time(&mut self, host: &Arc<VirtualTime>, parameters: Parameters) {
+        (self.port.pace, self.clock) = Pace::start(host, parameters);
+    }
+
+    /// Returns whether the device keeps virtual time.
+    pub(crate) fn keeps_virtual_time(&self) -> bool {
+        self.port.pace.is_virtual()
+    }
+
+    /// Returns the device's clock as a program reads it.
+    pub(crate) fn read_clock(&self) -> u64 {
+        self.port.pace.read_clock().unwrap_or_else(|| self.clock.now())
+    }
+
+    /// Puts a packet of a requester into the outbox.
+    pub(crate) fn send(&mut self, frame: Frame) {
+        self.port.pace.sent(Side::Request, frame.0.len());
+        self.outbox.push_back(frame);
+    }
+
+    /// Puts a packet of a responder into the outbox.
+    pub(crate) fn respond(&mut self, frame: Frame) {
+        self.port.pace.sent(Side::Response, frame.0.len());
+        self.outbox.push_back(frame);
+    }
+
     /// Adds a prefix of QP numbers to the device's.
     pub fn add_prefix(&mut self, prefix: u16) {
         self.enter(
@@ -159,6 +188,7 @@ impl Card {
             || Call::TakeFrame,
             |card| {
                 let frame = card.outbox.pop_front()?;
+                card.port.pace.left();
                 card.count_sent(&frame);
                 card.observe(|| Observed::Sent((&frame.0).into()));
                 Some(frame)

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::Card;
+use crate::cost::Pace;
 use crate::wire::{Route, Way};
 use crate::work::{CqFailure, Outcome};
 
@@ -32,11 +33,14 @@ pub(crate) const TURN: usize = 32;
 /// The transport's state of the port.
 #[derive(Debug, Default)]
 pub struct Port {
+    /// The device's virtual time.
+    pub(crate) pace: Pace,
     ready: VecDeque<u32>,
     parked: BTreeSet<u32>,
     congested: BTreeSet<Way>,
     slow: BTreeSet<Way>,
-    held: VecDeque<Outcome>,
+    /// Completions and events, each with the virtual time that it belongs to.
+    held: VecDeque<(u64, Outcome)>,
     timers: BTreeSet<(u64, u32)>,
     /// The time at which each queue pair's timer is due.
     due: HashMap<u32, u64>,
@@ -134,11 +138,13 @@ impl Port {
 
     /// Holds a completion or event until the packets before it have left.
     pub(crate) fn hold(&mut self, outcome: impl Into<Outcome>) {
-        self.held.push_back(outcome.into());
+        self.held.push_back((self.pace.stamp(), outcome.into()));
     }
 
     pub(crate) fn release(&mut self) -> Option<Outcome> {
-        self.held.pop_front()
+        let (stamp, outcome) = self.held.pop_front()?;
+        self.pace.resume(stamp);
+        Some(outcome)
     }
 
     pub(crate) fn held_len(&self) -> usize {

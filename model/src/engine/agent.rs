@@ -4,14 +4,11 @@
 //! find the process that it concerns. It names a communication id, whose upper 16 bits are a prefix
 //! of QP numbers of its owner, or a service id. A listening process binds a local socket named
 //! after the service. So there is one listener of a service on the machine, and its name vanishes
-//! with the process. A request for a service without listener waits for one: [`GRACE`] is what a
-//! listener that starts at the same time may need. Then the process at which the request came to the
-//! port refuses it.
+//! with the process. A request for a service without listener is refused by the process at which it
+//! came to the port.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::{Engine, State};
 use crate::capture::Direction;
@@ -38,40 +35,6 @@ pub trait Agent: Send + Sync {
     fn wait(&self) -> Option<u64>;
     /// Does what is due.
     fn expire(&self);
-}
-
-/// Time in which a listener may take a request that came before it. Programs start their two sides
-/// at the same time (perftest with `-R`), and on a network a connection takes longer to request than
-/// a service to listen for.
-const GRACE: Duration = Duration::from_millis(500);
-/// Time between looks for a listener.
-const STEP: Duration = Duration::from_millis(10);
-/// Most requests that wait for listeners. Further ones are refused at once.
-const WAITING: usize = 64;
-
-/// Requests for services that no process listens for yet.
-#[derive(Default)]
-pub(super) struct Early {
-    requests: VecDeque<Request>,
-    /// The next look for listeners; none if no request waits.
-    look: Option<Instant>,
-}
-
-/// A request that waits for a listener.
-struct Request {
-    service: u64,
-    /// Index of the device at whose port it has arrived.
-    at: usize,
-    frame: Frame,
-    until: Instant,
-}
-
-impl Early {
-    /// Returns the nanoseconds until the next look for listeners.
-    pub fn wait(&self) -> Option<u64> {
-        let left = self.look?.saturating_duration_since(Instant::now());
-        Some(left.as_nanos() as u64)
-    }
 }
 
 impl Engine {
@@ -107,8 +70,14 @@ impl Engine {
 }
 
 /// Gives a frame that has arrived at a port to the device or, if it is a management datagram, to
-/// the agent.
-pub(super) fn deliver(agent: Option<&Arc<dyn Agent>>, card: &mut Card, frame: &Frame) {
+/// the agent. `at` is the virtual time of its arrival, if it has one.
+pub(super) fn deliver(
+    agent: Option<&Arc<dyn Agent>>,
+    card: &mut Card,
+    frame: &Frame,
+    at: Option<u64>,
+) {
+    card.port.pace.arrived(at);
     let link = card.identity.link;
     let managed = || Header::destination(link, &frame.0).is_some_and(|to| to.1 == mad::QP);
     let taken = agent.is_some_and(|agent| managed() && agent.receive(card, frame));
@@ -134,15 +103,18 @@ impl State {
                 // Communication ids have the prefix in place of a QP number's.
                 let number = id >> 8;
                 if let Some(index) = self.local(to, number) {
-                    self.inbox.push_back((index, frame.clone()));
+                    self.put(from, index, frame.clone());
                 } else if let Some(network) = &mut self.network {
                     network.send(local::way(to, number), frame.clone());
                 }
             }
             Addressee::Service(service) => {
                 let Some(at) = here else { return true };
-                if !self.offer(at, service, frame) {
-                    self.keep(at, service, frame);
+                if self.offer(from, at, service, frame) {
+                    return true;
+                }
+                if let Some(agent) = &self.agent {
+                    agent.refuse(at, frame);
                 }
             }
         }
@@ -150,9 +122,9 @@ impl State {
     }
 
     /// Gives a request to the process that listens for its service. Returns false if there is none.
-    fn offer(&mut self, at: usize, service: u64, frame: &Frame) -> bool {
+    fn offer(&mut self, from: usize, at: usize, service: u64, frame: &Frame) -> bool {
         if self.agent.as_ref().is_some_and(|agent| agent.serves(service)) {
-            self.inbox.push_back((at, frame.clone()));
+            self.put(from, at, frame.clone());
             return true;
         }
         match self.network.as_ref().map(|network| network.ask(service, frame)) {
@@ -164,42 +136,6 @@ impl State {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied
             ),
         }
-    }
-
-    /// Has a request wait for a listener, or refuses it.
-    fn keep(&mut self, at: usize, service: u64, frame: &Frame) {
-        if self.network.is_none() || self.early.requests.len() >= WAITING {
-            return self.refuse(at, frame);
-        }
-        let now = Instant::now();
-        let frame = frame.clone();
-        self.early.requests.push_back(Request { service, at, frame, until: now + GRACE });
-        self.early.look.get_or_insert(now + STEP);
-    }
-
-    fn refuse(&self, at: usize, frame: &Frame) {
-        if let Some(agent) = &self.agent {
-            agent.refuse(at, frame);
-        }
-    }
-
-    /// Offers the waiting requests to listeners again, and refuses a request after [`GRACE`].
-    pub(super) fn offer_again(&mut self) {
-        let now = Instant::now();
-        if self.early.look.is_none_or(|look| now < look) {
-            return;
-        }
-        for request in std::mem::take(&mut self.early.requests) {
-            if self.offer(request.at, request.service, &request.frame) {
-                continue;
-            }
-            if now < request.until {
-                self.early.requests.push_back(request);
-            } else {
-                self.refuse(request.at, &request.frame);
-            }
-        }
-        self.early.look = (!self.early.requests.is_empty()).then(|| now + STEP);
     }
 
     /// Sends the agent's datagrams. Returns whether there were any.

@@ -26,6 +26,7 @@ mod config;
 mod deferred;
 mod lock;
 mod outside;
+mod pace;
 mod process;
 mod shield;
 #[cfg(test)]
@@ -45,15 +46,15 @@ pub(crate) use deferred::Registers;
 pub(crate) use shield::{Shield, Uncancelled, is_inside};
 pub(crate) use thread::be_brief;
 
-use crate::card::{Card, recycle};
+use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local::{self, Network, RESERVED, Waits};
 use crate::fabric::udp::{Interface, Udp};
 use crate::management::mad;
 use crate::wire::{Frame, Header, LinkAddress, Way};
-use agent::Early;
 use deferred::{Deferred, Store};
 use lock::{Guard, Lock};
+use pace::Parcel;
 
 /// Delivers an MSI-X vector: the device's index, the device, the vector.
 pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
@@ -92,13 +93,11 @@ pub struct Engine {
 struct State {
     cards: Vec<Card>,
     interrupt: Interrupt,
-    /// Frames for local cards, by index.
-    inbox: VecDeque<(usize, Frame)>,
+    /// Frames for local cards.
+    inbox: VecDeque<Parcel>,
     network: Option<Network>,
     /// The recipient of management datagrams.
     agent: Option<Arc<dyn Agent>>,
-    /// Requests for services without listener.
-    early: Early,
     /// The way to ports that are not on this machine.
     udp: Option<Udp>,
     /// Whether the thread runs.
@@ -113,6 +112,8 @@ struct State {
     intake: u64,
     /// Whether the thread naps, and is not woken by packets.
     naps: bool,
+    /// The next timer in virtual time: its time, and the engine time at which it fires at the latest.
+    jump: Option<(u64, u64)>,
 }
 
 /// Access to the state, with signals and cancellation of the thread blocked.
@@ -207,7 +208,6 @@ impl Engine {
             inbox: VecDeque::new(),
             network,
             agent: None,
-            early: Early::default(),
             udp,
             started: false,
             unfinished: false,
@@ -215,6 +215,7 @@ impl Engine {
             rest: 0,
             intake: 0,
             naps: false,
+            jump: None,
         };
         Arc::new_cyclic(|own| Self {
             state: Lock::new(state),
@@ -301,6 +302,7 @@ impl Engine {
         card: usize,
         work: impl FnOnce(&mut Card) -> R,
     ) -> (R, bool) {
+        state.look_at_taken();
         self.catch_up(state);
         let result = work(&mut state.cards[card]);
         state.take_in();
@@ -361,7 +363,9 @@ impl State {
         if self.started && now >= self.intake {
             self.intake = now + if self.naps { INTAKE_IN_NAP } else { INTAKE };
             let agent = self.agent.as_ref();
-            network.take_in(&mut self.cards, &mut |card, frame| agent::deliver(agent, card, frame));
+            network.take_in(&mut self.cards, &mut |card, frame| {
+                agent::deliver(agent, card, frame, None)
+            });
             self.take_in_from_outside();
         }
     }
@@ -376,18 +380,13 @@ impl State {
         if let Some(agent) = &self.agent {
             agent.expire();
         }
-        self.offer_again();
+        if self.is_virtual() {
+            return self.jump();
+        }
         for index in 0..self.cards.len() {
             let now = self.cards[index].clock.now();
             while self.cards[index].deadline().is_some_and(|deadline| deadline <= now) {
-                let late = self.cards[index].late_peers(now);
-                let ways: BTreeSet<Way> =
-                    late.into_iter().map(|(to, number)| local::way(to, number)).collect();
-                for way in ways {
-                    let slow = self.is_slow(way);
-                    self.cards[index].set_slow(way, slow);
-                }
-                self.cards[index].expire();
+                self.expire(index, now);
                 any = true;
                 if self.started {
                     break;
@@ -395,6 +394,18 @@ impl State {
             }
         }
         any
+    }
+
+    /// Fires due timers of a device, only some of them if there are many.
+    fn expire(&mut self, index: usize, now: u64) {
+        let late = self.cards[index].late_peers(now);
+        let ways: BTreeSet<Way> =
+            late.into_iter().map(|(to, number)| local::way(to, number)).collect();
+        for way in ways {
+            let slow = self.is_slow(way);
+            self.cards[index].set_slow(way, slow);
+        }
+        self.cards[index].expire();
     }
 
     /// Nanoseconds of the engine's time.
@@ -406,14 +417,16 @@ impl State {
     /// answer does not mean that a packet was lost.
     fn is_slow(&mut self, way: Way) -> bool {
         if self.local(way.to, way.first).is_some() {
-            return self.unfinished;
+            return self.unfinished || !self.inbox.is_empty();
         }
         self.network.as_mut().is_some_and(|network| network.is_slow(way))
     }
 
     /// Runs the devices until nothing is left to do, or `frames` frames have been carried.
     /// Completions become visible only after the packets created before them have been handed on.
-    fn run(&mut self, mut frames: usize) {
+    fn run(&mut self, frames: usize) {
+        // In virtual time, what a store starts is done before the next one, however much it is.
+        let mut frames = if self.is_virtual() { usize::MAX } else { frames };
         loop {
             let mut busy = self.send_management();
             for index in 0..self.cards.len() {
@@ -435,11 +448,7 @@ impl State {
                     busy = true;
                 }
             }
-            while let Some((index, frame)) = self.inbox.pop_front() {
-                agent::deliver(self.agent.as_ref(), &mut self.cards[index], &frame);
-                recycle(&mut self.cards, frame);
-                busy = true;
-            }
+            busy |= if self.is_virtual() { !busy && self.next_event() } else { self.empty_inbox() };
             // Only now is it certain that no further CQE can join a compressed block.
             let busy =
                 busy || self.cards.iter_mut().fold(false, |any, card| card.release_cqes() | any);
@@ -464,7 +473,7 @@ impl State {
             if let Some(network) = &mut self.network {
                 network.send_to_all(&frame);
             }
-            self.inbox.extend((0..self.cards.len()).map(|index| (index, frame.clone())));
+            (0..self.cards.len()).for_each(|index| self.put(from, index, frame.clone()));
             return;
         }
         let Some((_, number)) = Header::destination(link, &frame.0) else { return };
@@ -472,7 +481,7 @@ impl State {
             return;
         }
         if let Some(index) = self.local(to, number) {
-            self.inbox.push_back((index, frame));
+            self.put(from, index, frame);
         } else if let Some(network) = &mut self.network {
             network.send(local::way(to, number), frame);
         }
@@ -524,15 +533,16 @@ impl State {
     /// deadline of the devices that run on the machine's clock.
     fn arm(&mut self) {
         let now = self.now();
+        let jump = self.next_jump();
         let Some(network) = &mut self.network else { return };
         let waits = self.cards.iter().filter_map(|card| match card.clock {
+            _ if card.keeps_virtual_time() => jump,
             Clock::Real(_) | Clock::Source(_) => {
                 Some(card.deadline()?.saturating_sub(card.clock.now()))
             }
             Clock::Manual(_) => None,
         });
         let waits = waits.chain(self.agent.as_ref().and_then(|agent| agent.wait()));
-        let waits = waits.chain(self.early.wait());
         let rest = self.rest.saturating_sub(now);
         let wait = match waits.min() {
             _ if self.unfinished => 0,

@@ -98,7 +98,7 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             let State { network, cards, agent, .. } = &mut *state;
             if let Some(network) = network {
                 network.ready(token, cards, &mut |card, frame| {
-                    agent::deliver(agent.as_ref(), card, frame);
+                    agent::deliver(agent.as_ref(), card, frame, None);
                 });
             }
             if token == OUTSIDE {

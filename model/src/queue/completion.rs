@@ -31,6 +31,7 @@ impl Card {
             let Some(own) = self.objects.srqs.get(number).and_then(Srq::completes) else { return };
             (cqn, user_index) = own;
         }
+        self.port.pace.completes(cqn);
         let peer = qp.get(qpc::REMOTE_QPN);
         let room = self.inline_room(completion.qp, requester);
         self.count_error(completion);

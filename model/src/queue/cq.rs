@@ -73,6 +73,16 @@ impl Card {
         fits(cq)
     }
 
+    /// Looks at the CQEs that the program has taken: that moves its virtual time. Outside of calls, so
+    /// that no recording depends on it.
+    pub(crate) fn look_at_taken(&self) {
+        self.port.pace.take(|cqn| {
+            let mut record = [0; 4];
+            self.memory.read(self.objects.cqs.get(cqn)?.record(), &mut record).ok()?;
+            Some(u32::from_be_bytes(record) & COUNTER)
+        });
+    }
+
     /// A CQ's ring does not answer.
     pub(super) fn lose_ring(&mut self, cqn: u32, fault: Fault) {
         tracing::error!(cqn, %fault, "the ring of a CQ is not there");
@@ -86,6 +96,7 @@ impl Card {
         if urgent {
             cq.solicited = cq.producer;
         }
+        self.port.pace.completed(cqn, cq.producer, cq.entries);
         match cq.armed {
             Some(Arm::Any) => self.moderate_cq(cqn, cqes),
             Some(Arm::Solicited) if urgent => self.moderate_cq(cqn, cqes),

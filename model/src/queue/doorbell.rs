@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{cqc, qpc};
 
 use super::send::BLOCK;
 use crate::card::{BlueflameCopy, Card};
+use crate::cost::Store;
 
 /// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
 const CQ_ARM: usize = 0x20;
@@ -53,6 +54,22 @@ impl Card {
             }
         }
         None
+    }
+
+    /// Returns what a store is in virtual time. A store that is wider than a doorbell begins a BlueFlame
+    /// copy; a copy word by word begins like a doorbell, and counts as one.
+    pub(crate) fn cost_of_store(&self, offset: usize, bytes: &[u8]) -> Store {
+        let at = offset % HALF;
+        if !(BLUEFLAME..PAGE).contains(&offset) || at == 0 && bytes.len() <= 8 {
+            return Store::Word;
+        }
+        if at != 0 {
+            return Store::Rest;
+        }
+        let (index, qp) = ((be32(bytes, 0) >> 8) as u16, be32(bytes, 4) >> 8);
+        let blocks = (be32(bytes, 4) & 0x3f).div_ceil(4).max(1);
+        let next = self.objects.qps.get(&qp).is_some_and(|qp| qp.sq.fetched == index);
+        Store::Copy { blocks, newest: next.then_some((qp, index)) }
     }
 
     /// Returns the queue pairs with send queues and records whose doorbells are on a UAR page.

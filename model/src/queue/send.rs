@@ -96,6 +96,7 @@ impl Card {
             return malformed(control.opcode, Syndrome::LocalProtection);
         }
         observe(&self.tapping, &bytes);
+        self.port.pace.fetched(number, index, bytes.len());
         match decode::request(qp.service, &bytes) {
             Ok(wqe) if wqe.length() > qp.longest_message() => {
                 malformed(control.opcode, Syndrome::LocalLength)

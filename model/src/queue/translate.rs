@@ -115,6 +115,7 @@ impl Card {
         to: &mut [u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
+        self.port.pace.read(to.len());
         let has_pages = |mkey: &Mkey| matches!(mkey.translation, Translation::Pages(_));
         if nowhere(key, access) || !self.objects.mkeys.get(key >> 8).is_some_and(has_pages) {
             // What lies behind the key of no memory: this one, or one below it.
@@ -135,6 +136,7 @@ impl Card {
         from: &[u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
+        self.port.pace.wrote(from.len());
         let access = (access, INDIRECTION);
         self.pieces(domain, key, address, 0..from.len(), access, &mut |bus, bytes| {
             memory.write(bus, &from[bytes])
@@ -161,6 +163,7 @@ impl Card {
             }
             Ok(())
         })?;
+        self.port.pace.wait_for(8);
         // Behind a key over other keys, alignment may be lost on the way.
         let at = place.filter(|at| at % 8 == 0).ok_or(Denied::Bounds)?;
         self.memory.update(at, change).map_err(|_| Denied::Fault)

@@ -1,8 +1,9 @@
-//! Memory whose accesses a tap records or answers.
+//! Memory and time whose accesses a tap records or answers.
 
 use std::sync::Arc;
 
 use super::Tap;
+use crate::clock::{Clock, TimeSource};
 use crate::memory::{Fault, Memory};
 
 /// A card's memory while it is recorded or replayed.
@@ -36,6 +37,30 @@ impl Memory for Tapped {
 
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
         self.tap.write(address, from, || self.memory.publish(address, from))
+    }
+}
+
+/// A card's clock while it is recorded or replayed.
+#[derive(Debug)]
+pub(crate) struct TappedClock {
+    /// A time that is not the machine's.
+    source: Option<Arc<dyn TimeSource>>,
+    tap: Arc<Tap>,
+}
+
+impl TappedClock {
+    pub fn new(clock: &Clock, tap: Arc<Tap>) -> TappedClock {
+        let source = match clock {
+            Clock::Source(source) => Some(source.clone()),
+            Clock::Real(_) | Clock::Manual(_) => None,
+        };
+        TappedClock { source, tap }
+    }
+}
+
+impl TimeSource for TappedClock {
+    fn now(&self) -> u64 {
+        self.tap.time(self.source.as_deref())
     }
 }
 

@@ -26,7 +26,7 @@ mod tap;
 mod test;
 
 pub use header::{Header, monotonic};
-pub(crate) use memory::{Nothing, Tapped};
+pub(crate) use memory::{Nothing, Tapped, TappedClock};
 pub use mistake::{Complaints, Mistake};
 pub use reader::{Event, Events, Performed, ReadError, Reader, What};
 pub use record::{Call, Observed, Queue, Record};

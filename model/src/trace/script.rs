@@ -155,9 +155,11 @@ impl Script {
         self.differ(recorded, Some(owned(record)));
     }
 
+    /// Returns the next time read, which may be earlier than the one before: virtual time goes back
+    /// with each store.
     pub fn now(&mut self) -> u64 {
         if let Some(time) = self.times.pop_front() {
-            self.now = self.now.max(time);
+            self.now = time;
         }
         self.now
     }

@@ -233,13 +233,15 @@ impl Tap {
     }
 }
 
-impl TimeSource for Tap {
-    fn now(&self) -> u64 {
+impl Tap {
+    /// Returns the time of a source, or of the recording's start if there is none.
+    pub(super) fn time(&self, source: Option<&dyn TimeSource>) -> u64 {
         let mut state = self.state();
         let is_read = Tap::is_read(&state);
         match &mut state.side {
             Side::Recording(recording) => {
-                let now = recording.start.elapsed().as_nanos() as u64;
+                let elapsed = || recording.start.elapsed().as_nanos() as u64;
+                let now = source.map_or_else(elapsed, TimeSource::now);
                 if is_read {
                     recording.put(&Record::Time(now));
                 }

@@ -82,7 +82,7 @@ impl Congestion {
         let opcode = Opcode::CongestionNotification;
         let header = Header { becn: true, ..Header::new(route, opcode, own.p_key, sender, 0) };
         let Ok(frame) = header.frame(RESERVED, |_| Ok::<_, std::convert::Infallible>(()));
-        card.outbox.push_back(frame);
+        card.respond(frame);
     }
 
     fn slow_down(&mut self, now: u64) {

@@ -35,6 +35,7 @@ pub use queue_pair::QueuePair;
 use queue_pair::{Notes, Packet, Transport};
 
 use crate::card::{Aftermath, Card, Link, TURN};
+use crate::cost::Store;
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
@@ -271,6 +272,7 @@ impl Card {
             }
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
+            self.port.pace.turn(qp);
             self.transport(qp, |card, transport| transport.pump(card, qp));
         }
         any
@@ -349,6 +351,7 @@ impl Card {
     /// first eight bytes at either half of a BlueFlame register are the doorbell. Eight bytes may
     /// arrive as two stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
+        self.port.pace.stored(|| self.cost_of_store(offset, bytes));
         self.enter(
             // Pages have 4 KiB.
             || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },
@@ -369,6 +372,7 @@ impl Card {
     /// the arm words of its CQs. For front ends that notice that a store happened, but not each
     /// store.
     pub fn ring_all(&mut self, uar: u32) {
+        self.port.pace.stored(|| Store::Word);
         self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
     }
 

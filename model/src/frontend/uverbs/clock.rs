@@ -144,9 +144,10 @@ impl Clock {
         Ok(self.info.get_or_init(|| info))
     }
 
-    /// Keeps the clock page of a card up to date, if a program has mapped it.
+    /// Keeps the clock page of a card up to date, if a program has mapped it. With virtual time it
+    /// stays as it was first written: the two clocks do not go alike.
     pub fn keep(&self, card: &Card) {
-        let Some(info) = self.info.get() else { return };
+        let Some(info) = self.info.get().filter(|_| !card.keeps_virtual_time()) else { return };
         // A thread that has entered a card is alone in it.
         let mut written = lock(&info.written);
         if written.elapsed() >= INTERVAL {

@@ -80,6 +80,15 @@ impl Network {
     }
 }
 
+/// What a device's clock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    /// The machine's time.
+    Real,
+    /// What the work would cost in a model of a device.
+    Virtual,
+}
+
 /// The whole configuration from the environment.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
@@ -87,6 +96,7 @@ pub(super) struct Config {
     pub link: Link,
     pub network: Network,
     pub mode: Mode,
+    pub time: Time,
     pub devices: usize,
     /// Whether firmware accepts commands from programs.
     pub user_contexts: bool,
@@ -161,6 +171,8 @@ impl Config {
             Network::Machine => (devices.unwrap_or(1), link.unwrap_or(Link::InfiniBand)),
             Network::Udp(interfaces) => (interfaces.len(), Link::Roce),
         };
+        let mode = mode.unwrap_or(default);
+        let time = time(get, mode, &network)?;
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
         let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
         let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail.unwrap_or(true)));
@@ -197,7 +209,8 @@ impl Config {
             when: when.unwrap_or(When::Auto),
             link,
             network,
-            mode: mode.unwrap_or(default),
+            mode,
+            time,
             devices,
             user_contexts: devx.unwrap_or(true),
             trace,
@@ -275,6 +288,25 @@ fn network(
         }
     }
     Ok(network)
+}
+
+/// Reads what the clocks say. Virtual time needs every store, and the times of all packets.
+fn time(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    mode: Mode,
+    network: &Network,
+) -> Result<Time, String> {
+    let values = [("real", Time::Real), ("virtual", Time::Virtual)];
+    let time = choose(get, "MLX5_MODEL_TIME", &values)?.unwrap_or(Time::Real);
+    match (time, mode, network) {
+        (Time::Real, ..) | (_, Mode::Trapped, Network::Machine) => Ok(time),
+        (_, Mode::Trapped, Network::Udp(_)) => Err("MLX5_MODEL_TIME=virtual is for devices of one \
+             process: packets of MLX5_MODEL_NETWORK=udp carry no virtual time; leave one of them out"
+            .into()),
+        (_, Mode::Polled | Mode::Manual, _) => Err("MLX5_MODEL_TIME=virtual has to see every store: \
+             it needs MLX5_MODEL_MODE=trapped, on x86-64 or arm64"
+            .into()),
+    }
 }
 
 fn choose<T: Copy>(

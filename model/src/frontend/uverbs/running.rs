@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::config::{Config, Network};
+use super::config::{Config, Network, Time};
 use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
@@ -15,6 +15,7 @@ use super::{trap, visitor};
 use crate::capture::Capture;
 use crate::card::{Card, Identity};
 use crate::clock::Clock;
+use crate::cost::{Parameters, VirtualTime};
 use crate::engine::{Engine, Interrupt, Shield};
 use crate::frontend::cm::Manager;
 use crate::memory::ProcessMemory;
@@ -117,8 +118,12 @@ impl Running {
         let identities: Vec<Identity> = offer.identities(seed()).collect();
         let tap = tap(&offer.config, &identities)?;
         let capture = capture(&offer.config, &identities)?;
+        let host = (offer.config.time == Time::Virtual).then(Arc::<VirtualTime>::default);
         let make = |(index, identity): (usize, Identity)| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
+            if let Some(host) = &host {
+                card.keep_virtual_time(host, Parameters::DOCUMENTED);
+            }
             if let Some(tap) = &tap {
                 card.tap(tap, index as u8);
             }

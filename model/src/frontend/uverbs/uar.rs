@@ -101,7 +101,7 @@ impl Page {
     pub fn load(&self, offset: usize, length: usize) -> Option<u64> {
         let now = match self.time {
             Some(start) => start.elapsed().as_nanos() as u64,
-            None => self.engine.enter_from_fault(self.function, |card| card.clock.now())?,
+            None => self.engine.enter_from_fault(self.function, |card| card.read_clock())?,
         };
         let now = now.to_be_bytes();
         let mut bytes = [0; 8];

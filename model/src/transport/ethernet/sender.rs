@@ -37,6 +37,7 @@ impl Ethernet {
             if signal == Signal::Always || result.is_err() {
                 let mut held = Completion::sent(qp, opcode, index, result);
                 held.length = sent.unwrap_or(0);
+                card.port.pace.wait_for_departure();
                 card.port.hold(held);
             }
             if result.is_err() {
@@ -154,6 +155,6 @@ fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Resu
         }
     }
     card.steer(SNIFFER_TX, &frame);
-    card.outbox.push_back(Frame(frame));
+    card.send(Frame(frame));
     Ok(())
 }

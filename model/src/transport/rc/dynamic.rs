@@ -142,7 +142,7 @@ impl Requester {
         let toward = self.toward(own);
         self.initiator.idle_until = None;
         if self.initiator.connection.take().is_some() {
-            card.outbox.push_back(to_peer(&toward, Opcode::Disconnect, self.next).bare());
+            card.send(to_peer(&toward, Opcode::Disconnect, self.next).bare());
         }
     }
 
@@ -177,5 +177,5 @@ pub(in super::super) fn refuse_connect(card: &mut Card, own: &Parameters, psn: u
     let mut header = to_peer(own, Opcode::Acknowledge, Psn::new(psn));
     let syndrome = Acknowledge::Nak(NakCode::InvalidRequest);
     header.aeth = Some(Aeth { syndrome, msn: 0 });
-    card.outbox.push_back(header.bare());
+    card.send(header.bare());
 }

@@ -41,7 +41,7 @@ impl Requester {
             if to.is_empty() { Ok(()) } else { card.gather(own.domain(), data, offset, to) }
         });
         match frame {
-            Ok(frame) => card.outbox.push_back(frame),
+            Ok(frame) => card.send(frame),
             Err(denied) => {
                 tracing::debug!(qp = own.number, ?denied, "cannot gather");
                 request.kind = Kind::Failed(Syndrome::LocalProtection);
@@ -96,7 +96,7 @@ impl Requester {
             to.copy_from_slice(operands);
             Ok::<_, std::convert::Infallible>(())
         });
-        card.outbox.push_back(frame);
+        card.send(frame);
         self.note_sent(end);
         self.cursor += 1;
         self.sent = 0;

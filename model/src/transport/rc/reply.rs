@@ -142,7 +142,7 @@ fn send(
             frame
         }
     };
-    card.outbox.push_back(frame);
+    card.respond(frame);
 }
 
 /// Sends packet `index` of the response to a READ; `false` if its memory is not there.
@@ -173,7 +173,7 @@ fn read_response(
     });
     match frame {
         Ok(frame) => {
-            card.outbox.push_back(frame);
+            card.respond(frame);
             true
         }
         Err(denied) => {

@@ -98,7 +98,7 @@ impl Sender {
                     let frame = packet(card, own, kind, &request.wqe, *header, {
                         (request.sent, request.packets)
                     })?;
-                    card.outbox.push_back(frame);
+                    card.send(frame);
                 }
                 self.next = self.next.plus(1);
                 request.sent += 1;
@@ -110,6 +110,7 @@ impl Sender {
                 if wqe.signal == Signal::Always {
                     let mut held = Completion::sent(own.number, wqe.opcode, wqe.index, Ok(()));
                     held.length = wqe.length() as u32;
+                    card.port.pace.wait_for_departure();
                     card.port.hold(held);
                 }
             }

@@ -18,6 +18,24 @@ fn an_empty_environment_gives_the_defaults() {
     assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
     assert_eq!(config.timeout_floor, Identity::TIMEOUT_FLOOR);
     assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
+    assert_eq!(config.time, Time::Real);
+}
+
+#[test]
+fn virtual_time_is_for_trapped_stores_of_one_process() {
+    let virtual_time = ("MLX5_MODEL_TIME", "virtual");
+    if super::super::trap::AVAILABLE {
+        assert_eq!(read(&[virtual_time]).unwrap().time, Time::Virtual);
+    }
+    for other in [
+        ("MLX5_MODEL_MODE", "polled"),
+        ("MLX5_MODEL_MODE", "manual"),
+        ("MLX5_MODEL_NETWORK", "udp:eth0"),
+    ] {
+        let error = read(&[virtual_time, other]).unwrap_err();
+        assert!(error.contains("MLX5_MODEL_TIME=virtual") && error.contains(other.0), "{error}");
+        read(&[("MLX5_MODEL_TIME", "real"), other]).unwrap();
+    }
 }
 
 #[test]
@@ -73,6 +91,7 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_FAULTS", "/no/such/file"),
         ("MLX5_MODEL_NODE", "gone"),
         ("MLX5_MODEL_UAR", "none"),
+        ("MLX5_MODEL_TIME", "fast"),
         ("MLX5_MODEL_NETWORK", "eth0"),
         ("MLX5_MODEL_NETWORK", "udp:"),
         ("MLX5_MODEL_NETWORK", "udp:eth0,"),

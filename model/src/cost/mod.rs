@@ -1,0 +1,174 @@
+//! Virtual time: what the work of a device costs, and when it is done.
+//!
+//! With virtual time, a device's clock is not the machine's. It says when the work at hand would be
+//! done if each step cost what [`Parameters`] say. The engine still executes everything at once;
+//! only the times differ. So times are the same in every run, and do not depend on the machine.
+//!
+//! A device tells its [`Pace`] of each step by a call. Without virtual time, the calls do nothing.
+//! The results come back to the device by its clock alone, which recordings have: so a recording is
+//! replayed without this module.
+//!
+//! Latency and occupancy are separate. A part of the device (requests, PCIe reads, PCIe writes, the
+//! port) is occupied for the time of the bytes that pass, and the next bytes may follow while the
+//! first are still under way. A part serves a step in the first gap after the step may begin. Packets
+//! of one queue pair do not overtake each other, nor do CQEs of one CQ.
+//!
+//! The program's time is one for all devices of a process. Stores to registers move it forward, and
+//! so do CQEs that the program has taken. Nothing else of the program costs time.
+
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+pub use parameters::Parameters;
+use timeline::Timeline;
+pub use timeline::VirtualTime;
+
+/// A store of the program to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A word: a doorbell, or an arm.
+    Word,
+    /// The first part of a copy of a WQE of so many 64-byte blocks.
+    Copy {
+        /// Number of blocks.
+        blocks: u32,
+        /// Queue pair and counter of the WQE, if the device has fetched all before it.
+        newest: Option<(u32, u16)>,
+    },
+    /// A further part of a copy.
+    Rest,
+}
+
+/// The part of a queue pair that sends a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The requester.
+    Request,
+    /// The responder.
+    Response,
+}
+
+/// A device's virtual time, if it has one.
+#[derive(Debug, Default)]
+pub struct Pace(Option<Box<Timeline>>);
+
+impl Pace {
+    /// Starts virtual time. `host` is the program's time, which all devices of a process share.
+    /// Returns the device's clock as well.
+    pub fn start(host: &Arc<VirtualTime>, parameters: Parameters) -> (Self, Clock) {
+        let timeline = Timeline::new(host.clone(), parameters);
+        let clock = Clock::Source(timeline.now.clone());
+        (Self(Some(Box::new(timeline))), clock)
+    }
+
+    fn with<R: Default>(&self, work: impl FnOnce(&Timeline) -> R) -> R {
+        self.0.as_deref().map_or_else(R::default, work)
+    }
+
+    /// Returns whether there is virtual time.
+    pub fn is_virtual(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the program's time in nanoseconds.
+    pub fn host(&self) -> u64 {
+        use crate::clock::TimeSource as _;
+        self.with(|timeline| timeline.host.now())
+    }
+
+    /// The program stores to a register. What follows is done when the store reaches the device.
+    pub fn stored(&self, store: impl FnOnce() -> Store) {
+        self.with(|timeline| timeline.stored(store()));
+    }
+
+    /// A timer fires. What follows is done at this time.
+    pub fn timer(&self, nanoseconds: u64) {
+        self.with(|timeline| timeline.timer(nanoseconds));
+    }
+
+    /// A packet arrives. What follows is done at this time; now, if the packet has none.
+    pub fn arrived(&self, nanoseconds: Option<u64>) {
+        self.with(|timeline| timeline.arrived(nanoseconds));
+    }
+
+    /// A queue pair's turn begins.
+    pub fn turn(&self, qp: u32) {
+        self.with(|timeline| timeline.turn(qp));
+    }
+
+    /// A send WQE of a queue pair was fetched: by PCIe, or with the store.
+    pub fn fetched(&self, qp: u32, index: u16, bytes: usize) {
+        self.with(|timeline| timeline.fetched(qp, index, bytes));
+    }
+
+    /// Bytes of memory are read for the next packet.
+    pub fn read(&self, bytes: usize) {
+        self.with(|timeline| timeline.read(bytes));
+    }
+
+    /// Bytes of memory are read, and what follows waits for them.
+    pub fn wait_for(&self, bytes: usize) {
+        self.with(|timeline| timeline.wait_for(bytes));
+    }
+
+    /// Bytes are written to memory.
+    pub fn wrote(&self, bytes: usize) {
+        self.with(|timeline| timeline.wrote(bytes));
+    }
+
+    /// A packet of the queue pair whose turn it is, of so many bytes, is put into the outbox.
+    pub fn sent(&self, side: Side, bytes: usize) {
+        self.with(|timeline| timeline.sent(side, bytes));
+    }
+
+    /// What follows waits until the newest packet has left.
+    pub fn wait_for_departure(&self) {
+        self.with(Timeline::wait_for_departure);
+    }
+
+    /// The oldest packet is taken from the outbox.
+    pub fn left(&self) {
+        self.with(Timeline::left);
+    }
+
+    /// Returns when the packet that was taken last arrives, in nanoseconds.
+    pub fn arrival(&self) -> u64 {
+        self.with(Timeline::arrival)
+    }
+
+    /// A CQE is written to a CQ: the device's clock says when.
+    pub fn completes(&self, cq: u32) {
+        self.with(|timeline| timeline.completes(cq));
+    }
+
+    /// CQEs were written to a CQ of so many entries, up to a counter.
+    pub fn completed(&self, cq: u32, producer: u32, entries: u32) {
+        self.with(|timeline| timeline.completed(cq, producer, entries));
+    }
+
+    /// The program has taken CQEs: `consumer` returns the counter of a CQ, if it exists. The
+    /// program's time moves to when it could see the newest.
+    pub fn take(&self, consumer: impl Fn(u32) -> Option<u32>) {
+        self.with(|timeline| timeline.take(consumer));
+    }
+
+    /// The program reads the device's clock. Returns what it reads; `None` without virtual time.
+    pub fn read_clock(&self) -> Option<u64> {
+        self.with(|timeline| Some(timeline.read_clock()))
+    }
+
+    /// Returns the time of the work at hand, for [`resume`](Self::resume).
+    pub fn stamp(&self) -> u64 {
+        self.with(Timeline::stamp)
+    }
+
+    /// Goes on with work of a time.
+    pub fn resume(&self, stamp: u64) {
+        self.with(|timeline| timeline.resume(stamp));
+    }
+}

@@ -1,0 +1,129 @@
+//! Unit tests.
+
+use std::sync::Arc;
+
+use super::*;
+
+const NONE: Parameters = Parameters {
+    doorbell: 0,
+    blueflame: 0,
+    posted: 0,
+    read: 0,
+    memory: 0,
+    bus_byte: 0,
+    request: 0,
+    wire_byte: 0,
+    flight: 0,
+};
+
+fn pace(parameters: Parameters) -> (Pace, Clock) {
+    Pace::start(&Arc::default(), parameters)
+}
+
+#[test]
+fn without_virtual_time_nothing_is_kept() {
+    let pace = Pace::default();
+    pace.stored(|| unreachable!("no store is looked at"));
+    pace.sent(Side::Request, 100);
+    pace.left();
+    assert!(!pace.is_virtual());
+    assert_eq!((pace.arrival(), pace.stamp(), pace.read_clock()), (0, 0, None));
+}
+
+#[test]
+fn packets_leave_one_after_another_and_fly_together() {
+    let (pace, clock) = pace(Parameters { wire_byte: 1_000, flight: 500_000, ..NONE });
+    pace.timer(10);
+    assert_eq!(clock.now(), 10);
+    let arrivals: Vec<u64> = (0..3)
+        .map(|_| pace.sent(Side::Request, 100))
+        .map(|()| (pace.left(), pace.arrival()).1)
+        .collect();
+    assert_eq!(arrivals, [610, 710, 810]);
+}
+
+#[test]
+fn the_program_sees_a_cqe_when_it_has_taken_it() {
+    let (pace, clock) = pace(Parameters { posted: 7_000, memory: 5_000, ..NONE });
+    for (producer, at) in [(1, 100), (2, 200), (3, 300)] {
+        pace.timer(at);
+        pace.completes(9);
+        pace.completed(9, producer, 4);
+    }
+    assert_eq!(clock.now(), 300);
+    for (consumer, host) in [(0, 0), (2, 212), (2, 212), (3, 312)] {
+        pace.take(|cq| (cq == 9).then_some(consumer));
+        assert_eq!(pace.host(), host);
+    }
+}
+
+#[test]
+fn cqes_of_a_cq_that_is_gone_move_no_time() {
+    let (pace, _) = pace(NONE);
+    pace.timer(100);
+    pace.completed(9, 1, 4);
+    pace.take(|_| None);
+    // Another CQ has its number, and has overrun.
+    pace.completed(9, 0xff_ffff, 4);
+    (0..6).for_each(|producer| pace.completed(9, producer, 4));
+    pace.timer(50);
+    pace.take(|_| Some(0xff_ffff));
+    assert_eq!(pace.host(), 0);
+    pace.take(|_| Some(5));
+    assert_eq!(pace.host(), 100);
+}
+
+#[test]
+fn a_wqe_that_came_with_the_store_is_not_fetched() {
+    let copy = |newest| Store::Copy { blocks: 1, newest };
+    for (store, took) in [
+        (Store::Word, 400),
+        (copy(Some((5, 8))), 0),
+        // Of another queue, and behind others that were not fetched.
+        (copy(Some((6, 8))), 400),
+        (copy(None), 400),
+    ] {
+        let (pace, clock) = pace(Parameters { read: 400_000, ..NONE });
+        pace.stored(|| store);
+        pace.fetched(5, 8, 64);
+        assert_eq!(clock.now(), took, "{store:?}");
+        pace.fetched(5, 9, 64);
+        assert_eq!(clock.now(), 400, "{store:?}: the next");
+    }
+}
+
+#[test]
+fn work_of_an_earlier_time_finds_the_gap_before_later_work() {
+    let (pace, _) = pace(Parameters { wire_byte: 1_000, ..NONE });
+    let sent = |qp, at, bytes| {
+        pace.timer(at);
+        pace.turn(qp);
+        pace.sent(Side::Response, bytes);
+        pace.left();
+        pace.arrival()
+    };
+    assert_eq!(sent(1, 500, 100), 600);
+    // Before it, between both, and behind all, where no gap is long enough.
+    assert_eq!(sent(2, 100, 100), 200);
+    assert_eq!(sent(3, 150, 300), 500);
+    assert_eq!(sent(4, 90, 20), 620);
+    assert_eq!(sent(5, 80, 20), 100);
+    // Never before an older packet of the queue pair.
+    assert_eq!(sent(1, 10, 10), 630);
+}
+
+#[test]
+fn a_cqe_is_behind_its_payload_and_behind_the_cqe_before_it() {
+    let (pace, clock) = pace(Parameters { bus_byte: 1_000, ..NONE });
+    pace.timer(100);
+    pace.wrote(256);
+    pace.completes(9);
+    assert_eq!(clock.now(), 100 + 280 + 88);
+    pace.timer(20);
+    pace.completes(9);
+    assert_eq!(clock.now(), 100 + 280 + 2 * 88);
+    // Of another CQ.
+    pace.timer(10);
+    pace.completes(8);
+    assert_eq!(clock.now(), 10 + 88);
+}

@@ -1,0 +1,312 @@
+//! The virtual time of one device: the work at hand, and the times at which its parts are free.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Parameters, Side, Store};
+use crate::clock::TimeSource;
+
+/// Picoseconds of a nanosecond.
+const NANOSECOND: u64 = 1_000;
+/// Most bytes of payload in a PCIe packet.
+const BUS_PAYLOAD: u64 = 256;
+/// Bytes of a PCIe packet that are no payload: framing, link layer, and a memory request's header.
+const BUS_HEADER: u64 = 24;
+/// Bytes of a CQE.
+const CQE: u64 = 64;
+/// Most busy times of a part, and most queue pairs, that are remembered.
+const PLANNED: usize = 1 << 16;
+/// Bits of a CQ's counters.
+const COUNTER: u32 = 0xff_ffff;
+
+/// A time in picoseconds that others read in nanoseconds.
+#[derive(Debug, Default)]
+pub struct VirtualTime(AtomicU64);
+
+impl VirtualTime {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, time: u64) {
+        self.0.store(time, Ordering::Relaxed);
+    }
+
+    /// Moves forward to a time that is not past.
+    fn reach(&self, time: u64) {
+        self.0.fetch_max(time, Ordering::Relaxed);
+    }
+
+    fn add(&self, time: u64) -> u64 {
+        self.0.fetch_add(time, Ordering::Relaxed) + time
+    }
+}
+
+impl TimeSource for VirtualTime {
+    fn now(&self) -> u64 {
+        self.get() / NANOSECOND
+    }
+}
+
+/// A part of the device that does one thing at a time: when it is busy, by start.
+///
+/// The engine finishes the work of one store before it sees the next one, so work of an earlier time
+/// may come later. It finds the gaps between what is planned already.
+#[derive(Debug, Default)]
+struct Part(RefCell<BTreeMap<u64, u64>>);
+
+impl Part {
+    /// Uses the part for a time, from the first gap after `from` on. Returns the start. Nothing comes
+    /// any more that begins before `past`.
+    fn take(&self, from: u64, time: u64, past: u64) -> u64 {
+        let mut busy = self.0.borrow_mut();
+        while busy.len() >= PLANNED || busy.first_key_value().is_some_and(|(_, end)| *end <= past) {
+            busy.pop_first();
+        }
+        let before = busy.range(..=from).next_back();
+        let mut start = before.map_or(from, |(_, end)| from.max(*end));
+        for (begin, end) in busy.range(from.saturating_add(1)..) {
+            if *begin >= start + time {
+                break;
+            }
+            start = start.max(*end);
+        }
+        let (mut begin, mut end) = (start, start + time);
+        if let Some((touching, _)) =
+            busy.range(..start).next_back().filter(|(_, end)| **end == start)
+        {
+            begin = *touching;
+        }
+        if let Some(longer) = busy.remove(&end) {
+            end = longer;
+        }
+        if begin < end {
+            busy.insert(begin, end);
+        }
+        start
+    }
+}
+
+/// CQEs that the program has not taken: the CQ's counter behind each, and when it could be seen.
+type Untaken = VecDeque<(u32, u64)>;
+
+/// The virtual time of one device.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    costs: Parameters,
+    /// The program's time, which all devices of the process share.
+    pub(super) host: Arc<VirtualTime>,
+    /// The time of the work at hand: what the device's clock says.
+    pub(super) now: Arc<VirtualTime>,
+    /// The time of the store, arrival or timer that the work follows from.
+    event: Cell<u64>,
+    /// The queue pair whose turn it is.
+    turn: Cell<u32>,
+    /// The times at which the newest packet of each queue pair leaves: none overtakes another.
+    newest: RefCell<BTreeMap<(u32, Side), u64>>,
+    /// The end of the last write of payload that belongs to the event.
+    written: Cell<u64>,
+    /// The times of the newest CQEs, by CQ.
+    last: RefCell<BTreeMap<u32, u64>>,
+    /// The WQE that came with the store: queue pair and counter.
+    copied: Cell<Option<(u32, u16)>>,
+    requests: Part,
+    reads: Part,
+    writes: Part,
+    egress: Part,
+    /// Bytes that the next packet reads from memory.
+    gathered: Cell<u64>,
+    /// The times at which the packets in the outbox have left.
+    departures: RefCell<VecDeque<u64>>,
+    /// The time at which the last packet taken from the outbox has left.
+    departed: Cell<u64>,
+    untaken: RefCell<BTreeMap<u32, Untaken>>,
+}
+
+impl Timeline {
+    pub(super) fn new(host: Arc<VirtualTime>, costs: Parameters) -> Self {
+        Self {
+            costs,
+            host,
+            now: Arc::default(),
+            event: Cell::default(),
+            turn: Cell::default(),
+            newest: RefCell::default(),
+            written: Cell::default(),
+            last: RefCell::default(),
+            copied: Cell::default(),
+            requests: Part::default(),
+            reads: Part::default(),
+            writes: Part::default(),
+            egress: Part::default(),
+            gathered: Cell::default(),
+            departures: RefCell::default(),
+            departed: Cell::default(),
+            untaken: RefCell::default(),
+        }
+    }
+
+    /// Returns the time for which bytes occupy PCIe.
+    fn on_bus(&self, bytes: u64) -> u64 {
+        let packets = bytes.div_ceil(BUS_PAYLOAD).max(1);
+        (bytes + packets * BUS_HEADER) * self.costs.bus_byte
+    }
+
+    /// Reads memory from a time on. Returns when the last byte is there.
+    fn fetch(&self, from: u64, bytes: u64) -> u64 {
+        let time = self.on_bus(bytes);
+        self.reads.take(from, time, self.host.get()) + self.costs.read + time
+    }
+
+    fn begin(&self, time: u64) {
+        self.event.set(time);
+        self.now.set(time);
+        self.copied.set(None);
+        self.gathered.set(0);
+        self.written.set(0);
+    }
+
+    pub(super) fn stored(&self, store: Store) {
+        let cost = match store {
+            Store::Word => self.costs.doorbell,
+            Store::Copy { blocks, .. } => self.costs.blueflame * u64::from(blocks),
+            // The first part has cost all.
+            Store::Rest => return,
+        };
+        self.begin(self.host.add(cost) + self.costs.posted);
+        if let Store::Copy { newest, .. } = store {
+            self.copied.set(newest);
+        }
+    }
+
+    pub(super) fn timer(&self, nanoseconds: u64) {
+        self.begin(nanoseconds * NANOSECOND);
+    }
+
+    pub(super) fn arrived(&self, nanoseconds: Option<u64>) {
+        // A packet of another process arrives now.
+        let at = nanoseconds.map_or(self.host.get(), |at| at * NANOSECOND);
+        self.begin(at);
+    }
+
+    pub(super) fn turn(&self, qp: u32) {
+        self.turn.set(qp);
+        self.now.set(self.event.get());
+        self.gathered.set(0);
+    }
+
+    pub(super) fn fetched(&self, qp: u32, index: u16, bytes: usize) {
+        let event = self.event.get();
+        let ready = match self.copied.take() {
+            Some(copied) if copied == (qp, index) => event,
+            _ => self.fetch(event, bytes as u64),
+        };
+        self.now.set(self.requests.take(ready, self.costs.request, self.host.get()));
+    }
+
+    pub(super) fn read(&self, bytes: usize) {
+        self.gathered.set(self.gathered.get() + bytes as u64);
+    }
+
+    pub(super) fn wait_for(&self, bytes: usize) {
+        let there = self.fetch(self.now.get(), bytes as u64);
+        // The answer waits, too, which is sent in a later turn.
+        self.event.set(there);
+        self.now.set(there);
+    }
+
+    pub(super) fn wrote(&self, bytes: usize) {
+        let time = self.on_bus(bytes as u64);
+        let end = self.writes.take(self.now.get(), time, self.host.get()) + time;
+        self.written.set(self.written.get().max(end));
+    }
+
+    pub(super) fn sent(&self, side: Side, bytes: usize) {
+        let mut newest = self.newest.borrow_mut();
+        if newest.len() >= PLANNED {
+            newest.retain(|_, left| *left > self.host.get());
+        }
+        let newest = newest.entry((self.turn.get(), side)).or_default();
+        let ready = match self.gathered.take() {
+            0 => self.now.get(),
+            gathered => self.fetch(self.now.get(), gathered),
+        };
+        let time = bytes as u64 * self.costs.wire_byte;
+        *newest = self.egress.take(ready.max(*newest), time, self.host.get()) + time;
+        self.departures.borrow_mut().push_back(*newest);
+    }
+
+    pub(super) fn wait_for_departure(&self) {
+        if let Some(left) = self.departures.borrow().back() {
+            self.now.set(*left);
+        }
+    }
+
+    pub(super) fn left(&self) {
+        if let Some(left) = self.departures.borrow_mut().pop_front() {
+            self.departed.set(left);
+        }
+    }
+
+    /// Returns when the packet that left last arrives, in nanoseconds. A packet that a fault has
+    /// held back arrives later than it would have.
+    pub(super) fn arrival(&self) -> u64 {
+        (self.departed.get().max(self.event.get()) + self.costs.flight) / NANOSECOND
+    }
+
+    pub(super) fn completes(&self, cq: u32) {
+        let mut last = self.last.borrow_mut();
+        if last.len() >= PLANNED {
+            last.retain(|_, time| *time > self.host.get());
+        }
+        let last = last.entry(cq).or_default();
+        let time = self.on_bus(CQE);
+        // Behind its payload, and behind the CQE before it.
+        let from = self.now.get().max(self.written.get()).max(*last);
+        *last = self.writes.take(from, time, self.host.get()) + time;
+        self.now.set(*last);
+    }
+
+    pub(super) fn completed(&self, cq: u32, producer: u32, entries: u32) {
+        let seen = self.now.get() + self.costs.posted + self.costs.memory;
+        let mut untaken = self.untaken.borrow_mut();
+        let untaken = untaken.entry(cq).or_default();
+        // A CQ of this number was destroyed before.
+        if untaken.back().is_some_and(|(last, _)| producer.wrapping_sub(*last) & COUNTER > entries)
+        {
+            untaken.clear();
+        }
+        untaken.push_back((producer, seen));
+        // More than the CQ holds have overrun it.
+        if untaken.len() > entries as usize {
+            untaken.pop_front();
+        }
+    }
+
+    pub(super) fn take(&self, consumer: impl Fn(u32) -> Option<u32>) {
+        self.untaken.borrow_mut().retain(|cq, untaken| {
+            let Some(consumer) = consumer(*cq) else { return false };
+            let taken = |producer: u32| consumer.wrapping_sub(producer) & COUNTER <= COUNTER / 2;
+            while let Some((_, seen)) = untaken.front().filter(|(producer, _)| taken(*producer)) {
+                self.host.reach(*seen);
+                untaken.pop_front();
+            }
+            !untaken.is_empty()
+        });
+    }
+
+    pub(super) fn read_clock(&self) -> u64 {
+        // The device answers half way.
+        (self.host.add(self.costs.read) - self.costs.read / 2) / NANOSECOND
+    }
+
+    pub(super) fn resume(&self, time: u64) {
+        self.now.set(time);
+    }
+
+    pub(super) fn stamp(&self) -> u64 {
+        self.now.get()
+    }
+}

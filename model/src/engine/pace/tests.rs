@@ -1,0 +1,356 @@
+//! What requests of a queue pair that is connected to itself cost in virtual time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::card::Card;
+use crate::clock::Clock;
+use crate::cost::{Parameters, VirtualTime};
+use crate::engine::Engine;
+use crate::transport::test::Setup;
+use crate::transport::test::side::{Cqe, Post, Side};
+
+/// A completion that does not come within this time never will.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Picoseconds of a nanosecond.
+const NANOSECOND: u64 = 1_000;
+
+/// How a request is told to the device.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Doorbell,
+    BlueFlame,
+}
+
+/// A device with virtual time and a queue pair.
+struct Machine {
+    engine: Arc<Engine>,
+    side: Side,
+}
+
+impl Machine {
+    fn new(costs: Parameters) -> Self {
+        Self::with(costs, Setup { mtu: 4096, ..Setup::default() }, None, |cards| {
+            Engine::new(cards, Box::new(|_, _, _| {}))
+        })
+    }
+
+    /// With another peer than itself, and on an engine that `start` makes.
+    fn with(
+        costs: Parameters,
+        setup: Setup,
+        peer: Option<u32>,
+        start: impl FnOnce(Vec<Card>) -> Arc<Engine>,
+    ) -> Self {
+        let mut side = Side::new(setup, 0);
+        side.rig.card.identity.timeout_floor = 0;
+        side.rig.card.keep_virtual_time(&Arc::<VirtualTime>::default(), costs);
+        let identity = side.rig.card.identity.clone();
+        let own = (peer.unwrap_or(side.qp), identity.lid, identity.gids[0]);
+        side.connect(setup, own, [7, 7]);
+        let stand_in = Card::new(identity, side.rig.memory.clone(), Clock::real());
+        let card = std::mem::replace(&mut side.rig.card, stand_in);
+        Self { engine: start(vec![card]), side }
+    }
+
+    /// The program's time in nanoseconds, once the CQEs that it has taken are seen.
+    fn now(&self) -> u64 {
+        self.engine.enter(0, |card| card.port.pace.host())
+    }
+
+    fn ring(&self, index: u16, by: By) {
+        let ring = self.side.places().1;
+        let at = ring.start + u64::from(index) * 64 % (ring.end - ring.start);
+        let block: [u8; 64] = self.side.rig.read(at);
+        let bytes = if by == By::BlueFlame { &block[..] } else { &block[..8] };
+        self.engine.enter(0, |card| card.store(self.side.rig.uar, 0x800, bytes));
+    }
+
+    fn wait(&mut self, queue: usize) -> Cqe {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(cqe) = self.side.poll(queue) {
+                return cqe;
+            }
+            assert!(Instant::now() < end, "no completion");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Posts requests, tells of all by one store, and returns the time until the last completion is
+    /// seen, in nanoseconds.
+    fn time(&mut self, posts: &[Post], by: By) -> u64 {
+        let begun = self.now();
+        for post in posts {
+            if post.opcode == 0x0a {
+                self.side.receive(&[(0, 4096, self.side.key)]);
+            }
+        }
+        let indices: Vec<u16> = posts.iter().map(|post| self.side.write(post)).collect();
+        self.ring(*indices.last().unwrap(), by);
+        for _ in posts.iter().filter(|post| post.signaled) {
+            assert_eq!(self.wait(0).syndrome, 0);
+        }
+        self.now() - begun
+    }
+}
+
+/// A request with payload by pointer.
+fn pointer(opcode: u8, length: u32, machine: &Machine) -> Post {
+    let mut post = Post::new(opcode);
+    post.data = vec![(0, length, machine.side.key)];
+    post.remote = (Side::address(0), machine.side.key);
+    post
+}
+
+fn inline(length: usize, machine: &Machine) -> Post {
+    let mut post = pointer(0x08, 0, machine);
+    post.data.clear();
+    post.inline = Some(vec![3; length]);
+    post
+}
+
+/// The time of one request, on a device of its own.
+fn one(costs: Parameters, by: By, post: impl FnOnce(&Machine) -> Post) -> u64 {
+    let mut machine = Machine::new(costs);
+    let post = post(&machine);
+    machine.time(&[post], by)
+}
+
+fn batch(costs: Parameters, requests: usize) -> u64 {
+    let mut machine = Machine::new(costs);
+    let posts = vec![inline(8, &machine); requests];
+    machine.time(&posts, By::Doorbell)
+}
+
+fn write(length: u32) -> impl FnOnce(&Machine) -> Post {
+    move |machine| pointer(0x08, length, machine)
+}
+
+fn short(machine: &Machine) -> Post {
+    inline(8, machine)
+}
+
+#[test]
+fn a_request_takes_the_sum_of_its_steps() {
+    let costs = Parameters::DOCUMENTED;
+    // A WQE of 48 bytes and a CQE of 64, in a PCIe packet each; a WRITE of 8 bytes (LRH, BTH, RETH,
+    // payload, ICRC, VCRC) and its acknowledge (LRH, BTH, AETH, ICRC, VCRC).
+    let (wqe, cqe) = ((48 + 24) * costs.bus_byte, (64 + 24) * costs.bus_byte);
+    let (packet, ack) = (8 + 12 + 16 + 8 + 4 + 2, 8 + 12 + 4 + 4 + 2);
+    let after_fetch =
+        (packet + ack) * costs.wire_byte + 2 * costs.flight + cqe + costs.posted + costs.memory;
+    let copied = costs.blueflame + costs.posted + after_fetch;
+    let rung = costs.doorbell + costs.posted + costs.read + wqe + after_fetch;
+    // Packets arrive at whole nanoseconds.
+    assert!(one(costs, By::BlueFlame, short).abs_diff(copied / NANOSECOND) <= 2);
+    assert!(one(costs, By::Doorbell, short).abs_diff(rung / NANOSECOND) <= 2);
+    let gathered = rung + costs.read + (8 + 24) * costs.bus_byte;
+    assert!(one(costs, By::Doorbell, write(8)).abs_diff(gathered / NANOSECOND) <= 2);
+}
+
+/// An order that a device shows, and the cost that it comes from.
+struct Order {
+    name: &'static str,
+    holds: fn(Parameters) -> bool,
+    without: fn(&mut Parameters),
+}
+
+const ORDERS: &[Order] = &[
+    Order {
+        name: "BlueFlame saves the fetch of the WQE",
+        holds: |costs| one(costs, By::BlueFlame, short) < one(costs, By::Doorbell, short),
+        without: |costs| costs.read = 0,
+    },
+    Order {
+        name: "a copy costs the program more than a doorbell",
+        holds: |costs| {
+            let fetch = Parameters { read: 0, bus_byte: 0, ..costs };
+            one(fetch, By::BlueFlame, short) > one(fetch, By::Doorbell, short) + 50
+        },
+        without: |costs| costs.blueflame = 0,
+    },
+    Order {
+        name: "inline saves the read of the payload",
+        holds: |costs| one(costs, By::BlueFlame, short) + 100 < one(costs, By::BlueFlame, write(8)),
+        without: |costs| costs.read = 0,
+    },
+    Order {
+        name: "a SEND waits for the receive WQE, a WRITE does not",
+        holds: |costs| {
+            let send = one(costs, By::Doorbell, |machine| pointer(0x0a, 8, machine));
+            one(costs, By::Doorbell, write(8)) + 100 < send
+        },
+        without: |costs| costs.read = 0,
+    },
+    Order {
+        name: "a READ waits for the responder's memory, an inline WRITE does not",
+        holds: |costs| {
+            let read = one(costs, By::Doorbell, |machine| pointer(0x10, 8, machine));
+            one(costs, By::Doorbell, short) + 100 < read
+        },
+        without: |costs| costs.read = 0,
+    },
+    Order {
+        name: "an atomic waits for the responder's memory",
+        holds: |costs| {
+            let add = one(costs, By::Doorbell, |machine| pointer(0x12, 8, machine));
+            one(costs, By::Doorbell, short) + 100 < add
+        },
+        without: |costs| costs.read = 0,
+    },
+    Order {
+        name: "requests behind one doorbell share the latencies",
+        holds: |costs| batch(costs, 32) < 2 * batch(costs, 1),
+        without: |costs| (costs.read, costs.flight, costs.posted, costs.memory) = (0, 0, 0, 0),
+    },
+    Order {
+        name: "the device begins requests at a limited rate",
+        holds: |costs| batch(costs, 32) > batch(costs, 16) + 16 * 9,
+        without: |costs| costs.request = 0,
+    },
+    Order {
+        name: "one doorbell for 32 requests is cheaper than 32",
+        holds: |costs| {
+            let costs = Parameters { request: 0, bus_byte: 0, wire_byte: 0, ..costs };
+            let mut machine = Machine::new(costs);
+            let begun = machine.now();
+            let post = short(&machine);
+            for _ in 0..32 {
+                let index = machine.side.write(&post);
+                machine.ring(index, By::Doorbell);
+            }
+            for _ in 0..32 {
+                assert_eq!(machine.wait(0).syndrome, 0);
+            }
+            machine.now() - begun > batch(costs, 32) + 31 * 19
+        },
+        without: |costs| costs.doorbell = 0,
+    },
+    Order {
+        name: "large messages are limited by the link",
+        holds: |costs| {
+            let (small, large) = (write(4096), write(128 << 10));
+            let time = one(costs, By::Doorbell, large) - one(costs, By::Doorbell, small);
+            time > (124 << 10) * 79 / 1000
+        },
+        without: |costs| costs.wire_byte = 0,
+    },
+    Order {
+        name: "payload passes PCIe before it passes the link",
+        holds: |costs| {
+            let (small, large) = (write(8), write(4096));
+            let time = one(costs, By::Doorbell, large) - one(costs, By::Doorbell, small);
+            time > (4096 - 8) * (80 + 60) / 1000
+        },
+        without: |costs| costs.bus_byte = 0,
+    },
+    Order {
+        name: "a request and its acknowledge cross the network",
+        holds: |costs| one(costs, By::BlueFlame, short) > 2 * 380,
+        without: |costs| costs.flight = 0,
+    },
+    Order {
+        name: "a store and a CQE cross PCIe",
+        holds: |costs| {
+            let costs = Parameters { blueflame: 0, memory: 0, flight: 0, ..costs };
+            one(costs, By::BlueFlame, short) > 2 * 139
+        },
+        without: |costs| costs.posted = 0,
+    },
+    Order {
+        name: "a CQE is seen after its way into memory",
+        holds: |costs| {
+            let costs = Parameters { blueflame: 0, posted: 0, flight: 0, ..costs };
+            one(costs, By::BlueFlame, short) > 240
+        },
+        without: |costs| costs.memory = 0,
+    },
+];
+
+#[test]
+fn each_order_comes_from_its_cost() {
+    for order in ORDERS {
+        let mut costs = Parameters::DOCUMENTED;
+        assert!((order.holds)(costs), "{}", order.name);
+        (order.without)(&mut costs);
+        assert!(!(order.holds)(costs), "{}, whatever it costs", order.name);
+    }
+}
+
+#[test]
+fn the_same_requests_take_the_same_time() {
+    let run = || {
+        let mut machine = Machine::new(Parameters::DOCUMENTED);
+        let mut times = Vec::new();
+        for length in [8, 100, 5000, 200_000] {
+            for opcode in [0x08, 0x10] {
+                let post = pointer(opcode, length, &machine);
+                times.push(machine.time(&[post.clone(), post], By::Doorbell));
+            }
+        }
+        times
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_message_that_is_still_under_way_counts_as_lost_by_no_timer() {
+    // The first answer comes when 400,000 bytes have passed the link: the timeout is 8 µs.
+    let setup = Setup { mtu: 4096, timeout: 1, retries: 0, ..Setup::default() };
+    let mut machine = Machine::with(Parameters::DOCUMENTED, setup, None, |cards| {
+        Engine::new(cards, Box::new(|_, _, _| {}))
+    });
+    let post = pointer(0x08, 400_000, &machine);
+    let posts = vec![post; 10];
+    assert!(machine.time(&posts, By::Doorbell) > 300_000);
+}
+
+#[test]
+fn a_clock_that_is_read_costs_a_round_trip() {
+    let machine = Machine::new(Parameters::DOCUMENTED);
+    let read = || machine.engine.enter(0, |card| card.read_clock());
+    let (first, second) = (read(), read());
+    assert!((second - first).abs_diff(Parameters::DOCUMENTED.read / NANOSECOND) <= 1);
+}
+
+/// Runs a request whose peer does not exist until its retries are used up, and returns the time.
+fn give_up(name: &str) -> u64 {
+    let setup = Setup { timeout: 8, retries: 3, ..Setup::default() };
+    let domain = format!("pace-{name}-{}", std::process::id());
+    let mut machine = Machine::with(Parameters::DOCUMENTED, setup, Some(0x12_ffff), |cards| {
+        Engine::connected(&domain, cards, Box::new(|_, _, _| {})).unwrap()
+    });
+    let begun = machine.now();
+    let post = short(&machine);
+    let index = machine.side.write(&post);
+    machine.ring(index, By::Doorbell);
+    assert_ne!(machine.wait(0).syndrome, 0);
+    machine.now() - begun
+}
+
+#[test]
+fn timeouts_pass_in_virtual_time() {
+    let time = give_up("one");
+    // 4.096 µs · 2^8, four times.
+    assert!((4_194_304..4_200_000).contains(&time), "{time}");
+    assert_eq!(time, give_up("other"));
+}
+
+#[test]
+fn a_receive_that_comes_later_is_waited_for() {
+    let setup = Setup { rnr_timer: 1, ..Setup::default() };
+    let domain = format!("pace-later-{}", std::process::id());
+    let mut machine = Machine::with(Parameters::DOCUMENTED, setup, None, |cards| {
+        Engine::connected(&domain, cards, Box::new(|_, _, _| {})).unwrap()
+    });
+    let post = pointer(0x0a, 8, &machine);
+    let index = machine.side.write(&post);
+    machine.ring(index, By::Doorbell);
+    assert_eq!(machine.side.poll(0), None, "the program can still post the receive");
+    machine.side.receive(&[(0, 64, machine.side.key)]);
+    assert_eq!(machine.wait(1).syndrome, 0);
+    assert_eq!(machine.wait(0).syndrome, 0);
+    // The shortest wait is 10 µs.
+    assert!(machine.now() > 10_000);
+}
