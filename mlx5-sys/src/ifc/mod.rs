@@ -29,6 +29,7 @@ files! {
     event
     function
     general
+    hca
     queue_pair
     resource
     shared_receive

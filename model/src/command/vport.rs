@@ -2,16 +2,13 @@
 //! command interface.
 
 use mlx5_sys::ifc::{
-    Field, nic_vport_context, query_cong_statistics_in, query_cong_statistics_out, query_issi_out,
+    Field, nic_vport_context, query_cong_statistics_in, query_cong_statistics_out,
     query_nic_vport_context_in, query_nic_vport_context_out, query_vport_counter_in,
     query_vport_counter_out, query_vport_state_in, query_vport_state_out, traffic_counter,
 };
 
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, CongestionCounts, Count, Counts, Link, Sort, Traffic};
-
-/// The one version of the interface: receive queues that are shared are RMPs.
-const ISSI: u32 = 1;
 
 /// The port that `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or
 /// the card's port behind it.
@@ -24,12 +21,6 @@ const MTU: u64 = 1500;
 /// The greatest kind of list of a virtual port (`enum mlx5_list_type`): addresses of one, of groups,
 /// VLANs. The model keeps none of them.
 const LISTS: u32 = 2;
-
-pub fn query_issi(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    query_issi_out::CURRENT_ISSI.set(output, ISSI.into());
-    query_issi_out::SUPPORTED_ISSI_DW0.set(output, 1 << ISSI);
-    Ok(())
-}
 
 /// Checks the fields by which a command could name another virtual port.
 fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
@@ -146,8 +137,6 @@ mod tests {
             assert_eq!(query_vport_state_out::STATE.get(&reply), u64::from(up));
             assert_eq!(query_vport_state_out::ADMIN_STATE.get(&reply), 1);
         }
-        let reply = rig.run(&Command::new(opcode::QUERY_ISSI, 0x10)).unwrap();
-        assert_eq!(query_issi_out::CURRENT_ISSI.get(&reply), 1);
     }
 
     #[test]
