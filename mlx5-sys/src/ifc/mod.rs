@@ -31,6 +31,7 @@ files! {
     general
     hca
     queue_pair
+    register
     resource
     shared_receive
     steering

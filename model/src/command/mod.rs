@@ -4,7 +4,7 @@
 //! commands share (lengths, uid, op_mod). Then it calls the module of the object:
 //!
 //! - `hca`: the life cycle of the HCA. Until it runs, other commands are refused.
-//! - `capability` and `port`: the function itself.
+//! - `capability`, `register` and `port`: the function itself.
 //! - `resource`: objects that are only numbers.
 //! - `mkey`, `eq`, `cq`, `srq`, `dct`, `qp`, and `transition` for a queue pair's state.
 //! - `ethernet` and `steering`: Ethernet queues, and the objects that direct packets to them.
@@ -19,6 +19,7 @@ mod dct;
 mod eq;
 pub(crate) mod ethernet;
 mod hca;
+mod mad;
 mod memic;
 mod mkey;
 mod multicast;
@@ -26,6 +27,7 @@ mod port;
 mod psv;
 mod qp;
 mod refusal;
+mod register;
 mod resource;
 mod srq;
 pub(crate) mod steering;
@@ -104,11 +106,16 @@ const COMMANDS: &[Command] = &[
         lives::SINCE_ENABLED,
         command(opcode::QUERY_ADAPTER, 0x10, 0x110, capability::query_adapter),
     ),
+    during(
+        lives::SINCE_ENABLED,
+        modified(command(opcode::ACCESS_REG, 0x10, 0x10, register::access)),
+    ),
     during(lives::SINCE_ENABLED, command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(()))),
     modified(command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)),
     command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, vport::query_nic_context),
     command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
     command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, vport::query_congestion),
+    modified(command(opcode::MAD_IFC, 0x110, 0x110, mad::ask)),
     command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
     command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
     command(opcode::QUERY_HCA_VPORT_PKEY, 0x10, 0x14, port::query_pkey),

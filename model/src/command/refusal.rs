@@ -78,6 +78,7 @@ refusals! {
     VportList = 0x5c_0011, BadParameter, "a virtual port has lists of unicast, multicast and VLAN addresses";
     SystemState = 0x5c_0012, BadSystemState, "the HCA is not in a state in which it accepts the command";
     ForDriver = 0x5c_0013, BadParameter, "only the driver itself controls the function";
+    NotInfiniBand = 0x5c_0014, BadOperation, "the port is not an InfiniBand port";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
@@ -219,6 +220,8 @@ refusals! {
     TeardownProfile = 0x5c_1006, BadParameter, "the HCA is torn down gracefully; nothing else is offered";
     CapabilityFixed = 0x5c_1007, BadParameter, "the driver cannot set this group of capabilities";
     CapabilityMaximum = 0x5c_1008, BadParameter, "a capability is set above its maximum";
+    NoRegister = 0x5c_1009, BadParameter, "there is no such access register";
+    RegisterValue = 0x5c_100a, BadParameter, "the access register cannot have this value, or has no such group";
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const OWN: u32 = 0;
 const UPLINK: u32 = 2;
 
 /// Bytes of the longest packet that an Ethernet port takes without its header.
-const MTU: u64 = 1500;
+pub const MTU: u64 = 1500;
 
 /// The greatest kind of list of a virtual port (`enum mlx5_list_type`): addresses of one, of groups,
 /// VLANs. The model keeps none of them.

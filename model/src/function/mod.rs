@@ -28,6 +28,12 @@ pub enum Life {
 /// The version of the command interface that the function offers.
 pub const ISSI: u16 = 1;
 
+/// Bytes of the text by which the node is known.
+pub const NODE_DESCRIPTION: usize = 64;
+
+/// The text until the driver writes another one.
+const DESCRIPTION: &[u8] = b"mlx5-model";
+
 /// Why the HCA cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unready {
@@ -42,6 +48,8 @@ pub enum Unready {
 pub struct Function {
     life: Life,
     issi: u16,
+    /// The text by which the node is known.
+    pub description: [u8; NODE_DESCRIPTION],
     /// Pages of the driver's.
     pub pages: Pages,
     /// Groups of capabilities that the driver has set, by number.
@@ -51,14 +59,16 @@ pub struct Function {
 impl Function {
     /// Creates a function that nobody has enabled yet.
     pub fn powered_on() -> Self {
+        let mut description = [0; NODE_DESCRIPTION];
+        description[..DESCRIPTION.len()].copy_from_slice(DESCRIPTION);
         let (pages, chosen) = (Pages::of_boot(), BTreeMap::new());
-        Self { life: Life::Disabled, issi: 0, pages, chosen }
+        Self { life: Life::Disabled, issi: 0, description, pages, chosen }
     }
 
     /// Creates a function that is running already, and wants no pages.
     pub fn running() -> Self {
-        let (pages, chosen) = (Pages::default(), BTreeMap::new());
-        Self { life: Life::Running, issi: ISSI, pages, chosen }
+        let pages = Pages::default();
+        Self { life: Life::Running, issi: ISSI, pages, ..Self::powered_on() }
     }
 
     /// Returns how far the HCA is started.

@@ -81,8 +81,26 @@ impl Card {
         if self.port_up() == up {
             return;
         }
-        self.port_state = if up { PortState::Active } else { PortState::Polling };
+        self.move_port(if up { PortState::Active } else { PortState::Polling });
+    }
+
+    /// Switches the port on or off, as its administrator does.
+    pub(crate) fn switch_port(&mut self, on: bool) {
+        match (on, self.port_state) {
+            (true, PortState::Disabled) => self.move_port(PortState::Active),
+            (false, state) if state != PortState::Disabled => self.move_port(PortState::Disabled),
+            _ => {}
+        }
+    }
+
+    /// Changes the state of the port, and reports whether it is up if that has changed.
+    fn move_port(&mut self, state: PortState) {
+        let (before, up) = (self.port_up(), state == PortState::Active);
+        self.port_state = state;
         self.configured |= up;
+        if up == before {
+            return;
+        }
         let mut data = [0; 28];
         // The port's number, in the upper half.
         data[8] = PORT << 4;

@@ -1,15 +1,16 @@
 //! Commands on the function and its port.
 
 use mlx5_sys::ifc::{
-    Field, atomic_caps, cmd_hca_cap, disable_hca_in, enable_hca_in, init_hca_in, manage_pages_in,
-    opcode, query_hca_cap_in, query_hca_vport_context_in, query_hca_vport_gid_in,
-    query_hca_vport_pkey_in, query_nic_vport_context_in, query_pages_in, query_roce_address_in,
-    query_vport_counter_in, query_vport_state_in, set_hca_cap_in, set_issi_in, set_roce_address_in,
-    teardown_hca_in,
+    Field, access_register_in, atomic_caps, cmd_hca_cap, disable_hca_in, enable_hca_in,
+    init_hca_in, mad_ifc_in, manage_pages_in, opcode, pmtu_reg, query_hca_cap_in,
+    query_hca_vport_context_in, query_hca_vport_gid_in, query_hca_vport_pkey_in,
+    query_nic_vport_context_in, query_pages_in, query_roce_address_in, query_vport_counter_in,
+    query_vport_state_in, set_hca_cap_in, set_issi_in, set_roce_address_in, teardown_hca_in,
 };
 
 use super::super::capability::group;
 use super::super::hca::tests as hca;
+use super::super::register::tests as register;
 use super::super::{OP_MOD, Refusal};
 use super::{Case, Command, Rig, Row};
 
@@ -29,6 +30,9 @@ pub const ROWS: &[Row] = &[
     Row::drivers(give_pages),
     Row::drivers(take_pages),
     Row::drivers(set_hca_cap),
+    Row::drivers(read_register),
+    Row::drivers(write_register),
+    Row::drivers(mad_ifc),
     Row::new(query_hca_cap),
     Row::new(query_context),
     Row::new(|_| Case::anyones(Command::new(opcode::QUERY_ISSI, 0x10))),
@@ -167,6 +171,32 @@ fn set_hca_cap(rig: &mut Rig) -> Case {
         .refuses(OP_MOD, 0x7ffeu64, Refusal::Capability)
         .refuses(OP_MOD, group::EVENT << 1, Refusal::CapabilityFixed)
         .otherwise(above, Refusal::CapabilityMaximum)
+}
+
+fn read_register(_: &mut Rig) -> Case {
+    Case::drivers(register::access(0x5003, 1, pmtu_reg::SIZE), Refusal::ForDriver)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 0u64, Refusal::Port)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+}
+
+fn write_register(_: &mut Rig) -> Case {
+    let mtu = register::data(pmtu_reg::ADMIN_MTU);
+    let write = register::access(0x5003, 0, pmtu_reg::SIZE).set(mtu, 4096u64);
+    Case::drivers(write, Refusal::ForDriver)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+        .refuses(mtu, 2048u64, Refusal::RegisterValue)
+}
+
+fn mad_ifc(_: &mut Rig) -> Case {
+    let ask = Command::new(opcode::MAD_IFC, 0x110).set(mad_ifc_in::PORT, 1u64);
+    Case::drivers(ask, Refusal::ForDriver)
+        .refuses(mad_ifc_in::PORT, 0u64, Refusal::Port)
+        .refuses(mad_ifc_in::PORT, 2u64, Refusal::Port)
+        .elsewhere(Refusal::NotInfiniBand)
 }
 
 fn query_hca_cap(_: &mut Rig) -> Case {
