@@ -30,6 +30,7 @@ files! {
     function
     general
     hca
+    nic_vport
     queue_pair
     register
     resource

@@ -23,6 +23,7 @@ mod mad;
 mod memic;
 mod mkey;
 mod multicast;
+mod nic_vport;
 mod port;
 mod psv;
 mod qp;
@@ -112,7 +113,8 @@ const COMMANDS: &[Command] = &[
     ),
     during(lives::SINCE_ENABLED, command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(()))),
     modified(command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)),
-    command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, vport::query_nic_context),
+    command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, nic_vport::query),
+    command(opcode::MODIFY_NIC_VPORT_CONTEXT, 0x200, 0x10, nic_vport::modify),
     command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
     command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, vport::query_congestion),
     modified(command(opcode::MAD_IFC, 0x110, 0x110, mad::ask)),

@@ -79,6 +79,9 @@ refusals! {
     SystemState = 0x5c_0012, BadSystemState, "the HCA is not in a state in which it accepts the command";
     ForDriver = 0x5c_0013, BadParameter, "only the driver itself controls the function";
     NotInfiniBand = 0x5c_0014, BadOperation, "the port is not an InfiniBand port";
+    VportField = 0x5c_0015, BadParameter, "a selected field of the virtual port cannot be set";
+    VportMtu = 0x5c_0016, BadParameter, "mtu is above that of the port";
+    VportListLength = 0x5c_0017, BadSize, "a list of the virtual port has at most 128 entries";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";

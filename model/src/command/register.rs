@@ -6,7 +6,7 @@ use mlx5_sys::ifc::{
     register_host_endianness,
 };
 
-use super::vport::MTU;
+use super::nic_vport::LONGEST_FRAME;
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Count, Counts, Link, PortState, Traffic};
 use crate::function::NODE_DESCRIPTION;
@@ -80,14 +80,12 @@ fn fixed(
 /// PMTU. An InfiniBand port counts the payload of a packet, an Ethernet port the longest frame with
 /// VLAN tag and checksum.
 fn mtu(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
-    /// Bytes of an Ethernet header, VLAN tag and checksum.
-    const ETHERNET: u64 = 14 + 4 + 4;
     /// The longest payload on InfiniBand.
     const GREATEST: u64 = 4096;
     port(data, pmtu_reg::LOCAL_PORT)?;
     let (greatest, current) = match card.identity.link {
         Link::InfiniBand => (GREATEST, 1 << card.log_mtu()),
-        Link::Roce => (MTU + ETHERNET, MTU + ETHERNET),
+        Link::Roce => (LONGEST_FRAME, LONGEST_FRAME),
     };
     let values = [
         (pmtu_reg::MAX_MTU, greatest),

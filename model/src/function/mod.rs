@@ -8,18 +8,22 @@ mod notice;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod vport;
 
 use std::collections::BTreeMap;
 
 pub use notice::{Notice, PortChange};
 pub use pages::{Pages, Unasked};
+#[cfg(test)]
+pub use vport::LONGEST_LIST;
+pub use vport::{List, Vport};
 
 /// How far the driver has started the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Life {
     /// After power-on, a reset, or DISABLE_HCA: ENABLE_HCA is expected.
     Disabled,
-    /// After ENABLE_HCA or TEARDOWN_HCA: the driver settles interface, pages and capabilities.
+    /// After ENABLE_HCA or TEARDOWN_HCA: the driver sets interface, pages and capabilities.
     Enabled,
     /// After INIT_HCA: the driver creates objects.
     Running,
@@ -50,6 +54,8 @@ pub struct Function {
     issi: u16,
     /// The text by which the node is known.
     pub description: [u8; NODE_DESCRIPTION],
+    /// Settings of the virtual Ethernet port.
+    pub vport: Vport,
     /// Pages of the driver's.
     pub pages: Pages,
     /// Groups of capabilities that the driver has set, by number.
@@ -57,12 +63,13 @@ pub struct Function {
 }
 
 impl Function {
-    /// Creates a function that nobody has enabled yet.
+    /// Creates a function that no driver has enabled.
     pub fn powered_on() -> Self {
         let mut description = [0; NODE_DESCRIPTION];
         description[..DESCRIPTION.len()].copy_from_slice(DESCRIPTION);
         let (pages, chosen) = (Pages::of_boot(), BTreeMap::new());
-        Self { life: Life::Disabled, issi: 0, description, pages, chosen }
+        let vport = Vport::default();
+        Self { life: Life::Disabled, issi: 0, description, vport, pages, chosen }
     }
 
     /// Creates a function that is running already, and wants no pages.
@@ -131,7 +138,7 @@ impl Function {
     pub fn spare_pages(&self) -> usize {
         match self.life {
             Life::Running => self.pages.spare(),
-            Life::Disabled | Life::Enabled => self.pages.len(),
+            Life::Disabled | Life::Enabled => self.pages.count(),
         }
     }
 }

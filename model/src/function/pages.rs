@@ -36,7 +36,7 @@ impl Pages {
     }
 
     /// Returns the number of pages at the function.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.given.len()
     }
 

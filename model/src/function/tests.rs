@@ -47,7 +47,7 @@ fn a_driver_gives_no_more_pages_than_were_asked_for() {
 #[test]
 fn pages_come_back_when_they_are_not_needed() {
     let mut function = booted();
-    let needed = function.pages.len();
+    let needed = function.pages.count();
     function.start().unwrap();
     assert_eq!(function.spare_pages(), 0, "a running function needs them");
     function.pages.want(2);
@@ -60,7 +60,7 @@ fn pages_come_back_when_they_are_not_needed() {
     assert_eq!(function.spare_pages(), needed + 1);
     let mut taken = function.pages.take(usize::MAX);
     taken.dedup();
-    assert_eq!((taken.len(), function.pages.len()), (needed + 1, 0));
+    assert_eq!((taken.len(), function.pages.count()), (needed + 1, 0));
     assert_eq!(function.pages.wanted(), 0);
 }
 
@@ -75,7 +75,7 @@ fn a_disabled_function_forgets_what_the_driver_chose() {
     function.disable();
     assert_eq!((function.life(), function.issi()), (Life::Disabled, 0));
     assert_eq!(function.chosen(0), None);
-    assert_eq!(function.pages.len(), 0);
+    assert_eq!(function.pages.count(), 0);
     function.enable();
     assert_eq!(function.issi(), 0);
 }

@@ -2,7 +2,8 @@
 
 use mlx5_sys::ifc::{
     Field, access_register_in, atomic_caps, cmd_hca_cap, disable_hca_in, enable_hca_in,
-    init_hca_in, mad_ifc_in, manage_pages_in, opcode, pmtu_reg, query_hca_cap_in,
+    init_hca_in, mad_ifc_in, manage_pages_in, modify_nic_vport_context_in,
+    modify_nic_vport_field_select, nic_vport_context, opcode, pmtu_reg, query_hca_cap_in,
     query_hca_vport_context_in, query_hca_vport_gid_in, query_hca_vport_pkey_in,
     query_nic_vport_context_in, query_pages_in, query_roce_address_in, query_vport_counter_in,
     query_vport_state_in, set_hca_cap_in, set_issi_in, set_roce_address_in, teardown_hca_in,
@@ -10,6 +11,7 @@ use mlx5_sys::ifc::{
 
 use super::super::capability::group;
 use super::super::hca::tests as hca;
+use super::super::nic_vport::tests as nic_vport;
 use super::super::register::tests as register;
 use super::super::{OP_MOD, Refusal};
 use super::{Case, Command, Rig, Row};
@@ -38,6 +40,8 @@ pub const ROWS: &[Row] = &[
     Row::new(|_| Case::anyones(Command::new(opcode::QUERY_ISSI, 0x10))),
     Row::new(query_vport_state),
     Row::new(query_nic_vport_context).roce(),
+    Row::drivers(modify_nic_vport_context).roce(),
+    Row::drivers(modify_nic_vport_list).roce(),
     Row::new(query_vport_counter),
     Row::new(|_| Case::anyones(Command::new(opcode::QUERY_CONG_STATISTICS, 0x10))),
     Row::new(query_gid),
@@ -232,6 +236,47 @@ fn query_nic_vport_context(_: &mut Rig) -> Case {
         .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
         .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
         .refuses(q::ALLOWED_LIST_TYPE, 3u64, Refusal::VportList)
+}
+
+fn modify_nic_vport_context(_: &mut Rig) -> Case {
+    use modify_nic_vport_context_in as q;
+    use modify_nic_vport_field_select as s;
+    let modify = nic_vport::modify().set(nic_vport::select(s::MTU), 1u64);
+    let mtu = nic_vport::of(nic_vport_context::MTU);
+    let fixed = [
+        s::AFFILIATION,
+        s::DISABLE_UC_LOCAL_LB,
+        s::DISABLE_MC_LOCAL_LB,
+        s::NODE_GUID,
+        s::PORT_GUID,
+        s::MIN_INLINE,
+        s::CHANGE_EVENT,
+        s::PERMANENT_ADDRESS,
+    ];
+    let case = Case::drivers(modify, Refusal::ForDriver)
+        .kind(nic_vport::select(s::ADDRESSES_LIST))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
+        .refuses(mtu, 1523u64, Refusal::VportMtu)
+        .elsewhere(Refusal::NotRoce);
+    fixed
+        .into_iter()
+        .fold(case, |case, field| case.refuses(nic_vport::select(field), 1u64, Refusal::VportField))
+}
+
+fn modify_nic_vport_list(_: &mut Rig) -> Case {
+    use modify_nic_vport_context_in as q;
+    let length = nic_vport::of(nic_vport_context::ALLOWED_LIST_SIZE);
+    Case::drivers(nic_vport::list(0, &[1, 2]), Refusal::ForDriver)
+        .kind(q::FIELD_SELECT)
+        .kind(nic_vport::of(nic_vport_context::MTU))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
+        .refuses(length, 3u64, Refusal::InputLength)
+        .otherwise(nic_vport::list(0, &[1; 129]), Refusal::VportListLength)
+        .elsewhere(Refusal::NotRoce)
 }
 
 fn query_vport_counter(_: &mut Rig) -> Case {
