@@ -60,6 +60,7 @@
 //! - [`management`] – datagrams of the communication manager.
 //! - [`work`] – WQEs, completions and events as values.
 //! - [`identity`].
+//! - [`function`] – the life cycle of the HCA.
 //! - [`object`] – the contexts.
 //! - [`trace`] – recordings.
 //! - [`capture`] – the frames that pass a port, as pcapng.
@@ -86,6 +87,7 @@ pub mod engine;
 mod fabric;
 pub mod fault;
 pub mod frontend;
+pub mod function;
 pub mod identity;
 pub mod management;
 pub mod memory;

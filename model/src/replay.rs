@@ -72,6 +72,8 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::OverrunCqs(number) => card.overrun_cqs(*number),
         Call::OverrunEqs(number) => card.overrun_eqs(*number),
         Call::Stop => card.stop(),
+        Call::Reset => card.reset(),
+        Call::Notice(notice) => card.notify(*notice),
         Call::Congested { way, full } => card.set_congested(*way, *full),
         Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }

@@ -66,6 +66,7 @@ const ORDERS: &[Order] = &[
             ("management", "datagrams of the communication manager, and one side of a connection"),
             ("work", "decoded WQEs, completions and events as values; some name packets"),
             ("identity", "who a device is: names, link, state of the port"),
+            ("function", "how far a driver has started the HCA; knows no object"),
             ("object", "what commands make, with pages in memory; owns transport state unseen"),
             ("trace", "the format of recordings, and the tap that writes or compares them"),
             ("capture", "frames that pass ports, as pcapng, live or of a recording"),

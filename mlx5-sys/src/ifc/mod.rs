@@ -29,7 +29,10 @@ files! {
     event
     function
     general
+    hca
+    nic_vport
     queue_pair
+    register
     resource
     shared_receive
     steering

@@ -7,6 +7,7 @@
 mod boundary;
 mod port;
 mod registers;
+mod reset;
 mod traffic;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use crate::capture::Capturing;
 use crate::clock::{Clock, Random};
 use crate::cost::{Pace, Parameters, Side, VirtualTime};
 use crate::fault::Impairment;
+use crate::function::Function;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
@@ -34,6 +36,10 @@ pub use crate::wire::Link;
 pub struct Card {
     /// Identity.
     pub identity: Identity,
+    /// The life cycle of the function, and what its driver gave and chose.
+    pub(crate) function: Function,
+    /// The GIDs that the device was created with.
+    own_gids: Vec<[u8; 16]>,
     /// All objects created by command.
     pub objects: Objects,
     /// The bus.
@@ -79,11 +85,14 @@ pub struct Card {
 }
 
 impl Card {
-    /// Creates a device without objects.
+    /// Creates a device without objects. Its HCA runs, as if a driver had started it:
+    /// [`Card::reset`] changes that.
     pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
         let random = Random::seeded(identity.seed);
         let port_state = identity.port;
         Self {
+            function: Function::running(),
+            own_gids: identity.gids.clone(),
             identity,
             objects: Objects::default(),
             memory,

@@ -223,6 +223,13 @@ impl Port {
         });
     }
 
+    /// Forgets all queue pairs and CQs. The state of the fabric stays.
+    pub(crate) fn clear(&mut self) {
+        let (congested, slow) =
+            (std::mem::take(&mut self.congested), std::mem::take(&mut self.slow));
+        *self = Self { congested, slow, ..Self::default() };
+    }
+
     /// Removes a queue pair that was reset or destroyed. The time does not depend on the number of
     /// other queue pairs: the ready ones have been served before software gives a command.
     pub(crate) fn forget(&mut self, qp: u32) {

@@ -1,4 +1,4 @@
-//! Capabilities of the device: QUERY_HCA_CAP and QUERY_ADAPTER.
+//! Capabilities of the device: QUERY_HCA_CAP, SET_HCA_CAP and QUERY_ADAPTER.
 //!
 //! The device is a fifth-generation ConnectX without the parts that the model lacks. Every
 //! capability that it reports is implemented.
@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
     Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
     flow_table_nic_cap, flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
     per_protocol_networking_offload_caps as ethernet, query_adapter_out, query_adapter_param_block,
-    query_hca_cap_in, query_hca_cap_out, roce_cap,
+    query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
 };
 
 use super::{OP_MOD, Refusal, get};
@@ -198,6 +198,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::UAR_4K, 1),
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),
+        (c::LOG_UAR_PAGE_SZ, 0),
         (c::BF, 1),
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
@@ -233,15 +234,12 @@ fn on_demand() -> Vec<(Field, u64)> {
     caps
 }
 
-/// QUERY_HCA_CAP: one group of capabilities.
-pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    if get(input, query_hca_cap_in::OTHER_FUNCTION) == 1
-        || get(input, query_hca_cap_in::FUNCTION_ID) != 0
-    {
-        return Err(Refusal::OtherFunction);
-    }
-    // Bit 0 asks for the current values rather than the greatest; here they are the same.
-    let values = match get(input, OP_MOD) >> 1 {
+/// Capabilities, each with its greatest value.
+type Values = Vec<(Field, u64)>;
+
+/// Returns a group of capabilities.
+fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
+    Ok(match group {
         group::GENERAL => general(card),
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
         group::GENERAL_2 => vec![
@@ -328,10 +326,61 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
             (roce_cap::ROCE_ADDRESS_TABLE_SIZE, card.gid_table_size() as u64),
         ],
         _ => return Err(Refusal::Capability),
-    };
-    let start = query_hca_cap_out::CAPABILITY.bytes().start;
-    for (field, value) in values {
-        field.set(&mut output[start..], value);
+    })
+}
+
+/// Returns the capabilities of a group that the driver may set. It cannot set others of the group,
+/// which SET_HCA_CAP ignores.
+fn settable(card: &Card, group: u32) -> Result<Values, Refusal> {
+    let mut values = greatest(card, group)?;
+    match group {
+        group::GENERAL | group::GENERAL_2 | group::ODP | group::ROCE => {}
+        // Linux's driver writes zero to the others.
+        group::ATOMIC => {
+            values.retain(|(field, _)| *field == atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE)
+        }
+        _ => return Err(Refusal::CapabilityFixed),
+    }
+    Ok(values)
+}
+
+/// QUERY_HCA_CAP: one group of capabilities.
+pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_hca_cap_in as q;
+    here(input, q::OTHER_FUNCTION, q::FUNCTION_ID)?;
+    let group = get(input, OP_MOD) >> 1;
+    let output = &mut output[query_hca_cap_out::CAPABILITY.bytes().start..];
+    for (field, value) in greatest(card, group)? {
+        field.set(output, value);
+    }
+    // Bit 0 asks for the current values rather than the greatest.
+    let current = get(input, OP_MOD) & 1 == 1;
+    if let Some(chosen) = card.function.chosen(group).filter(|_| current) {
+        for (field, _) in settable(card, group)? {
+            field.set(output, field.get(chosen));
+        }
+    }
+    Ok(())
+}
+
+/// SET_HCA_CAP: the driver sets the current values of one group, none above its greatest.
+pub fn set_hca_cap(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use set_hca_cap_in as q;
+    super::by_driver(input)?;
+    here(input, q::OTHER_FUNCTION, q::FUNCTION_ID)?;
+    let group = get(input, OP_MOD) >> 1;
+    let chosen = &input[q::CAPABILITY.bytes().start..];
+    if settable(card, group)?.into_iter().any(|(field, value)| field.get(chosen) > value) {
+        return Err(Refusal::CapabilityMaximum);
+    }
+    card.function.choose(group, chosen[..cmd_hca_cap::SIZE].to_vec());
+    Ok(())
+}
+
+/// Checks the fields by which a command could name another function.
+pub fn here(input: &[u8], other: Field, function: Field) -> Result<(), Refusal> {
+    if get(input, other) == 1 || get(input, function) != 0 {
+        return Err(Refusal::OtherFunction);
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table and checks what all
 //! commands share (lengths, uid, op_mod). Then it calls the module of the object:
 //!
-//! - `capability` and `port`: the function itself.
+//! - `hca`: the life cycle of the HCA. Until it runs, other commands are refused.
+//! - `capability`, `register` and `port`: the function itself.
 //! - `resource`: objects that are only numbers.
 //! - `mkey`, `eq`, `cq`, `srq`, `dct`, `qp`, and `transition` for a queue pair's state.
 //! - `ethernet` and `steering`: Ethernet queues, and the objects that direct packets to them.
@@ -17,13 +18,17 @@ mod cq;
 mod dct;
 mod eq;
 pub(crate) mod ethernet;
+mod hca;
+mod mad;
 mod memic;
 mod mkey;
 mod multicast;
+mod nic_vport;
 mod port;
 mod psv;
 mod qp;
 mod refusal;
+mod register;
 mod resource;
 mod srq;
 pub(crate) mod steering;
@@ -40,6 +45,10 @@ mod xrq;
 use mlx5_sys::ifc::{Field, cmd_out, opcode};
 
 use crate::card::Card;
+use crate::function::Life;
+use hca::lives;
+#[cfg(test)]
+pub(crate) use hca::tests as hca_test;
 pub use refusal::{Refusal, Status};
 
 /// The function that executes a command. Input and output are at least as long as the table says.
@@ -52,28 +61,63 @@ struct Command {
     output: usize,
     /// Whether the command uses op_mod. If not, op_mod must be zero.
     modifier: bool,
+    /// The states of the HCA in which it is accepted.
+    lives: &'static [Life],
     run: Run,
 }
 
 const fn command(opcode: u16, input: usize, output: usize, run: Run) -> Command {
-    Command { opcode, input, output, modifier: false, run }
+    Command { opcode, input, output, modifier: false, lives: lives::RUNNING, run }
+}
+
+/// Moves a command to these states of the HCA.
+const fn during(lives: &'static [Life], command: Command) -> Command {
+    Command { lives, ..command }
+}
+
+/// Lets a command use op_mod.
+const fn modified(command: Command) -> Command {
+    Command { modifier: true, ..command }
 }
 
 const COMMANDS: &[Command] = &[
-    Command {
-        modifier: true,
-        ..command(opcode::QUERY_HCA_CAP, 0x10, 0x110, capability::query_hca_cap)
-    },
-    command(opcode::QUERY_ADAPTER, 0x10, 0x110, capability::query_adapter),
-    command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(())),
-    command(opcode::QUERY_ISSI, 0x10, 0x70, vport::query_issi),
-    Command {
-        modifier: true,
-        ..command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)
-    },
-    command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, vport::query_nic_context),
+    during(lives::DISABLED, command(opcode::ENABLE_HCA, 0x10, 0xc, hca::enable)),
+    during(lives::ENABLED, command(opcode::DISABLE_HCA, 0x10, 0xc, hca::disable)),
+    during(lives::ENABLED, command(opcode::INIT_HCA, 0x10, 0x10, hca::init)),
+    command(opcode::TEARDOWN_HCA, 0x10, 0x10, hca::teardown),
+    during(lives::SINCE_ENABLED, command(opcode::QUERY_ISSI, 0x10, 0x70, hca::query_issi)),
+    during(lives::ENABLED, command(opcode::SET_ISSI, 0x10, 0x10, hca::set_issi)),
+    during(
+        lives::SINCE_ENABLED,
+        modified(command(opcode::QUERY_PAGES, 0x10, 0x10, hca::query_pages)),
+    ),
+    during(
+        lives::SINCE_ENABLED,
+        modified(command(opcode::MANAGE_PAGES, 0x10, 0x10, hca::manage_pages)),
+    ),
+    during(
+        lives::SINCE_ENABLED,
+        modified(command(opcode::QUERY_HCA_CAP, 0x10, 0x110, capability::query_hca_cap)),
+    ),
+    during(
+        lives::ENABLED,
+        modified(command(opcode::SET_HCA_CAP, 0x110, 0x10, capability::set_hca_cap)),
+    ),
+    during(
+        lives::SINCE_ENABLED,
+        command(opcode::QUERY_ADAPTER, 0x10, 0x110, capability::query_adapter),
+    ),
+    during(
+        lives::SINCE_ENABLED,
+        modified(command(opcode::ACCESS_REG, 0x10, 0x10, register::access)),
+    ),
+    during(lives::SINCE_ENABLED, command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(()))),
+    modified(command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)),
+    command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, nic_vport::query),
+    command(opcode::MODIFY_NIC_VPORT_CONTEXT, 0x200, 0x10, nic_vport::modify),
     command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
     command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, vport::query_congestion),
+    modified(command(opcode::MAD_IFC, 0x110, 0x110, mad::ask)),
     command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
     command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
     command(opcode::QUERY_HCA_VPORT_PKEY, 0x10, 0x14, port::query_pkey),
@@ -107,7 +151,7 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_EQ, 0x10, 0x10, eq::destroy),
     command(opcode::CREATE_CQ, 0x110, 0x10, cq::create),
     command(opcode::QUERY_CQ, 0x10, 0x110, cq::query),
-    Command { modifier: true, ..command(opcode::MODIFY_CQ, 0x110, 0x10, cq::modify) },
+    modified(command(opcode::MODIFY_CQ, 0x110, 0x10, cq::modify)),
     command(opcode::DESTROY_CQ, 0x10, 0x10, cq::destroy),
     command(opcode::CREATE_RMP, 0x110, 0x10, srq::rmp::create),
     command(opcode::MODIFY_RMP, 0x110, 0x10, srq::rmp::modify),
@@ -119,11 +163,11 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_XRQ, 0x10, 0x10, xrq::destroy),
     command(opcode::CREATE_XRC_SRQ, 0x110, 0x10, srq::xrc::create),
     command(opcode::QUERY_XRC_SRQ, 0x10, 0x110, srq::xrc::query),
-    Command { modifier: true, ..command(opcode::ARM_XRC_SRQ, 0x10, 0x10, srq::xrc::arm) },
+    modified(command(opcode::ARM_XRC_SRQ, 0x10, 0x10, srq::xrc::arm)),
     command(opcode::DESTROY_XRC_SRQ, 0x10, 0x10, srq::xrc::destroy),
     command(opcode::CREATE_SRQ, 0x110, 0x10, srq::legacy::create),
     command(opcode::QUERY_SRQ, 0x10, 0x110, srq::legacy::query),
-    Command { modifier: true, ..command(opcode::ARM_RQ, 0x10, 0x10, srq::legacy::arm) },
+    modified(command(opcode::ARM_RQ, 0x10, 0x10, srq::legacy::arm)),
     command(opcode::DESTROY_SRQ, 0x10, 0x10, srq::legacy::destroy),
     command(opcode::CREATE_SQ, 0x110, 0x10, ethernet::create_sq),
     command(opcode::MODIFY_SQ, 0x110, 0x10, ethernet::modify_sq),
@@ -150,10 +194,7 @@ const COMMANDS: &[Command] = &[
     command(opcode::SET_FLOW_TABLE_ROOT, 0x40, 0x10, steering::set_root),
     command(opcode::CREATE_FLOW_GROUP, 0x400, 0x10, steering::create_group),
     command(opcode::DESTROY_FLOW_GROUP, 0x40, 0x10, steering::destroy_group),
-    Command {
-        modifier: true,
-        ..command(opcode::SET_FLOW_TABLE_ENTRY, 0x340, 0x10, steering::set_entry)
-    },
+    modified(command(opcode::SET_FLOW_TABLE_ENTRY, 0x340, 0x10, steering::set_entry)),
     command(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40, 0x10, steering::delete_entry),
     command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
     command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
@@ -217,6 +258,9 @@ impl Card {
         let opcode = get(input, OPCODE) as u16;
         let command =
             COMMANDS.iter().find(|command| command.opcode == opcode).ok_or(Refusal::Opcode)?;
+        if !command.lives.contains(&self.function.life()) {
+            return Err(Refusal::SystemState);
+        }
         if input.len() < command.input {
             return Err(Refusal::InputLength);
         }
@@ -242,6 +286,11 @@ fn get(input: &[u8], field: Field) -> u32 {
 /// The user context that issues a command.
 fn uid(input: &[u8]) -> u16 {
     get(input, UID) as u16
+}
+
+/// Checks that the driver itself issues a command.
+fn by_driver(input: &[u8]) -> Result<(), Refusal> {
+    if uid(input) == 0 { Ok(()) } else { Err(Refusal::ForDriver) }
 }
 
 /// Whether a command of user context `user` may touch an object of user context `owner`: the

@@ -11,11 +11,14 @@ use mlx5_sys::ifc::{
 
 use super::capability::PKEYS;
 use super::{Refusal, get};
-use crate::card::{Card, Link};
+use crate::card::{Card, Identity, Link};
 use crate::transport::p_key;
 
 /// Asks for the whole table.
 const ALL: u32 = 0xffff;
+
+/// Capability flags of the port: system image GUID, extended speeds.
+pub const CAPABILITIES: u32 = 1 << 11 | 1 << 14;
 
 /// Bytes of the MAC in an entry of the table of RoCE addresses.
 const SOURCE_MAC: Range<usize> = 0x12..0x18;
@@ -29,29 +32,37 @@ fn here(input: &[u8], other: Field, vport: Field, port: Field) -> Result<(), Ref
     if get(input, port) > 1 { Err(Refusal::Port) } else { Ok(()) }
 }
 
+/// Returns the GUID of the port.
+pub fn port_guid(identity: &Identity) -> u64 {
+    match (identity.link, identity.gids.first()) {
+        (Link::InfiniBand, Some(gid)) => {
+            gid[8..].iter().fold(0, |guid, byte| guid << 8 | u64::from(*byte))
+        }
+        _ => identity.node_guid,
+    }
+}
+
+/// Returns the LID of the subnet manager, if one has configured the port.
+pub fn manager_lid(card: &Card) -> u16 {
+    u16::from(card.configured && card.identity.link == Link::InfiniBand)
+}
+
 pub fn query_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use hca_vport_context as c;
     use query_hca_vport_context_in as q;
     here(input, q::OTHER_VPORT, q::VPORT_NUMBER, q::PORT_NUM)?;
     let context = &mut output[query_hca_vport_context_out::HCA_VPORT_CONTEXT.bytes()];
     let identity = &card.identity;
-    let port_guid = match (identity.link, identity.gids.first()) {
-        (Link::InfiniBand, Some(gid)) => {
-            gid[8..].iter().fold(0, |guid, byte| guid << 8 | u64::from(*byte))
-        }
-        _ => identity.node_guid,
-    };
     for (field, value) in [
         (c::PORT_PHYSICAL_STATE, card.port_state.physical().into()),
         (c::PORT_STATE, card.port_state.logical().into()),
         (c::VPORT_STATE, 4),
         (c::SYSTEM_IMAGE_GUID, identity.node_guid),
         (c::NODE_GUID, identity.node_guid),
-        (c::PORT_GUID, port_guid),
-        // System image GUID, extended speeds.
-        (c::CAP_MASK1, 1 << 11 | 1 << 14),
+        (c::PORT_GUID, port_guid(identity)),
+        (c::CAP_MASK1, CAPABILITIES.into()),
         (c::LID, if card.configured { identity.lid.into() } else { 0 }),
-        (c::SM_LID, u64::from(card.configured && identity.link == Link::InfiniBand)),
+        (c::SM_LID, manager_lid(card).into()),
         (c::SUBNET_TIMEOUT, 18),
     ] {
         field.set(context, value);

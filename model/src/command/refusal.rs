@@ -7,6 +7,7 @@
 pub enum Status {
     BadOperation = 0x02,
     BadParameter = 0x03,
+    BadSystemState = 0x04,
     BadResource = 0x05,
     ResourceBusy = 0x06,
     LimitExceeded = 0x08,
@@ -75,6 +76,12 @@ refusals! {
     UserBusy = 0x5c_000f, ResourceBusy, "the user context still owns objects";
     UserFromUser = 0x5c_0010, BadParameter, "only the driver itself makes and frees user contexts";
     VportList = 0x5c_0011, BadParameter, "a virtual port has lists of unicast, multicast and VLAN addresses";
+    SystemState = 0x5c_0012, BadSystemState, "the HCA is not in a state in which it accepts the command";
+    ForDriver = 0x5c_0013, BadParameter, "only the driver itself controls the function";
+    NotInfiniBand = 0x5c_0014, BadOperation, "the port is not an InfiniBand port";
+    VportField = 0x5c_0015, BadParameter, "a selected field of the virtual port cannot be set";
+    VportMtu = 0x5c_0016, BadParameter, "mtu is above that of the port";
+    VportListLength = 0x5c_0017, BadSize, "a list of the virtual port has at most 128 entries";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
@@ -207,6 +214,17 @@ refusals! {
     FlowGroupBusy = 0x5c_0f09, BadResourceState, "the flow group has entries";
     FlowAction = 0x5c_0f0a, BadParameter, "flows are forwarded or dropped; nothing else is offered";
     FlowDestination = 0x5c_0f0b, BadParameter, "flows lead to TIRs and tables; nothing else is offered";
+
+    Issi = 0x5c_1001, BadParameter, "the function offers version 1 of the command interface alone";
+    IssiUnset = 0x5c_1002, BadSystemState, "the driver has not set the version of the command interface";
+    PagesMissing = 0x5c_1003, BadSystemState, "the driver has not given the pages that the function asks for";
+    PagesUnasked = 0x5c_1004, LimitExceeded, "the driver gives more pages than the function asks for";
+    PagesTwice = 0x5c_1005, BadParameter, "the driver gives a page that the function has already";
+    TeardownProfile = 0x5c_1006, BadParameter, "the HCA is torn down gracefully; nothing else is offered";
+    CapabilityFixed = 0x5c_1007, BadParameter, "the driver cannot set this group of capabilities";
+    CapabilityMaximum = 0x5c_1008, BadParameter, "a capability is set above its maximum";
+    NoRegister = 0x5c_1009, BadParameter, "there is no such access register";
+    RegisterValue = 0x5c_100a, BadParameter, "the access register cannot have this value, or has no such group";
 }
 
 #[cfg(test)]

@@ -2,16 +2,12 @@
 //! command interface.
 
 use mlx5_sys::ifc::{
-    Field, nic_vport_context, query_cong_statistics_in, query_cong_statistics_out, query_issi_out,
-    query_nic_vport_context_in, query_nic_vport_context_out, query_vport_counter_in,
+    Field, query_cong_statistics_in, query_cong_statistics_out, query_vport_counter_in,
     query_vport_counter_out, query_vport_state_in, query_vport_state_out, traffic_counter,
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, CongestionCounts, Count, Counts, Link, Sort, Traffic};
-
-/// The one version of the interface: receive queues that are shared are RMPs.
-const ISSI: u32 = 1;
+use crate::card::{Card, CongestionCounts, Count, Counts, Sort, Traffic};
 
 /// The port that `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or
 /// the card's port behind it.
@@ -19,20 +15,10 @@ const OWN: u32 = 0;
 const UPLINK: u32 = 2;
 
 /// Bytes of the longest packet that an Ethernet port takes without its header.
-const MTU: u64 = 1500;
-
-/// The greatest kind of list of a virtual port (`enum mlx5_list_type`): addresses of one, of groups,
-/// VLANs. The model keeps none of them.
-const LISTS: u32 = 2;
-
-pub fn query_issi(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    query_issi_out::CURRENT_ISSI.set(output, ISSI.into());
-    query_issi_out::SUPPORTED_ISSI_DW0.set(output, 1 << ISSI);
-    Ok(())
-}
+pub const MTU: u64 = 1500;
 
 /// Checks the fields by which a command could name another virtual port.
-fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
+pub fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
     if get(input, other) == 1 || get(input, vport) != 0 {
         return Err(Refusal::OtherFunction);
     }
@@ -47,33 +33,6 @@ pub fn query_state(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(
     own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
     query_vport_state_out::ADMIN_STATE.set(output, 1);
     query_vport_state_out::STATE.set(output, card.port_up().into());
-    Ok(())
-}
-
-pub fn query_nic_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    use nic_vport_context as c;
-    use query_nic_vport_context_in as q;
-    if card.identity.link != Link::Roce {
-        return Err(Refusal::NotRoce);
-    }
-    own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
-    let list = get(input, q::ALLOWED_LIST_TYPE);
-    if list > LISTS {
-        return Err(Refusal::VportList);
-    }
-    let context = &mut output[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
-    let address = card.identity.mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    for (field, value) in [
-        (c::ROCE_EN, 1),
-        (c::MTU, MTU),
-        (c::SYSTEM_IMAGE_GUID, card.identity.node_guid),
-        (c::PORT_GUID, card.identity.node_guid),
-        (c::NODE_GUID, card.identity.node_guid),
-        (c::ALLOWED_LIST_TYPE, list.into()),
-        (c::PERMANENT_ADDRESS, address),
-    ] {
-        field.set(context, value);
-    }
     Ok(())
 }
 
@@ -133,7 +92,7 @@ mod tests {
 
     use super::super::test::{Command, Rig};
     use super::*;
-    use crate::card::PortState;
+    use crate::card::{Link, PortState};
     use crate::wire::Frame;
 
     #[test]
@@ -146,18 +105,6 @@ mod tests {
             assert_eq!(query_vport_state_out::STATE.get(&reply), u64::from(up));
             assert_eq!(query_vport_state_out::ADMIN_STATE.get(&reply), 1);
         }
-        let reply = rig.run(&Command::new(opcode::QUERY_ISSI, 0x10)).unwrap();
-        assert_eq!(query_issi_out::CURRENT_ISSI.get(&reply), 1);
-    }
-
-    #[test]
-    fn an_ethernet_port_has_its_address() {
-        let mut rig = Rig::on(Link::Roce);
-        rig.card.identity.mac = [2, 1, 2, 3, 4, 5];
-        let reply = rig.run(&Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10)).unwrap();
-        let context = &reply[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
-        assert_eq!(nic_vport_context::PERMANENT_ADDRESS.get(context), 0x0201_0203_0405);
-        assert_eq!(nic_vport_context::ROCE_EN.get(context), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - [`message`] are the messages of the communication manager (IBA 1.3, chapter 12).
 //! - [`ip`] is the IP addressing of connections in private data (IBA 1.3, annex A11).
 //! - [`connection`] is one side of a connection: the protocol without addresses and memory.
+//! - [`smp`] is a port's subnet management agent, which answers its own driver.
 //! - [`subnet`] answers what a subnet administrator would: paths and multicast groups.
 //!
 //! Nothing here waits, sends or keeps time. The caller gives messages and the time, and takes
@@ -13,6 +14,7 @@ pub mod connection;
 pub mod ip;
 pub mod mad;
 pub mod message;
+pub mod smp;
 pub mod subnet;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{cqc, eqc};
 
 use super::{QpEvent, SrqEvent, TargetEvent};
 use crate::card::{Card, PortState, Tapping};
+use crate::function::Notice;
 use crate::object::Role;
 use crate::trace::{Call, Observed};
 use crate::work::CqFailure;
@@ -15,6 +16,10 @@ pub(super) const COUNTER: u32 = 0x00ff_ffff;
 const COMPLETION: u8 = 0x00;
 const CQ_ERROR: u8 = 0x04;
 const PORT_CHANGE: u8 = 0x09;
+const PAGE_REQUEST: u8 = 0x0b;
+const GENERAL: u8 = 0x22;
+/// The number of the port.
+const PORT: u8 = 1;
 /// Subtypes of a change of the port.
 const PORT_DOWN: u8 = 1;
 const PORT_ACTIVE: u8 = 4;
@@ -76,17 +81,69 @@ impl Card {
         if self.port_up() == up {
             return;
         }
-        self.port_state = if up { PortState::Active } else { PortState::Polling };
+        self.move_port(if up { PortState::Active } else { PortState::Polling });
+    }
+
+    /// Switches the port on or off, as its administrator does.
+    pub(crate) fn switch_port(&mut self, on: bool) {
+        match (on, self.port_state) {
+            (true, PortState::Disabled) => self.move_port(PortState::Active),
+            (false, state) if state != PortState::Disabled => self.move_port(PortState::Disabled),
+            _ => {}
+        }
+    }
+
+    /// Changes the state of the port, and reports whether it is up if that has changed.
+    fn move_port(&mut self, state: PortState) {
+        let (before, up) = (self.port_up(), state == PortState::Active);
+        self.port_state = state;
         self.configured |= up;
+        if up == before {
+            return;
+        }
         let mut data = [0; 28];
         // The port's number, in the upper half.
-        data[8] = 1 << 4;
+        data[8] = PORT << 4;
         self.asynchronous(PORT_CHANGE, if up { PORT_ACTIVE } else { PORT_DOWN }, data);
     }
 
+    /// Returns the EQ that listens for completed commands.
+    pub fn command_queue(&self) -> Option<u32> {
+        self.listener(Notice::COMMANDS)
+    }
+
+    /// Reports an event of the function itself.
+    pub fn notify(&mut self, notice: Notice) {
+        self.enter(|| Call::Notice(notice), |card| card.report(notice), |()| false);
+    }
+
+    fn report(&mut self, notice: Notice) {
+        let mut data = [0; 28];
+        // `device.h`: mlx5_eqe_cmd, mlx5_eqe_page_req, mlx5_eqe_port_state.
+        match notice {
+            Notice::Commands { eq, slots } => {
+                data[..4].copy_from_slice(&slots.to_be_bytes());
+                self.post_eqe(eq, Notice::COMMANDS, 0, data);
+            }
+            Notice::Pages(count) => {
+                self.function.pages.want(count);
+                data[4..8].copy_from_slice(&count.to_be_bytes());
+                self.asynchronous(PAGE_REQUEST, 0, data);
+            }
+            Notice::Port(change) => {
+                data[8] = PORT << 4;
+                self.asynchronous(PORT_CHANGE, change as u8, data);
+            }
+            Notice::General(subtype) => self.asynchronous(GENERAL, subtype, data),
+        }
+    }
+
+    fn listener(&self, kind: u8) -> Option<u32> {
+        self.objects.eqs.iter().find(|(_, eq)| eq.listens(kind)).map(|(number, _)| number)
+    }
+
     fn asynchronous(&mut self, kind: u8, subtype: u8, data: [u8; 28]) {
-        let listener = self.objects.eqs.iter().find(|(_, eq)| eq.listens(kind)).map(|(n, _)| n);
-        match listener {
+        match self.listener(kind) {
             Some(eq) => self.post_eqe(eq, kind, subtype, data),
             None => tracing::debug!(kind, "no EQ listens for an event"),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bytes::{Put, Take};
-use super::{BUILD, ReadError, VERSION};
+use super::{BUILD, OLDEST, ReadError, VERSION};
 use crate::identity::{Identity, PortState};
 use crate::wire::Link;
 
@@ -102,7 +102,7 @@ impl Header {
         else {
             return Err(ReadError::NoTrace);
         };
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(ReadError::Version(version));
         }
         match length as usize {

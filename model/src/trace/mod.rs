@@ -35,8 +35,11 @@ pub use script::{Difference, Verdict};
 pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
-/// The format of streams. One of another version is not read.
-pub const VERSION: u32 = 2;
+/// The format of streams that are written. One of a later version is not read.
+pub const VERSION: u32 = 3;
+/// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
+/// from the start.
+const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is
 /// searched, and a hash in hexadecimal. Two copies of the model with the same identity behave

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::bytes::{Put, Take};
 use super::mistake::Mistake;
+use crate::function::{Notice, PortChange};
 use crate::wire::{LinkAddress, Service, Way};
 
 /// Bytes before a record's content: its kind, and the content's length.
@@ -102,6 +103,10 @@ pub enum Call<'a> {
     OverrunEqs(Option<u32>),
     /// A fault: the firmware stopped.
     Stop,
+    /// The function was reset.
+    Reset,
+    /// The function reported an event of its own.
+    Notice(Notice),
     /// The shortest transport timeout became this code.
     TimeoutFloor(u8),
     /// A way through the fabric is full, or no longer.
@@ -216,6 +221,8 @@ mod kind {
     pub const OVERRUN_CQS: u8 = 17;
     pub const OVERRUN_EQS: u8 = 18;
     pub const STOP: u8 = 19;
+    pub const RESET: u8 = 20;
+    pub const NOTICE: u8 = 21;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -346,6 +353,29 @@ fn some_queue(number: u32) -> Option<u32> {
     (number != ALL).then_some(number)
 }
 
+fn put_notice(put: &mut Put<'_>, notice: Notice) {
+    match notice {
+        Notice::Commands { eq, slots } => put.u8(0).u32(eq).u32(slots),
+        Notice::Pages(count) => put.u8(1).u32(count as u32),
+        Notice::Port(change) => put.u8(2).u8(change as u8),
+        Notice::General(subtype) => put.u8(3).u8(subtype),
+    };
+}
+
+fn take_notice(take: &mut Take<'_>) -> Option<Notice> {
+    Some(match take.u8()? {
+        0 => Notice::Commands { eq: take.u32()?, slots: take.u32()? },
+        1 => Notice::Pages(take.u32()? as i32),
+        2 => {
+            let code = take.u8()?;
+            let change = PortChange::ALL.into_iter().find(|change| *change as u8 == code)?;
+            Notice::Port(change)
+        }
+        3 => Notice::General(take.u8()?),
+        _ => return None,
+    })
+}
+
 impl Call<'_> {
     fn content(&self, put: &mut Put<'_>) -> u8 {
         match self {
@@ -396,6 +426,11 @@ impl Call<'_> {
                 kind::OVERRUN_EQS
             }
             Call::Stop => kind::STOP,
+            Call::Reset => kind::RESET,
+            Call::Notice(notice) => {
+                put_notice(put, *notice);
+                kind::NOTICE
+            }
             Call::Congested { way, full } => {
                 put_way(put, way);
                 put.u8((*full).into());
@@ -429,6 +464,8 @@ impl Call<'_> {
             kind::OVERRUN_CQS => Call::OverrunCqs(some_queue(take.u32()?)),
             kind::OVERRUN_EQS => Call::OverrunEqs(some_queue(take.u32()?)),
             kind::STOP => Call::Stop,
+            kind::RESET => Call::Reset,
+            kind::NOTICE => Call::Notice(take_notice(take)?),
             kind::TIMEOUT_FLOOR => Call::TimeoutFloor(take.u8().filter(|code| *code < 32)?),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
             kind::SLOW => Call::Slow { way: take_way(take)?, slow: take.bool()? },

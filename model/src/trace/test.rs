@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::{
-    Call, Header, Mistake, Observed, Queue, ReadError, Reader, Record, Sink, Tap, VERSION, Verdict,
-    What,
+    Call, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap, VERSION,
+    Verdict, What,
 };
 use crate::card::{Card, Link};
 use crate::clock::{Clock, Random};
+use crate::command::hca_test as hca;
 use crate::command::test::{BASE, Rig, SIZE, identity};
+use crate::function::{Notice, PortChange};
 use crate::memory::test::Flat;
 use crate::object::Service;
 use crate::replay::replay;
@@ -223,6 +225,21 @@ fn a_mistake_is_told() {
 }
 
 #[test]
+fn a_reset_and_the_boot_after_it_are_replayed() {
+    let mut queue_pairs = usize::MAX;
+    let bytes = record(Setup::default(), true, |pair| {
+        let rig = &mut pair.sides[0].rig;
+        rig.card.notify(Notice::Pages(3));
+        hca::prepare(rig);
+        rig.run(&hca::init()).unwrap();
+        queue_pairs = rig.card.objects.qps.len();
+    });
+    assert_eq!(queue_pairs, 0, "the reset destroyed the queue pairs");
+    let verdict = replayed(&bytes).unwrap();
+    assert!(verdict.is_equal(), "{verdict:?}");
+}
+
+#[test]
 fn what_is_no_recording_is_told() {
     let bytes = record(Setup::default(), true, exchange);
     let error = |bytes: &[u8]| Reader::new(bytes).map(drop).unwrap_err();
@@ -231,6 +248,10 @@ fn what_is_no_recording_is_told() {
     let mut other = bytes.clone();
     other[8] += 1;
     assert!(matches!(error(&other), ReadError::Version(other) if other == VERSION + 1));
+    other[8] = OLDEST as u8;
+    Reader::new(&other[..]).expect("the version before lacks a call alone");
+    other[8] -= 1;
+    assert!(matches!(error(&other), ReadError::Version(1)));
     for at in 12..60 {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x40;
@@ -275,6 +296,11 @@ fn records_are_read_as_they_were_written() {
         call(Call::OverrunCqs(None)),
         call(Call::OverrunEqs(Some(4))),
         call(Call::Stop),
+        call(Call::Reset),
+        call(Call::Notice(Notice::Commands { eq: 3, slots: 1 << 31 })),
+        call(Call::Notice(Notice::Pages(-7))),
+        call(Call::Notice(Notice::Port(PortChange::Gids))),
+        call(Call::Notice(Notice::General(8))),
         call(Call::TimeoutFloor(31)),
         call(Call::Congested { way: way(LinkAddress::Lid(0xbfff)), full: true }),
         call(Call::Slow { way: way(LinkAddress::Mac([2, 1, 2, 3, 4, 5])), slow: true }),

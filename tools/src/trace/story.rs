@@ -91,6 +91,8 @@ impl Story {
                 line.text = "a fault: the firmware stops".to_owned();
                 line.is_error = true;
             }
+            Call::Notice(notice) => line.text = format!("the function reports {notice:?}"),
+            Call::Reset => line.text = "the function is reset".to_owned(),
             Call::TimeoutFloor(code) => {
                 line.text = format!("the shortest transport timeout is that of code {code}");
                 line.with("code", *code);

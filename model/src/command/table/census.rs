@@ -40,6 +40,8 @@ pub fn census(card: &Card) -> Census {
     for (start, run) in card.memic.runs() {
         census.insert(("device memory", start as u32), (run.uid, format!("{run:?}")));
     }
+    let function = format!("{:?}", card.function);
+    census.insert(("the function", 0), (0, function));
     let rest = (&objects.groups, &objects.roce_addresses.len(), &objects.steering.roots);
     census.insert(("the card", 0), (0, format!("{rest:?} {:?}", card.identity.gids)));
     census

@@ -11,6 +11,7 @@ use mlx5_sys::ifc::{
     alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
 };
 
+use super::boot::boot;
 use super::clock::Clock;
 use super::command::{Caps, Command};
 use super::devx::event::{Offered, Subscriptions};
@@ -99,7 +100,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Starts a device as the kernel's driver does: capabilities, a register page of its own, one
+    /// Starts a device as the kernel's driver does: the HCA, capabilities, a register page of its own, one
     /// asynchronous event queue, and one completion event queue for each processor.
     pub fn probe(
         engine: &Arc<Engine>,
@@ -108,6 +109,7 @@ impl Function {
         interrupts: Arc<Vec<Interrupts>>,
     ) -> Result<Self> {
         let run = |command: Command| engine.enter(index, |card| command.run(card));
+        engine.enter(index, boot)?;
         let window = Window::new()?;
         engine.enter(index, |card| card.set_memic(Memic::at(window.address)));
         let caps = engine.enter(index, Caps::query)?;

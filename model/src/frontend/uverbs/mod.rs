@@ -15,6 +15,7 @@
 mod abi;
 mod advise;
 mod ah;
+mod boot;
 mod calls;
 mod clock;
 mod command;

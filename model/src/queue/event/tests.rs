@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{Field, create_eq_in, create_eq_out};
 
 use super::*;
 use crate::command::test::{Rig, ring};
+use crate::function::PortChange;
 
 /// A rig with an EQ of 16 that listens for failures of queue pairs: its number and ring.
 fn listener() -> (Rig, u32, u64) {
@@ -101,4 +102,38 @@ fn an_eq_made_armed_is_armed() {
     rig.run(&create).unwrap();
     rig.card.qp_event(1, QpEvent::Catastrophic);
     assert_eq!(rig.card.interrupts, [3]);
+}
+
+#[test]
+fn the_function_reports_events_of_its_own() {
+    let mut rig = Rig::new();
+    let create = rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << 9 | 1 << 0xb | 1 << 0x22);
+    let eq = rig.number(&create, create_eq_out::EQ_NUMBER);
+    let changes = PortChange::ALL.map(Notice::Port);
+    for notice in [&changes[..], &[Notice::Pages(-3), Notice::General(8)]].concat() {
+        rig.card.notify(notice);
+    }
+    let expected = [(9, 6), (9, 7), (9, 8), (9, 9), (0xb, 0), (0x22, 8)];
+    assert_eq!(rig.card.objects.eqs.get(eq).unwrap().producer as usize, expected.len());
+    for (slot, expected) in (0..).zip(expected) {
+        let eqe: [u8; 64] = rig.read(ring(&create) + slot * 64);
+        assert_eq!((eqe[1], eqe[3]), expected);
+        assert_eq!(eqe[0x28] >> 4, u8::from(expected.0 == 9), "the number of the port");
+        if expected.0 == 0xb {
+            assert_eq!(eqe[0x20..0x28], [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xfd]);
+        }
+    }
+    assert_eq!(rig.card.function.pages.wanted(), -3);
+}
+
+#[test]
+fn completed_commands_are_reported_to_the_eq_of_before() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.card.command_queue(), None);
+    let create = rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << Notice::COMMANDS);
+    let eq = rig.number(&create, create_eq_out::EQ_NUMBER);
+    assert_eq!(rig.card.command_queue(), Some(eq));
+    rig.card.notify(Notice::Commands { eq, slots: 0x8000_0001 });
+    let eqe: [u8; 64] = rig.read(ring(&create));
+    assert_eq!((eqe[1], &eqe[0x20..0x24]), (0x0a, &[0x80, 0, 0, 1][..]));
 }

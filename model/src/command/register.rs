@@ -1,0 +1,247 @@
+//! ACCESS_REG: registers of the port and of the host, answered from the device's state.
+
+use mlx5_sys::ifc::{
+    Field, access_register_in, access_register_out, eth_802_3_cntrs_grp_data_layout,
+    ib_port_cntrs_grp_data_layout, paos_reg, pmtu_reg, ppcnt_reg, ptys_reg, pvlc_reg,
+    register_host_endianness,
+};
+
+use super::nic_vport::LONGEST_FRAME;
+use super::{OP_MOD, Refusal, get};
+use crate::card::{Card, Count, Counts, Link, PortState, Traffic};
+use crate::function::NODE_DESCRIPTION;
+
+/// What the driver does to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Write,
+    Read,
+}
+
+/// A register: its number (`driver.h`, `MLX5_REG_*`), its bytes, and what answers for it. The
+/// content comes in as the driver gives it, and goes out as it is afterwards.
+struct Register {
+    number: u32,
+    size: usize,
+    answer: fn(&mut Card, Access, &mut [u8]) -> Result<(), Refusal>,
+}
+
+const REGISTERS: &[Register] = &[
+    Register { number: 0x5003, size: pmtu_reg::SIZE, answer: mtu },
+    Register { number: 0x5004, size: ptys_reg::SIZE, answer: speed },
+    Register { number: 0x5006, size: paos_reg::SIZE, answer: state },
+    Register { number: 0x5008, size: ppcnt_reg::SIZE, answer: counters },
+    Register { number: 0x500f, size: pvlc_reg::SIZE, answer: lanes },
+    Register { number: 0x6001, size: NODE_DESCRIPTION, answer: description },
+    Register { number: 0x7004, size: register_host_endianness::SIZE, answer: byte_order },
+];
+
+pub fn access(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    super::by_driver(input)?;
+    let access = match get(input, OP_MOD) {
+        0 => Access::Write,
+        1 => Access::Read,
+        _ => return Err(Refusal::OpModifier),
+    };
+    let number = get(input, access_register_in::REGISTER_ID);
+    let register = REGISTERS.iter().find(|register| register.number == number);
+    let register = register.ok_or(Refusal::NoRegister)?;
+    let from = access_register_in::REGISTER_DATA.bytes().start;
+    let to = access_register_out::REGISTER_DATA.bytes().start;
+    let given = input.get(from..from + register.size).ok_or(Refusal::InputLength)?;
+    let reply = output.get_mut(to..to + register.size).ok_or(Refusal::OutputLength)?;
+    reply.copy_from_slice(given);
+    (register.answer)(card, access, reply)
+}
+
+/// Checks the port that a register is of.
+fn port(data: &[u8], field: Field) -> Result<(), Refusal> {
+    if field.get(data) == 1 { Ok(()) } else { Err(Refusal::Port) }
+}
+
+/// A register that shows what the driver cannot change. Writing what is there is accepted.
+fn fixed(
+    access: Access,
+    data: &mut [u8],
+    changeable: &[Field],
+    values: &[(Field, u64)],
+) -> Result<(), Refusal> {
+    let value = |field: &Field| values.iter().find(|(of, _)| of == field).map(|(_, value)| *value);
+    let differs = |field: &Field| value(field).is_some_and(|value| field.get(data) != value);
+    if access == Access::Write && changeable.iter().any(differs) {
+        return Err(Refusal::RegisterValue);
+    }
+    for (field, value) in values {
+        field.set(data, *value);
+    }
+    Ok(())
+}
+
+/// PMTU. An InfiniBand port counts the payload of a packet, an Ethernet port the longest frame with
+/// VLAN tag and checksum.
+fn mtu(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    /// The longest payload on InfiniBand.
+    const GREATEST: u64 = 4096;
+    port(data, pmtu_reg::LOCAL_PORT)?;
+    let (greatest, current) = match card.identity.link {
+        Link::InfiniBand => (GREATEST, 1 << card.log_mtu()),
+        Link::Roce => (LONGEST_FRAME, LONGEST_FRAME),
+    };
+    let values = [
+        (pmtu_reg::MAX_MTU, greatest),
+        (pmtu_reg::ADMIN_MTU, current),
+        (pmtu_reg::OPER_MTU, current),
+    ];
+    fixed(access, data, &[pmtu_reg::ADMIN_MTU], &values)
+}
+
+/// PTYS: four lanes of HDR on InfiniBand, 200 Gb/s on Ethernet. Without a link nothing is in
+/// operation.
+fn speed(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    use ptys_reg as r;
+    /// Kinds of protocols, as bits of the mask (`driver.h`, `MLX5_PTYS_*`).
+    const INFINIBAND: u64 = 1 << 0;
+    const ETHERNET: u64 = 1 << 2;
+    /// Bits of widths and speeds (`port.h`).
+    const FOUR_LANES: u64 = 1 << 2;
+    const HDR: u64 = 1 << 6;
+    const GAUI_4_200: u64 = 1 << 12;
+    port(data, r::LOCAL_PORT)?;
+    let (mask, values) = match card.identity.link {
+        Link::InfiniBand => (
+            INFINIBAND,
+            [
+                (r::IB_LINK_WIDTH_CAPABILITY, FOUR_LANES),
+                (r::IB_PROTO_CAPABILITY, HDR),
+                (r::IB_LINK_WIDTH_ADMIN, FOUR_LANES),
+                (r::IB_PROTO_ADMIN, HDR),
+                (r::IB_LINK_WIDTH_OPER, FOUR_LANES),
+                (r::IB_PROTO_OPER, HDR),
+            ]
+            .to_vec(),
+        ),
+        Link::Roce => (
+            ETHERNET,
+            [
+                (r::EXT_ETH_PROTO_CAPABILITY, GAUI_4_200),
+                (r::EXT_ETH_PROTO_ADMIN, GAUI_4_200),
+                (r::EXT_ETH_PROTO_OPER, GAUI_4_200),
+            ]
+            .to_vec(),
+        ),
+    };
+    if r::PROTO_MASK.get(data) != mask {
+        return Err(Refusal::RegisterValue);
+    }
+    let linked = card.port_state.physical() == PortState::Active.physical();
+    let in_operation = [r::IB_LINK_WIDTH_OPER, r::IB_PROTO_OPER, r::EXT_ETH_PROTO_OPER];
+    let shown = |(field, value): (Field, u64)| {
+        let value = if linked || !in_operation.contains(&field) { value } else { 0 };
+        (field, value)
+    };
+    let values: Vec<_> = values.into_iter().map(shown).collect();
+    let changeable = [r::IB_LINK_WIDTH_ADMIN, r::IB_PROTO_ADMIN, r::EXT_ETH_PROTO_ADMIN];
+    fixed(access, data, &changeable, &values)
+}
+
+/// PAOS: the driver switches the port on and off.
+fn state(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    use paos_reg as r;
+    /// States (`port.h`, `MLX5_PORT_*`).
+    const UP: u64 = 1;
+    const DOWN: u64 = 2;
+    port(data, r::LOCAL_PORT)?;
+    if access == Access::Write && r::ASE.get(data) == 1 {
+        match r::ADMIN_STATUS.get(data) {
+            UP => card.switch_port(true),
+            DOWN => card.switch_port(false),
+            _ => return Err(Refusal::RegisterValue),
+        }
+    }
+    let on = card.port_state != PortState::Disabled;
+    let linked = card.port_state.physical() == PortState::Active.physical();
+    r::ADMIN_STATUS.set(data, if on { UP } else { DOWN });
+    r::OPER_STATUS.set(data, if linked { UP } else { DOWN });
+    Ok(())
+}
+
+/// PPCNT: the counters of an InfiniBand port, and those of IEEE 802.3. Packets with wrong headers or
+/// a wrong ICRC are errors of reception. No other error happens.
+fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    use eth_802_3_cntrs_grp_data_layout as e;
+    use ppcnt_reg as r;
+    /// Groups of counters (`device.h`, `MLX5_*_COUNTERS_GROUP`).
+    const IEEE_802_3: u64 = 0;
+    const INFINIBAND: u64 = 0x20;
+    port(data, r::LOCAL_PORT)?;
+    let group = r::GRP.get(data);
+    if access == Access::Write || !matches!(group, IEEE_802_3 | INFINIBAND) {
+        return Err(Refusal::RegisterValue);
+    }
+    let Traffic { received, sent, wrong } = card.traffic;
+    let (clear, counters) = (r::CLR.get(data) == 1, &mut data[r::COUNTER_SET.bytes()]);
+    counters.fill(0);
+    if group == INFINIBAND {
+        let errors = ib_port_cntrs_grp_data_layout::PORT_RCV_ERRORS;
+        errors.set(counters, wrong.packets.min((1 << errors.width()) - 1));
+        if clear {
+            card.traffic.wrong = Count::default();
+        }
+        return Ok(());
+    }
+    let all = |counts: &Counts, of: fn(&Count) -> u64| counts.iter().map(of).sum();
+    for (high, low, count) in [
+        (e::A_FRAMES_TRANSMITTED_OK_HIGH, e::A_FRAMES_TRANSMITTED_OK_LOW, all(&sent, packets)),
+        (e::A_FRAMES_RECEIVED_OK_HIGH, e::A_FRAMES_RECEIVED_OK_LOW, all(&received, packets)),
+        (
+            e::A_FRAME_CHECK_SEQUENCE_ERRORS_HIGH,
+            e::A_FRAME_CHECK_SEQUENCE_ERRORS_LOW,
+            wrong.packets,
+        ),
+        (e::A_OCTETS_TRANSMITTED_OK_HIGH, e::A_OCTETS_TRANSMITTED_OK_LOW, all(&sent, octets)),
+        (e::A_OCTETS_RECEIVED_OK_HIGH, e::A_OCTETS_RECEIVED_OK_LOW, all(&received, octets)),
+    ] {
+        high.set(counters, count >> 32);
+        low.set(counters, count & 0xffff_ffff);
+    }
+    if clear {
+        card.traffic = Traffic::default();
+    }
+    Ok(())
+}
+
+fn packets(count: &Count) -> u64 {
+    count.packets
+}
+
+fn octets(count: &Count) -> u64 {
+    count.octets
+}
+
+/// PVLC: four data lanes, as the port information says.
+fn lanes(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    use pvlc_reg as r;
+    /// Of 1, 2, 4, 8 and 15 lanes.
+    const LANES: u64 = 4;
+    port(data, r::LOCAL_PORT)?;
+    let values = [(r::VL_HW_CAP, LANES), (r::VL_ADMIN, LANES), (r::VL_OPERATIONAL, LANES)];
+    fixed(access, data, &[r::VL_ADMIN], &values)
+}
+
+/// The text by which the node is known.
+fn description(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    match access {
+        Access::Write => card.function.description.copy_from_slice(data),
+        Access::Read => data.copy_from_slice(&card.function.description),
+    }
+    Ok(())
+}
+
+/// The byte order of the host: least significant byte first.
+fn byte_order(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    let order = register_host_endianness::HE;
+    fixed(access, data, &[order], &[(order, 0)])
+}
+
+#[cfg(test)]
+pub mod tests;
