@@ -236,23 +236,6 @@ fn io_demo_of_ucx_connects_by_rdmacm() {
     }
 }
 
-/// Its server listens twice, and its client may ask for the second connection before that.
-#[test]
-fn perftest_connects_its_queue_pairs() {
-    for model in LINKS {
-        for (program, service) in
-            [("ib_send_bw", "RC"), ("ib_write_lat", "RC"), ("ib_send_bw", "UD")]
-        {
-            let common =
-                [program, "-R", "-F", "-n", "100", "-s", "1024", "-c", service, "-p", "PORT"];
-            let (server, client) = pair(model, &common, &[&common[..], &["127.0.0.1"]].concat());
-            server.assert_success();
-            let client = client.assert_success();
-            assert!(client.stdout.contains(" 1024 "), "{client}");
-        }
-    }
-}
-
 #[test]
 fn connection_that_cannot_be_made_says_why() {
     for model in LINKS {
