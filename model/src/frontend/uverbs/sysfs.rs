@@ -299,37 +299,4 @@ fn cpu_mask() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processors_are_one_bit_each() {
-        let mask = cpu_mask();
-        let bits: u32 =
-            mask.split(',').map(|word| u32::from_str_radix(word, 16).unwrap().count_ones()).sum();
-        assert_eq!(bits as usize, cpus());
-    }
-
-    #[test]
-    fn the_tree_names_a_device_as_the_kernel_does() {
-        let devices: Vec<Device> = crate::engine::identities(2, Link::InfiniBand, 0)
-            .iter()
-            .enumerate()
-            .map(|(index, identity)| Device::new(index, identity))
-            .collect();
-        let tree = Tree::new(&devices, Node::Open).unwrap();
-        let read = |path: &str| {
-            fs::read_to_string(tree.redirect(path.as_bytes()).unwrap()).unwrap().trim().to_string()
-        };
-        assert_eq!(read("/sys/class/infiniband/mlx5_1/ports/1/lid"), "0x2");
-        assert_eq!(read("/sys/class/infiniband/mlx5_0/device/vendor"), "0x15b3");
-        let node = format!("/dev/infiniband/uverbs{}", tree.first + 1);
-        assert_eq!(tree.device(node.as_bytes()), Some(1));
-        assert_eq!(tree.device(b"/dev/infiniband/rdma_cm"), None);
-        let name = tree.redirect(b"/sys/class/infiniband/mlx5_0").unwrap();
-        let real = fs::canonicalize(name).unwrap();
-        let shown = tree.restore(real.as_os_str().as_bytes()).unwrap();
-        assert_eq!(shown, b"/sys/devices/pci6d35:00/6d35:00:00.0/infiniband/mlx5_0");
-        assert!(tree.redirect(b"/sys/class/net").is_none());
-    }
-}
+mod tests;

@@ -1,0 +1,39 @@
+//! Unit tests.
+
+use mlx5_sys::ifc::opcode;
+
+use super::super::test::{Command, Rig};
+use super::*;
+
+fn ask(group: u32, current: u32) -> Command {
+    Command::new(opcode::QUERY_HCA_CAP, 0x10).set(OP_MOD, group << 1 | current)
+}
+
+#[test]
+fn capabilities_are_told_by_group() {
+    let mut rig = Rig::new();
+    for group in [group::GENERAL, group::ODP, group::ATOMIC, group::GENERAL_2] {
+        let (greatest, current) =
+            (rig.run(&ask(group, 0)).unwrap(), rig.run(&ask(group, 1)).unwrap());
+        assert_eq!(greatest, current);
+    }
+    let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+    assert_eq!(cmd_hca_cap::LOG_MAX_MSG.get(&general[0x10..]), 30);
+    assert_eq!(cmd_hca_cap::CQE_VERSION.get(&general[0x10..]), 1);
+    assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general[0x10..]), 0);
+    let atomic = rig.run(&ask(group::ATOMIC, 1)).unwrap();
+    assert_eq!(atomic_caps::ATOMIC_SIZE_QP.get(&atomic[0x10..]), 0x3c);
+    let mut rig = Rig::on(Link::Roce);
+    let roce = rig.run(&ask(group::ROCE, 1)).unwrap();
+    assert_eq!(roce_cap::R_ROCE_DEST_UDP_PORT.get(&roce[0x10..]), 4791);
+    let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+    assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general[0x10..]), 1);
+}
+
+#[test]
+fn the_board_has_a_name() {
+    let mut rig = Rig::new();
+    let query = Command::new(opcode::QUERY_ADAPTER, 0x10);
+    let reply = rig.run(&query).unwrap();
+    assert_eq!(reply[0x10 + 0xf0..0x10 + 0x100], *PSID);
+}

@@ -1,0 +1,53 @@
+//! Unit tests.
+
+use proptest::prelude::*;
+
+use super::test::{Command as Given, Rig};
+use super::*;
+
+#[test]
+fn what_is_no_command_is_refused() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.run(&Given::new(0xfff, 0x10)).err(), Some(Refusal::Opcode));
+    assert_eq!(rig.run(&Given(vec![])).err(), Some(Refusal::InputLength));
+    assert_eq!(rig.run(&Given(vec![8; 7])).err(), Some(Refusal::InputLength));
+}
+
+#[test]
+fn replies_without_room_for_a_status_do_no_harm() {
+    let mut rig = Rig::new();
+    for room in 0..8 {
+        let mut output = vec![0xaa; room];
+        rig.card.execute(&Given::new(opcode::NOP, 0x10).0, &mut output);
+        assert!(output.iter().take(1).all(|status| *status == Status::BadOutputLength as u8));
+    }
+}
+
+#[test]
+fn opcodes_are_listed_once() {
+    for (i, one) in COMMANDS.iter().enumerate() {
+        assert!(COMMANDS[..i].iter().all(|other| other.opcode != one.opcode));
+        assert!(opcode::name(one.opcode).is_some());
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(
+        which in 0..COMMANDS.len(),
+        mut bytes in proptest::collection::vec(any::<u8>(), 8..0x200),
+        zeros in proptest::collection::vec(any::<bool>(), 0x200),
+        room in 0usize..0x300,
+    ) {
+        let mut rig = Rig::new();
+        // Zeroes let a command get further than the first check.
+        for (byte, zero) in bytes.iter_mut().zip(zeros) {
+            if zero {
+                *byte = 0;
+            }
+        }
+        bytes[..8].fill(0);
+        OPCODE.set(&mut bytes, COMMANDS[which].opcode.into());
+        rig.card.execute(&bytes, &mut vec![0; room]);
+    }
+}
