@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use mlx5_sys::dv::mlx5dv_is_supported;
 use mlx5_sys::verbs::{
-    ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list,
-    ibv_get_device_name,
+    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name,
 };
 
 use super::Context;
