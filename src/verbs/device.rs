@@ -155,7 +155,7 @@ pub(crate) fn device_name(device: NonNull<ibv_device>) -> String {
 /// # Safety
 /// The device is open.
 #[cfg(feature = "cm")]
-pub(crate) unsafe fn opened_device_name(context: NonNull<ibv_context>) -> String {
+pub(crate) unsafe fn opened_device_name(context: NonNull<mlx5_sys::verbs::ibv_context>) -> String {
     // SAFETY: the caller keeps the device open, and libibverbs sets the field to the device that it
     // opened.
     let device = unsafe { (*context.as_ptr()).device };
