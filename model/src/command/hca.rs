@@ -10,7 +10,7 @@ use super::{OP_MOD, Refusal, get};
 use crate::card::Card;
 use crate::function::{ISSI, Life, Unasked, Unready};
 
-/// What MANAGE_PAGES does, by op_mod (`pagealloc.c` of Linux).
+/// The operations of MANAGE_PAGES, by op_mod (`pagealloc.c` of Linux).
 mod manage {
     pub const CANNOT_GIVE: u32 = 0;
     pub const GIVE: u32 = 1;

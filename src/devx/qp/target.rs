@@ -65,8 +65,8 @@ impl QueuePair<Dct, Reset, Firmware> {
     ///
     /// # Errors
     /// [`Error::Queue`] if libmlx5 does not report the numbers of the queues; [`Error::Attribute`]
-    /// for a shared receive queue of an XRC domain, or a queue of another opened device; [`Error::Call`] if the protection domain is not
-    /// one of libmlx5.
+    /// for a shared receive queue of an XRC domain, or a queue of another opened device;
+    /// [`Error::Call`] if the protection domain is not one of libmlx5.
     #[doc(alias = "MLX5_CMD_OP_CREATE_DCT")]
     pub fn dc_target_by_command<C: CompletionSource, Q: SharedReceiveSource>(
         pd: &dyn Domain,

@@ -80,7 +80,7 @@ impl Command<'_> {
         self.file.engine.enter(0, |_| work(&mut self.file.manager.lock()))
     }
 
-    /// Writes an answer, cut to the room of the program, but at least `least` bytes.
+    /// Writes an answer, cut to the length of the program's buffer. Fails below `least` bytes.
     fn answer(&self, to: u64, bytes: &[u8], least: usize) -> Result<()> {
         if self.room < least {
             return Err(Errno::ENOSPC);
