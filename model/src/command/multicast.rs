@@ -8,7 +8,7 @@ use super::capability::{LOG_MAX_GROUPS, MAX_GROUP_MEMBERS};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::Service;
-use crate::wire::is_multicast;
+use crate::wire::gid::is_multicast;
 
 /// Queue pair and group of a command; both have the same layout.
 fn member(card: &Card, input: &[u8]) -> Result<(u32, [u8; 16]), Refusal> {

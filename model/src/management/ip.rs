@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::wire::gid;
+
 /// Bytes of the header.
 pub const HEADER: usize = 36;
 
@@ -32,8 +34,8 @@ impl Addresses {
             }
             (source, destination) => {
                 bytes[1] = 6 << 4;
-                bytes[4..20].copy_from_slice(&wide(source).octets());
-                bytes[20..36].copy_from_slice(&wide(destination).octets());
+                bytes[4..20].copy_from_slice(&gid::of_ip(source));
+                bytes[20..36].copy_from_slice(&gid::of_ip(destination));
             }
         }
         bytes
@@ -60,12 +62,5 @@ impl Addresses {
         };
         let source = SocketAddr::new(ip(source)?, port);
         Some(Self { source, destination: ip(destination)? })
-    }
-}
-
-fn wide(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
     }
 }

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::wire::Link;
+use crate::wire::{Link, gid};
 
 /// Bytes of a path record (IBA 1.3, 15.2.5.16).
 pub const PATH_RECORD: usize = 64;
@@ -100,8 +100,7 @@ impl Path {
 pub fn group(link: Link, address: IpAddr, p_key: u16, signature: Signature) -> [u8; 16] {
     let mut gid = [0; 16];
     match (link, address) {
-        (Link::Roce, IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
-        (Link::Roce, IpAddr::V6(address)) => address.octets(),
+        (Link::Roce, address) => gid::of_ip(address),
         (Link::InfiniBand, IpAddr::V4(address)) => {
             gid[..4].copy_from_slice(&[0xff, 0x12, 0x40, signature as u8]);
             gid[4..6].copy_from_slice(&(p_key | 0x8000).to_be_bytes());

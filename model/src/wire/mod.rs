@@ -1,6 +1,7 @@
 //! Packets and their transfer.
 //!
 //! - [`address`] names ports on their link, and ways through the fabric.
+//! - [`gid`] tells the GIDs that are IP addresses.
 //! - [`opcode`] names the packets of the transport and lists the headers of each.
 //! - [`route`] is a packet's address on its link.
 //! - [`packet`] encodes and decodes all headers together.
@@ -11,6 +12,7 @@
 
 pub mod address;
 pub mod ethernet;
+pub mod gid;
 pub mod icrc;
 mod link;
 pub mod opcode;
@@ -24,7 +26,7 @@ pub use address::{LinkAddress, Way};
 pub use link::Link;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
-pub use route::{Ecn, Global, Route, is_multicast, mac};
+pub use route::{Ecn, Global, Route, mac};
 pub use service::Service;
 
 /// Destination of a packet to a multicast group, in place of a queue pair's number.

@@ -3,7 +3,7 @@
 
 use super::ethernet::{self, HEADER};
 use super::packet::Malformed;
-use super::{Link, LinkAddress};
+use super::{Link, LinkAddress, gid};
 
 /// Hop limit of packets on RoCE whose sender gives none, as Linux sets it.
 pub const HOPS: u8 = 64;
@@ -22,7 +22,6 @@ const NEXT_HEADER_IBA: u8 = 0x1b;
 const NEXT_HEADER_UDP: u8 = 17;
 const LNH_LOCAL: u8 = 2;
 const LNH_GLOBAL: u8 = 3;
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// A global address pair: GRH, or IP header on Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +184,7 @@ impl Route {
             Self::InfiniBand { global, .. } => global.as_ref()?,
             Self::Ethernet { global, .. } => global,
         };
-        is_multicast(&global.destination).then_some(&global.destination)
+        gid::is_multicast(&global.destination).then_some(&global.destination)
     }
 
     /// Never: a route is at least a header.
@@ -270,12 +269,7 @@ impl Route {
 
 /// Whether both ends are IPv4 addresses.
 pub fn is_ipv4(global: &Global) -> bool {
-    global.source.starts_with(&MAPPED) && global.destination.starts_with(&MAPPED)
-}
-
-/// Whether a GID is that of a multicast group: of IPv6, or of IPv4, mapped.
-pub fn is_multicast(gid: &[u8; 16]) -> bool {
-    gid[0] == 0xff || gid.starts_with(&MAPPED) && gid[12] & 0xf0 == 0xe0
+    gid::is_ipv4(&global.source) && gid::is_ipv4(&global.destination)
 }
 
 /// Returns the Ethernet address that follows from a GID alone. The interface identifier of a
@@ -286,7 +280,7 @@ pub fn mac(gid: &[u8; 16]) -> [u8; 6] {
     if gid[0] == 0xff {
         return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];
     }
-    if is_multicast(gid) {
+    if gid::is_multicast(gid) {
         return [0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15]];
     }
     if gid[11] == 0xff && gid[12] == 0xfe {
@@ -328,7 +322,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn gid(bytes: &[u8], at: usize) -> [u8; 16] {
+fn gid_at(bytes: &[u8], at: usize) -> [u8; 16] {
     let mut gid = [0; 16];
     gid.copy_from_slice(&bytes[at..at + 16]);
     gid
@@ -373,8 +367,8 @@ fn decode_ipv6(bytes: &[u8], next: u8) -> Result<Global, Malformed> {
         traffic_class: (first >> 20) as u8,
         flow_label: first & 0xf_ffff,
         hop_limit: bytes[7],
-        source: gid(bytes, 8),
-        destination: gid(bytes, 24),
+        source: gid_at(bytes, 8),
+        destination: gid_at(bytes, 24),
     })
 }
 
@@ -388,18 +382,12 @@ fn decode_ipv4(bytes: &[u8]) -> Result<Global, Malformed> {
     if usize::from(be16(bytes, 2)) != bytes.len() {
         return Err(Malformed::Length);
     }
-    let mapped = |at: usize| {
-        let mut gid = [0; 16];
-        gid[..12].copy_from_slice(&MAPPED);
-        gid[12..].copy_from_slice(&bytes[at..at + 4]);
-        gid
-    };
     Ok(Global {
         traffic_class: bytes[1],
         flow_label: 0,
         hop_limit: bytes[8],
-        source: mapped(12),
-        destination: mapped(16),
+        source: gid::ipv4_at(bytes, 12),
+        destination: gid::ipv4_at(bytes, 16),
     })
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::socket;
 use crate::identity::Identity;
-use crate::wire::mac;
+use crate::wire::{gid, mac};
 
 /// Most GIDs of a port, the size of its table.
 const GIDS: usize = 16;
@@ -46,7 +46,7 @@ impl Interface {
         let known = match wanted {
             // All of 127.0.0.0/8 is the loopback interface's, though it lists one address.
             Some(ip) => all.iter().find(|known| {
-                known.gids.contains(&gid(ip)) || ip.is_loopback() && known.name == "lo"
+                known.gids.contains(&gid::of_ip(ip)) || ip.is_loopback() && known.name == "lo"
             }),
             None => all.iter().find(|known| known.name == which),
         };
@@ -67,7 +67,7 @@ impl Interface {
             return Err(format!("the interface {name} is down: `ip link set {name} up`"));
         }
         let mut gids = match wanted {
-            Some(ip) => vec![gid(ip)],
+            Some(ip) => vec![gid::of_ip(ip)],
             None => known.gids.clone(),
         };
         gids.sort_by_key(|gid| rank(gid, &known.mac));
@@ -121,21 +121,13 @@ fn log_mtu(mtu: u32) -> Option<u32> {
     (8..=12).rev().find(|log| (1 << log) + HEADERS <= mtu)
 }
 
-/// Returns an address as a GID: an IPv4 address is mapped.
-pub(super) fn gid(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
 /// Returns the place of an address in the table. Linux puts the link-local address that is made of
 /// the Ethernet address first.
 fn rank(gid: &[u8; 16], mac: &[u8; 6]) -> u8 {
     let made = [mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
     match gid {
         [0xfe, second, rest @ ..] if second & 0xc0 == 0x80 => u8::from(rest[6..] != made),
-        gid if socket::is_ipv4(gid) => 2,
+        gid if gid::is_ipv4(gid) => 2,
         _ => 3,
     }
 }
@@ -199,7 +191,7 @@ fn addresses() -> io::Result<Vec<Known>> {
     unsafe { libc::freeifaddrs(first) };
     for (name, ip) in ipv4 {
         if let Some(known) = all.iter_mut().find(|known| known.name == name) {
-            known.gids.push(gid(ip));
+            known.gids.push(gid::of_ip(ip));
         }
     }
     // Without IPv6 there is no such file.

@@ -34,7 +34,7 @@ use crate::card::{Card, Link};
 use crate::wire::ethernet::HEADER;
 use crate::wire::icrc::{ICRC, icrc};
 use crate::wire::route::{GRH, IPV4};
-use crate::wire::{Frame, Global, Header, LinkAddress, Route, Way, mac};
+use crate::wire::{Frame, Global, Header, LinkAddress, Route, Way, gid, mac};
 
 /// Most sockets of a process that send from one address.
 const FLOWS: u16 = 32;
@@ -197,8 +197,8 @@ impl Udp {
     /// Queues a frame for the address in its IP header; [`Udp::flush`] sends it.
     pub(crate) fn send(&mut self, global: &Global, port: u16, frame: Frame) {
         let found = self.addresses.iter().position(|address| address.gid == global.source);
-        let ipv4 = socket::is_ipv4(&global.source);
-        let Some(index) = found.filter(|_| ipv4 == socket::is_ipv4(&global.destination)) else {
+        let ipv4 = gid::is_ipv4(&global.source);
+        let Some(index) = found.filter(|_| ipv4 == gid::is_ipv4(&global.destination)) else {
             tracing::debug!(?global, "no way from this address, packet dropped");
             return;
         };
@@ -207,7 +207,7 @@ impl Udp {
 
     /// Queues a frame in the backlog of its flow.
     fn put(&mut self, index: usize, port: u16, mut frame: Frame) {
-        let ipv4 = socket::is_ipv4(&self.addresses[index].gid);
+        let ipv4 = gid::is_ipv4(&self.addresses[index].gid);
         let number = (port ^ port >> 8) % FLOWS;
         let flow = match self.flow(index, number, port) {
             Ok(flow) => flow,
@@ -273,7 +273,7 @@ impl Udp {
     /// Sends a flow's frames until its socket is full.
     fn drain(&mut self, index: usize, number: u16, cards: &mut [Card]) {
         let address = &mut self.addresses[index];
-        let (ipv4, interface) = (socket::is_ipv4(&address.gid), address.interface);
+        let (ipv4, interface) = (gid::is_ipv4(&address.gid), address.interface);
         let Some(flow) = address.flows.get_mut(&number) else { return };
         while !flow.backlog.is_empty() {
             match socket::send(&flow.fd, ipv4, interface, flow.backlog.iter().take(BATCH)) {

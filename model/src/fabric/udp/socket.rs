@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::fabric::local::socket::{self as local, Fd};
 use crate::wire::ethernet::{self, HEADER};
+use crate::wire::gid::{ipv4_at, is_ipv4};
 use crate::wire::route::{GRH, HOPS, IPV4, ROCE_PORT, UDP};
 use crate::wire::{Frame, mac};
 
@@ -25,14 +26,6 @@ pub(super) const BATCH: usize = 32;
 const CONTROL: usize = 64;
 /// `linux/in6.h`
 pub(super) const IPV6_MULTICAST_ALL: libc::c_int = 29;
-/// The first bytes of a mapped IPv4 address.
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-
-/// Returns whether a GID is a mapped IPv4 address.
-pub(super) fn is_ipv4(gid: &[u8; 16]) -> bool {
-    gid.starts_with(&MAPPED)
-}
-
 /// Bytes of Ethernet, IP and UDP headers of packets between addresses of this family.
 fn headers(ipv4: bool) -> usize {
     HEADER + if ipv4 { IPV4 } else { GRH } + UDP
@@ -95,8 +88,8 @@ impl Address {
         [self.bytes[2], self.bytes[3]]
     }
 
-    fn ip(&self, ipv4: bool) -> &[u8] {
-        if ipv4 { &self.bytes[4..8] } else { &self.bytes[8..24] }
+    fn gid(&self, ipv4: bool) -> [u8; 16] {
+        if ipv4 { ipv4_at(&self.bytes, 4) } else { std::array::from_fn(|at| self.bytes[8 + at]) }
     }
 }
 
@@ -261,13 +254,8 @@ pub(super) fn send<'a>(
     for (index, frame) in frames.take(BATCH).enumerate() {
         let (headers, payload) = frame.0.split_at(headers(ipv4));
         let headers = &headers[HEADER..];
-        let mut to = [0; 16];
-        if ipv4 {
-            to[..12].copy_from_slice(&MAPPED);
-            to[12..].copy_from_slice(&headers[16..20]);
-        } else {
-            to.copy_from_slice(&headers[24..40]);
-        }
+        let to =
+            if ipv4 { ipv4_at(headers, 16) } else { std::array::from_fn(|at| headers[24 + at]) };
         targets[index] = Address::new(&to, ROCE_PORT, interface);
         let (class, hops) = service(headers, ipv4);
         // Linux does not send a time to live of zero.
@@ -427,10 +415,8 @@ fn describe(
     let length = UDP + payload.len();
     let (link, rest) = headers.split_at_mut(HEADER);
     let (ip, udp) = rest.split_at_mut(rest.len() - UDP);
-    let mut source = [0; 16];
+    let source = from.gid(ipv4);
     if ipv4 {
-        source[..12].copy_from_slice(&MAPPED);
-        source[12..].copy_from_slice(from.ip(ipv4));
         ip[..2].copy_from_slice(&[0x45, class]);
         ip[2..4].copy_from_slice(&((IPV4 + length) as u16).to_be_bytes());
         // No identification, do not fragment.
@@ -441,7 +427,6 @@ fn describe(
         let sum = !ethernet::folded(ip);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
     } else {
-        source.copy_from_slice(from.ip(ipv4));
         ip[..2].copy_from_slice(&[0x60 | class >> 4, class << 4]);
         ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         ip[6..8].copy_from_slice(&[libc::IPPROTO_UDP as u8, hops]);

@@ -20,7 +20,7 @@ fn fresh() -> String {
 }
 
 fn gid(address: &str) -> [u8; 16] {
-    interface::gid(address.parse().unwrap())
+    crate::wire::gid::of_ip(address.parse().unwrap())
 }
 
 fn open(address: &str) -> io::Result<Udp> {

@@ -6,6 +6,7 @@ use super::super::uverbs::errno::{Errno, Result};
 use super::abi::{SOCKADDR6, STORAGE};
 use crate::card::Link;
 use crate::identity::Identity;
+use crate::wire::gid;
 
 /// `AF_IB`
 pub(super) const AF_IB: u16 = 27;
@@ -165,14 +166,6 @@ impl Place {
     }
 }
 
-/// Returns the GID that stands for an IP address.
-pub(super) fn mapped(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
 /// Finds a GID in the tables of the machine's ports.
 pub(super) fn place_of_gid(ports: &[Identity], gid: &[u8; 16]) -> Option<Place> {
     ports.iter().enumerate().find_map(|(card, port)| {
@@ -184,16 +177,15 @@ pub(super) fn place_of_gid(ports: &[Identity], gid: &[u8; 16]) -> Option<Place> 
 /// Finds the port of an IP address of this machine: the port that has it as a GID, or the first
 /// device's port for an address of another interface, loopback included.
 pub(super) fn place_of(ports: &[Identity], address: &SocketAddr) -> Option<Place> {
-    place_of_gid(ports, &mapped(address.ip()))
+    place_of_gid(ports, &gid::of_ip(address.ip()))
         .or_else(|| is_local(address).then(|| usual(ports, 0, address.ip()))?)
 }
 
 /// Returns the entry of a port's GID table that serves a family of addresses.
 pub(super) fn usual(ports: &[Identity], card: usize, ip: IpAddr) -> Option<Place> {
     let port = ports.get(card)?;
-    let v4 = |gid: &[u8; 16]| Ipv6Addr::from(*gid).to_ipv4_mapped().is_some();
     let used = |gid: &[u8; 16]| *gid != [0; 16];
-    let fits = |gid: &[u8; 16]| used(gid) && v4(gid) == ip.is_ipv4();
+    let fits = |gid: &[u8; 16]| used(gid) && gid::is_ipv4(gid) == ip.is_ipv4();
     let index = port.gids.iter().position(fits).or_else(|| port.gids.iter().position(used))?;
     Some(Place { card, index })
 }
@@ -214,7 +206,7 @@ pub(super) fn route(
 ) -> Option<(SocketAddr, Place, [u8; 16])> {
     if let Some(there) = place_of(ports, destination) {
         let (source, here) = bound.or_else(|| {
-            let known = place_of_gid(ports, &mapped(destination.ip())).is_some();
+            let known = place_of_gid(ports, &gid::of_ip(destination.ip())).is_some();
             let here = if known { usual(ports, 0, destination.ip())? } else { there };
             let own = Ipv6Addr::from(here.gid(ports));
             let ip = match own.to_ipv4_mapped() {
@@ -238,10 +230,10 @@ pub(super) fn route(
             socket.connect(destination).ok()?;
             let mut source = socket.local_addr().ok()?;
             source.set_port(0);
-            (source, place_of_gid(ports, &mapped(source.ip()))?)
+            (source, place_of_gid(ports, &gid::of_ip(source.ip()))?)
         }
     };
     // Only a GID that is an interface's address reaches other hosts.
-    let routed = mapped(source.ip()) == here.gid(ports) && is_local(&source);
-    routed.then(|| (source, here, mapped(destination.ip())))
+    let routed = gid::of_ip(source.ip()) == here.gid(ports) && is_local(&source);
+    routed.then(|| (source, here, gid::of_ip(destination.ip())))
 }

@@ -61,7 +61,7 @@ impl State {
             }
             Address::Ib { gid, .. } => gid,
         };
-        if gid == [0; 16] || !crate::wire::is_multicast(&gid) {
+        if gid == [0; 16] || !crate::wire::gid::is_multicast(&gid) {
             return Err(Errno::EINVAL);
         }
         let join = self.number();

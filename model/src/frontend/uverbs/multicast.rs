@@ -10,7 +10,7 @@ use super::legacy::Request;
 use super::qp::{Kind, Qp};
 use super::user;
 use crate::card::Link;
-use crate::wire::is_multicast;
+use crate::wire::gid::is_multicast;
 
 /// LID and GID of a group.
 pub(super) type Group = (u16, [u8; 16]);

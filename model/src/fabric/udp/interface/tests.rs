@@ -31,7 +31,7 @@ fn failure_names_the_interface_and_the_cure() {
 #[test]
 fn table_starts_with_the_address_made_of_the_mac() {
     let mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
-    let gid = |text: &str| gid(text.parse().unwrap());
+    let gid = |text: &str| gid::of_ip(text.parse().unwrap());
     let order = ["fe80::11:22ff:fe33:4455", "fe80::1", "192.0.2.1", "2001:db8::1"];
     let ranks: Vec<u8> = order.iter().map(|text| rank(&gid(text), &mac)).collect();
     assert_eq!(ranks, [0, 1, 2, 3]);
@@ -40,7 +40,7 @@ fn table_starts_with_the_address_made_of_the_mac() {
 #[test]
 fn address_that_another_node_has_is_left_out() {
     let line = |flags: &str| format!("fe80000000000000001122fffe334455 02 40 20 {flags} eth0");
-    let gid = gid("fe80::11:22ff:fe33:4455".parse().unwrap());
+    let gid = gid::of_ip("fe80::11:22ff:fe33:4455".parse().unwrap());
     assert_eq!(ipv6(&line("80")), Some((2, gid)));
     assert_eq!(ipv6(&line("40")), Some((2, gid)), "another node may still object");
     assert_eq!(ipv6(&line("c8")), None);
