@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::card::Card;
+use super::Devices;
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use hall::Hall;
@@ -413,7 +413,7 @@ impl Network {
     }
 
     /// Tries again what failed for lack of a descriptor.
-    fn try_again(&mut self, cards: &mut [Card]) {
+    fn try_again(&mut self, cards: &dyn Devices) {
         for token in std::mem::take(&mut self.starved) {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
                 self.sources.get(&token)
@@ -428,7 +428,7 @@ impl Network {
     }
 
     /// Sends the frames queued since the last flush.
-    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+    pub(crate) fn flush(&mut self, cards: &dyn Devices) {
         while let Some(to) = self.fresh.pop() {
             self.sent = true;
             self.drain(to, cards);
@@ -443,7 +443,7 @@ impl Network {
     }
 
     /// Sends a peer's frames until its socket is full.
-    fn drain(&mut self, to: Remote, cards: &mut [Card]) {
+    fn drain(&mut self, to: Remote, cards: &dyn Devices) {
         match self.send_waiting(to, cards) {
             Ok(()) => {}
             Err(error) if self.is_passing(&error) => {}
@@ -460,7 +460,7 @@ impl Network {
     ///
     /// # Errors
     /// The error of the connection or of the send. The frames still wait.
-    fn send_waiting(&mut self, to: Remote, cards: &mut [Card]) -> io::Result<()> {
+    fn send_waiting(&mut self, to: Remote, cards: &dyn Devices) -> io::Result<()> {
         let mut fresh = self.connected(to)?;
         loop {
             let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
@@ -509,13 +509,8 @@ impl Network {
         Ok(true)
     }
 
-    /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
-    pub(crate) fn ready(
-        &mut self,
-        token: u64,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Serves a ready descriptor of the epoll set. Frames go to the devices.
+    pub(crate) fn ready(&mut self, token: u64, cards: &dyn Devices) {
         if token == TIMER || token == BELL {
             let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
@@ -550,7 +545,7 @@ impl Network {
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
                     Recipient::Port(card, _) => card..card + 1,
-                    Recipient::All => 0..cards.len(),
+                    Recipient::All => 0..cards.count(),
                 };
                 for _ in 0..TURN {
                     match self.batch.receive(fd) {
@@ -561,8 +556,8 @@ impl Network {
                         Ok(frames) => {
                             let whole = frames.len() == BATCH;
                             for frame in frames {
-                                for card in &mut cards[to.clone()] {
-                                    deliver(card, frame);
+                                for card in to.clone() {
+                                    cards.deliver(card, frame);
                                 }
                             }
                             if !whole {
@@ -586,13 +581,19 @@ impl Network {
         }
     }
 
-    /// Takes some packets from other processes without waiting: the thread's work, done by an entry
-    /// that comes first. Timers are left to the thread.
-    pub(crate) fn take_in(
-        &mut self,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Returns the device that receives the frames of a descriptor, if that is one device. Frames are
+    /// read only while the device can take them at once: the sender counts time-outs as soon as
+    /// they are read.
+    pub(crate) fn recipient(&self, token: u64) -> Option<usize> {
+        match self.sources.get(&token) {
+            Some(Source::Inbound { to: Recipient::Port(card, _), .. }) => Some(*card),
+            _ => None,
+        }
+    }
+
+    /// Takes some packets to a device from other processes without waiting: the thread's work, done
+    /// by an entry that comes first. Timers and the packets to other devices are left to the thread.
+    pub(crate) fn take_in(&mut self, card: usize, cards: &dyn Devices) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -600,8 +601,8 @@ impl Network {
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
-            if token > OUTSIDE {
-                self.ready(token, cards, deliver);
+            if token > OUTSIDE && self.recipient(token).is_none_or(|to| to == card) {
+                self.ready(token, cards);
             }
         }
     }
@@ -638,7 +639,7 @@ impl Network {
     }
 
     /// Tries every backlog again.
-    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
+    pub(crate) fn retry(&mut self, cards: &dyn Devices) {
         let all: Vec<Remote> = self.peers.keys().copied().collect();
         all.into_iter().for_each(|to| self.drain(to, cards));
     }
@@ -665,6 +666,11 @@ impl Network {
         }
     }
 
+    /// Returns the time at which the timer fires, in nanoseconds of the engine's time.
+    pub(crate) fn armed(&self) -> Option<u64> {
+        self.armed
+    }
+
     /// Tells the thread to stop.
     pub(crate) fn stop(&self) {
         add_one(&self.waits.stop);
@@ -685,9 +691,9 @@ impl Network {
 }
 
 /// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
-fn congest(cards: &mut [Card], to: Remote, congested: bool) {
+fn congest(cards: &dyn Devices, to: Remote, congested: bool) {
     if let Remote::Process(way) = to {
-        cards.iter_mut().for_each(|card| card.set_congested(way, congested));
+        cards.set_congested(way, congested);
     }
 }
 

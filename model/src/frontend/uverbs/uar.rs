@@ -23,7 +23,7 @@ use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
-use crate::engine::{Engine, Registers as _, Shield};
+use crate::engine::{Engine, Shield};
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
@@ -103,8 +103,8 @@ impl Page {
     }
 
     /// Executes a store of the program to the page. If signals are blocked, as in a handler, the
-    /// store is left to the engine's thread. `None` if the device is busy and the store must be
-    /// repeated.
+    /// store is left to the engine's thread. If another thread of the program is in the device, it is
+    /// left to that thread. `None` if the device is busy and the store must be repeated.
     pub fn store(&'static self, offset: usize, bytes: &[u8], in_handler: bool) -> Option<()> {
         if in_handler {
             let deferred = self.engine.defer(self.function, self, offset, bytes);
@@ -112,8 +112,7 @@ impl Page {
                 return deferred;
             }
         }
-        let execute = |card: &mut Card| self.execute(card, offset, bytes);
-        self.engine.enter_from_fault(self.function, execute)
+        self.engine.store_from_fault(self.function, self, offset, bytes)
     }
 
     /// Takes the stores since the last call, by offset, and leaves zeroes, so that the same value
@@ -412,6 +411,7 @@ mod tests {
     use super::*;
     use crate::card::Link;
     use crate::command::test::Rig;
+    use crate::engine::Registers as _;
 
     fn clock() -> (Page, Card) {
         let cards = vec![Rig::on(Link::InfiniBand).card];
