@@ -116,6 +116,12 @@ impl<T> Lock<T> {
         }
     }
 
+    /// Returns whether a thread waits for the lock, or has waited for its owner.
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & AWAITED != 0
+    }
+
     /// The guard of a thread that has just taken the lock.
     fn taken(&self) -> Guard<'_, T> {
         Guard { lock: self, lends: PhantomData }

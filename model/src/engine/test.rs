@@ -1,5 +1,7 @@
 //! Tests of engines that exchange packets through sockets, in one process and across two.
 
+mod threads;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
