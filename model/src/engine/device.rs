@@ -20,14 +20,38 @@ use crate::wire::{Frame, Way};
 /// A device of the process.
 pub(super) struct Device {
     pub(super) lock: Lock<Seat>,
-    /// What other devices, processes and hosts have for it.
-    pub(super) inbox: Inbox,
-    /// Stores that found another thread in it, and those of signal handlers.
-    pub(super) deferred: Deferred,
-    /// Whether the last thread in it has left work.
-    pub(super) unfinished: AtomicBool,
+    pub(super) work: Work,
     /// The engine's time of its next timer; `u64::MAX` if it has none on the machine's clock.
     pub(super) deadline: AtomicU64,
+}
+
+/// What waits for a thread to enter a device. Threads of other devices look at it all the time, so
+/// it shares no cache line with what each entry changes.
+#[repr(align(64))]
+pub(super) struct Work {
+    /// What other devices, processes and hosts have for the device.
+    pub(super) inbox: Inbox,
+    /// Stores that found another thread in the device, and those of signal handlers.
+    pub(super) deferred: Deferred,
+    /// Whether the last thread in the device has left work.
+    unfinished: AtomicBool,
+}
+
+impl Work {
+    /// Returns whether any work waits, or is being done.
+    pub(super) fn is_there(&self) -> bool {
+        self.inbox.waiting() != 0 || !self.deferred.is_empty() || self.is_unfinished()
+    }
+
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.unfinished.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_unfinished(&self, unfinished: bool) {
+        if self.is_unfinished() != unfinished {
+            self.unfinished.store(unfinished, Ordering::Release);
+        }
+    }
 }
 
 /// What a device's lock protects.
@@ -68,18 +92,13 @@ impl Device {
         };
         Self {
             lock: Lock::new(seat),
-            inbox: Inbox::new(),
-            deferred: Deferred::new(),
-            unfinished: AtomicBool::new(false),
+            work: Work {
+                inbox: Inbox::new(),
+                deferred: Deferred::new(),
+                unfinished: AtomicBool::new(false),
+            },
             deadline: AtomicU64::new(u64::MAX),
         }
-    }
-
-    /// Returns whether work waits for a thread to enter, or is being done.
-    pub(super) fn has_work(&self) -> bool {
-        self.inbox.waiting() != 0
-            || !self.deferred.is_empty()
-            || self.unfinished.load(Ordering::Acquire)
     }
 }
 
@@ -179,7 +198,7 @@ impl Inside<'_> {
     /// Executes the stores that wait. Returns whether there were any.
     pub(super) fn catch_up(&mut self) -> bool {
         let mut any = false;
-        while let Some(store) = self.engine.devices[self.index].deferred.take() {
+        while let Some(store) = self.engine.devices[self.index].work.deferred.take() {
             store.execute(&mut self.seat.card);
             any = true;
         }
@@ -223,11 +242,11 @@ impl Inside<'_> {
     /// answer does not mean that a packet was lost.
     fn is_slow(&self, way: Way) -> bool {
         match owner(&self.seat.ports, way.to, way.first) {
-            Some(index) if index == self.index => self.device().unfinished.load(Ordering::Relaxed),
+            Some(index) if index == self.index => self.device().work.is_unfinished(),
             Some(index) => {
                 // In this order: the other device's work ends with notes to this one.
-                self.engine.devices[index].has_work()
-                    || self.device().inbox.waiting() > self.seat.taken
+                self.engine.devices[index].work.is_there()
+                    || self.device().work.inbox.waiting() > self.seat.taken
             }
             None => {
                 let mut outside = self.engine.outside();
@@ -266,7 +285,7 @@ impl Inside<'_> {
             }
         };
         budget.frames -= most - left;
-        self.device().unfinished.store(unfinished, Ordering::Release);
+        self.device().work.set_unfinished(unfinished);
     }
 
     /// Has the sockets send the frames that were given to them.
@@ -290,7 +309,7 @@ impl Inside<'_> {
             agent::deliver(engine.agent.get(), card, &frame);
             any = true;
         }
-        let inbox = &engine.devices[*index].inbox;
+        let inbox = &engine.devices[*index].work.inbox;
         if inbox.waiting() > *taken {
             *taken += inbox.take(notes);
         }
@@ -381,6 +400,6 @@ impl Inside<'_> {
             engine.start_thread();
         }
         let taken = std::mem::take(&mut self.seat.taken);
-        self.device().inbox.done(taken);
+        self.device().work.inbox.done(taken);
     }
 }

@@ -279,7 +279,7 @@ impl Engine {
         }
         let waits = self.holder(card) == Some(Holder::Thread);
         let store = Store::new(page, offset, bytes).filter(|_| !waits);
-        if !store.is_some_and(|store| self.devices[card].deferred.put(store)) {
+        if !store.is_some_and(|store| self.devices[card].work.deferred.put(store)) {
             return self.enter_from_fault(card, execute);
         }
         let mut budget = self.budget();
@@ -298,7 +298,7 @@ impl Engine {
         bytes: &[u8],
     ) -> Option<()> {
         let waits = self.waits.as_ref().filter(|_| self.runs())?;
-        if !self.devices[card].deferred.put(Store::new(page, offset, bytes)?) {
+        if !self.devices[card].work.deferred.put(Store::new(page, offset, bytes)?) {
             return None;
         }
         waits.ring();
@@ -311,9 +311,9 @@ impl Engine {
         let mut stopped = self.stop();
         for (seat, device) in stopped.seats.iter_mut().zip(&self.devices) {
             // What the program has posted before, it has posted with this memory.
-            while let Some(store) = device.deferred.take() {
+            while let Some(store) = device.work.deferred.take() {
                 store.execute(&mut seat.card);
-                device.unfinished.store(true, Ordering::Release);
+                device.work.set_unfinished(true);
             }
         }
         let result = work();
@@ -373,7 +373,7 @@ impl Engine {
                 // Whoever is in the device looks here after it has left it. Either it finds what
                 // this thread has left for the device, or this thread finds the device free.
                 fence(Ordering::SeqCst);
-                if !device.has_work() {
+                if !device.work.is_there() {
                     continue;
                 }
                 if budget.frames == 0 {
@@ -401,7 +401,7 @@ impl Engine {
             match self.holder(index) {
                 None => {}
                 Some(Holder::Thread) => return Some(self.inside(index, holder)),
-                Some(Holder::Program) if self.devices[index].inbox.is_crowded() => {
+                Some(Holder::Program) if self.devices[index].work.inbox.is_crowded() => {
                     return self.inside_within(index, STORE, holder);
                 }
                 Some(Holder::Program) => return None,

@@ -53,7 +53,7 @@ impl Locked {
     fn new(engine: Arc<Engine>) -> Self {
         let devices = engine.stop();
         let outside = engine.outside();
-        let deferred = engine.devices.iter().map(|device| device.deferred.hold()).collect();
+        let deferred = engine.devices.iter().map(|device| device.work.deferred.hold()).collect();
         let held = Held { deferred, outside, _devices: devices };
         // SAFETY: the guards borrow from the engine, which this value keeps alive and at its address
         // until `drop` has dropped them. No method lends them for longer than that.
@@ -117,9 +117,9 @@ extern "C" fn in_child() {
         engine.runs.store(false, Ordering::Relaxed);
         for (device, stores) in engine.devices.iter().zip(&mut held.deferred) {
             device.lock.forget_waiters();
-            device.inbox.clear();
-            device.deferred.clear(stores);
-            device.unfinished.store(false, Ordering::Relaxed);
+            device.work.inbox.clear();
+            device.work.deferred.clear(stores);
+            device.work.set_unfinished(false);
         }
         if let Some(order) = &engine.order {
             order.forget_waiters();

@@ -103,7 +103,7 @@ impl Engine {
 
     /// Leaves a note for a device.
     pub(super) fn note(&self, card: usize, note: Note) {
-        self.devices[card].inbox.put(note);
+        self.devices[card].work.inbox.put(note);
         self.notes.fetch_add(1, Ordering::Release);
     }
 
@@ -149,7 +149,8 @@ impl Engine {
     pub(super) fn take_in(&self, card: usize) {
         let now = self.times.now();
         let early = now < self.times.intake.load(Ordering::Relaxed);
-        if !self.runs() || early || self.devices.iter().any(|device| device.inbox.is_crowded()) {
+        if !self.runs() || early || self.devices.iter().any(|device| device.work.inbox.is_crowded())
+        {
             return;
         }
         let Ok(mut outside) = self.outside.try_lock() else { return };

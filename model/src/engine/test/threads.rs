@@ -143,7 +143,7 @@ fn entry_executes_first_what_was_deferred() {
     let log = Log::leak();
     let put = |offset| {
         let store = Store::new(log, offset, &[1]).expect("short");
-        assert!(engine.devices[0].deferred.put(store));
+        assert!(engine.devices[0].work.deferred.put(store));
     };
     put(1);
     engine.enter(0, |card| log.execute(card, 2, &[]));
@@ -159,9 +159,9 @@ fn frame_to_a_busy_device_is_executed_by_the_thread_in_it() {
     while_busy(&engine, 1, || {
         let frame = packet_between(&identities[0], &identities[1]);
         engine.enter(0, |card| card.outbox.push_back(frame));
-        assert!(engine.devices[1].has_work());
+        assert!(engine.devices[1].work.is_there());
     });
-    assert!(!engine.devices[1].has_work());
+    assert!(!engine.devices[1].work.is_there());
     // Looks without doing what waits.
     assert_eq!(received(&engine.inside(1, Holder::Program).seat.card), 1);
 }
@@ -180,7 +180,7 @@ fn entry_waits_for_the_engines_thread() {
                 engine.enter(0, |card| card.outbox.push_back(frame));
                 engine.store_from_fault(0, log, 1, &[1]).expect("executed");
                 assert_eq!(log.offsets(), [1]);
-                assert!(!engine.devices.iter().any(|device| device.has_work()));
+                assert!(!engine.devices.iter().any(|device| device.work.is_there()));
                 done.store(true, Ordering::Relaxed);
             });
             let end = Instant::now() + PATIENCE;
@@ -204,9 +204,9 @@ fn entry_leaves_work_beyond_its_bound_to_the_thread() {
     let mut budget = Budget { frames: 100, holder: Holder::Program, owes_a_turn: false };
     engine.inside(0, Holder::Program).attend(&mut budget);
     assert_eq!(budget.frames, 0);
-    assert!(engine.devices[0].has_work());
+    assert!(engine.devices[0].work.is_there());
     engine.enter(0, |_| ());
-    assert!(!engine.devices[0].has_work());
+    assert!(!engine.devices[0].work.is_there());
     assert_eq!(engine.enter(0, |card| received(card)), 5000);
 }
 
@@ -246,7 +246,7 @@ fn threads_that_exchange_frames_between_devices_lose_none() {
             });
         }
     });
-    assert!(!engine.devices.iter().any(|device| device.has_work()), "all threads have left");
+    assert!(!engine.devices.iter().any(|device| device.work.is_there()), "all threads have left");
     for card in 0..2 {
         let inside = engine.inside(card, Holder::Program);
         assert_eq!(received(&inside.seat.card), (THREADS * ROUNDS / 2) as u64);
@@ -258,12 +258,12 @@ fn deferred_stores_are_the_parents_after_a_fork() {
     let (cards, _) = cards();
     let engine = Engine::connected(&domain(), cards, Box::new(|_, _, _| {})).unwrap();
     let log = Log::leak();
-    assert!(engine.devices[0].deferred.put(Store::new(log, 1, &[1]).expect("short")));
+    assert!(engine.devices[0].work.deferred.put(Store::new(log, 1, &[1]).expect("short")));
     // SAFETY: the child only looks at its copy of the engine, which `pthread_atfork` keeps whole, and
     // leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let forgotten = !engine.devices[0].has_work() && log.offsets().is_empty();
+        let forgotten = !engine.devices[0].work.is_there() && log.offsets().is_empty();
         engine.enter(0, |_| ());
         let none = log.offsets().is_empty();
         // SAFETY: `_exit` passes no memory.
