@@ -1,12 +1,17 @@
 //! Threads that use devices at the same time: their rate together, and how long a post takes while
 //! another thread writes large messages on the same device.
 //!
+//! Time in which a thread could run and waits for a processor does not count, so that other load on
+//! the machine disturbs less; time in which it sleeps counts.
+//!
 //! Every figure is measured in processes of their own, in rounds. With `-- --against PATH`, where
 //! PATH is this program as built from other sources, each round runs both, one after the other.
 
 #[path = "../tests/verbs/mod.rs"]
 mod verbs;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::{NonNull, null_mut};
@@ -25,12 +30,42 @@ const TIME: Duration = Duration::from_millis(800);
 const SIZES: [u32; 2] = [8, 64 << 10];
 const LARGE: u32 = 1 << 20;
 
-/// Processor time of this thread.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the struct outlives the call, which fills it.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// A thread's time on a processor and its time in line for one, as the kernel counts them.
+struct Schedule(File);
+
+impl Schedule {
+    fn of_this_thread() -> Self {
+        Self(File::open("/proc/thread-self/schedstat").expect("CONFIG_SCHED_INFO"))
+    }
+
+    fn now(&self) -> [Duration; 2] {
+        let mut text = [0; 96];
+        let length = self.0.read_at(&mut text, 0).expect("three numbers");
+        let text = std::str::from_utf8(&text[..length]).expect("text");
+        let mut numbers = text.split(' ').map(|number| number.parse().expect("a number"));
+        [(); 2].map(|()| Duration::from_nanos(numbers.next().expect("a number")))
+    }
+}
+
+/// Time from now on, without the time in line for a processor.
+struct Watch<'a> {
+    schedule: &'a Schedule,
+    began: Instant,
+    before: [Duration; 2],
+}
+
+impl<'a> Watch<'a> {
+    fn start(schedule: &'a Schedule) -> Self {
+        let before = schedule.now();
+        Self { schedule, began: Instant::now(), before }
+    }
+
+    /// Returns the time, and the time on a processor.
+    fn stop(&self) -> (Duration, Duration) {
+        let all = self.began.elapsed();
+        let [ran, waited] = self.schedule.now();
+        (all.saturating_sub(waited - self.before[1]), ran - self.before[0])
+    }
 }
 
 /// A queue pair that writes to another one of its device.
@@ -75,15 +110,17 @@ fn rate(threads: usize, size: u32) {
     let run = |index: usize| {
         let writer = Writer::open(index, size);
         start.wait();
-        let (began, used) = (Instant::now(), processor_time());
+        let schedule = Schedule::of_this_thread();
+        let watch = Watch::start(&schedule);
         let mut count = 0u32;
-        while began.elapsed() < TIME {
+        while watch.began.elapsed() < TIME {
             writer.post(size);
             assert_eq!(writer.device.poll().status, ibv_wc_status::IBV_WC_SUCCESS);
             count += 1;
         }
-        let used = (processor_time() - used).as_secs_f64() * 1e6 / f64::from(count);
-        (f64::from(count) / began.elapsed().as_secs_f64(), used)
+        let (time, used) = watch.stop();
+        let count = f64::from(count);
+        (count / time.as_secs_f64(), used.as_secs_f64() * 1e6 / count)
     };
     let all: Vec<(f64, f64)> = std::thread::scope(|scope| {
         let run = &run;
@@ -111,12 +148,13 @@ fn posts() {
         });
         let writer = Writer::open(0, 8);
         start.wait();
+        let schedule = Schedule::of_this_thread();
         let mut times = Vec::new();
         let began = Instant::now();
         while began.elapsed() < 2 * TIME {
-            let posted = Instant::now();
+            let watch = Watch::start(&schedule);
             writer.post(8);
-            times.push(posted.elapsed().as_secs_f64() * 1e6);
+            times.push(watch.stop().0.as_secs_f64() * 1e6);
             writer.device.poll();
         }
         stop.store(true, Ordering::Relaxed);

@@ -25,11 +25,11 @@ pub(super) struct Device {
     pub(super) deadline: AtomicU64,
 }
 
-/// What waits for a thread to enter a device. Threads of other devices look at it all the time, so
+/// The work that waits for a thread to enter a device. Threads of other devices look at it often, so
 /// it shares no cache line with what each entry changes.
 #[repr(align(64))]
 pub(super) struct Work {
-    /// What other devices, processes and hosts have for the device.
+    /// Frames and news from other devices, processes and hosts.
     pub(super) inbox: Inbox,
     /// Stores that found another thread in the device, and those of signal handlers.
     pub(super) deferred: Deferred,
@@ -54,7 +54,7 @@ impl Work {
     }
 }
 
-/// What a device's lock protects.
+/// The state that a device's lock protects.
 pub(super) struct Seat {
     pub(super) card: Card,
     /// Frames from its port to its port.
@@ -183,7 +183,7 @@ impl Engine {
         Inside { engine: self, index, seat, _order: order }
     }
 
-    /// Returns who keeps a thread from entering a device.
+    /// Returns the kind of the thread that keeps others from entering a device.
     pub(super) fn holder(&self, index: usize) -> Option<Holder> {
         let order = self.order.as_ref().and_then(Lock::holder);
         order.or_else(|| self.devices[index].lock.holder())

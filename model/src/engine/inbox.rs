@@ -1,4 +1,4 @@
-//! What waits for a device: frames for its port, and news of the fabric.
+//! The inbox of a device: frames for its port, and news of the fabric.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

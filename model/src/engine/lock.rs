@@ -107,7 +107,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Returns who has the lock, if any thread has it.
+    /// Returns the kind of the thread that has the lock, if any has it.
     pub(super) fn holder(&self) -> Option<Holder> {
         match self.word.load(Ordering::Relaxed) & !AWAITED {
             PROGRAM => Some(Holder::Program),

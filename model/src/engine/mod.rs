@@ -275,7 +275,8 @@ impl Engine {
     ) -> Option<()> {
         let execute = |card: &mut Card| page.execute(card, offset, bytes);
         if let Some(inside) = self.inside_soon(card) {
-            return Some(self.enter_with(inside, execute));
+            self.enter_with(inside, execute);
+            return Some(());
         }
         let waits = self.holder(card) == Some(Holder::Thread);
         let store = Store::new(page, offset, bytes).filter(|_| !waits);

@@ -1,4 +1,4 @@
-//! What the devices of a process share: the way to other processes and hosts, the addresses of the
+//! State that the devices of a process share: the way to other processes and hosts, the addresses of the
 //! ports, and the times of the engine.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};

@@ -283,7 +283,7 @@ fn lock_tells_whether_the_engines_thread_has_it() {
     for holder in [Holder::Program, Holder::Thread] {
         let inside = engine.inside(0, holder);
         assert_eq!((engine.holder(0), engine.holder(1)), (Some(holder), None));
-        // A thread that waits does not change who has it.
+        // A thread that waits does not change the answer.
         let limit = Duration::from_millis(1);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| engine.inside_within(0, limit, Holder::Program).is_none());
