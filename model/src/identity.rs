@@ -103,7 +103,7 @@ impl Identity {
         }
     }
 
-    /// Returns all addresses of the port on its link: its own, and those that came with GIDs.
+    /// Returns all addresses of the port on its link: its own, and the MACs of its GIDs.
     pub fn addresses(&self) -> impl Iterator<Item = LinkAddress> {
         let others = self.gid_macs.values().copied().map(LinkAddress::Mac);
         std::iter::once(self.own_address()).chain(others)

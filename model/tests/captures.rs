@@ -216,9 +216,9 @@ fn messages_of_connections_are_shown() {
             server.finish(LIMIT).assert_success();
             files.map(|file| messages(&file))
         };
-        let common = ["-C", "2", "-a", "127.0.0.1", "-p", &port];
-        let server = [&["rping", "-s"], &common[..]].concat();
-        let client = [&["rping", "-c"], &common[..]].concat();
+        // Both sides wait until the connection has ended.
+        let server = ["ucmatose", "-c", "1", "-C", "2", "-p", &port];
+        let client = ["ucmatose", "-c", "1", "-C", "2", "-p", &port, "-s", "127.0.0.1"];
         for found in sides(&port, &server, &client) {
             assert_eq!(found, connected.map(str::to_owned).into());
         }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use mlx5_sys::dv::mlx5dv_is_supported;
 use mlx5_sys::verbs::{
-    ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list,
-    ibv_get_device_name,
+    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name,
 };
 
 use super::Context;
@@ -155,6 +154,7 @@ pub(crate) fn device_name(device: NonNull<ibv_device>) -> String {
 ///
 /// # Safety
 /// The device is open.
+#[cfg(feature = "cm")]
 pub(crate) unsafe fn opened_device_name(context: NonNull<ibv_context>) -> String {
     // SAFETY: the caller keeps the device open, and libibverbs sets the field to the device that it
     // opened.

@@ -61,6 +61,7 @@ pub use context::{Context, DeviceAttributes};
 pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
 pub(crate) use cq::{Cq, CqPart, microseconds};
 pub use demand::{ImplicitOdpRegion, NullRegion, OdpOperations, OnDemand, Prefetch};
+#[cfg(feature = "cm")]
 pub(crate) use device::opened_device_name;
 pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};

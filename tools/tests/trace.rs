@@ -126,7 +126,8 @@ fn has_whole_story(lines: &[Value], receives: bool) {
     for step in ["DESTROY_CQ", "DESTROY_MKEY", "DEALLOC_PD", "DEALLOC_UAR", "DESTROY_UCTX"] {
         assert!(commands.contains(&step), "{step} in {commands:?}");
     }
-    assert_eq!(lines[0]["kind"], "command");
+    assert_eq!((&lines[0]["kind"], &lines[0]["event"]), (&"function".into(), &"reset".into()));
+    assert_eq!(lines[1]["kind"], "command");
     assert!(of(lines, "command").iter().all(|line| line["status"] == "OK"));
     assert!(of(lines, "mistake").is_empty());
     let times: Vec<u64> = lines.iter().map(|line| line["time_ns"].as_u64().unwrap()).collect();

@@ -2,6 +2,7 @@
 //! completions and events to report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::mem::take;
 
 use super::Card;
 use crate::cost::Pace;
@@ -223,11 +224,11 @@ impl Port {
         });
     }
 
-    /// Forgets all queue pairs and CQs. The state of the fabric stays.
+    /// Forgets all queue pairs and CQs. The state of the fabric and the virtual time stay.
     pub(crate) fn clear(&mut self) {
-        let (congested, slow) =
-            (std::mem::take(&mut self.congested), std::mem::take(&mut self.slow));
-        *self = Self { congested, slow, ..Self::default() };
+        let (congested, slow, pace) =
+            (take(&mut self.congested), take(&mut self.slow), take(&mut self.pace));
+        *self = Self { congested, slow, pace, ..Self::default() };
     }
 
     /// Removes a queue pair that was reset or destroyed. The time does not depend on the number of

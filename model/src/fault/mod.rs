@@ -30,7 +30,7 @@ const COPIES: usize = 64;
 /// The longest time that a frame is delayed, in nanoseconds.
 const FARTHEST: u64 = 1 << 56;
 
-/// What a rule has done at a device.
+/// Counts of what a rule has done at a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames or commands that fitted the rule's conditions, except number, time and percentage.

@@ -139,7 +139,7 @@ pub struct Request {
 pub struct Delay {
     /// Communication ids.
     pub ids: Ids,
-    /// What is being answered: 0 a REQ, 1 a REP, 2 a LAP.
+    /// The message that is answered: 0 a REQ, 1 a REP, 2 a LAP.
     pub message: u8,
     /// The time it takes, 4.096 µs times two to this power.
     pub timeout: u8,
@@ -152,7 +152,7 @@ pub struct Delay {
 pub struct Reject {
     /// Communication ids.
     pub ids: Ids,
-    /// What is refused: 0 a REQ, 1 a REP, 2 no message.
+    /// The message that is refused: 0 a REQ, 1 a REP, 2 no message.
     pub message: u8,
     /// Reason.
     pub reason: Reason,
@@ -379,7 +379,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where a message's data is written; zero before.
+/// The room for a message's data; zero before.
 struct Writer<'a>(&'a mut [u8]);
 
 impl Writer<'_> {

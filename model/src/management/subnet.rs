@@ -1,4 +1,4 @@
-//! What a subnet administrator answers: path records and multicast groups.
+//! The answers of a subnet administrator: path records and multicast groups.
 //!
 //! There is no administrator on the model's fabric. Each port computes the answers, so that every
 //! process and every host reaches the same ones without asking. A path follows from the two ports,

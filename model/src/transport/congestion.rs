@@ -24,7 +24,7 @@ const CLASS: u8 = 48 << 2;
 /// Bytes after the BTH of a notification, all zero.
 const RESERVED: usize = 16;
 
-/// What a queue pair does about congestion.
+/// The reaction of a queue pair to congestion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Congestion {
     /// Time of the last notification to each sender, by its address and queue pair; older ones than

@@ -144,7 +144,7 @@ pub(super) struct Notes {
     pub queued: bool,
     /// Whether software got the event that no further receive comes from the SRQ.
     pub last_told: bool,
-    /// What it does about congestion.
+    /// Its reaction to congestion.
     pub congestion: Congestion,
 }
 

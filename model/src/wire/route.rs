@@ -39,7 +39,7 @@ pub struct Global {
     pub destination: [u8; 16],
 }
 
-/// What the lower two bits of an IP header's traffic class say (RFC 3168).
+/// The lower two bits of an IP header's traffic class (RFC 3168).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ecn {

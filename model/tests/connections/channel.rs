@@ -21,7 +21,6 @@ const RESOLVE_IP: u32 = 3;
 const RESOLVE_ROUTE: u32 = 4;
 const CONNECT: u32 = 6;
 const LISTEN: u32 = 7;
-const DISCONNECT: u32 = 10;
 const GET_EVENT: u32 = 12;
 const MIGRATE_ID: u32 = 18;
 /// `RDMA_PS_TCP`
@@ -188,17 +187,14 @@ fn listener_that_moves_takes_its_unread_requests_along() {
 }
 
 #[test]
-fn listener_may_start_after_the_request() {
+fn request_without_a_listener_is_refused_although_the_port_is_bound() {
     let port = port::free();
     let [server, client] = [0; 2].map(Channel::open);
     let listener = server.id(7);
+    server.bind(listener, port).expect("a free port");
     let id = client.id(8);
     client.connect(id, port);
-    server.bind(listener, port).expect("a free port");
-    server.listen(listener).expect("a bound id");
-    let request = server.event().expect("the request");
-    assert_eq!((request.uid, request.event), (7, CONNECT_REQUEST));
-    client.command(DISCONNECT, &id.to_ne_bytes(), 0).expect("a connection");
+    assert_eq!(client.event().expect("an event"), Event { uid: 8, id, event: REJECTED });
 }
 
 #[test]

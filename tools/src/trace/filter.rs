@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Interrupt,
     /// A change of the port or of the ways from it
     Port,
+    /// A reset of the device's function, or an event that the function reports
+    Function,
     /// A mistake of software that the device does not report
     Mistake,
 }
@@ -38,14 +40,23 @@ impl Kind {
             Kind::Packet => "packet",
             Kind::Interrupt => "interrupt",
             Kind::Port => "port",
+            Kind::Function => "function",
             Kind::Mistake => "mistake",
         }
     }
 }
 
 /// The kinds shown by default. Packets and interrupts are left out, since they are many.
-const USUAL: [Kind; 7] =
-    [Kind::Command, Kind::Doorbell, Kind::Wqe, Kind::Cqe, Kind::Eqe, Kind::Port, Kind::Mistake];
+const USUAL: [Kind; 8] = [
+    Kind::Command,
+    Kind::Doorbell,
+    Kind::Wqe,
+    Kind::Cqe,
+    Kind::Eqe,
+    Kind::Port,
+    Kind::Function,
+    Kind::Mistake,
+];
 
 /// Options that choose lines. A line has to pass all that are given.
 #[derive(Args, Clone, Debug, Default)]

@@ -72,6 +72,7 @@ impl Story {
                 return Some(line);
             }
             Call::Receive(frame) => return self.packet(of(Kind::Packet), frame, false),
+            Call::Reset | Call::Notice(_) => of(Kind::Function),
             _ => of(Kind::Port),
         };
         match call {
@@ -91,8 +92,14 @@ impl Story {
                 line.text = "a fault: the firmware stops".to_owned();
                 line.is_error = true;
             }
-            Call::Notice(notice) => line.text = format!("the function reports {notice:?}"),
-            Call::Reset => line.text = "the function is reset".to_owned(),
+            Call::Notice(notice) => {
+                line.text = format!("the function reports {notice:?}");
+                line.with("event", format!("{notice:?}"));
+            }
+            Call::Reset => {
+                line.text = "the function is reset".to_owned();
+                line.with("event", "reset");
+            }
             Call::TimeoutFloor(code) => {
                 line.text = format!("the shortest transport timeout is that of code {code}");
                 line.with("code", *code);

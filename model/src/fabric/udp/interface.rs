@@ -140,7 +140,7 @@ fn rank(gid: &[u8; 16], mac: &[u8; 6]) -> u8 {
     }
 }
 
-/// What the kernel says of an interface.
+/// Properties of an interface that the kernel reports.
 #[derive(Debug)]
 struct Known {
     name: String,

@@ -1,4 +1,4 @@
-//! What programs are told of an id: addresses, paths, and the attributes of its queue pair.
+//! Answers to queries of an id: addresses, paths, and the attributes of its queue pair.
 
 use zerocopy::IntoBytes;
 

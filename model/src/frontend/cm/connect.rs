@@ -16,7 +16,7 @@ use crate::management::{Connection, Event, Mad, Message, Reason, mad};
 use crate::wire::route::HOPS;
 use crate::wire::{Global, Route};
 
-/// What mlx5 devices say of their delay of acknowledges.
+/// The delay of acknowledges that mlx5 devices report.
 const ACK_DELAY: u8 = 16;
 /// Q_Key of datagram services (`RDMA_UDP_QKEY`).
 pub(super) const Q_KEY: u32 = 0x0123_4567;

@@ -80,7 +80,7 @@ impl Command<'_> {
         self.file.engine.enter(0, |_| work(&mut self.file.manager.lock()))
     }
 
-    /// Writes an answer, as much of it as there is room for, but at least `least` bytes.
+    /// Writes an answer, cut to the room of the program, but at least `least` bytes.
     fn answer(&self, to: u64, bytes: &[u8], least: usize) -> Result<()> {
         if self.room < least {
             return Err(Errno::ENOSPC);
@@ -332,7 +332,7 @@ impl Command<'_> {
     }
 
     fn get_event(&self, input: &abi::GetEvent) -> Result<()> {
-        /// What libraries before the enhanced connection establishment have room for.
+        /// Bytes that libraries before the enhanced connection establishment have room for.
         const OLDEST: usize = size_of::<abi::EventReply>() - 12;
         if self.room < OLDEST {
             return Err(Errno::ENOSPC);

@@ -108,7 +108,7 @@ pub(super) struct Link {
     pub timer: Option<u64>,
 }
 
-/// What an id was brought to.
+/// The stage that an id has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
