@@ -439,8 +439,8 @@ fn timers_of_all_devices_pass_in_one_virtual_time() {
     let setup = Setup { timeout: 8, retries: 3, ..Setup::default() };
     let (engine, mut sides) = pair(setup, Some(0x12_ffff), start);
     let begun = engine.enter(0, |card| card.port.pace.host());
-    for card in 0..2 {
-        post_write(&engine, card, &mut sides[card], 0);
+    for (card, side) in sides.iter_mut().enumerate() {
+        post_write(&engine, card, side, 0);
     }
     let end = Instant::now() + PATIENCE;
     for side in &mut sides {
