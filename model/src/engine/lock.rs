@@ -1,4 +1,5 @@
-//! The engine's lock: a mutex whose owner hands it over to threads that have waited long.
+//! A device's lock: a mutex whose owner hands it over to threads that have waited long, and which
+//! tells whether its owner is the engine's thread.
 //!
 //! With the standard library's mutex, a thread that has just unlocked can lock again before a
 //! sleeping thread wakes up. A thread that enters continually would then keep every other thread
@@ -15,11 +16,35 @@ use std::time::{Duration, Instant};
 /// How long a thread waits before it counts as overdue, and how long newcomers stand back for it.
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// Values of the lock's word.
+/// How long a store looks for the lock before it is deferred: as long as another short one takes.
+const SOON: Duration = Duration::from_micros(20);
+
+/// The lock's word while no thread has the lock.
 const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and its owner wakes a thread when it leaves.
-const AWAITED: u32 = 2;
+/// Bits of the word: its owner wakes a thread when it leaves.
+const AWAITED: u32 = 1;
+/// The owner is a thread of the program.
+const PROGRAM: u32 = 2;
+/// The owner is the engine's thread.
+const THREAD: u32 = 4;
+
+/// The owner of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A thread of the program.
+    Program,
+    /// The engine's thread.
+    Thread,
+}
+
+impl Holder {
+    fn bit(self) -> u32 {
+        match self {
+            Self::Program => PROGRAM,
+            Self::Thread => THREAD,
+        }
+    }
+}
 
 /// A value behind a lock.
 pub(super) struct Lock<T> {
@@ -51,20 +76,50 @@ impl<T> Lock<T> {
     ///
     /// The thread must not hold it, and must not be interrupted by a signal handler that enters the
     /// engine while it does: see [`Shield`](super::Shield).
-    pub(super) fn lock(&self) -> Guard<'_, T> {
+    pub(super) fn lock(&self, holder: Holder) -> Guard<'_, T> {
         loop {
-            if let Some(guard) = self.lock_within(Duration::MAX) {
+            if let Some(guard) = self.lock_within(Duration::MAX, holder) {
                 return guard;
             }
         }
     }
 
     /// The same, for no longer than `limit`.
-    pub(super) fn lock_within(&self, limit: Duration) -> Option<Guard<'_, T>> {
-        if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take() {
+    pub(super) fn lock_within(&self, limit: Duration, holder: Holder) -> Option<Guard<'_, T>> {
+        if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take(holder) {
             return Some(self.taken());
         }
-        self.wait(limit).then(|| self.taken())
+        self.wait(limit, holder).then(|| self.taken())
+    }
+
+    /// Takes the lock for a thread of the program if it is free at once or [`SOON`], without
+    /// sleeping.
+    pub(super) fn lock_soon(&self) -> Option<Guard<'_, T>> {
+        let mut started = None;
+        loop {
+            if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take(Holder::Program) {
+                return Some(self.taken());
+            }
+            if started.get_or_insert_with(Instant::now).elapsed() >= SOON {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Returns the kind of the thread that has the lock, if any has it.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        match self.word.load(Ordering::Relaxed) & !AWAITED {
+            PROGRAM => Some(Holder::Program),
+            THREAD => Some(Holder::Thread),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a thread waits for the lock, or has waited for its owner.
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & AWAITED != 0
     }
 
     /// The guard of a thread that has just taken the lock.
@@ -72,12 +127,29 @@ impl<T> Lock<T> {
         Guard { lock: self, lends: PhantomData }
     }
 
-    fn try_take(&self) -> bool {
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn try_take(&self, holder: Holder) -> bool {
+        self.exchange(FREE, holder.bit())
+    }
+
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock, or has its owner wake a thread when it leaves. Returns the word to sleep on
+    /// if the lock is not free.
+    fn take_or_await(&self, holder: Holder) -> Option<u32> {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            // Other threads may sleep on the word: this one wakes one of them when it leaves.
+            let next = if word == FREE { holder.bit() | AWAITED } else { word | AWAITED };
+            if word == next || self.exchange(word, next) {
+                return (word != FREE).then_some(next);
+            }
+        }
     }
 
     /// Waits behind the overdue threads, then among the sleeping threads.
-    fn wait(&self, limit: Duration) -> bool {
+    fn wait(&self, limit: Duration, holder: Holder) -> bool {
         let started = Instant::now();
         loop {
             let overdue = self.overdue.load(Ordering::Relaxed);
@@ -93,9 +165,7 @@ impl<T> Lock<T> {
         let mut is_overdue = false;
         let taken = loop {
             // The thread that holds the lock now wakes a thread, even if this one gives up.
-            if self.word.swap(AWAITED, Ordering::Acquire) == FREE {
-                break true;
-            }
+            let Some(held) = self.take_or_await(holder) else { break true };
             let waited = started.elapsed();
             if waited >= limit {
                 break false;
@@ -105,7 +175,7 @@ impl<T> Lock<T> {
                 self.overdue.fetch_add(1, Ordering::Relaxed);
             }
             let next = if is_overdue { limit } else { PATIENCE.min(limit) };
-            sleep(&self.word, AWAITED, next.saturating_sub(waited));
+            sleep(&self.word, held, next.saturating_sub(waited));
         };
         if is_overdue && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
             wake(&self.overdue, u32::MAX >> 1);
@@ -116,11 +186,6 @@ impl<T> Lock<T> {
     /// In the child of a fork, whose only thread holds the lock: no other thread waits for it.
     pub(super) fn forget_waiters(&self) {
         self.overdue.store(0, Ordering::Relaxed);
-    }
-
-    /// Returns the value; the caller is its only user.
-    pub(super) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
     }
 }
 
@@ -143,7 +208,7 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        if self.lock.word.swap(FREE, Ordering::Release) == AWAITED {
+        if self.lock.word.swap(FREE, Ordering::Release) & AWAITED != 0 {
             wake(&self.lock.word, 1);
         }
     }

@@ -42,10 +42,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::card::{Card, recycle};
+use super::Devices;
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
@@ -62,6 +62,8 @@ pub(crate) const MANAGEMENT: u16 = 0;
 pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
 /// Most frames that wait for one peer; further frames are lost.
 const BACKLOG: usize = 8192;
+/// Most sent frames whose memory is kept for new ones.
+const SPENT: usize = 256;
 /// System calls that take from one connection before the others have their turn.
 const TURN: usize = 2;
 /// Connections from which a program's entry takes packets.
@@ -216,8 +218,10 @@ pub(crate) struct Network {
     hall: Hall,
     /// Whether any frame was sent since the last query.
     sent: bool,
-    /// What has happened since the last query.
+    /// What has arrived since the last query.
     activity: Activity,
+    /// Frames that were sent since the last query.
+    spent: Vec<Frame>,
     buffers: Buffers,
 }
 
@@ -275,6 +279,7 @@ impl Network {
             hall: Hall::default(),
             sent: false,
             activity: Activity::default(),
+            spent: Vec::new(),
             buffers: Buffers::new(),
         })
     }
@@ -427,7 +432,7 @@ impl Network {
     }
 
     /// Tries again what failed for lack of a descriptor.
-    fn try_again(&mut self, cards: &mut [Card]) {
+    fn try_again(&mut self, cards: &dyn Devices) {
         for token in std::mem::take(&mut self.starved) {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
                 self.sources.get(&token)
@@ -442,24 +447,25 @@ impl Network {
     }
 
     /// Sends the frames queued since the last flush.
-    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+    pub(crate) fn flush(&mut self, cards: &dyn Devices) {
         while let Some(to) = self.fresh.pop() {
             self.sent = true;
             self.drain(to, cards);
         }
     }
 
-    /// Ends an entry of a program. Returns whether its thread should yield. The peer's thread has often been woken on
-    /// the same processor. A program that polls for the answer would keep it waiting until the
-    /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(crate) fn end_entry(&mut self) -> bool {
-        let sent = std::mem::take(&mut self.sent);
-        self.activity.entries += usize::from(sent);
-        sent && !self.waits.raised.load(Ordering::Relaxed)
+    /// Returns whether frames were sent since the last call.
+    pub(crate) fn take_sent(&mut self) -> bool {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Takes the frames that were sent since the last call, for their memory.
+    pub(crate) fn take_spent(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.spent.drain(..)
     }
 
     /// Sends a peer's frames until its socket is full.
-    fn drain(&mut self, to: Remote, cards: &mut [Card]) {
+    fn drain(&mut self, to: Remote, cards: &dyn Devices) {
         match self.send_waiting(to, cards) {
             Ok(()) => {}
             Err(error) if self.is_passing(&error) => {}
@@ -476,7 +482,7 @@ impl Network {
     ///
     /// # Errors
     /// The error of the connection or of the send. The frames still wait.
-    fn send_waiting(&mut self, to: Remote, cards: &mut [Card]) -> io::Result<()> {
+    fn send_waiting(&mut self, to: Remote, cards: &dyn Devices) -> io::Result<()> {
         let mut fresh = self.connected(to)?;
         loop {
             let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
@@ -490,7 +496,10 @@ impl Network {
                 return Ok(());
             }
             match bundle::send(fd, peer.backlog.iter()) {
-                Ok(sent) => peer.backlog.drain(..sent).for_each(|frame| recycle(cards, frame)),
+                Ok(sent) => {
+                    let room = SPENT.saturating_sub(self.spent.len());
+                    self.spent.extend(peer.backlog.drain(..sent).take(room));
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
@@ -525,13 +534,8 @@ impl Network {
         Ok(true)
     }
 
-    /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
-    pub(crate) fn ready(
-        &mut self,
-        token: u64,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Serves a ready descriptor of the epoll set. Frames go to the devices.
+    pub(crate) fn ready(&mut self, token: u64, cards: &dyn Devices) {
         if token == TIMER || token == BELL {
             let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
@@ -566,12 +570,12 @@ impl Network {
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
                     Recipient::Port(card, _) => card..card + 1,
-                    Recipient::All => 0..cards.len(),
+                    Recipient::All => 0..cards.count(),
                 };
                 for _ in 0..TURN {
                     let received = self.buffers.receive(fd, |frame| {
                         self.activity.frames += 1;
-                        cards[to.clone()].iter_mut().for_each(|card| deliver(card, frame));
+                        to.clone().for_each(|card| cards.deliver(card, frame));
                     });
                     match received {
                         Ok(Received::Some(bundles)) => self.activity.bundles += bundles,
@@ -596,20 +600,26 @@ impl Network {
         }
     }
 
-    /// Returns what has happened since the last call. What the thread itself has sent does not
-    /// count as sent by the next entry.
+    /// Returns what has arrived since the last call. What the thread itself has sent does not count as
+    /// sent by the next entry.
     pub(crate) fn take_activity(&mut self) -> Activity {
         self.sent = false;
         std::mem::take(&mut self.activity)
     }
 
-    /// Takes some packets from other processes without waiting: the thread's work, done by an entry
-    /// that comes first. Timers are left to the thread.
-    pub(crate) fn take_in(
-        &mut self,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Returns the device that receives the frames of a descriptor, if that is one device. Frames are
+    /// read only while the device can take them at once: the sender counts time-outs as soon as
+    /// they are read.
+    pub(crate) fn recipient(&self, token: u64) -> Option<usize> {
+        match self.sources.get(&token) {
+            Some(Source::Inbound { to: Recipient::Port(card, _), .. }) => Some(*card),
+            _ => None,
+        }
+    }
+
+    /// Takes some packets to a device from other processes without waiting: the thread's work, done
+    /// by an entry that comes first. Timers and the packets to other devices are left to the thread.
+    pub(crate) fn take_in(&mut self, card: usize, cards: &dyn Devices) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -617,8 +627,8 @@ impl Network {
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
-            if token > OUTSIDE {
-                self.ready(token, cards, deliver);
+            if token > OUTSIDE && self.recipient(token).is_none_or(|to| to == card) {
+                self.ready(token, cards);
             }
         }
     }
@@ -655,7 +665,7 @@ impl Network {
     }
 
     /// Tries every backlog again.
-    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
+    pub(crate) fn retry(&mut self, cards: &dyn Devices) {
         let all: Vec<Remote> = self.peers.keys().copied().collect();
         all.into_iter().for_each(|to| self.drain(to, cards));
     }
@@ -682,6 +692,11 @@ impl Network {
         }
     }
 
+    /// Returns the time at which the timer fires, in nanoseconds of the engine's time.
+    pub(crate) fn armed(&self) -> Option<u64> {
+        self.armed
+    }
+
     /// Tells the thread to stop.
     pub(crate) fn stop(&self) {
         add_one(&self.waits.stop);
@@ -702,9 +717,9 @@ impl Network {
 }
 
 /// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
-fn congest(cards: &mut [Card], to: Remote, congested: bool) {
+fn congest(cards: &dyn Devices, to: Remote, congested: bool) {
     if let Remote::Process(way) = to {
-        cards.iter_mut().for_each(|card| card.set_congested(way, congested));
+        cards.set_congested(way, congested);
     }
 }
 

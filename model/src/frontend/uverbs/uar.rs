@@ -23,7 +23,7 @@ use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
-use crate::engine::{Engine, Registers as _, Shield};
+use crate::engine::{Engine, Shield, Stores};
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
@@ -53,15 +53,6 @@ pub(super) struct Page {
     /// Time at which the card's clock was zero, on its page. `None` where a record is kept of its
     /// readings.
     time: Option<Instant>,
-}
-
-/// Stores of the program to a page, one behind the other.
-pub(super) trait Stores {
-    /// Returns the store that is not done yet: its offset and its bytes.
-    fn store(&self) -> (usize, &[u8]);
-
-    /// The store is done. Returns whether there is another.
-    fn done(&mut self) -> bool;
 }
 
 impl Page {
@@ -112,29 +103,17 @@ impl Page {
     }
 
     /// Executes stores of the program to the page, in one entry into the engine. If signals are blocked,
-    /// as in a handler, the stores are left to the engine's thread. `None` if the device is busy and
-    /// the store that is not done must be repeated.
+    /// as in a handler, the stores are left to the engine's thread. If another thread of the program is
+    /// in the device, they are left to that thread. `None` if the device is busy and the store that is
+    /// not done must be repeated.
     pub fn store(&'static self, stores: &mut impl Stores, in_handler: bool) -> Option<()> {
         if in_handler {
-            loop {
-                let (offset, bytes) = stores.store();
-                if self.engine.defer(self.function, self, offset, bytes).is_none() {
-                    break;
-                }
-                if !stores.done() {
-                    return Some(());
-                }
+            let deferred = self.engine.defer(self.function, self, stores);
+            if deferred.is_some() {
+                return deferred;
             }
         }
-        self.engine.enter_from_fault(self.function, |card| {
-            loop {
-                let (offset, bytes) = stores.store();
-                self.execute(card, offset, bytes);
-                if !stores.done() {
-                    break;
-                }
-            }
-        })
+        self.engine.store_from_fault(self.function, self, stores)
     }
 
     /// Takes the stores since the last call, by offset, and leaves zeroes, so that the same value
@@ -433,6 +412,7 @@ mod tests {
     use super::*;
     use crate::card::Link;
     use crate::command::test::Rig;
+    use crate::engine::Registers as _;
 
     fn clock() -> (Page, Card) {
         let cards = vec![Rig::on(Link::InfiniBand).card];
