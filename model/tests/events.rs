@@ -65,15 +65,6 @@ impl Channel {
         unsafe { libc::poll(&mut wait, 1, 0) == 1 }
     }
 
-    /// Waits for an event. The thread of another test may still be about to write it: it executes the
-    /// stores that find it in the device.
-    #[track_caller]
-    fn wait(&self) {
-        let mut wait = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd.
-        assert_eq!(unsafe { libc::poll(&mut wait, 1, 10_000) }, 1, "no event");
-    }
-
     fn do_not_wait(&self) {
         // SAFETY: flags only.
         assert_eq!(unsafe { libc::fcntl(self.fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
@@ -452,13 +443,11 @@ fn completions_of_an_armed_cq_are_events() {
     let (cookie, bytes) = channel.read(WHOLE).unwrap();
     assert_eq!((cookie, event(&bytes)), (22, (0, other.cqn)));
     assert!(!channel.is_readable(), "once per arm");
-    bare.wait();
     assert_eq!(bare.read(8), Ok((33, vec![])));
     assert_eq!(bare.read(8), Err(libc::EAGAIN));
     // An event that was not read outlives its object; the object can go meanwhile.
     other.arm(1, 2);
     other.post(0);
-    bare.wait();
     other.qp.destroy();
     other.cq.destroy();
     assert_eq!(bare.read(8), Ok((33, vec![])));
@@ -492,7 +481,6 @@ fn an_overrun_is_an_event_of_the_cq_and_of_its_queue_pair() {
     for _ in 0..17 {
         queues.post(0);
     }
-    channel.wait();
     let (cookie, bytes) = channel.read(WHOLE).unwrap();
     assert_eq!((cookie, event(&bytes)), (1, (failure, queues.cqn)));
     let data = &bytes[eqe::EVENT_DATA.bytes()];

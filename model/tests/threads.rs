@@ -14,14 +14,23 @@ use mlx5_sys::verbs::*;
 use support::role::{Player, play};
 use verbs::Device;
 
-const THREADS: usize = 4;
-const ROUNDS: u64 = 300;
+const THREADS: usize = 8;
+/// The devices of the requester and of the responder.
+const WAYS: [[usize; 2]; 4] = [[0, 1], [1, 0], [0, 0], [1, 1]];
+const ROUNDS: u64 = 200;
 
 /// Memory that all threads add to, eight bytes aligned to eight, and that every thread writes to.
 #[repr(align(64))]
 struct Shared([u8; 4096]);
 
-/// Posts a request for eight bytes and waits for its completion.
+/// Takes the completion of work within the process, which is there when the post has returned.
+#[track_caller]
+fn take(device: &Device) {
+    let completion = device.poll_now().expect("done when the post has returned");
+    assert_eq!(completion.status, ibv_wc_status::IBV_WC_SUCCESS);
+}
+
+/// Posts a request for eight bytes, whose completion is there at the first poll.
 fn request(
     device: &Device,
     qp: &verbs::Qp,
@@ -47,22 +56,25 @@ fn request(
         let mut bad = null_mut();
         assert_eq!(ibv_post_send(qp.0.as_ptr(), &mut request, &mut bad), 0);
     }
-    assert_eq!(device.poll().status, ibv_wc_status::IBV_WC_SUCCESS);
+    take(device);
 }
 
-/// Has each thread add to a number behind the other device, and write what it has read.
+/// Has each thread add to a number behind a device, write what it has read, and send a message. Of
+/// four threads, two use both devices, in both directions, and two use one device each.
 fn exchange() {
     let mut shared = Box::new(Shared([0; 4096]));
     let base = shared.0.as_mut_ptr() as usize;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
-                let [near, far] = [thread % 2, 1 - thread % 2].map(Device::open);
+                let [near, far] = WAYS[thread % WAYS.len()].map(Device::open);
                 let (one, other) = (near.qp(), far.qp());
                 one.connect(far.port().lid, other.number());
                 other.connect(near.port().lid, one.number());
                 let mut own = vec![0; 8];
                 let read = near.register(&mut own);
+                let mut message = vec![0; 8];
+                let received = far.register(&mut message);
                 let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
                     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
@@ -78,6 +90,9 @@ fn exchange() {
                     let add = ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
                     request(&near, &one, read, base as u64, key, add);
                     request(&near, &one, read, line, key, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+                    other.receive(0, received, 8);
+                    request(&near, &one, read, 0, 0, ibv_wr_opcode::IBV_WR_SEND);
+                    take(&far);
                 }
                 one.destroy();
                 other.destroy();
@@ -107,7 +122,7 @@ fn player() -> Command {
 }
 
 #[test]
-fn every_request_between_two_devices_is_executed_once() {
+fn every_request_of_threads_is_executed_once_before_its_post_returns() {
     Player::start(player()).end_well();
 }
 
@@ -122,5 +137,5 @@ fn recording_of_threads_on_two_devices_is_done_again() {
     let _ = std::fs::remove_file(&path);
     let verdict = verdict.expect("a recording");
     assert!(verdict.is_equal() && !verdict.cut, "{verdict:#?}");
-    assert_eq!(verdict.cqes, 2 * THREADS as u64 * ROUNDS);
+    assert_eq!(verdict.cqes, 4 * THREADS as u64 * ROUNDS);
 }

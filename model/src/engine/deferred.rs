@@ -1,12 +1,8 @@
-//! Stores to a device that wait until a thread is in it.
+//! Stores made by signal handlers, kept until a thread in the device executes them.
 //!
-//! - A signal handler may have interrupted the allocator, whose locks its thread then holds, and
-//!   executing a store allocates. So a handler's store is not executed in place.
-//! - A store that finds another thread of the program in the device waits here, and its own thread
-//!   goes on.
-//!
-//! Recording a store does not allocate. The next thread in the device executes the stores first, in
-//! their order.
+//! A handler may have interrupted the allocator, whose locks its thread then holds, and executing a
+//! store allocates. So a handler's store is not executed in place. It is recorded here without
+//! allocating. The next thread in the device executes the recorded stores first, in their order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,17 +28,6 @@ pub(crate) trait Stores {
 
     /// The store is done. Returns whether there is another.
     fn done(&mut self) -> bool;
-}
-
-/// Executes stores to a page.
-pub(super) fn execute(page: &dyn Registers, card: &mut Card, stores: &mut impl Stores) {
-    loop {
-        let (offset, bytes) = stores.store();
-        page.execute(card, offset, bytes);
-        if !stores.done() {
-            return;
-        }
-    }
 }
 
 /// A store that waits.

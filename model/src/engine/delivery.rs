@@ -54,8 +54,11 @@ impl Inside<'_> {
             self.put_in_order(index, frame);
         } else if index == self.index {
             self.seat.loopback.push_back(frame);
-        } else if let Some(spent) = self.engine.exchange(index, frame) {
-            self.seat.card.recycle(spent);
+        } else {
+            self.has_left = true;
+            if let Some(spent) = self.engine.exchange(index, frame) {
+                self.seat.card.recycle(spent);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::deferred::Deferred;
 use super::inbox::{Inbox, Note, SPENT};
-use super::lock::{Guard, Holder, Lock};
+use super::lock::{Guard, Lock};
 use super::pace::Order;
 use super::shared::{Directory, next_prefix, owner};
 use super::{Engine, NUMBERS, SPARE, TURN, agent};
@@ -33,7 +33,7 @@ pub(super) struct Device {
 pub(super) struct Work {
     /// Frames and news from other devices, processes and hosts.
     pub(super) inbox: Inbox,
-    /// Stores that found another thread in the device, and those of signal handlers.
+    /// Stores of signal handlers.
     pub(super) deferred: Deferred,
     /// Whether the last thread in the device has left work.
     unfinished: AtomicBool,
@@ -123,14 +123,52 @@ impl Seat {
     }
 }
 
-/// How much a thread still does before it leaves the rest to the engine's thread.
+/// A thread that works in devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worker {
+    /// A thread of the program.
+    Program,
+    /// The engine's thread.
+    Engine,
+}
+
+/// The work that an entry has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    /// All of it was done in the devices that the thread was in.
+    Done,
+    /// Some of it was left for devices, where other threads may do it.
+    Left,
+    /// All that was left is done, or left to the engine's thread for good.
+    Complete,
+}
+
+/// How much a thread still does before it leaves the rest to the engine's thread, and what it has done.
 pub(super) struct Budget {
     /// Frames to carry.
     pub(super) frames: usize,
-    /// Who the thread is.
-    pub(super) holder: Holder,
+    pub(super) worker: Worker,
+    pub(super) own: Own,
     /// Whether the thread has sent frames to other processes.
     pub(super) has_sent: bool,
+}
+
+impl Budget {
+    pub(super) fn new(worker: Worker, frames: usize) -> Self {
+        Self { frames, worker, own: Own::Done, has_sent: false }
+    }
+
+    /// Returns whether the thread returns only when other threads have done what it left.
+    pub(super) fn must_wait(&self) -> bool {
+        self.worker == Worker::Program && self.own == Own::Left
+    }
+
+    /// The thread has left work for devices.
+    fn leave_work(&mut self) {
+        if self.own == Own::Done {
+            self.own = Own::Left;
+        }
+    }
 }
 
 /// A thread in a device. It holds the device's lock.
@@ -140,49 +178,37 @@ pub(super) struct Inside<'a> {
     // Dropped in this order.
     pub(super) seat: Guard<'a, Seat>,
     pub(super) order: Option<Guard<'a, Order>>,
+    /// Whether the thread has left frames for other devices.
+    pub(super) has_left: bool,
 }
 
 impl Engine {
     /// Enters a device, waiting no longer than `limit`.
-    pub(super) fn inside_within(
-        &self,
-        index: usize,
-        limit: Duration,
-        holder: Holder,
-    ) -> Option<Inside<'_>> {
+    pub(super) fn inside_within(&self, index: usize, limit: Duration) -> Option<Inside<'_>> {
         let order = match &self.order {
-            Some(order) => Some(order.lock_within(limit, holder)?),
+            Some(order) => Some(order.lock_within(limit)?),
             None => None,
         };
-        let seat = self.devices[index].lock.lock_within(limit, holder)?;
+        let seat = self.devices[index].lock.lock_within(limit)?;
         Some(self.arrive(index, seat, order))
     }
 
     /// Enters a device.
-    pub(super) fn inside(&self, index: usize, holder: Holder) -> Inside<'_> {
-        let order = self.order.as_ref().map(|order| order.lock(holder));
-        let seat = self.devices[index].lock.lock(holder);
+    pub(super) fn inside(&self, index: usize) -> Inside<'_> {
+        let order = self.order.as_ref().map(Lock::lock);
+        let seat = self.devices[index].lock.lock();
         self.arrive(index, seat, order)
     }
 
-    /// Enters a device for a store, if no thread is in it or the one in it leaves it at once.
-    pub(super) fn inside_soon(&self, index: usize) -> Option<Inside<'_>> {
-        let order = match &self.order {
-            Some(order) => Some(order.lock_soon()?),
-            None => None,
-        };
-        let seat = self.devices[index].lock.lock_soon()?;
-        Some(self.arrive(index, seat, order))
-    }
-
-    fn arrive<'a>(
+    /// Looks around in a device whose lock the thread has taken.
+    pub(super) fn arrive<'a>(
         &'a self,
         index: usize,
         mut seat: Guard<'a, Seat>,
         order: Option<Guard<'a, Order>>,
     ) -> Inside<'a> {
         seat.refresh(&self.directory);
-        Inside { engine: self, index, seat, order }
+        Inside { engine: self, index, seat, order, has_left: false }
     }
 
     /// Ends an entry of a program, when its thread is in no device. The peer's thread has often been
@@ -197,12 +223,6 @@ impl Engine {
         if self.waits.as_ref().is_some_and(|waits| !waits.raised.load(Ordering::Relaxed)) {
             std::thread::yield_now();
         }
-    }
-
-    /// Returns the kind of the thread that keeps others from entering a device.
-    pub(super) fn holder(&self, index: usize) -> Option<Holder> {
-        let order = self.order.as_ref().and_then(Lock::holder);
-        order.or_else(|| self.devices[index].lock.holder())
     }
 }
 
@@ -242,7 +262,7 @@ impl Inside<'_> {
             self.fire();
         }
         self.run(budget);
-        self.conclude();
+        self.conclude(budget);
     }
 
     /// Fires due timers: only some of them if the thread comes again for the others, otherwise all.
@@ -306,7 +326,7 @@ impl Inside<'_> {
         let mut left = most;
         let unfinished = loop {
             let mut busy = self.catch_up();
-            self.engine.send_management();
+            self.has_left |= self.engine.send_management();
             let (any, frames) = self.step(budget);
             left = left.saturating_sub(frames);
             busy |= any | self.read_notes();
@@ -437,8 +457,12 @@ impl Inside<'_> {
 
     /// Leaves the device in order: the thread knows of its next timer, and readers of a recording
     /// see it. The consequences of what was read are complete, or wait elsewhere.
-    pub(super) fn conclude(&mut self) {
+    pub(super) fn conclude(&mut self, budget: &mut Budget) {
         let engine = self.engine;
+        // In virtual time all devices have done what they had to do.
+        if !engine.is_virtual && (self.has_left || self.device().work.is_unfinished()) {
+            budget.leave_work();
+        }
         let now = engine.times.now();
         let deadline = self.next_deadline(now).unwrap_or(u64::MAX);
         if engine.is_virtual {

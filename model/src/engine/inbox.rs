@@ -91,7 +91,7 @@ impl Inbox {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Returns whether those who put notes in have to wait for the device.
+    /// Returns whether the engine's thread has to wait for the device before it puts more in.
     pub(super) fn is_crowded(&self) -> bool {
         self.waiting() >= CROWDED
     }

@@ -1,5 +1,4 @@
-//! A device's lock: a mutex whose owner hands it over to threads that have waited long, and which
-//! tells whether its owner is the engine's thread.
+//! A device's lock: a mutex whose owner hands it over to threads that have waited long.
 //!
 //! With the standard library's mutex, a thread that has just unlocked can lock again before a
 //! sleeping thread wakes up. A thread that enters continually would then keep every other thread
@@ -16,35 +15,11 @@ use std::time::{Duration, Instant};
 /// How long a thread waits before it counts as overdue, and how long newcomers stand back for it.
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// How long a store looks for the lock before it is deferred: as long as another short one takes.
-const SOON: Duration = Duration::from_micros(20);
-
-/// The lock's word while no thread has the lock.
+/// Values of the lock's word.
 const FREE: u32 = 0;
-/// Bits of the word: its owner wakes a thread when it leaves.
-const AWAITED: u32 = 1;
-/// The owner is a thread of the program.
-const PROGRAM: u32 = 2;
-/// The owner is the engine's thread.
-const THREAD: u32 = 4;
-
-/// The owner of a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    /// A thread of the program.
-    Program,
-    /// The engine's thread.
-    Thread,
-}
-
-impl Holder {
-    fn bit(self) -> u32 {
-        match self {
-            Self::Program => PROGRAM,
-            Self::Thread => THREAD,
-        }
-    }
-}
+const HELD: u32 = 1;
+/// Held, and its owner wakes a thread when it leaves.
+const AWAITED: u32 = 2;
 
 /// A value behind a lock.
 pub(super) struct Lock<T> {
@@ -76,50 +51,31 @@ impl<T> Lock<T> {
     ///
     /// The thread must not hold it, and must not be interrupted by a signal handler that enters the
     /// engine while it does: see [`Shield`](super::Shield).
-    pub(super) fn lock(&self, holder: Holder) -> Guard<'_, T> {
+    pub(super) fn lock(&self) -> Guard<'_, T> {
         loop {
-            if let Some(guard) = self.lock_within(Duration::MAX, holder) {
+            if let Some(guard) = self.lock_within(Duration::MAX) {
                 return guard;
             }
         }
     }
 
     /// The same, for no longer than `limit`.
-    pub(super) fn lock_within(&self, limit: Duration, holder: Holder) -> Option<Guard<'_, T>> {
-        if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take(holder) {
+    pub(super) fn lock_within(&self, limit: Duration) -> Option<Guard<'_, T>> {
+        if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take() {
             return Some(self.taken());
         }
-        self.wait(limit, holder).then(|| self.taken())
+        self.wait(limit).then(|| self.taken())
     }
 
-    /// Takes the lock for a thread of the program if it is free at once or [`SOON`], without
-    /// sleeping.
-    pub(super) fn lock_soon(&self) -> Option<Guard<'_, T>> {
-        let mut started = None;
-        loop {
-            if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take(Holder::Program) {
-                return Some(self.taken());
-            }
-            if started.get_or_insert_with(Instant::now).elapsed() >= SOON {
-                return None;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Returns the kind of the thread that has the lock, if any has it.
-    pub(super) fn holder(&self) -> Option<Holder> {
-        match self.word.load(Ordering::Relaxed) & !AWAITED {
-            PROGRAM => Some(Holder::Program),
-            THREAD => Some(Holder::Thread),
-            _ => None,
-        }
+    /// Returns whether a thread has the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != FREE
     }
 
     /// Returns whether a thread waits for the lock, or has waited for its owner.
     #[cfg(test)]
     pub(super) fn is_awaited(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & AWAITED != 0
+        self.word.load(Ordering::Relaxed) == AWAITED
     }
 
     /// The guard of a thread that has just taken the lock.
@@ -127,29 +83,12 @@ impl<T> Lock<T> {
         Guard { lock: self, lends: PhantomData }
     }
 
-    fn try_take(&self, holder: Holder) -> bool {
-        self.exchange(FREE, holder.bit())
-    }
-
-    fn exchange(&self, from: u32, to: u32) -> bool {
-        self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Takes the lock, or has its owner wake a thread when it leaves. Returns the word to sleep on
-    /// if the lock is not free.
-    fn take_or_await(&self, holder: Holder) -> Option<u32> {
-        loop {
-            let word = self.word.load(Ordering::Relaxed);
-            // Other threads may sleep on the word: this one wakes one of them when it leaves.
-            let next = if word == FREE { holder.bit() | AWAITED } else { word | AWAITED };
-            if word == next || self.exchange(word, next) {
-                return (word != FREE).then_some(next);
-            }
-        }
+    fn try_take(&self) -> bool {
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Waits behind the overdue threads, then among the sleeping threads.
-    fn wait(&self, limit: Duration, holder: Holder) -> bool {
+    fn wait(&self, limit: Duration) -> bool {
         let started = Instant::now();
         loop {
             let overdue = self.overdue.load(Ordering::Relaxed);
@@ -165,7 +104,9 @@ impl<T> Lock<T> {
         let mut is_overdue = false;
         let taken = loop {
             // The thread that holds the lock now wakes a thread, even if this one gives up.
-            let Some(held) = self.take_or_await(holder) else { break true };
+            if self.word.swap(AWAITED, Ordering::Acquire) == FREE {
+                break true;
+            }
             let waited = started.elapsed();
             if waited >= limit {
                 break false;
@@ -175,7 +116,7 @@ impl<T> Lock<T> {
                 self.overdue.fetch_add(1, Ordering::Relaxed);
             }
             let next = if is_overdue { limit } else { PATIENCE.min(limit) };
-            sleep(&self.word, held, next.saturating_sub(waited));
+            sleep(&self.word, AWAITED, next.saturating_sub(waited));
         };
         if is_overdue && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
             wake(&self.overdue, u32::MAX >> 1);
@@ -208,7 +149,7 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        if self.lock.word.swap(FREE, Ordering::Release) & AWAITED != 0 {
+        if self.lock.word.swap(FREE, Ordering::Release) == AWAITED {
             wake(&self.lock.word, 1);
         }
     }

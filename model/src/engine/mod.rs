@@ -1,11 +1,22 @@
 //! Runs devices: carries packets between them and to other processes, delivers interrupts, fires
 //! timers.
 //!
-//! A thread enters a device with [`Engine::enter`] and leaves only when every packet between local
-//! devices has been executed. So work started by a doorbell inside one process is done when the
-//! store returns, unless another thread of the program is in a device at that time. The engine's own
-//! thread waits for packets from other processes and for timers. It is started when first needed,
-//! with every signal blocked except those of memory faults.
+//! # What is done when an entry returns
+//!
+//! A thread of the program enters a device with [`Engine::enter`] or by a store. When the entry
+//! returns, the work that it started in this process is complete:
+//!
+//! - All requests that it told the device of are executed, as far as they wait for no timer, no other
+//!   process, and no further action of the program.
+//! - All frames that follow are received by their devices, in whichever device of the process, and so
+//!   are the answers, and so on. Their CQEs are written and their events raised.
+//! - It does not matter which threads have done the work, or are in a device.
+//!
+//! After [`ENTRY`] frames, its own and those of others that it finds, the entry leaves the rest to the
+//! engine's thread. Stores of signal handlers are executed later: see `deferred`.
+//!
+//! The engine's own thread waits for packets from other processes and for timers. It is started when
+//! first needed, with every signal blocked except those of memory faults.
 //!
 //! # Locks
 //!
@@ -14,46 +25,51 @@
 //!
 //! 1. the order (`pace`), if the devices are recorded or keep virtual time: the calls of all devices
 //!    are one sequence;
-//! 2. a device (`device`). Only [`Engine::while_stopped`] and a fork hold several, taken by index, and
-//!    a thread that has the order while it goes from one to the next;
+//! 2. a device (`device`). A thread has several only if it stops all devices, which it takes by
+//!    index, or has the order while it goes from one to the next;
 //! 3. what devices share (`shared`): the sockets, or the agent's own lock;
 //! 4. an inbox (`inbox`) or a queue of deferred stores (`deferred`), for the copy of one entry.
 //!
-//! A frame for another device of the process goes to that device's inbox. A store that finds another
-//! thread of the program in the device is deferred, and its thread goes on. Who executes what waits:
+//! A frame for another device of the process goes to that device's inbox. It counts as waiting there
+//! until its consequences are complete, or wait in other devices. So the work of an entry is always
+//! seen in some device. A thread that has left a device looks at all devices ([`Engine::attend`]):
 //!
-//! - The thread in a device reads the inbox and executes deferred stores before and while it runs
+//! - It enters those with work that no thread is in, and does the work.
+//! - If another thread is in a device with work, a thread whose entry has left frames for another
+//!   device waits for the lock. It has no other device then, so no thread waits for it. It returns
+//!   when it has seen all devices without work, and no frame was put into an inbox meanwhile.
+//! - A thread that meets others at work several times stops all devices and does what waits in them.
+//!   So it does not wait for ever for threads that go on.
+//! - A thread whose entry has left nothing, and the engine's thread, leave the work to the thread in
 //!   the device.
-//! - Whoever has left a device or has left something for one looks at all devices
-//!   ([`Engine::attend`]) while it is in none. It enters those with work that no thread is in.
-//! - If another thread of the program is in a device with work, that thread looks after it has left.
-//!   If the engine's thread is in it, the thread waits for it: so for a program with one thread, all
-//!   is done when the store returns. A thread also waits for a device with a crowded inbox.
 //!
 //! Nothing is lost: a thread looks at the lock after it has left its work, and the owner of the lock
 //! looks for work after it has released the lock.
 //!
 //! In virtual time the thread that has the order does all that its entry leads to, in whatever device
-//! (`pace`). Its frames wait in the order, not in inboxes, and a store that finds the order taken waits.
+//! (`pace`). Its frames wait in the order, not in inboxes.
 //!
 //! # Bounds
 //!
-//! Without virtual time, time in a device is bounded. A thread leaves a device after [`TURN`] frames, and enters again for
-//! the rest. An entry carries at most [`ENTRY`] frames and a turn of the engine's thread [`TURN`];
-//! the thread continues with the rest. Once the thread runs, timers fire only in it, some at a time,
-//! and take at most half of its time. A lock is handed over to threads that have waited (`lock`). An
-//! entry also takes in packets from other processes, so that answers are seen even while the engine's
-//! thread waits for a processor, or naps.
+//! Without virtual time, time in a device is bounded. A thread leaves a device after [`TURN`] frames,
+//! and enters again for the rest. An entry carries at most [`ENTRY`] frames, and a turn of the
+//! engine's thread [`TURN`]. Once the thread runs, timers fire only in it, some at a time, and take at
+//! most half of its time. A lock is handed over to threads that have waited (`lock`). An entry also
+//! takes in packets from other processes, so that answers are seen even while the engine's thread
+//! waits for a processor, or naps.
 //!
 //! While a thread is inside, no signal handler of the program runs in it and it is not cancelled
-//! (`shield`). A store that has to wait, for the engine's thread or for room in the queue, waits a
-//! bounded time. Then the processor repeats it, with signals delivered in between.
+//! (`shield`). A store that finds another thread in its device waits a bounded time. Then the
+//! processor repeats it, with signals delivered in between. Once the store is executed, signals wait
+//! until its entry returns: for at most [`ENTRY`] frames, and for the turns of threads in other
+//! devices.
 //!
 //! All processes of one machine that share a *domain* hold slices of the same devices: the same
 //! ports, with the same LIDs, MACs, GIDs and GUIDs. The fabric carries a frame to the port of its
 //! address, and to the process that has the QP number there.
 
 mod agent;
+mod attend;
 mod config;
 mod deferred;
 mod delivery;
@@ -70,7 +86,7 @@ mod test;
 mod thread;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -84,8 +100,8 @@ use crate::card::Card;
 use crate::fabric::local::{Network, Waits};
 use crate::fabric::udp::{Interface, Udp};
 use crate::identity::Identity;
-use device::{Budget, Device, Inside, Seat};
-use lock::{Guard, Holder, Lock};
+use device::{Budget, Device, Inside, Seat, Worker};
+use lock::{Guard, Lock};
 use pace::Order;
 use shared::{Directory, Outside, Times};
 
@@ -231,14 +247,13 @@ impl Engine {
     /// Publishes all devices, each with a prefix of QP numbers.
     fn publish(&self) -> io::Result<()> {
         let _shield = Shield::new();
-        (0..self.devices.len()).try_for_each(|index| self.inside(index, Holder::Program).publish())
+        (0..self.devices.len()).try_for_each(|index| self.inside(index).publish())
     }
 
     /// Calls `work` with a device, then executes its consequences until nothing is left to do in
     /// this process: packets between local devices are delivered, those for other processes are
     /// sent, interrupts are raised, the thread's next wake-up is set. After [`ENTRY`] frames the
-    /// rest is left to the thread, and what another thread's device has to do is left to that
-    /// thread.
+    /// rest is left to the thread.
     ///
     /// Signals and cancellation wait until it returns. Must not be called inside `work` or from an
     /// interrupt.
@@ -248,7 +263,7 @@ impl Engine {
     pub fn enter<R>(&self, card: usize, work: impl FnOnce(&mut Card) -> R) -> R {
         let shield = Shield::new();
         let mut budget = self.budget();
-        let mut inside = self.inside(card, Holder::Program);
+        let mut inside = self.inside(card);
         inside.begin();
         let result = work(&mut inside.seat.card);
         if let Err(error) = inside.publish() {
@@ -260,7 +275,7 @@ impl Engine {
         result
     }
 
-    /// Enters a device for a load that faulted; the fault handler blocks signals and cancellation
+    /// Enters a device for stores or a load that faulted; the fault handler blocks signals and cancellation
     /// itself. Returns `None` if another thread kept the device for [`STORE`]. Then the handler
     /// returns, pending signals are delivered, and the processor tries again.
     pub(crate) fn enter_from_fault<R>(
@@ -268,36 +283,8 @@ impl Engine {
         card: usize,
         work: impl FnOnce(&mut Card) -> R,
     ) -> Option<R> {
-        let inside = self.inside_within(card, STORE, Holder::Program)?;
+        let inside = self.inside_within(card, STORE)?;
         Some(self.enter_with(inside, work))
-    }
-
-    /// Executes stores that faulted, in one entry. If another thread of the program is in the device,
-    /// leaves the stores to that thread. If the engine's thread is in it, or no room is left for a
-    /// store, or the order is that of virtual time, waits like [`Engine::enter_from_fault`].
-    ///
-    /// The stores of a thread to a device, and those to a page, are executed in order. Every entry
-    /// executes first what was left before it.
-    pub(crate) fn store_from_fault(
-        &self,
-        card: usize,
-        page: &'static dyn Registers,
-        stores: &mut impl Stores,
-    ) -> Option<()> {
-        if let Some(inside) = self.inside_soon(card) {
-            self.enter_with(inside, |card| deferred::execute(page, card, stores));
-            return Some(());
-        }
-        // In virtual time, what a store starts is done before the next one.
-        let waits = self.is_virtual || self.holder(card) == Some(Holder::Thread);
-        if waits || !self.devices[card].work.deferred.put_all(page, stores) {
-            // This entry executes first those that were put.
-            return self.enter_from_fault(card, |card| deferred::execute(page, card, stores));
-        }
-        let mut budget = self.budget();
-        self.attend(&mut budget);
-        self.settle(&budget);
-        Some(())
     }
 
     /// Records stores of a signal handler, to be executed at the next entry, which is the engine
@@ -337,8 +324,8 @@ impl Engine {
 
     /// Waits until no thread is in any device, and keeps threads out.
     fn stop(&self) -> Stopped<'_> {
-        let order = self.order.as_ref().map(|order| order.lock(Holder::Program));
-        let seats = self.devices.iter().map(|device| device.lock.lock(Holder::Program)).collect();
+        let order = self.order.as_ref().map(|order| order.lock());
+        let seats = self.devices.iter().map(|device| device.lock.lock()).collect();
         Stopped { seats, _order: order }
     }
 
@@ -365,7 +352,7 @@ impl Engine {
         if !runs && !self.is_virtual {
             // Timers of the other devices: no thread fires them.
             for other in (0..self.devices.len()).filter(|other| *other != index) {
-                if let Some(mut inside) = self.inside_unattended(other, budget.holder) {
+                if let Some(mut inside) = self.inside_within(other, Duration::ZERO) {
                     inside.attend(budget);
                 }
             }
@@ -373,56 +360,10 @@ impl Engine {
         self.attend(budget);
     }
 
-    /// Does what waits for devices, until nothing does or the budget is used up. The thread is in no
-    /// device. See the module's documentation for devices that another thread is in.
-    fn attend(&self, budget: &mut Budget) {
-        loop {
-            let notes = self.notes.load(Ordering::Acquire);
-            let mut any = false;
-            for (index, device) in self.devices.iter().enumerate() {
-                // Whoever is in the device looks here after it has left it. Either it finds what
-                // this thread has left for the device, or this thread finds the device free.
-                fence(Ordering::SeqCst);
-                if !device.work.is_there() {
-                    continue;
-                }
-                if budget.frames == 0 {
-                    return self.wake_at(self.times.now());
-                }
-                if let Some(mut inside) = self.inside_unattended(index, budget.holder) {
-                    inside.attend(budget);
-                    any = true;
-                }
-            }
-            // A device may have got work of another one after this thread looked at it.
-            if !any && self.notes.load(Ordering::Acquire) == notes {
-                return;
-            }
-        }
-    }
-
-    /// Enters a device with work, unless another thread of the program is in it, which does the
-    /// work.
-    fn inside_unattended(&self, index: usize, holder: Holder) -> Option<Inside<'_>> {
-        loop {
-            if let Some(inside) = self.inside_within(index, Duration::ZERO, holder) {
-                return Some(inside);
-            }
-            match self.holder(index) {
-                None => {}
-                Some(Holder::Thread) => return Some(self.inside(index, holder)),
-                Some(Holder::Program) if self.devices[index].work.inbox.is_crowded() => {
-                    return self.inside_within(index, STORE, holder);
-                }
-                Some(Holder::Program) => return None,
-            }
-        }
-    }
-
     /// Returns what a thread of the program may do at most in an entry.
     fn budget(&self) -> Budget {
         let frames = if self.runs() { ENTRY } else { usize::MAX };
-        Budget { frames, holder: Holder::Program, has_sent: false }
+        Budget::new(Worker::Program, frames)
     }
 
     fn start_thread(&self) {

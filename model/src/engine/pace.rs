@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 
 use super::agent;
 use super::device::{Budget, Inside};
-use super::lock::Holder;
 use crate::wire::Frame;
 
 /// A frame on its way to a device of this process.
@@ -44,8 +43,7 @@ impl Inside<'_> {
     /// Leaves the device for another one. The thread has the order, so no other thread is in a device.
     fn go_to(&mut self, index: usize) {
         if index != self.index {
-            // Who has the order is asked for, and not who is in the device.
-            self.seat = self.engine.devices[index].lock.lock(Holder::Program);
+            self.seat = self.engine.devices[index].lock.lock();
             self.index = index;
             self.seat.refresh(&self.engine.directory);
         }

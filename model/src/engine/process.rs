@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::deferred::Store;
 use super::device::Budget;
-use super::lock::Holder;
 use super::shared::Outside;
 use super::{Engine, Shield, Stopped};
 use crate::fabric::local::{Network, socket};
@@ -162,7 +161,7 @@ impl Engine {
         drop(outside);
         let mut budget = Budget { frames: usize::MAX, ..self.budget() };
         for index in 0..self.devices.len() {
-            self.inside(index, Holder::Program).attend(&mut budget);
+            self.inside(index).attend(&mut budget);
         }
         self.attend(&mut budget);
         let outside = self.outside();

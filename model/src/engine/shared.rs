@@ -176,11 +176,14 @@ impl Engine {
         self.take_in_from_outside(&mut outside);
     }
 
-    /// Gives the agent's datagrams to the devices that send them.
-    pub(super) fn send_management(&self) {
+    /// Gives the agent's datagrams to the devices that send them. Returns whether there were any.
+    pub(super) fn send_management(&self) -> bool {
+        let mut any = false;
         while let Some((card, frame)) = self.agent.get().and_then(|agent| agent.take_frame()) {
             self.note(card, Note::Send(frame));
+            any = true;
         }
+        any
     }
 }
 

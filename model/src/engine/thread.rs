@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::device::Budget;
-use super::lock::Holder;
+use super::device::{Budget, Worker};
 use super::{Engine, INTAKE, Shield, TURN};
 use crate::fabric::local::{Activity, NAP, Network, Pace, Rest, Waits};
 
@@ -123,13 +122,13 @@ impl Engine {
         let mut wanted: Vec<usize> = (0..self.devices.len())
             .filter(|index| recipients.contains(&Some(*index)) || is_due(*index))
             .collect();
-        // Devices that a thread of the program is in come last.
-        wanted.sort_by_key(|index| self.holder(*index).is_some());
-        let mut budget = Budget { frames: TURN, holder: Holder::Thread, has_sent: false };
+        // Devices that another thread is in come last.
+        wanted.sort_by_key(|index| self.devices[*index].lock.is_held());
+        let mut budget = Budget::new(Worker::Engine, TURN);
         let mut fired = false;
         for index in wanted {
             // Its descriptors stay ready, and its timers due.
-            let Some(mut inside) = self.inside_within(index, WAIT, Holder::Thread) else {
+            let Some(mut inside) = self.inside_within(index, WAIT) else {
                 continue;
             };
             self.serve(of(Some(index)));
@@ -138,7 +137,7 @@ impl Engine {
             inside.read_notes();
             fired |= is_due(index) && inside.fire();
             inside.run(&mut budget);
-            inside.conclude();
+            inside.conclude(&mut budget);
         }
         if fired {
             let now = times.now();

@@ -35,7 +35,7 @@ fn a_thread_that_enters_all_the_time_does_not_keep_others_out() {
         std::thread::spawn(move || {
             let mut turns = 0u64;
             while !stop.load(Ordering::Relaxed) {
-                let mut value = lock.lock(Holder::Program);
+                let mut value = lock.lock();
                 // Longer than it takes to come back, so that the lock is hardly ever free.
                 let end = Instant::now() + Duration::from_millis(1);
                 while Instant::now() < end {
@@ -46,10 +46,10 @@ fn a_thread_that_enters_all_the_time_does_not_keep_others_out() {
             turns
         })
     };
-    while *lock.lock(Holder::Program) == 0 {}
+    while *lock.lock() == 0 {}
     // Were it a matter of luck, a turn would take hundreds of the other thread's.
     for _ in 0..50 {
-        *lock.lock(Holder::Program) += 1;
+        *lock.lock() += 1;
     }
     stop.store(true, Ordering::Relaxed);
     let turns = greedy.join().expect("its end");
@@ -60,16 +60,15 @@ fn a_thread_that_enters_all_the_time_does_not_keep_others_out() {
 #[test]
 fn waiting_ends_at_the_limit_and_leaves_no_trace() {
     let lock = Lock::new(());
-    let held = lock.lock(Holder::Program);
+    let held = lock.lock();
     std::thread::scope(|scope| {
-        let waits =
-            scope.spawn(|| lock.lock_within(Duration::from_millis(2), Holder::Program).is_none());
+        let waits = scope.spawn(|| lock.lock_within(Duration::from_millis(2)).is_none());
         assert!(waits.join().expect("its end"), "the lock was held all the time");
     });
     assert_eq!(lock.overdue.load(Ordering::Relaxed), 0);
-    assert!(lock.lock_within(Duration::ZERO, Holder::Program).is_none(), "it is still held");
+    assert!(lock.lock_within(Duration::ZERO).is_none(), "it is still held");
     drop(held);
-    assert!(lock.lock_within(Duration::ZERO, Holder::Program).is_some());
+    assert!(lock.lock_within(Duration::ZERO).is_some());
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn threads_exclude_each_other() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20_000 {
-                    let mut value = lock.lock(Holder::Program);
+                    let mut value = lock.lock();
                     let seen = *value;
                     std::hint::spin_loop();
                     *value = seen + 1;
@@ -87,5 +86,5 @@ fn threads_exclude_each_other() {
             });
         }
     });
-    assert_eq!(*lock.lock(Holder::Program), 80_000);
+    assert_eq!(*lock.lock(), 80_000);
 }

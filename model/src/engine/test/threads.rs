@@ -1,17 +1,18 @@
 //! Tests of threads that use devices of one engine at the same time.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::thread::Scope;
+use std::time::Instant;
 
-use super::super::deferred::{Registers, Store, Stores};
-use super::super::lock::Holder;
-use super::super::{Budget, Engine};
+use super::super::deferred::{Registers, Store};
+use super::super::device::{Budget, Inside, Worker};
+use super::super::{ENTRY, Engine, STORE, TURN};
 use super::{PATIENCE, domain, packet, received};
 use crate::card::{Card, Link};
 use crate::command::test::Rig;
+use crate::fabric::Devices;
 use crate::identity::Identity;
 use crate::wire::{Frame, mac};
 
@@ -38,62 +39,28 @@ fn packet_between(from: &Identity, to: &Identity) -> Frame {
     packet(from, to, u32::from(to.qpn_prefixes[0]) << 8)
 }
 
-/// Registers that write down which thread executes which store.
-struct Log(Mutex<Vec<(ThreadId, usize)>>);
+/// Registers that write down which stores are executed.
+struct Log(Mutex<Vec<usize>>);
 
 impl Log {
     fn leak() -> &'static Self {
         Box::leak(Box::new(Self(Mutex::new(Vec::new()))))
     }
 
-    fn all(&self) -> Vec<(ThreadId, usize)> {
-        self.0.lock().unwrap().clone()
-    }
-
     fn offsets(&self) -> Vec<usize> {
-        self.all().into_iter().map(|(_, offset)| offset).collect()
+        self.0.lock().unwrap().clone()
     }
 }
 
 impl Registers for Log {
     fn execute(&self, _: &mut Card, offset: usize, _: &[u8]) {
-        self.0.lock().unwrap().push((std::thread::current().id(), offset));
+        self.0.lock().unwrap().push(offset);
     }
 }
 
-/// A copy by stores of so many bytes, one behind the other.
-struct Copying {
-    start: usize,
-    lengths: Vec<usize>,
-    done: usize,
-}
-
-impl Copying {
-    fn new(start: usize, lengths: &[usize]) -> Self {
-        Self { start, lengths: lengths.to_vec(), done: 0 }
-    }
-}
-
-impl Stores for Copying {
-    fn store(&self) -> (usize, &[u8]) {
-        (self.start + self.done, &[0; 128][..self.lengths[self.done]])
-    }
-
-    fn done(&mut self) -> bool {
-        self.done += 1;
-        self.done < self.lengths.len()
-    }
-}
-
-/// Executes one store, or has it wait.
-fn store(
-    engine: &Engine,
-    card: usize,
-    page: &'static dyn Registers,
-    offset: usize,
-    bytes: &[u8],
-) -> Option<()> {
-    engine.store_from_fault(card, page, &mut Copying::new(offset, &[bytes.len()]))
+/// Executes a store.
+fn store(engine: &Engine, card: usize, page: &dyn Registers, offset: usize) -> Option<()> {
+    engine.enter_from_fault(card, |card| page.execute(card, offset, &[1]))
 }
 
 /// Has a thread enter a device and stay there until it is told. Returns whether it was told in time.
@@ -104,18 +71,16 @@ fn stay(engine: &Engine, card: usize, entered: &Sender<()>, leave: &Receiver<()>
     })
 }
 
-/// Runs `work` while another thread is in a device. Returns the thread.
-fn while_busy(engine: &Engine, card: usize, work: impl FnOnce()) -> ThreadId {
+/// Runs `work` while another thread is in a device.
+fn while_busy(engine: &Engine, card: usize, work: impl FnOnce()) {
     let ((entered, inside), (told, leave)) = (channel(), channel());
     std::thread::scope(|scope| {
         let other = scope.spawn(move || stay(engine, card, &entered, &leave));
-        let thread = other.thread().id();
         inside.recv().expect("it enters");
         work();
         let _ = told.send(());
         assert!(other.join().expect("its end"), "the work waited for the thread in the device");
-        thread
-    })
+    });
 }
 
 #[test]
@@ -138,56 +103,35 @@ fn device_is_used_while_a_thread_is_in_another_one() {
     });
 }
 
-#[test]
-fn store_to_a_busy_device_returns_and_the_thread_in_the_device_executes_it() {
-    let (engine, _) = engine();
-    let log = Log::leak();
-    let thread = while_busy(&engine, 0, || {
-        for offset in 0..3 {
-            assert_eq!(store(&engine, 0, log, offset, &[1]), Some(()));
-        }
-        assert_eq!(log.offsets(), [], "a thread is in the device");
-        // The other device's stores do not wait.
-        store(&engine, 1, log, 7, &[1]).expect("executed");
-        assert_eq!(log.offsets(), [7]);
-    });
-    assert_eq!(log.offsets(), [7, 0, 1, 2]);
-    assert!(log.all()[1..].iter().all(|(by, _)| *by == thread), "{thread:?}: {:?}", log.all());
+/// Has a thread do something that has to wait for a device, which this thread is in. Returns when the
+/// other thread waits.
+fn until_it_waits<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    engine: &Engine,
+    inside: &Inside<'_>,
+    work: impl FnOnce() + Send + 'scope,
+) {
+    let other = scope.spawn(work);
+    let end = Instant::now() + PATIENCE;
+    while !engine.devices[inside.index].lock.is_awaited() {
+        assert!(Instant::now() < end && !other.is_finished(), "it does not wait");
+        std::thread::yield_now();
+    }
+    assert!(!other.is_finished());
 }
 
 #[test]
-fn store_waits_if_no_room_is_left_or_it_is_too_long() {
+fn store_to_a_busy_device_is_repeated_and_the_other_devices_are_not_waited_for() {
     let (engine, _) = engine();
     let log = Log::leak();
     while_busy(&engine, 0, || {
-        assert_eq!(store(&engine, 0, log, 0, &[0; 65]), None, "to be repeated");
-        let mut room = 0;
-        while store(&engine, 0, log, room, &[1]).is_some() {
-            room += 1;
-        }
-        assert!(room > 100, "{room}");
-        assert_eq!(log.offsets(), []);
+        let begun = Instant::now();
+        assert_eq!(store(&engine, 0, log, 1), None, "to be repeated");
+        assert!(begun.elapsed() >= STORE, "it gives up too early");
+        store(&engine, 1, log, 2).expect("executed");
     });
-    assert!(log.offsets().iter().copied().eq(0..log.offsets().len()));
-    assert!(!log.offsets().is_empty());
-}
-
-#[test]
-fn copy_to_a_busy_device_keeps_its_order() {
-    let (engine, _) = engine();
-    let log = Log::leak();
-    while_busy(&engine, 0, || {
-        let mut whole = Copying::new(0, &[16, 16, 16, 16]);
-        assert_eq!(engine.store_from_fault(0, log, &mut whole), Some(()));
-        assert_eq!((whole.done, log.offsets().len()), (4, 0));
-        let mut part = Copying::new(4, &[16, 65, 16]);
-        assert_eq!(engine.store_from_fault(0, log, &mut part), None);
-        assert_eq!(part.done, 1, "the next store is too long to wait, and is repeated");
-    });
-    assert_eq!(log.offsets(), [0, 1, 2, 3, 4]);
-    let mut copy = Copying::new(5, &[65, 16]);
-    assert_eq!(engine.store_from_fault(0, log, &mut copy), Some(()));
-    assert_eq!(log.offsets(), [0, 1, 2, 3, 4, 5, 6]);
+    store(&engine, 0, log, 3).expect("executed");
+    assert_eq!(log.offsets(), [2, 3]);
 }
 
 #[test]
@@ -201,61 +145,107 @@ fn entry_executes_first_what_was_deferred() {
     put(1);
     engine.enter(0, |card| log.execute(card, 2, &[]));
     put(3);
-    store(&engine, 0, log, 4, &[]).expect("executed");
+    store(&engine, 0, log, 4).expect("executed");
     put(5);
     engine.while_stopped(|| assert_eq!(log.offsets(), [1, 2, 3, 4, 5]));
 }
 
 #[test]
-fn frame_to_a_busy_device_is_executed_by_the_thread_in_it() {
-    let (engine, identities) = engine();
-    while_busy(&engine, 1, || {
+fn entry_waits_for_a_device_that_has_frames_of_it() {
+    for done_by_the_other in [false, true] {
+        let (engine, identities) = engine();
+        let engine = &*engine;
         let frame = packet_between(&identities[0], &identities[1]);
-        engine.enter(0, |card| card.outbox.push_back(frame));
-        assert!(engine.devices[1].work.is_there());
-    });
-    assert!(!engine.devices[1].work.is_there());
-    // Looks without doing what waits.
-    assert_eq!(received(&engine.inside(1, Holder::Program).seat.card), 1);
+        let mut inside = engine.inside(1);
+        std::thread::scope(|scope| {
+            let other = || engine.enter(0, |card| card.outbox.push_back(frame));
+            until_it_waits(scope, engine, &inside, other);
+            if done_by_the_other {
+                inside.attend(&mut Budget::new(Worker::Engine, TURN));
+            }
+            drop(inside);
+        });
+        assert!(!engine.devices.iter().any(|device| device.work.is_there()));
+        assert_eq!(received(&engine.inside(1).seat.card), 1);
+    }
 }
 
 #[test]
-fn entry_waits_for_the_engines_thread() {
+fn entry_waits_for_work_that_another_thread_has_moved_on() {
     let (engine, identities) = engine();
     let engine = &*engine;
-    for card in 0..2 {
-        let log = Log::leak();
-        let done = AtomicBool::new(false);
-        let thread = engine.inside(card, Holder::Thread);
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                let frame = packet_between(&identities[0], &identities[1]);
-                engine.enter(0, |card| card.outbox.push_back(frame));
-                store(engine, 0, log, 1, &[1]).expect("executed");
-                assert_eq!(log.offsets(), [1]);
-                assert!(!engine.devices.iter().any(|device| device.work.is_there()));
-                done.store(true, Ordering::Relaxed);
-            });
-            let end = Instant::now() + PATIENCE;
-            while !engine.devices[card].lock.is_awaited() {
-                assert!(Instant::now() < end && !other.is_finished(), "it does not wait");
-                std::thread::yield_now();
-            }
-            assert!(!done.load(Ordering::Relaxed));
-            drop(thread);
-        });
-        let after = received(&engine.inside(1, Holder::Program).seat.card);
-        assert_eq!(after, card as u64 + 1);
+    let [there, back] =
+        [(0, 1), (1, 0)].map(|(from, to)| packet_between(&identities[from], &identities[to]));
+    let mut inside = engine.inside(1);
+    std::thread::scope(|scope| {
+        let other = || engine.enter(0, |card| card.outbox.push_back(there));
+        until_it_waits(scope, engine, &inside, other);
+        // The answer goes to a device that the other thread has looked at.
+        inside.seat.card.outbox.push_back(back);
+        inside.attend(&mut Budget::new(Worker::Engine, TURN));
+        drop(inside);
+    });
+    assert!(!engine.devices.iter().any(|device| device.work.is_there()));
+    assert_eq!([0, 1].map(|card| received(&engine.inside(card).seat.card)), [1, 1]);
+}
+
+#[test]
+fn entry_without_frames_for_another_device_does_not_wait_for_it() {
+    let (engine, identities) = engine();
+    let own = packet_between(&identities[0], &identities[0]);
+    let frame = packet_between(&identities[0], &identities[1]);
+    while_busy(&engine, 1, || {
+        // As if from another process.
+        engine.deliver(1, &frame);
+        engine.enter(0, |card| card.outbox.push_back(own));
+        assert!(engine.devices[1].work.is_there());
+    });
+    // The thread that was in the device has done it.
+    assert!(!engine.devices[1].work.is_there());
+    assert_eq!([0, 1].map(|card| received(&engine.inside(card).seat.card)), [1, 1]);
+}
+
+#[test]
+fn engines_thread_leaves_work_to_the_thread_in_the_device() {
+    let (engine, identities) = engine();
+    let frame = packet_between(&identities[0], &identities[1]);
+    while_busy(&engine, 1, || {
+        engine.inside(0).seat.card.outbox.push_back(frame);
+        let mut budget = Budget::new(Worker::Engine, TURN);
+        engine.inside(0).attend(&mut budget);
+        engine.attend(&mut budget);
+        assert!(engine.devices[1].work.is_there());
+    });
+    assert!(!engine.devices[1].work.is_there());
+    assert_eq!(received(&engine.inside(1).seat.card), 1);
+}
+
+#[test]
+fn thread_that_stops_all_devices_does_what_waits_in_any() {
+    let (engine, identities) = engine();
+    for (from, to) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+        let frame = packet_between(&identities[from], &identities[to]);
+        engine.inside(from).seat.card.outbox.extend(vec![frame; 2 * TURN]);
     }
+    let mut budget = Budget::new(Worker::Program, ENTRY);
+    for card in [0, 1] {
+        engine.inside(card).attend(&mut budget);
+    }
+    assert!(budget.must_wait());
+    engine.attend_stopped(&mut budget);
+    assert!(!budget.must_wait());
+    assert!(!engine.devices.iter().any(|device| device.work.is_there()));
+    let all = 4 * TURN as u64;
+    assert_eq!([0, 1].map(|card| received(&engine.inside(card).seat.card)), [all; 2]);
 }
 
 #[test]
 fn entry_leaves_work_beyond_its_bound_to_the_thread() {
     let (engine, identities) = engine();
     let own = packet_between(&identities[0], &identities[0]);
-    engine.inside(0, Holder::Program).seat.card.outbox.extend(vec![own; 5000]);
-    let mut budget = Budget { frames: 100, holder: Holder::Program, has_sent: false };
-    engine.inside(0, Holder::Program).attend(&mut budget);
+    engine.inside(0).seat.card.outbox.extend(vec![own; 5000]);
+    let mut budget = Budget::new(Worker::Program, 100);
+    engine.inside(0).attend(&mut budget);
     assert_eq!(budget.frames, 0);
     assert!(engine.devices[0].work.is_there());
     engine.enter(0, |_| ());
@@ -290,7 +280,7 @@ fn threads_that_exchange_frames_between_devices_lose_none() {
                     if round % 3 == 0 {
                         engine.enter(from, |card| card.outbox.push_back(sends.0.clone()));
                     } else {
-                        while store(engine, from, sends, 0, &[1]).is_none() {}
+                        while store(engine, from, sends, 0).is_none() {}
                     }
                     if round % 512 == 0 {
                         engine.while_stopped(|| ());
@@ -301,7 +291,7 @@ fn threads_that_exchange_frames_between_devices_lose_none() {
     });
     assert!(!engine.devices.iter().any(|device| device.work.is_there()), "all threads have left");
     for card in 0..2 {
-        let inside = engine.inside(card, Holder::Program);
+        let inside = engine.inside(card);
         assert_eq!(received(&inside.seat.card), (THREADS * ROUNDS / 2) as u64);
     }
 }
@@ -327,23 +317,4 @@ fn deferred_stores_are_the_parents_after_a_fork() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child has executed them or still has them");
     assert_eq!(log.offsets(), [1]);
-}
-
-#[test]
-fn lock_tells_whether_the_engines_thread_has_it() {
-    let (engine, _) = engine();
-    assert_eq!(engine.holder(0), None);
-    for holder in [Holder::Program, Holder::Thread] {
-        let inside = engine.inside(0, holder);
-        assert_eq!((engine.holder(0), engine.holder(1)), (Some(holder), None));
-        // A thread that waits does not change the answer.
-        let limit = Duration::from_millis(1);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| engine.inside_within(0, limit, Holder::Program).is_none());
-            assert!(waits.join().expect("its end"));
-        });
-        assert_eq!(engine.holder(0), Some(holder));
-        drop(inside);
-    }
-    assert_eq!(engine.holder(0), None);
 }

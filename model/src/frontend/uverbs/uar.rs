@@ -23,7 +23,7 @@ use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
-use crate::engine::{Engine, Shield, Stores};
+use crate::engine::{Engine, Registers as _, Shield, Stores};
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
@@ -103,9 +103,8 @@ impl Page {
     }
 
     /// Executes stores of the program to the page, in one entry into the engine. If signals are blocked,
-    /// as in a handler, the stores are left to the engine's thread. If another thread of the program is
-    /// in the device, they are left to that thread. `None` if the device is busy and the store that is
-    /// not done must be repeated.
+    /// as in a handler, the stores are left to the engine's thread. `None` if the device is busy and
+    /// the store that is not done must be repeated.
     pub fn store(&'static self, stores: &mut impl Stores, in_handler: bool) -> Option<()> {
         if in_handler {
             let deferred = self.engine.defer(self.function, self, stores);
@@ -113,7 +112,15 @@ impl Page {
                 return deferred;
             }
         }
-        self.engine.store_from_fault(self.function, self, stores)
+        self.engine.enter_from_fault(self.function, |card| {
+            loop {
+                let (offset, bytes) = stores.store();
+                self.execute(card, offset, bytes);
+                if !stores.done() {
+                    break;
+                }
+            }
+        })
     }
 
     /// Takes the stores since the last call, by offset, and leaves zeroes, so that the same value
@@ -412,7 +419,6 @@ mod tests {
     use super::*;
     use crate::card::Link;
     use crate::command::test::Rig;
-    use crate::engine::Registers as _;
 
     fn clock() -> (Page, Card) {
         let cards = vec![Rig::on(Link::InfiniBand).card];
