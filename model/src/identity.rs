@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::{Link, LinkAddress};
+use crate::wire::{Link, LinkAddress, Route};
 
 /// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ impl PortState {
 }
 
 /// The settings that a device is created with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// EUI-64 of the node. The port's is derived from it.
     pub node_guid: u64,
@@ -112,6 +112,22 @@ impl Identity {
     /// Returns whether an address on the link is the port's.
     pub fn has_address(&self, address: LinkAddress) -> bool {
         self.addresses().any(|own| own == address)
+    }
+
+    /// Returns whether a GID is one of the port's. An empty entry of the table is none.
+    fn has_gid(&self, gid: &[u8; 16]) -> bool {
+        *gid != [0; 16] && self.gids.contains(gid)
+    }
+
+    /// Returns whether a route leads to the port.
+    pub(crate) fn is_for_port(&self, route: &Route) -> bool {
+        let global = match route {
+            // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
+            Route::InfiniBand { global, .. } => global.as_ref(),
+            Route::Ethernet { global, .. } => Some(global),
+        };
+        self.has_address(route.to())
+            && global.is_none_or(|global| self.has_gid(&global.destination))
     }
 
     /// Returns log2 of a packet's maximum payload in bytes on the port's link.

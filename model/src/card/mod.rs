@@ -252,6 +252,19 @@ impl Card {
         }
     }
 
+    /// Keeps the memory of a frame that has been carried away. Returns the frame if the device keeps
+    /// enough already.
+    pub(crate) fn recycle(&mut self, mut frame: Frame) -> Option<Frame> {
+        /// Most frames that a device keeps: those of a few full outboxes.
+        const MOST: usize = 256;
+        if self.spare.len() == MOST {
+            return Some(frame);
+        }
+        frame.0.clear();
+        self.spare.push(frame.0);
+        None
+    }
+
     /// Returns whether a packet can pass the port, in either direction.
     pub fn passes(&self, frame: &Frame) -> bool {
         self.port_up() && !self.stopped && !self.is_too_long(frame)
@@ -290,17 +303,5 @@ impl Card {
         frame.0.len() > mtu
             && Header::decode(self.identity.link, &frame.0)
                 .is_ok_and(|(_, payload)| payload.len() > mtu)
-    }
-}
-
-/// Keeps the memory of a frame that has been carried away, for the device that has least.
-pub(crate) fn recycle(cards: &mut [Card], frame: Frame) {
-    /// Most frames that a device keeps: those of a few full outboxes.
-    const MOST: usize = 256;
-    let least = cards.iter_mut().min_by_key(|card| card.spare.len());
-    if let Some(card) = least.filter(|card| card.spare.len() < MOST) {
-        let mut bytes = frame.0;
-        bytes.clear();
-        card.spare.push(bytes);
     }
 }

@@ -10,16 +10,16 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Engine, State};
+use super::device::Inside;
+use super::{Engine, Shield};
 use crate::capture::Direction;
 use crate::card::Card;
-use crate::fabric::local;
 pub use crate::fabric::local::{Listening, Reserved};
 use crate::management::{Addressee, Mad, mad};
 use crate::wire::{Frame, Header, LinkAddress};
 
-/// The process's communication manager. It is called under the engine's lock, and must not enter
-/// the engine.
+/// The process's communication manager. It is called by threads that are in a device, and must not
+/// enter the engine.
 pub trait Agent: Send + Sync {
     /// Takes a datagram to queue pair 1 that has arrived at a device's port. Returns false if it is
     /// none of the communication manager's.
@@ -38,9 +38,9 @@ pub trait Agent: Send + Sync {
 }
 
 impl Engine {
-    /// Gives the ports their management agent.
+    /// Gives the ports their management agent, once.
     pub fn manage(&self, agent: Arc<dyn Agent>) {
-        self.lock().agent = Some(agent);
+        let _ = self.agent.set(agent);
     }
 
     /// Reserves a service for this process. Returns `None` if the devices reach no other process.
@@ -48,7 +48,8 @@ impl Engine {
     /// # Errors
     /// `AddrInUse` if a process has it; the errors of binding a local socket.
     pub fn reserve(&self, service: u64) -> io::Result<Option<Reserved>> {
-        self.lock().network.as_ref().map(|network| network.reserve(service)).transpose()
+        let _shield = Shield::new();
+        self.outside().network.as_ref().map(|network| network.reserve(service)).transpose()
     }
 
     /// Starts to listen for a service: its requests come to the agent.
@@ -56,14 +57,16 @@ impl Engine {
     /// # Errors
     /// The errors of listening on a local socket.
     pub fn listen(&self, reserved: Option<Reserved>) -> io::Result<Option<Listening>> {
-        let mut state = self.lock();
-        let network = state.network.as_mut();
+        let _shield = Shield::new();
+        let mut outside = self.outside();
+        let network = outside.network.as_mut();
         network.zip(reserved).map(|(network, reserved)| network.serve(reserved)).transpose()
     }
 
     /// Stops to listen for a service.
     pub fn withdraw(&self, listening: &Listening) {
-        if let Some(network) = &mut self.lock().network {
+        let _shield = Shield::new();
+        if let Some(network) = &mut self.outside().network {
             network.withdraw(listening);
         }
     }
@@ -88,33 +91,22 @@ pub(super) fn deliver(
     }
 }
 
-impl State {
+impl Inside<'_> {
     /// Carries a management datagram to the process that it concerns. Returns false if it is none
     /// of the communication manager's.
-    pub(super) fn carry_management(&mut self, from: usize, to: LinkAddress, frame: &Frame) -> bool {
-        if self.agent.is_none() {
-            return false;
-        }
-        let link = self.cards[from].identity.link;
+    pub(super) fn carry_management(&mut self, to: LinkAddress, frame: &Frame) -> bool {
+        let engine = self.engine;
+        let Some(agent) = engine.agent.get() else { return false };
+        let link = self.seat.card.identity.link;
         let Some((route, mad)) = Mad::of_frame(link, frame) else { return false };
-        let here = self.cards.iter().position(|card| card.is_for_port(&route));
+        let here = self.seat.ports.iter().position(|port| port.is_for_port(&route));
         match mad.addressee() {
-            Addressee::Connection(id) => {
-                // Communication ids have the prefix in place of a QP number's.
-                let number = id >> 8;
-                if let Some(index) = self.local(to, number) {
-                    self.put(from, index, frame.clone());
-                } else if let Some(network) = &mut self.network {
-                    network.send(local::way(to, number), frame.clone());
-                }
-            }
+            // Communication ids have the prefix in place of a QP number's.
+            Addressee::Connection(id) => self.carry_to(to, id >> 8, frame.clone()),
             Addressee::Service(service) => {
-                let Some(at) = here else { return true };
-                if self.offer(from, at, service, frame) {
-                    return true;
-                }
-                if let Some(agent) = &self.agent {
-                    agent.refuse(at, frame);
+                let Some(here) = here else { return true };
+                if !self.offer(here, service, frame) {
+                    agent.refuse(here, frame);
                 }
             }
         }
@@ -122,12 +114,13 @@ impl State {
     }
 
     /// Gives a request to the process that listens for its service. Returns false if there is none.
-    fn offer(&mut self, from: usize, at: usize, service: u64, frame: &Frame) -> bool {
-        if self.agent.as_ref().is_some_and(|agent| agent.serves(service)) {
-            self.put(from, at, frame.clone());
+    fn offer(&mut self, at: usize, service: u64, frame: &Frame) -> bool {
+        let engine = self.engine;
+        if engine.agent.get().is_some_and(|agent| agent.serves(service)) {
+            self.put(at, frame.clone());
             return true;
         }
-        match self.network.as_ref().map(|network| network.ask(service, frame)) {
+        match engine.outside().network.as_ref().map(|network| network.ask(service, frame)) {
             None => false,
             Some(Ok(())) => true,
             // After other errors the peer asks again.
@@ -136,16 +129,5 @@ impl State {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied
             ),
         }
-    }
-
-    /// Sends the agent's datagrams. Returns whether there were any.
-    pub(super) fn send_management(&mut self) -> bool {
-        let mut any = false;
-        while let Some((card, frame)) = self.agent.as_ref().and_then(|agent| agent.take_frame()) {
-            any = true;
-            self.cards[card].captured(Direction::Outbound, &frame, None);
-            self.carry(card, frame);
-        }
-        any
     }
 }

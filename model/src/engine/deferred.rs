@@ -1,16 +1,16 @@
-//! Stores made by signal handlers, kept until the next entry into the engine executes them.
+//! Stores made by signal handlers, kept until a thread in the device executes them.
 //!
 //! A handler may have interrupted the allocator, whose locks its thread then holds, and executing a
-//! store allocates. So a handler's store is not executed in place. It is recorded here without a
-//! lock and without allocating. The next thread that enters executes the recorded stores first, in
-//! their order.
+//! store allocates. So a handler's store is not executed in place. It is recorded here without
+//! allocating. The next thread in the device executes the recorded stores first, in their order.
 
-use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::card::Card;
 
-/// Stores that may wait.
+/// Stores to one device that may wait.
 const ROOM: usize = 1024;
 /// Longest store that may wait.
 const LONGEST: usize = 64;
@@ -21,11 +21,19 @@ pub(crate) trait Registers: Sync {
     fn execute(&self, card: &mut Card, offset: usize, bytes: &[u8]);
 }
 
+/// Stores of the program to a page, one behind the other.
+pub(crate) trait Stores {
+    /// Returns the store that is not done yet: its offset and its bytes.
+    fn store(&self) -> (usize, &[u8]);
+
+    /// The store is done. Returns whether there is another.
+    fn done(&mut self) -> bool;
+}
+
 /// A store that waits.
 #[derive(Clone, Copy)]
 pub(super) struct Store {
     page: &'static dyn Registers,
-    pub(super) card: usize,
     offset: usize,
     length: usize,
     bytes: [u8; LONGEST],
@@ -33,15 +41,10 @@ pub(super) struct Store {
 
 impl Store {
     /// `None` if it is too long to wait.
-    pub(super) fn new(
-        page: &'static dyn Registers,
-        card: usize,
-        offset: usize,
-        stored: &[u8],
-    ) -> Option<Self> {
+    pub(super) fn new(page: &'static dyn Registers, offset: usize, stored: &[u8]) -> Option<Self> {
         let mut bytes = [0; LONGEST];
         bytes.get_mut(..stored.len())?.copy_from_slice(stored);
-        Some(Self { page, card, offset, length: stored.len(), bytes })
+        Some(Self { page, offset, length: stored.len(), bytes })
     }
 
     pub(super) fn execute(&self, card: &mut Card) {
@@ -49,78 +52,71 @@ impl Store {
     }
 }
 
-/// A slot of the queue. Its turn says which thread may use it: at `n`, the producer with number
-/// `n`, and at `n + 1`, the consumer. The consumer leaves it to the producer that comes [`ROOM`]
-/// later.
-struct Place {
-    turn: AtomicUsize,
-    store: UnsafeCell<Option<Store>>,
-}
-
-/// The queue: any thread puts stores in, the thread that holds the engine's lock takes them out.
+/// The queue: any thread puts stores in, the thread in the device takes them out.
+///
+/// Its lock is held for the copy of one store. The holder is never interrupted by a handler that
+/// stores: it handles a fault itself, or works under a [`Shield`](super::Shield).
 pub(super) struct Deferred {
-    places: Box<[Place]>,
-    put: AtomicUsize,
-    taken: AtomicUsize,
+    stores: Mutex<VecDeque<Store>>,
+    /// The length of the queue.
+    count: AtomicUsize,
 }
-
-// SAFETY: a place's turn admits one thread at a time to its store: a producer, or the consumer, which
-// the caller of `take` guarantees to be one. A store moves between threads, and may: it is `Send`.
-unsafe impl Sync for Deferred {}
 
 impl Deferred {
     pub(super) fn new() -> Self {
-        let place = |turn| Place { turn: AtomicUsize::new(turn), store: UnsafeCell::new(None) };
-        Self {
-            places: (0..ROOM).map(place).collect(),
-            put: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
-        }
+        Self { stores: Mutex::new(VecDeque::with_capacity(ROOM)), count: AtomicUsize::new(0) }
     }
 
-    /// Puts a store behind the others; `false` if there is no room. The caller must not be
-    /// interrupted by a handler that stores.
+    /// Puts a store behind the others; `false` if there is no room.
     pub(super) fn put(&self, store: Store) -> bool {
-        let mut number = self.put.load(Ordering::Relaxed);
+        let mut stores = self.hold();
+        if stores.len() == ROOM {
+            return false;
+        }
+        stores.push_back(store);
+        self.count.store(stores.len(), Ordering::Relaxed);
+        true
+    }
+
+    /// Puts stores behind the others, as many as there is room for and are not too long. Returns
+    /// whether these are all.
+    pub(super) fn put_all(&self, page: &'static dyn Registers, stores: &mut impl Stores) -> bool {
         loop {
-            let place = &self.places[number % ROOM];
-            let turn = place.turn.load(Ordering::Acquire);
-            if turn == number {
-                let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-                match self.put.compare_exchange_weak(number, number + 1, success, failure) {
-                    Ok(_) => {
-                        // SAFETY: this thread alone has taken the number, whose turn it is: no other
-                        // accesses the place until `turn` changes.
-                        unsafe { *place.store.get() = Some(store) };
-                        place.turn.store(number + 1, Ordering::Release);
-                        return true;
-                    }
-                    Err(changed) => number = changed,
-                }
-            } else if turn < number {
+            let (offset, bytes) = stores.store();
+            if !Store::new(page, offset, bytes).is_some_and(|store| self.put(store)) {
                 return false;
-            } else {
-                number = self.put.load(Ordering::Relaxed);
+            }
+            if !stores.done() {
+                return true;
             }
         }
     }
 
     /// Takes the oldest store.
-    ///
-    /// # Safety
-    /// One thread at a time calls this.
-    pub(super) unsafe fn take(&self) -> Option<Store> {
-        let number = self.taken.load(Ordering::Relaxed);
-        let place = &self.places[number % ROOM];
-        if place.turn.load(Ordering::Acquire) != number + 1 {
+    pub(super) fn take(&self) -> Option<Store> {
+        if self.is_empty() {
             return None;
         }
-        // SAFETY: it is the consumer's turn, so no producer accesses the place until `turn` changes.
-        // The caller guarantees that no other thread takes.
-        let store = unsafe { (*place.store.get()).take() };
-        place.turn.store(number + ROOM, Ordering::Release);
-        self.taken.store(number + 1, Ordering::Relaxed);
+        let mut stores = self.hold();
+        let store = stores.pop_front();
+        self.count.store(stores.len(), Ordering::Relaxed);
         store
+    }
+
+    /// Returns whether no store waits. One load.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Keeps other threads from the queue.
+    pub(super) fn hold(&self) -> MutexGuard<'_, VecDeque<Store>> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets all stores, in the child of a fork: they are the parent's. The caller holds the queue.
+    pub(super) fn clear(&self, stores: &mut VecDeque<Store>) {
+        stores.clear();
+        self.count.store(0, Ordering::Relaxed);
     }
 }
 

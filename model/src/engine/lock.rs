@@ -1,4 +1,4 @@
-//! The engine's lock: a mutex whose owner hands it over to threads that have waited long.
+//! A device's lock: a mutex whose owner hands it over to threads that have waited long.
 //!
 //! With the standard library's mutex, a thread that has just unlocked can lock again before a
 //! sleeping thread wakes up. A thread that enters continually would then keep every other thread
@@ -67,6 +67,17 @@ impl<T> Lock<T> {
         self.wait(limit).then(|| self.taken())
     }
 
+    /// Returns whether a thread has the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != FREE
+    }
+
+    /// Returns whether a thread waits for the lock, or has waited for its owner.
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == AWAITED
+    }
+
     /// The guard of a thread that has just taken the lock.
     fn taken(&self) -> Guard<'_, T> {
         Guard { lock: self, lends: PhantomData }
@@ -116,11 +127,6 @@ impl<T> Lock<T> {
     /// In the child of a fork, whose only thread holds the lock: no other thread waits for it.
     pub(super) fn forget_waiters(&self) {
         self.overdue.store(0, Ordering::Relaxed);
-    }
-
-    /// Returns the value; the caller is its only user.
-    pub(super) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
     }
 }
 

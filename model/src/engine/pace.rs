@@ -4,94 +4,164 @@
 //! earlier, or by the program's time, fire first. A later timer would fire although the program
 //! might still prevent it, for example by posting a receive. So it waits in the machine's time as
 //! well, and the time of the device then jumps to it.
+//!
+//! That order is one for all devices of the process. So the thread that has the order goes from
+//! device to device, until none has anything to do.
 
-use super::{State, agent};
-use crate::card::{Card, recycle};
+use std::collections::VecDeque;
+
+use super::agent;
+use super::device::{Budget, Inside};
 use crate::wire::Frame;
 
 /// A frame on its way to a device of this process.
-pub(super) struct Parcel {
+struct Parcel {
     /// The device's index.
     to: usize,
-    /// The virtual time of its arrival in nanoseconds; 0 without virtual time.
+    /// The virtual time of its arrival in nanoseconds.
     at: u64,
     frame: Frame,
 }
 
-impl State {
-    /// Returns whether the devices keep virtual time. All do, or none.
-    pub(super) fn is_virtual(&self) -> bool {
-        self.cards.first().is_some_and(Card::keeps_virtual_time)
-    }
+/// The order of what happens in all devices, which one thread at a time has.
+#[derive(Default)]
+pub(super) struct Order {
+    /// Frames for devices, in the order of arrival. Empty without virtual time.
+    parcels: VecDeque<Parcel>,
+    /// The next timer in virtual time: its time, and the engine time at which it fires at the latest.
+    jump: Option<(u64, u64)>,
+}
 
-    /// Moves the program's time by the CQEs that it has taken.
-    pub(super) fn look_at_taken(&self) {
-        self.cards.iter().for_each(|card| card.look_at_taken());
+impl Order {
+    /// Returns whether frames are on their way.
+    pub(super) fn has_parcels(&self) -> bool {
+        !self.parcels.is_empty()
     }
+}
 
-    /// Puts the frame that was taken last from a device into the inbox, in the order of arrival.
-    pub(super) fn put(&mut self, from: usize, to: usize, frame: Frame) {
-        let at = self.cards[from].port.pace.arrival();
-        let behind = self.inbox.iter().rev().take_while(|parcel| parcel.at > at).count();
-        self.inbox.insert(self.inbox.len() - behind, Parcel { to, at, frame });
-    }
-
-    /// Delivers all frames of the inbox. Returns whether there were any.
-    pub(super) fn empty_inbox(&mut self) -> bool {
-        let any = !self.inbox.is_empty();
-        while let Some(Parcel { to, frame, .. }) = self.inbox.pop_front() {
-            agent::deliver(self.agent.as_ref(), &mut self.cards[to], &frame, None);
-            recycle(&mut self.cards, frame);
+impl Inside<'_> {
+    /// Leaves the device for another one. The thread has the order, so no other thread is in a device.
+    fn go_to(&mut self, index: usize) {
+        if index != self.index {
+            self.seat = self.engine.devices[index].lock.lock();
+            self.index = index;
+            self.seat.refresh(&self.engine.directory);
         }
-        any
+    }
+
+    /// Works in some devices, and comes back.
+    pub(super) fn abroad<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let home = self.index;
+        let result = work(self);
+        self.go_to(home);
+        result
+    }
+
+    /// Does the same in each device, by index. Comes back.
+    pub(super) fn visit(&mut self, mut work: impl FnMut(&mut Self)) {
+        self.abroad(|inside| {
+            for index in 0..inside.engine.devices.len() {
+                inside.go_to(index);
+                work(inside);
+            }
+        });
+    }
+
+    /// Moves the program's time by the CQEs that it has taken from all devices.
+    pub(super) fn look_at_taken(&mut self) {
+        self.visit(|inside| inside.seat.card.look_at_taken());
+    }
+
+    /// Has the frame that was taken last from the device wait for its arrival at a device.
+    pub(super) fn put_in_order(&mut self, to: usize, frame: Frame) {
+        let at = self.seat.card.port.pace.arrival();
+        let Some(Order { parcels, .. }) = self.order.as_deref_mut() else { return };
+        let behind = parcels.iter().rev().take_while(|parcel| parcel.at > at).count();
+        parcels.insert(parcels.len() - behind, Parcel { to, at, frame });
+    }
+
+    /// Runs all devices until nothing is left to do. What a store starts is done before the next one,
+    /// however much it is.
+    pub(super) fn run_in_order(&mut self, budget: &mut Budget) {
+        loop {
+            self.engine.send_management();
+            let mut busy = false;
+            self.visit(|inside| {
+                busy |= inside.read_notes();
+                busy |= inside.step(budget).0;
+            });
+            busy = busy || self.abroad(Self::next_event);
+            if !busy {
+                // Only now is it certain that no further CQE can join a compressed block.
+                self.visit(|inside| busy |= inside.seat.card.release_cqes());
+            }
+            if !busy {
+                return self.visit(|inside| inside.device().work.set_unfinished(false));
+            }
+        }
     }
 
     /// Fires the next timer, if it is due before the next frame arrives, or delivers that frame.
-    /// Returns whether there was either.
-    pub(super) fn next_event(&mut self) -> bool {
-        let host = self.cards.first().map_or(0, |card| card.port.pace.host());
-        let limit = self.inbox.front().map_or(host, |parcel| parcel.at);
+    /// Returns whether there was either. The thread may be in another device then.
+    fn next_event(&mut self) -> bool {
+        let host = self.seat.card.port.pace.host();
+        let first = self.order.as_deref().and_then(|order| order.parcels.front());
+        let limit = first.map_or(host, |parcel| parcel.at);
         if self.fire_by(limit) {
             return true;
         }
-        let Some(Parcel { to, at, frame }) = self.inbox.pop_front() else { return false };
-        agent::deliver(self.agent.as_ref(), &mut self.cards[to], &frame, Some(at));
+        let parcel = self.order.as_deref_mut().and_then(|order| order.parcels.pop_front());
+        let Some(Parcel { to, at, frame }) = parcel else { return false };
+        self.go_to(to);
+        agent::deliver(self.engine.agent.get(), &mut self.seat.card, &frame, Some(at));
+        self.seat.card.recycle(frame);
         true
     }
 
     /// The device with the earliest timer, and its time.
-    fn next_timer(&self) -> Option<(u64, usize)> {
-        let deadline = |(index, card): (usize, &Card)| Some((card.deadline()?, index));
-        self.cards.iter().enumerate().filter_map(deadline).min()
+    fn next_timer(&mut self) -> Option<(u64, usize)> {
+        let mut first = None;
+        self.visit(|inside| {
+            let own = inside.seat.card.deadline().map(|at| (at, inside.index));
+            first = first.into_iter().chain(own).min();
+        });
+        first
     }
 
-    /// Fires the earliest timer if it is due by a time. Returns whether it was.
+    /// Fires the earliest timer if it is due by a time. Returns whether it was. The thread may be in
+    /// another device then.
     fn fire_by(&mut self, limit: u64) -> bool {
         let Some((at, index)) = self.next_timer().filter(|(at, _)| *at <= limit) else {
             return false;
         };
-        self.cards[index].port.pace.timer(at);
-        self.expire(index, at);
+        self.go_to(index);
+        self.seat.card.port.pace.timer(at);
+        self.expire(at);
         true
     }
 
     /// Fires the earliest timer if it has waited long enough in the machine's time.
     pub(super) fn jump(&mut self) -> bool {
-        let due = self.jump.filter(|(_, latest)| *latest <= self.now());
-        self.jump = self.jump.filter(|_| due.is_none());
-        due.is_some_and(|(at, _)| self.fire_by(at))
+        let now = self.engine.times.now();
+        let Some(order) = self.order.as_deref_mut() else { return false };
+        let Some((at, _)) = order.jump.take_if(|(_, latest)| *latest <= now) else { return false };
+        self.abroad(|inside| inside.fire_by(at))
     }
 
-    /// Returns the machine's time until the next [`jump`](Self::jump), in nanoseconds.
+    /// Returns the engine's time of the next [`jump`](Self::jump).
     pub(super) fn next_jump(&mut self) -> Option<u64> {
-        let (at, index) = self.next_timer().filter(|_| self.is_virtual())?;
-        let now = self.now();
-        if self.jump.is_none_or(|(known, _)| known != at) {
-            let pace = &self.cards[index].port.pace;
-            let reached = pace.host().max(self.cards[index].clock.now());
-            self.jump = Some((at, now + at.saturating_sub(reached)));
+        let (at, index) = self.next_timer()?;
+        let reached = self.abroad(|inside| {
+            inside.go_to(index);
+            let card = &inside.seat.card;
+            card.port.pace.host().max(card.clock.now())
+        });
+        let now = self.engine.times.now();
+        let order = self.order.as_deref_mut()?;
+        if order.jump.is_none_or(|(known, _)| known != at) {
+            order.jump = Some((at, now + at.saturating_sub(reached)));
         }
-        self.jump.map(|(_, latest)| latest.saturating_sub(now))
+        order.jump.map(|(_, latest)| latest)
     }
 }
 

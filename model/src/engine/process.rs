@@ -1,13 +1,17 @@
 //! Engines of a process that forks or exits.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::lock::Guard;
-use super::{Engine, Shield, State};
+use super::deferred::Store;
+use super::device::Budget;
+use super::shared::Outside;
+use super::{Engine, Shield, Stopped};
 use crate::fabric::local::{Network, socket};
 use crate::fabric::udp::Udp;
 
@@ -28,29 +32,39 @@ struct Forking {
     _shield: Shield,
 }
 
+/// Everything in an engine, kept from other threads.
+struct Held<'a> {
+    // Dropped in this order.
+    deferred: Vec<MutexGuard<'a, VecDeque<Store>>>,
+    outside: MutexGuard<'a, Outside>,
+    _devices: Stopped<'a>,
+}
+
 /// A locked engine. It has a destructor, so it cannot be taken apart, after which the engine could be
-/// freed before its lock is.
+/// freed before its locks are.
 struct Locked {
     /// Borrows from `engine`.
-    guard: ManuallyDrop<Guard<'static, State>>,
+    held: ManuallyDrop<Held<'static>>,
     engine: Arc<Engine>,
 }
 
 impl Locked {
     fn new(engine: Arc<Engine>) -> Self {
-        let guard = engine.state.lock();
-        // SAFETY: the guard borrows from the engine, which this value keeps alive and at its address
-        // until `drop` has dropped the guard. No method lends the guard for longer than that.
-        let guard =
-            unsafe { std::mem::transmute::<Guard<'_, State>, Guard<'static, State>>(guard) };
-        Self { guard: ManuallyDrop::new(guard), engine }
+        let devices = engine.stop();
+        let outside = engine.outside();
+        let deferred = engine.devices.iter().map(|device| device.work.deferred.hold()).collect();
+        let held = Held { deferred, outside, _devices: devices };
+        // SAFETY: the guards borrow from the engine, which this value keeps alive and at its address
+        // until `drop` has dropped them. No method lends them for longer than that.
+        let held = unsafe { std::mem::transmute::<Held<'_>, Held<'static>>(held) };
+        Self { held: ManuallyDrop::new(held), engine }
     }
 }
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: the guard is dropped here alone, once, and before the engine.
-        unsafe { ManuallyDrop::drop(&mut self.guard) };
+        // SAFETY: the guards are dropped here alone, once, and before the engine.
+        unsafe { ManuallyDrop::drop(&mut self.held) };
     }
 }
 
@@ -84,21 +98,34 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_parent() {
-    drop(FORKING.take());
+    let Some(Forking { engines, _shield }) = FORKING.take() else { return };
+    for locked in engines {
+        let engine = Arc::clone(&locked.engine);
+        drop(locked);
+        engine.attend(&mut engine.budget());
+    }
 }
 
-/// The child has the sockets' copies, which would keep the parent's names alive, and no thread.
+/// The child has the sockets' copies, which would keep the parent's names alive, and no thread. What
+/// waits for the devices is the parent's.
 extern "C" fn in_child() {
     let Some(mut forking) = FORKING.take() else { return };
     for mut locked in forking.engines.drain(..) {
-        let Locked { guard, engine } = &mut locked;
+        let Locked { held, engine } = &mut locked;
         engine.detached.store(true, Ordering::Relaxed);
         engine.runs.store(false, Ordering::Relaxed);
-        engine.state.forget_waiters();
-        guard.started = false;
+        for (device, stores) in engine.devices.iter().zip(&mut held.deferred) {
+            device.lock.forget_waiters();
+            device.work.inbox.clear();
+            device.work.deferred.clear(stores);
+            device.work.set_unfinished(false);
+        }
+        if let Some(order) = &engine.order {
+            order.forget_waiters();
+        }
         // Its descriptors are copies: closing them changes nothing for the parent.
-        guard.udp = None;
-        if let Some(network) = guard.network.take() {
+        held.outside.udp = None;
+        if let Some(network) = held.outside.network.take() {
             network.abandon();
         }
     }
@@ -109,24 +136,37 @@ extern "C" fn at_exit() {
     let end = Instant::now() + LINGER;
     for engine in engines() {
         loop {
-            let mut state = engine.lock();
-            let State { network, udp, cards, .. } = &mut *state;
-            if let Some(network) = network {
-                network.retry(cards);
-            }
-            if let Some(udp) = udp {
-                udp.retry(cards);
-            }
-            state.run(usize::MAX);
-            state.flush_trace();
-            let mut waiting = state.network.as_ref().map(Network::congested).unwrap_or_default();
-            waiting.extend(state.udp.iter().flat_map(Udp::congested));
-            drop(state);
+            let waiting = engine.linger();
             let left = end.saturating_duration_since(Instant::now());
             if waiting.is_empty() || left.is_zero() {
                 break;
             }
             socket::wait_writable(&waiting, left.as_millis() as libc::c_int + 1);
         }
+    }
+}
+
+impl Engine {
+    /// Does what is left to do. Returns the sockets for which packets wait.
+    fn linger(&self) -> Vec<RawFd> {
+        let _shield = Shield::new();
+        let mut outside = self.outside();
+        let Outside { network, udp } = &mut *outside;
+        if let Some(network) = network {
+            network.retry(self);
+        }
+        if let Some(udp) = udp {
+            udp.retry(self);
+        }
+        drop(outside);
+        let mut budget = Budget { frames: usize::MAX, ..self.budget() };
+        for index in 0..self.devices.len() {
+            self.inside(index).attend(&mut budget);
+        }
+        self.attend(&mut budget);
+        let outside = self.outside();
+        let mut waiting = outside.network.as_ref().map(Network::congested).unwrap_or_default();
+        waiting.extend(outside.udp.iter().flat_map(Udp::congested));
+        waiting
     }
 }

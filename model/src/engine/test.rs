@@ -1,5 +1,7 @@
 //! Tests of engines that exchange packets through sockets, in one process and across two.
 
+mod threads;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
@@ -193,7 +195,7 @@ fn a_peer_that_has_not_run_yet_is_waited_for() {
     // Given up after 50 ms without an answer.
     let setup = Setup { timeout: 12, retries: 2, ..Setup::default() };
     let [mut one, other] = stations(setup);
-    let held = other.engine.lock();
+    let held = other.engine.stop();
     let post = one.write(64, other.side.key);
     one.post(&post);
     let posted = Instant::now();
@@ -241,8 +243,8 @@ fn prefixes_are_claimed_as_numbers_run_out_and_are_free_again_after() {
 #[test]
 fn descriptors_stay_out_of_the_way() {
     let station = Station::new(&domain(), Setup::default());
-    let state = station.engine.lock();
-    let network = state.network.as_ref().expect("connected");
+    let outside = station.engine.outside();
+    let network = outside.network.as_ref().expect("connected");
     assert!(network.waits.epoll.as_raw_fd() >= 512);
     assert!(socket::connect("mlx5-model/nobody").is_err());
 }

@@ -4,12 +4,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use super::{Engine, INTAKE, Shield, State, TURN, agent};
-use crate::fabric::local::{NAP, Network, OUTSIDE, Pace, Rest, Waits};
+use super::device::{Budget, Worker};
+use super::{Engine, INTAKE, Shield, TURN};
+use crate::fabric::local::{Activity, NAP, Network, Pace, Rest, Waits};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
+/// Longest time the thread waits for a device while others may have work for it.
+const WAIT: Duration = Duration::from_millis(1);
 /// Niceness to request where real-time priority is not available.
 const NICE: libc::c_int = -20;
 
@@ -33,9 +37,7 @@ pub(crate) fn be_brief() {
 }
 
 /// Starts the thread. It ends with the engine.
-pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
-    let Some(network) = &state.network else { return Ok(()) };
-    let waits = Arc::clone(&network.waits);
+pub(super) fn start(engine: Weak<Engine>, waits: Arc<Waits>) -> io::Result<()> {
     // The thread inherits what is blocked.
     let _shield = Shield::new();
     std::thread::Builder::new()
@@ -90,35 +92,83 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             return;
         };
         // This thread's signals are blocked, and no thread cancels it.
-        let mut state = engine.state.lock();
-        let begun = state.now();
-        state.intake = begun + INTAKE;
-        for event in &events[..count] {
-            let token = event.u64;
-            let State { network, cards, agent, .. } = &mut *state;
-            if let Some(network) = network {
-                network.ready(token, cards, &mut |card, frame| {
-                    agent::deliver(agent.as_ref(), card, frame, None);
-                });
-            }
-            if token == OUTSIDE {
-                state.take_in_from_outside();
-            }
+        let tokens: Vec<u64> = events[..count].iter().map(|event| event.u64).collect();
+        let begun = engine.times.now();
+        engine.turn(&tokens, begun);
+        rest = pace.next(engine.take_activity());
+        engine.nap(rest, begun);
+    }
+}
+
+impl Engine {
+    /// A turn of the thread that began at this time, for descriptors that are ready.
+    fn turn(&self, tokens: &[u64], begun: u64) {
+        let times = &self.times;
+        times.intake.store(begun + INTAKE, Ordering::Relaxed);
+        let recipients = self.recipients(tokens);
+        let of = |device: Option<usize>| {
+            let all = tokens.iter().zip(&recipients);
+            all.filter(move |(_, to)| **to == device).map(|(token, _)| *token)
+        };
+        self.serve(of(None));
+        let rested = begun >= times.rest.load(Ordering::Relaxed);
+        if let (true, Some(agent)) = (rested, self.agent.get()) {
+            agent.expire();
+            let _inboxes = self.outside();
+            self.send_management();
         }
-        engine.catch_up(&mut state);
-        // Answers first: what was waited for may be among them.
-        let fired = state.fire();
-        state.run(TURN);
+        let is_due =
+            |index: usize| rested && self.devices[index].deadline.load(Ordering::SeqCst) <= begun;
+        let mut wanted: Vec<usize> = (0..self.devices.len())
+            .filter(|index| recipients.contains(&Some(*index)) || is_due(*index))
+            .collect();
+        // Devices that another thread is in come last.
+        wanted.sort_by_key(|index| self.devices[*index].lock.is_held());
+        let mut budget = Budget::new(Worker::Engine, TURN);
+        let mut fired = false;
+        for index in wanted {
+            // Its descriptors stay ready, and its timers due.
+            let Some(mut inside) = self.inside_within(index, WAIT) else {
+                continue;
+            };
+            self.serve(of(Some(index)));
+            inside.catch_up();
+            // Answers first: what was waited for may be among them.
+            inside.read_notes();
+            fired |= is_due(index) && inside.fire();
+            inside.run(&mut budget);
+            inside.conclude(&mut budget);
+        }
         if fired {
-            let now = state.now();
-            state.rest = now + (now - begun);
+            let now = times.now();
+            times.rest.store(now + (now - begun), Ordering::Relaxed);
         }
-        state.arm();
-        state.flush_trace();
-        rest = pace.next(state.network.as_mut().map(Network::take_activity).unwrap_or_default());
-        state.naps = rest == Rest::Nap;
-        if state.naps {
-            state.intake = begun;
+        self.attend(&mut budget);
+        self.wake_for_timers();
+    }
+
+    /// Returns what has happened since the last call.
+    fn take_activity(&self) -> Activity {
+        let arrived = self.outside().network.as_mut().map(Network::take_activity);
+        let entries = self.times.entries.swap(0, Ordering::Relaxed);
+        Activity { entries, ..arrived.unwrap_or_default() }
+    }
+
+    /// Has entries take in packets more often while the thread naps, from now on.
+    fn nap(&self, rest: Rest, begun: u64) {
+        self.times.naps.store(rest == Rest::Nap, Ordering::Relaxed);
+        if rest == Rest::Nap {
+            self.times.intake.store(begun, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the thread wake up for the next timer of a device or of the agent.
+    fn wake_for_timers(&self) {
+        let deadlines = self.devices.iter().map(|device| device.deadline.load(Ordering::SeqCst));
+        let agent = self.agent.get().and_then(|agent| agent.wait());
+        let agent = agent.map(|wait| self.times.now().saturating_add(wait));
+        if let Some(first) = deadlines.chain(agent).min().filter(|first| *first != u64::MAX) {
+            self.wake_at(first.max(self.times.rest.load(Ordering::Relaxed)));
         }
     }
 }

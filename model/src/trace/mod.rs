@@ -3,9 +3,10 @@
 //! All input to a device comes through a few methods. Each use of one is a *call*: a command, a
 //! store to a register, a packet, the passing of time. During a call the device reads only memory
 //! and a clock. So a recording is a list of calls, each with what the device read, wrote and did in
-//! its course, in the one order given by the engine's lock. A [`Tap`] writes it, and a [`Reader`]
-//! reads it. [`replay`](fn@crate::replay::replay) makes the same calls on a fresh device, whose
-//! memory and clock answer from the recording, and compares the device's output.
+//! its course, in one order: the engine admits one thread at a time to the devices that a tap
+//! records. A [`Tap`] writes it, and a [`Reader`] reads it.
+//! [`replay`](fn@crate::replay::replay) makes the same calls on a fresh device, whose memory and
+//! clock answer from the recording, and compares the device's output.
 //!
 //! Without a tap each call costs one test of an empty option.
 //!

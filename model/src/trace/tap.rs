@@ -18,7 +18,7 @@ const ENOUGH: usize = 1 << 20;
 
 /// Sees what the cards of a process do, or tells them what they saw.
 ///
-/// Its callers hold the engine's lock, so its own lock is never waited for.
+/// The engine admits one thread at a time to devices with a tap, so its lock is never waited for.
 pub struct Tap(Mutex<State>);
 
 struct State {

@@ -129,7 +129,7 @@ impl Card {
             self.receive_multicast(&packet);
             return Ok(());
         }
-        if !self.is_for_port(&header.route) && !is_permissive(&header) {
+        if !self.identity.is_for_port(&header.route) && !is_permissive(&header) {
             return Err(Dropped::Destination);
         }
         self.count_received(frame);
@@ -155,22 +155,6 @@ impl Card {
         }
         self.transport(number, |card, transport| transport.receive(card, number, packet));
         Ok(())
-    }
-
-    /// Returns whether a route leads to this device's port.
-    pub(crate) fn is_for_port(&self, route: &Route) -> bool {
-        let global = match route {
-            // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
-            Route::InfiniBand { global, .. } => global.as_ref(),
-            Route::Ethernet { global, .. } => Some(global),
-        };
-        self.identity.has_address(route.to())
-            && global.is_none_or(|global| self.has_gid(&global.destination))
-    }
-
-    /// Returns whether a GID is one of the port's. An empty entry of the table is none.
-    fn has_gid(&self, gid: &[u8; 16]) -> bool {
-        *gid != [0; 16] && self.identity.gids.contains(gid)
     }
 
     /// Fires due timers, only some of them if there are many. The caller repeats the call until

@@ -18,7 +18,7 @@ impl Registers for Log {
 fn stores_keep_their_order_and_bytes_over_many_laps() {
     static LOG: Log = Log(Mutex::new(Vec::new()));
     let (queue, mut card) = (Deferred::new(), Rig::on(Link::InfiniBand).card);
-    let store = |n: usize| Store::new(&LOG, 0, n, &n.to_le_bytes()).unwrap();
+    let store = |n: usize| Store::new(&LOG, n, &n.to_le_bytes()).unwrap();
     let mut next = 0;
     for burst in [1, 5, ROOM, 700, ROOM] {
         for n in next..next + burst {
@@ -26,18 +26,16 @@ fn stores_keep_their_order_and_bytes_over_many_laps() {
         }
         assert_eq!(queue.put(store(0)), burst < ROOM, "no more than there is room for");
         for _ in 0..burst + usize::from(burst < ROOM) {
-            // SAFETY: no other thread takes.
-            unsafe { queue.take() }.expect("a store").execute(&mut card);
+            queue.take().expect("a store").execute(&mut card);
         }
-        // SAFETY: no other thread takes.
-        assert!(unsafe { queue.take() }.is_none());
+        assert!(queue.take().is_none());
         let log = std::mem::take(&mut *LOG.0.lock().unwrap());
         let expected: Vec<_> =
             (next..next + burst).map(|n| (n, n.to_le_bytes().to_vec())).collect();
         assert_eq!(log[..burst], expected);
         next += burst;
     }
-    assert!(Store::new(&LOG, 0, 0, &[0; LONGEST + 1]).is_none());
+    assert!(Store::new(&LOG, 0, &[0; LONGEST + 1]).is_none());
 }
 
 #[test]
@@ -49,7 +47,7 @@ fn threads_put_at_the_same_time() {
             let queue = &queue;
             scope.spawn(move || {
                 for n in 0..2000 {
-                    let store = Store::new(&LOG, 0, n, &[thread]).unwrap();
+                    let store = Store::new(&LOG, n, &[thread]).unwrap();
                     while !queue.put(store) {
                         std::thread::yield_now();
                     }
@@ -58,8 +56,7 @@ fn threads_put_at_the_same_time() {
         }
         let mut count = 0;
         while count < 8000 {
-            // SAFETY: no other thread takes.
-            match unsafe { queue.take() } {
+            match queue.take() {
                 Some(store) => {
                     store.execute(&mut card);
                     count += 1;

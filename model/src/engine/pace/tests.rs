@@ -354,3 +354,101 @@ fn a_receive_that_comes_later_is_waited_for() {
     // The shortest wait is 10 µs.
     assert!(machine.now() > 10_000);
 }
+
+/// Two devices of one engine, each with a queue pair that is connected to the other's, or to a number
+/// at the other's port.
+fn pair(
+    setup: Setup,
+    peers: Option<u32>,
+    start: impl FnOnce(Vec<Card>) -> Arc<Engine>,
+) -> (Arc<Engine>, [Side; 2]) {
+    let host = Arc::<VirtualTime>::default();
+    let mut sides = [0, 1].map(|end| Side::new(setup, end));
+    let ends = sides.each_ref().map(|side| {
+        let identity = &side.rig.card.identity;
+        (peers.unwrap_or(side.qp), identity.lid, identity.gids[0])
+    });
+    let mut cards = Vec::new();
+    for (side, peer) in sides.iter_mut().zip([ends[1], ends[0]]) {
+        side.rig.card.identity.timeout_floor = 0;
+        side.rig.card.keep_virtual_time(&host, Parameters::DOCUMENTED);
+        side.connect(setup, peer, [7, 7]);
+        let identity = side.rig.card.identity.clone();
+        let stand_in = Card::new(identity, side.rig.memory.clone(), Clock::real());
+        cards.push(std::mem::replace(&mut side.rig.card, stand_in));
+    }
+    (start(cards), sides)
+}
+
+/// Posts an inline WRITE of 8 bytes to the peer by BlueFlame.
+fn post_write(engine: &Engine, card: usize, side: &mut Side, key: u32) {
+    let mut post = Post::new(0x08);
+    post.remote = (Side::address(0), key);
+    post.inline = Some(vec![3; 8]);
+    let index = side.write(&post);
+    let ring = side.places().1;
+    let block: [u8; 64] =
+        side.rig.read(ring.start + u64::from(index) * 64 % (ring.end - ring.start));
+    let uar = side.rig.uar;
+    engine.enter(card, |card| card.store(uar, 0x800, &block));
+}
+
+#[test]
+fn a_request_to_another_device_takes_as_long_as_to_the_own_one() {
+    let alone = one(Parameters::DOCUMENTED, By::BlueFlame, short);
+    let setup = Setup { mtu: 4096, ..Setup::default() };
+    let start = |cards| Engine::new(cards, Box::new(|_, _, _| {}));
+    let (engine, mut sides) = pair(setup, None, start);
+    let now = |card: usize| engine.enter(card, |card| card.port.pace.host());
+    for card in [0, 1, 0] {
+        let key = sides[1 - card].key;
+        // The CQE was taken from one device, and the time is the other one's as well.
+        let begun = now(1 - card);
+        post_write(&engine, card, &mut sides[card], key);
+        assert_eq!(sides[card].poll(0).expect("done when the store returns").syndrome, 0);
+        assert!((now(1 - card) - begun).abs_diff(alone) <= 2, "{alone}");
+    }
+}
+
+#[test]
+fn threads_in_virtual_time_do_what_follows_from_each_store_before_the_next() {
+    const ROUNDS: usize = 300;
+    let start = |cards| Engine::new(cards, Box::new(|_, _, _| {}));
+    let (engine, sides) = pair(Setup { mtu: 4096, ..Setup::default() }, None, start);
+    let keys = sides.each_ref().map(|side| side.key);
+    std::thread::scope(|scope| {
+        for (card, mut side) in sides.into_iter().enumerate() {
+            let (engine, key) = (&engine, keys[1 - card]);
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    post_write(engine, card, &mut side, key);
+                    let cqe = side.poll(0).expect("done when the store returns");
+                    assert_eq!(cqe.syndrome, 0);
+                }
+            });
+        }
+    });
+    assert!(!engine.devices.iter().any(|device| device.work.is_there()));
+}
+
+#[test]
+fn timers_of_all_devices_pass_in_one_virtual_time() {
+    let domain = format!("pace-timers-{}", std::process::id());
+    let start = |cards| Engine::connected(&domain, cards, Box::new(|_, _, _| {})).unwrap();
+    // Nobody has the number of the peers: four timeouts of 4.096 µs · 2^8.
+    let setup = Setup { timeout: 8, retries: 3, ..Setup::default() };
+    let (engine, mut sides) = pair(setup, Some(0x12_ffff), start);
+    let begun = engine.enter(0, |card| card.port.pace.host());
+    for (card, side) in sides.iter_mut().enumerate() {
+        post_write(&engine, card, side, 0);
+    }
+    let end = Instant::now() + PATIENCE;
+    for side in &mut sides {
+        while side.poll(0).is_none() {
+            assert!(Instant::now() < end, "no completion");
+            std::thread::yield_now();
+        }
+    }
+    let time = engine.enter(0, |card| card.port.pace.host()) - begun;
+    assert!((4_194_304..4_200_000).contains(&time), "the times overlap: {time}");
+}

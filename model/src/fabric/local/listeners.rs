@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind};
 
 use super::bundle;
-use super::{Network, Peer, Recipient, Remote, Source, socket};
+use super::peers::Peer;
+use super::{Network, Recipient, Remote, Source, socket};
 use crate::wire::Frame;
 
 impl Network {

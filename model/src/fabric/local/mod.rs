@@ -33,25 +33,27 @@ mod hall;
 mod listeners;
 mod names;
 mod pace;
+mod peers;
 mod services;
 pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::card::{Card, recycle};
+use super::Devices;
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
 use hall::Hall;
 use names::Names;
 pub(crate) use pace::{Activity, NAP, Pace, Rest};
+use peers::Peer;
 pub use services::{Listening, Reserved};
 use socket::Fd;
 
@@ -60,19 +62,12 @@ pub(crate) const MANAGEMENT: u16 = 0;
 /// Prefixes of QP numbers that no process has for itself: that of the management queue pairs, and
 /// that of multicast.
 pub(crate) const RESERVED: [u16; 2] = [MANAGEMENT, (MULTICAST >> 8) as u16];
-/// Most frames that wait for one peer; further frames are lost.
-const BACKLOG: usize = 8192;
 /// System calls that take from one connection before the others have their turn.
 const TURN: usize = 2;
 /// Connections from which a program's entry takes packets.
 const INTAKE: usize = 16;
-/// Time without reading after which a running peer is no longer slow but silent.
-const STALL: Duration = Duration::from_secs(10);
 /// Time after which an operation that failed for lack of a descriptor is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// Time for which a name bound by another user, or the names of an absent peer, are not tried
-/// again.
-const REFUSED_FOR: Duration = Duration::from_millis(50);
 /// Consecutive names in use after which another user is suspected.
 const IN_USE: u32 = 256;
 /// Prefixes to try after another user has bound their names.
@@ -148,47 +143,6 @@ struct Attached {
     prefixes: Vec<u16>,
 }
 
-/// The connection to one other process.
-struct Peer {
-    /// The socket. `None` until a descriptor is free to connect with.
-    fd: Option<Fd>,
-    token: u64,
-    backlog: VecDeque<Frame>,
-    /// Whether the last frame did not fit.
-    full: bool,
-    /// The process; 0 if it has no number in this process's PID namespace.
-    process: libc::pid_t,
-    /// The packets under way at the last look, and the time since which they have not changed.
-    waiting: Option<(Underway, Instant)>,
-}
-
-impl Peer {
-    fn new(fd: Option<Fd>, token: u64) -> Self {
-        let (backlog, full) = (VecDeque::new(), false);
-        let mut peer = Self { fd: None, token, backlog, full, process: 0, waiting: None };
-        if let Some(fd) = fd {
-            peer.connected(fd);
-        }
-        peer
-    }
-
-    fn connected(&mut self, fd: Fd) {
-        self.process = socket::process(&fd).unwrap_or(0);
-        self.fd = Some(fd);
-    }
-}
-
-/// Packets not yet read: by a peer from this process, and by this process from the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Underway {
-    /// Frames in the backlog.
-    backlog: usize,
-    /// Bytes in the kernel that the peer has not read, including the kernel's overhead.
-    unread: usize,
-    /// Bytes from the peer that wait here.
-    unheard: usize,
-}
-
 /// The sockets of this process.
 pub(crate) struct Network {
     domain: String,
@@ -216,8 +170,10 @@ pub(crate) struct Network {
     hall: Hall,
     /// Whether any frame was sent since the last query.
     sent: bool,
-    /// What has happened since the last query.
+    /// What has arrived since the last query.
     activity: Activity,
+    /// Frames that were sent since the last query.
+    spent: Vec<Frame>,
     buffers: Buffers,
 }
 
@@ -275,6 +231,7 @@ impl Network {
             hall: Hall::default(),
             sent: false,
             activity: Activity::default(),
+            spent: Vec::new(),
             buffers: Buffers::new(),
         })
     }
@@ -314,89 +271,6 @@ impl Network {
         })
     }
 
-    /// Queues a frame for the process at the end of a way; [`Network::flush`] sends it.
-    pub(crate) fn send(&mut self, way: Way, frame: Frame) {
-        self.put(Remote::Process(way), frame);
-    }
-
-    fn put(&mut self, to: Remote, frame: Frame) {
-        if !self.peers.contains_key(&to) {
-            let fd = match self.reach(to) {
-                Ok(fd) => Some(fd),
-                Err(error) if self.is_passing(&error) => None,
-                Err(error) => {
-                    tracing::debug!(?to, %error, "no way to the peer, packet dropped");
-                    self.forget(to);
-                    return;
-                }
-            };
-            let Ok(token) = self.add(Source::Outbound { to }) else { return };
-            self.peers.insert(to, Peer::new(fd, token));
-        }
-        let Some(peer) = self.peers.get_mut(&to) else { return };
-        if peer.backlog.len() < BACKLOG {
-            if !peer.full && peer.backlog.is_empty() {
-                self.fresh.push(to);
-            }
-            peer.backlog.push_back(frame);
-        }
-    }
-
-    /// Returns whether a failed connection may succeed later with no frame lost. It is tried again.
-    fn is_passing(&mut self, error: &io::Error) -> bool {
-        let short = socket::is_shortage(error);
-        if short {
-            socket::complain_of_shortage(error);
-        }
-        let passing = short || error.kind() == ErrorKind::WouldBlock;
-        if passing {
-            self.retry_later();
-        }
-        passing
-    }
-
-    /// Connects to a peer.
-    fn reach(&mut self, to: Remote) -> io::Result<Fd> {
-        let name = match to {
-            Remote::Process(way) => self.prefix_name(way.to, prefix(way.first)),
-            Remote::Listener(number) => {
-                self.hall.name(number).ok_or(ErrorKind::ConnectionRefused)?.to_owned()
-            }
-        };
-        let known = self.refused.get(&to).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
-        if let Some((_, ErrorKind::PermissionDenied)) = known {
-            return Err(ErrorKind::PermissionDenied.into());
-        }
-        let error = match socket::connect(&name) {
-            Ok(fd) => return Ok(fd),
-            Err(error) if known.is_some() || socket::is_shortage(&error) => return Err(error),
-            Err(error) => error,
-        };
-        // If another user has bound the name, the peer has one with a random end.
-        let fabric = self.name("");
-        let start = name.strip_prefix(&fabric).unwrap_or_default();
-        for end in self.names.after(&fabric, &format!("{start}."))? {
-            match socket::connect(&format!("{name}.{end}")) {
-                Err(error) if socket::is_shortage(&error) => return Err(error),
-                Err(_) => {}
-                connected => return connected,
-            }
-        }
-        self.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
-        self.refused.insert(to, (Instant::now(), error.kind()));
-        Err(error)
-    }
-
-    /// Drops a peer that is gone or absent.
-    fn forget(&mut self, to: Remote) {
-        if let Some(peer) = self.peers.remove(&to) {
-            self.sources.remove(&peer.token);
-        }
-        if let Remote::Listener(number) = to {
-            self.hall.leave(number);
-        }
-    }
-
     /// Has the thread try again soon what failed for lack of a descriptor.
     fn retry_later(&self) {
         let value = libc::timespec {
@@ -427,7 +301,7 @@ impl Network {
     }
 
     /// Tries again what failed for lack of a descriptor.
-    fn try_again(&mut self, cards: &mut [Card]) {
+    fn try_again(&mut self, cards: &dyn Devices) {
         for token in std::mem::take(&mut self.starved) {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
                 self.sources.get(&token)
@@ -436,102 +310,11 @@ impl Network {
                 let _ = watch(&self.waits.epoll, add, fd, token, libc::EPOLLIN);
             }
         }
-        let parked = self.peers.iter().filter(|(_, peer)| peer.fd.is_none());
-        let parked: Vec<Remote> = parked.map(|(to, _)| *to).collect();
-        parked.into_iter().for_each(|to| self.drain(to, cards));
+        self.reach_again(cards);
     }
 
-    /// Sends the frames queued since the last flush.
-    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
-        while let Some(to) = self.fresh.pop() {
-            self.sent = true;
-            self.drain(to, cards);
-        }
-    }
-
-    /// Ends an entry of a program. Returns whether its thread should yield. The peer's thread has often been woken on
-    /// the same processor. A program that polls for the answer would keep it waiting until the
-    /// scheduler's next tick. Where threads may be raised, this does not happen.
-    pub(crate) fn end_entry(&mut self) -> bool {
-        let sent = std::mem::take(&mut self.sent);
-        self.activity.entries += usize::from(sent);
-        sent && !self.waits.raised.load(Ordering::Relaxed)
-    }
-
-    /// Sends a peer's frames until its socket is full.
-    fn drain(&mut self, to: Remote, cards: &mut [Card]) {
-        match self.send_waiting(to, cards) {
-            Ok(()) => {}
-            Err(error) if self.is_passing(&error) => {}
-            Err(error) => {
-                tracing::debug!(?to, %error, "no way to the peer, packets dropped");
-                self.forget(to);
-                congest(cards, to, false);
-            }
-        }
-    }
-
-    /// Sends the frames that wait for a peer. The process may have ended since the last frame, and
-    /// another one may have its prefix now: where a connection broke, a new one is tried once.
-    ///
-    /// # Errors
-    /// The error of the connection or of the send. The frames still wait.
-    fn send_waiting(&mut self, to: Remote, cards: &mut [Card]) -> io::Result<()> {
-        let mut fresh = self.connected(to)?;
-        loop {
-            let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
-            let Some(fd) = &peer.fd else { return Ok(()) };
-            if peer.backlog.is_empty() {
-                if peer.full {
-                    peer.full = false;
-                    let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
-                    congest(cards, to, false);
-                }
-                return Ok(());
-            }
-            match bundle::send(fd, peer.backlog.iter()) {
-                Ok(sent) => peer.backlog.drain(..sent).for_each(|frame| recycle(cards, frame)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if !peer.full {
-                        peer.full = true;
-                        let (add, out) = (libc::EPOLL_CTL_ADD, libc::EPOLLOUT);
-                        let _ = watch(&self.waits.epoll, add, fd, peer.token, out);
-                        congest(cards, to, true);
-                    }
-                    return Ok(());
-                }
-                Err(error) if fresh => return Err(error),
-                Err(error) => {
-                    tracing::debug!(?to, %error, "the peer is gone");
-                    // Closing the socket removes it from the epoll set.
-                    (peer.fd, peer.full) = (None, false);
-                    congest(cards, to, false);
-                    fresh = self.connected(to)?;
-                }
-            }
-        }
-    }
-
-    /// Connects a peer that has no connection. Returns whether it had none.
-    fn connected(&mut self, to: Remote) -> io::Result<bool> {
-        if self.peers.get(&to).is_none_or(|peer| peer.fd.is_some()) {
-            return Ok(false);
-        }
-        let fd = self.reach(to)?;
-        if let Some(peer) = self.peers.get_mut(&to) {
-            peer.connected(fd);
-        }
-        Ok(true)
-    }
-
-    /// Serves a ready descriptor of the epoll set. Frames go to `deliver`.
-    pub(crate) fn ready(
-        &mut self,
-        token: u64,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Serves a ready descriptor of the epoll set. Frames go to the devices.
+    pub(crate) fn ready(&mut self, token: u64, cards: &dyn Devices) {
         if token == TIMER || token == BELL {
             let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
@@ -566,12 +349,12 @@ impl Network {
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
                     Recipient::Port(card, _) => card..card + 1,
-                    Recipient::All => 0..cards.len(),
+                    Recipient::All => 0..cards.count(),
                 };
                 for _ in 0..TURN {
                     let received = self.buffers.receive(fd, |frame| {
                         self.activity.frames += 1;
-                        cards[to.clone()].iter_mut().for_each(|card| deliver(card, frame));
+                        to.clone().for_each(|card| cards.deliver(card, frame));
                     });
                     match received {
                         Ok(Received::Some(bundles)) => self.activity.bundles += bundles,
@@ -596,20 +379,26 @@ impl Network {
         }
     }
 
-    /// Returns what has happened since the last call. What the thread itself has sent does not
-    /// count as sent by the next entry.
+    /// Returns what has arrived since the last call. What the thread itself has sent does not count as
+    /// sent by the next entry.
     pub(crate) fn take_activity(&mut self) -> Activity {
         self.sent = false;
         std::mem::take(&mut self.activity)
     }
 
-    /// Takes some packets from other processes without waiting: the thread's work, done by an entry
-    /// that comes first. Timers are left to the thread.
-    pub(crate) fn take_in(
-        &mut self,
-        cards: &mut [Card],
-        deliver: &mut dyn FnMut(&mut Card, &Frame),
-    ) {
+    /// Returns the device that receives the frames of a descriptor, if that is one device. Frames are
+    /// read only while the device can take them at once: the sender counts time-outs as soon as
+    /// they are read.
+    pub(crate) fn recipient(&self, token: u64) -> Option<usize> {
+        match self.sources.get(&token) {
+            Some(Source::Inbound { to: Recipient::Port(card, _), .. }) => Some(*card),
+            _ => None,
+        }
+    }
+
+    /// Takes some packets to a device from other processes without waiting: the thread's work, done
+    /// by an entry that comes first. Timers and the packets to other devices are left to the thread.
+    pub(crate) fn take_in(&mut self, card: usize, cards: &dyn Devices) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
         // SAFETY: `events` holds the INTAKE events that the call may write.
         let count = unsafe {
@@ -617,47 +406,10 @@ impl Network {
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
-            if token > OUTSIDE {
-                self.ready(token, cards, deliver);
+            if token > OUTSIDE && self.recipient(token).is_none_or(|to| to == card) {
+                self.ready(token, cards);
             }
         }
-    }
-
-    /// Returns whether the process at the end of a way runs and has not read this process's packets,
-    /// or has packets waiting here.
-    pub(crate) fn is_slow(&mut self, way: Way) -> bool {
-        let Some(peer) = self.peers.get_mut(&Remote::Process(way)) else { return false };
-        let from_it = self.sources.values().filter_map(|source| match source {
-            Source::Inbound { fd, process, .. } if *process == peer.process => Some(fd),
-            _ => None,
-        });
-        let underway = Underway {
-            backlog: peer.backlog.len(),
-            unread: peer.fd.as_ref().map_or(0, |fd| socket::unsent(fd)),
-            unheard: from_it.map(|fd| socket::unread(fd)).sum(),
-        };
-        if underway == (Underway { backlog: 0, unread: 0, unheard: 0 }) {
-            peer.waiting = None;
-            return false;
-        }
-        let since = match peer.waiting {
-            Some((before, since)) if before == underway => since,
-            _ => Instant::now(),
-        };
-        peer.waiting = Some((underway, since));
-        since.elapsed() < STALL && !socket::is_stopped(peer.process)
-    }
-
-    /// Returns the connections for which packets wait.
-    pub(crate) fn congested(&self) -> Vec<RawFd> {
-        let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
-        waiting.filter_map(|peer| Some(peer.fd.as_ref()?.as_raw_fd())).collect()
-    }
-
-    /// Tries every backlog again.
-    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
-        let all: Vec<Remote> = self.peers.keys().copied().collect();
-        all.into_iter().for_each(|to| self.drain(to, cards));
     }
 
     /// Sets the timer, unless it fires by then anyway. The thread checks again whenever the timer
@@ -682,6 +434,11 @@ impl Network {
         }
     }
 
+    /// Returns the time at which the timer fires, in nanoseconds of the engine's time.
+    pub(crate) fn armed(&self) -> Option<u64> {
+        self.armed
+    }
+
     /// Tells the thread to stop.
     pub(crate) fn stop(&self) {
         add_one(&self.waits.stop);
@@ -698,13 +455,6 @@ impl Network {
             unsafe { libc::close(fd.as_raw_fd()) };
         }
         std::mem::forget(self.waits);
-    }
-}
-
-/// Stops the queue pairs that send to a peer, or resumes them. Sends to listeners never stop.
-fn congest(cards: &mut [Card], to: Remote, congested: bool) {
-    if let Remote::Process(way) = to {
-        cards.iter_mut().for_each(|card| card.set_congested(way, congested));
     }
 }
 

@@ -28,7 +28,7 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
     let to = way(own, u32::from(prefix) << 8);
     let mut send = |byte: u8| {
         sender.send(to, Frame(vec![byte; 64]));
-        sender.flush(&mut []);
+        sender.flush(&());
     };
     send(1);
     let name = ended.prefix_name(own, prefix);
@@ -43,7 +43,7 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
     // Nobody has the prefix: frames are lost, and the sender keeps nothing of the peer.
     drop(next);
     sender.send(to, Frame(vec![4; 64]));
-    sender.flush(&mut []);
+    sender.flush(&());
     assert!(sender.peers.is_empty());
 }
 
@@ -92,7 +92,7 @@ fn prefixes_of_two_ports_are_independent() {
     // The same numbers at the other port are free, and another process takes them.
     let listener = socket::listen(&network.prefix_name(other, prefix)).unwrap();
     sender.send(way(other, u32::from(prefix) << 8), Frame(vec![8; 64]));
-    sender.flush(&mut []);
+    sender.flush(&());
     assert_eq!(arrived(&listener), [Frame(vec![8; 64])]);
 }
 

@@ -29,8 +29,10 @@ pub(crate) use interface::Interface;
 use share::{AGAIN, ENDING, Share};
 use socket::{BATCH, Batch};
 
+use super::Devices;
 use super::local::socket::{self as local, Fd};
-use crate::card::{Card, Link};
+use crate::card::Link;
+use crate::object::Groups;
 use crate::wire::ethernet::HEADER;
 use crate::wire::icrc::{ICRC, icrc};
 use crate::wire::route::{GRH, IPV4};
@@ -116,7 +118,7 @@ struct Group {
 }
 
 /// Takes a frame that has arrived, with the device whose group it is for, if it is for a group.
-pub(crate) type Deliver<'a> = dyn FnMut(&mut [Card], &Frame, Option<usize>) + 'a;
+pub(crate) type Deliver<'a> = dyn FnMut(&Frame, Option<usize>) + 'a;
 
 /// The sockets of this process.
 pub(crate) struct Udp {
@@ -247,7 +249,7 @@ impl Udp {
     }
 
     /// Sends the frames queued since the last flush.
-    pub(crate) fn flush(&mut self, cards: &mut [Card]) {
+    pub(crate) fn flush(&mut self, cards: &dyn Devices) {
         // One look at a socket is enough for all its new frames.
         self.fresh.sort_unstable();
         self.fresh.dedup();
@@ -257,7 +259,7 @@ impl Udp {
     }
 
     /// Tries every backlog again.
-    pub(crate) fn retry(&mut self, cards: &mut [Card]) {
+    pub(crate) fn retry(&mut self, cards: &dyn Devices) {
         for index in 0..self.addresses.len() {
             let numbers: Vec<u16> = self.addresses[index].flows.keys().copied().collect();
             numbers.into_iter().for_each(|number| self.drain(index, number, cards));
@@ -271,7 +273,7 @@ impl Udp {
     }
 
     /// Sends a flow's frames until its socket is full.
-    fn drain(&mut self, index: usize, number: u16, cards: &mut [Card]) {
+    fn drain(&mut self, index: usize, number: u16, cards: &dyn Devices) {
         let address = &mut self.addresses[index];
         let (ipv4, interface) = (gid::is_ipv4(&address.gid), address.interface);
         let Some(flow) = address.flows.get_mut(&number) else { return };
@@ -296,13 +298,13 @@ impl Udp {
         if std::mem::take(&mut flow.full) {
             unwatch(&self.epoll, &flow.fd);
             for way in std::mem::take(&mut flow.stopped) {
-                cards.iter_mut().for_each(|card| card.set_congested(way, false));
+                cards.set_congested(way, false);
             }
         }
     }
 
     /// Serves the sockets that are ready.
-    pub(crate) fn receive(&mut self, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+    pub(crate) fn receive(&mut self, cards: &dyn Devices, deliver: &mut Deliver<'_>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         // SAFETY: `events` holds the EVENTS events that the call may write.
         let count = unsafe {
@@ -312,10 +314,10 @@ impl Udp {
             match Token::decode(event.u64) {
                 Token::Timer => self.try_again(),
                 Token::Flow(index, number) => self.drain(index, number, cards),
-                Token::Group(place) => self.receive_group(place, cards, deliver),
+                Token::Group(place) => self.receive_group(place, deliver),
                 Token::Share(index) => match self.addresses.get(index).map(|a| &a.share) {
                     Some(Some(Share::Receiver { .. })) => {
-                        self.receive_address(index, cards, deliver);
+                        self.receive_address(index, deliver);
                     }
                     Some(Some(Share::Other { .. })) => self.take_over(index),
                     _ => {}
@@ -324,7 +326,7 @@ impl Udp {
         }
     }
 
-    fn receive_address(&mut self, index: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+    fn receive_address(&mut self, index: usize, deliver: &mut Deliver<'_>) {
         let Some(Address { gid, mac, share: Some(Share::Receiver { socket, .. }), .. }) =
             self.addresses.get(index)
         else {
@@ -333,7 +335,7 @@ impl Udp {
         for _ in 0..TURN {
             match self.batch.receive(socket, gid, *mac) {
                 Ok((frames, more)) => {
-                    frames.for_each(|frame| deliver(cards, frame, None));
+                    frames.for_each(|frame| deliver(frame, None));
                     if !more {
                         return;
                     }
@@ -344,7 +346,7 @@ impl Udp {
     }
 
     /// Takes in packets to a group. Those from this machine have come another way.
-    fn receive_group(&mut self, place: usize, cards: &mut [Card], deliver: &mut Deliver<'_>) {
+    fn receive_group(&mut self, place: usize, deliver: &mut Deliver<'_>) {
         let Some(Group { gid, card, fd: Some(fd) }) = self.groups.get(place) else { return };
         for _ in 0..TURN {
             let Ok((frames, more)) = self.batch.receive(fd, gid, mac(gid)) else { return };
@@ -353,7 +355,7 @@ impl Udp {
                     continue;
                 };
                 if self.addresses.iter().all(|address| address.gid != global.source) {
-                    deliver(cards, frame, Some(*card));
+                    deliver(frame, Some(*card));
                 }
             }
             if !more {
@@ -414,47 +416,45 @@ impl Udp {
         }
     }
 
-    /// Joins the groups that queue pairs of devices are attached to, and leaves the others. Returns
+    /// Joins the groups that queue pairs of a device are attached to, and leaves the others. Returns
     /// a text for each group that cannot be joined, once.
     #[must_use]
-    pub(crate) fn join(&mut self, cards: &[Card]) -> Vec<String> {
+    pub(crate) fn join(&mut self, index: usize, groups: &Groups) -> Vec<String> {
         let mut complaints = Vec::new();
-        for (index, card) in cards.iter().enumerate().take(self.interfaces.len()) {
-            let groups = &card.objects.groups;
-            if std::mem::replace(&mut self.versions[index], groups.version()) == groups.version() {
+        let Some(version) = self.versions.get_mut(index) else { return complaints };
+        if std::mem::replace(version, groups.version()) == groups.version() {
+            return complaints;
+        }
+        // Places stay the same, since tokens name them.
+        for group in self.groups.iter_mut().filter(|group| group.card == index) {
+            if groups.of(&group.gid).is_empty() {
+                group.fd = None;
+            }
+        }
+        self.unjoined.retain(|(card, gid)| *card != index || !groups.of(gid).is_empty());
+        for gid in groups.gids() {
+            let is_it = |group: &Group| group.card == index && group.gid == *gid;
+            if self.groups.iter().any(|group| is_it(group) && group.fd.is_some()) {
                 continue;
             }
-            // Places stay the same, since tokens name them.
-            for group in self.groups.iter_mut().filter(|group| group.card == index) {
-                if groups.of(&group.gid).is_empty() {
-                    group.fd = None;
-                }
-            }
-            self.unjoined.retain(|(card, gid)| *card != index || !groups.of(gid).is_empty());
-            for gid in groups.gids() {
-                let is_it = |group: &Group| group.card == index && group.gid == *gid;
-                if self.groups.iter().any(|group| is_it(group) && group.fd.is_some()) {
+            let fd = match socket::member(gid, self.interfaces[index]) {
+                Ok(fd) => fd,
+                Err(error) => {
+                    if self.unjoined.insert((index, *gid)) {
+                        let gid = share::text(gid);
+                        complaints.push(format!("the group {gid} is not joined: {error}"));
+                    }
                     continue;
                 }
-                let fd = match socket::member(gid, self.interfaces[index]) {
-                    Ok(fd) => fd,
-                    Err(error) => {
-                        if self.unjoined.insert((index, *gid)) {
-                            let gid = share::text(gid);
-                            complaints.push(format!("the group {gid} is not joined: {error}"));
-                        }
-                        continue;
-                    }
-                };
-                let free = |group: &Group| group.fd.is_none();
-                let place = self.groups.iter().position(free).unwrap_or(self.groups.len());
-                let _ = watch(&self.epoll, &fd, Token::Group(place), libc::EPOLLIN);
-                self.unjoined.remove(&(index, *gid));
-                let group = Group { gid: *gid, card: index, fd: Some(fd) };
-                match self.groups.get_mut(place) {
-                    Some(free) => *free = group,
-                    None => self.groups.push(group),
-                }
+            };
+            let free = |group: &Group| group.fd.is_none();
+            let place = self.groups.iter().position(free).unwrap_or(self.groups.len());
+            let _ = watch(&self.epoll, &fd, Token::Group(place), libc::EPOLLIN);
+            self.unjoined.remove(&(index, *gid));
+            let group = Group { gid: *gid, card: index, fd: Some(fd) };
+            match self.groups.get_mut(place) {
+                Some(free) => *free = group,
+                None => self.groups.push(group),
             }
         }
         complaints
@@ -463,11 +463,11 @@ impl Udp {
 
 impl Flow {
     /// Stops the queue pairs that send to the destinations of the waiting frames.
-    fn stop(&mut self, cards: &mut [Card]) {
+    fn stop(&mut self, cards: &dyn Devices) {
         for frame in &self.backlog {
             let Some(way) = way(frame) else { continue };
             if self.stopped.insert(way) {
-                cards.iter_mut().for_each(|card| card.set_congested(way, true));
+                cards.set_congested(way, true);
             }
         }
     }

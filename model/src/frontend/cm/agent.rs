@@ -10,7 +10,7 @@ impl Agent for &'static Manager {
     fn receive(&self, card: &Card, frame: &Frame) -> bool {
         let identity = &card.identity;
         let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return false };
-        if !card.is_for_port(&route) || !card.passes(frame) {
+        if !identity.is_for_port(&route) || !card.passes(frame) {
             return true;
         }
         let mut state = self.lock();

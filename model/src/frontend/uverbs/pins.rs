@@ -7,7 +7,7 @@
 //! pages of each space are now. Space 0 is not in the table: it is the memory that the process
 //! currently has at an address, as ODP regions access it.
 //!
-//! Pages are moved under the engine's lock, so no device accesses them meanwhile.
+//! Pages are moved while no thread is in a device, so no device accesses them meanwhile.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -502,7 +502,7 @@ fn with_pins<R>(ranges: &[Range<u64>], work: impl FnOnce(&Pins) -> R) -> Option<
     if ranges.iter().all(|range| pins.within(range).is_empty()) {
         return None;
     }
-    Some(running.engine.enter(0, |_| work(pins)))
+    Some(running.engine.while_stopped(|| work(pins)))
 }
 
 /// `munmap`.
@@ -609,7 +609,7 @@ pub(super) unsafe fn remap(
             unsafe { pins.set_aside(&(end..from.end)) };
         }
         // The system call is made directly: a library that watches mappings could come back here
-        // while the engine's lock is held.
+        // while the devices are stopped.
         // SAFETY: the caller guarantees that nothing but the cards uses the unmapped ranges. The
         // parts that the cards use are set aside.
         let now = unsafe { kernel::remap(address, old, new, flags, to) };

@@ -18,7 +18,7 @@ use super::instruction::{self, Follower, Trapped};
 use super::real;
 use super::uar::Page;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use super::uar::Stores;
+use crate::engine::Stores;
 use crate::engine::Uncancelled;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::queue::blueflame_end;

@@ -23,7 +23,7 @@ use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
-use crate::engine::{Engine, Registers as _, Shield};
+use crate::engine::{Engine, Registers as _, Shield, Stores};
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
@@ -53,15 +53,6 @@ pub(super) struct Page {
     /// Time at which the card's clock was zero, on its page. `None` where a record is kept of its
     /// readings.
     time: Option<Instant>,
-}
-
-/// Stores of the program to a page, one behind the other.
-pub(super) trait Stores {
-    /// Returns the store that is not done yet: its offset and its bytes.
-    fn store(&self) -> (usize, &[u8]);
-
-    /// The store is done. Returns whether there is another.
-    fn done(&mut self) -> bool;
 }
 
 impl Page {
@@ -116,14 +107,9 @@ impl Page {
     /// the store that is not done must be repeated.
     pub fn store(&'static self, stores: &mut impl Stores, in_handler: bool) -> Option<()> {
         if in_handler {
-            loop {
-                let (offset, bytes) = stores.store();
-                if self.engine.defer(self.function, self, offset, bytes).is_none() {
-                    break;
-                }
-                if !stores.done() {
-                    return Some(());
-                }
+            let deferred = self.engine.defer(self.function, self, stores);
+            if deferred.is_some() {
+                return deferred;
             }
         }
         self.engine.enter_from_fault(self.function, |card| {

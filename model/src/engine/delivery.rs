@@ -1,0 +1,73 @@
+//! The way of a frame from a device to the next one.
+
+use super::device::Inside;
+use super::shared::owner;
+use crate::fabric::local;
+use crate::management::mad;
+use crate::wire::{Frame, Header, Link, LinkAddress};
+
+impl Inside<'_> {
+    /// Passes a frame to the port of its address: to the local device that has the destination's QP
+    /// number there, or to the network. A frame for all listeners goes to all devices of this
+    /// process and to the network.
+    pub(super) fn carry(&mut self, frame: Frame) {
+        if !self.seat.card.passes(&frame) {
+            return;
+        }
+        let link = self.seat.card.identity.link;
+        self.seat.unsent |= self.engine.on_network;
+        let Some(frame) = self.engine.send_outside(frame) else { return };
+        let Some(to) = LinkAddress::of(link, &frame.0) else { return };
+        if to.is_group() || !frame.is_transport(link) {
+            return self.carry_to_all(frame);
+        }
+        let Some((_, number)) = Header::destination(link, &frame.0) else { return };
+        if number == mad::QP && self.carry_management(to, &frame) {
+            return;
+        }
+        self.carry_to(to, number, frame);
+    }
+
+    /// Passes a frame to the device or the process that has a QP number at an address.
+    pub(super) fn carry_to(&mut self, to: LinkAddress, number: u32, frame: Frame) {
+        if let Some(index) = owner(&self.seat.ports, to, number) {
+            self.put(index, frame);
+        } else if let Some(network) = &mut self.engine.outside().network {
+            network.send(local::way(to, number), frame);
+            self.seat.unsent = true;
+        }
+    }
+
+    fn carry_to_all(&mut self, frame: Frame) {
+        if let Some(network) = &mut self.engine.outside().network {
+            network.send_to_all(&frame);
+            self.seat.unsent = true;
+        }
+        for index in 0..self.engine.devices.len() {
+            self.put(index, frame.clone());
+        }
+    }
+
+    /// Puts a frame in at the port of a device of this process.
+    pub(super) fn put(&mut self, index: usize, frame: Frame) {
+        if self.engine.is_virtual {
+            self.put_in_order(index, frame);
+        } else if index == self.index {
+            self.seat.loopback.push_back(frame);
+        } else {
+            self.has_left = true;
+            if let Some(spent) = self.engine.exchange(index, frame) {
+                self.seat.card.recycle(spent);
+            }
+        }
+    }
+
+    /// Passes a management datagram from outside the machine to the process or the queue pair that it
+    /// is for.
+    pub(super) fn pass_on(&mut self, frame: &Frame) {
+        let Some(to) = LinkAddress::of(Link::Roce, &frame.0) else { return };
+        if !self.carry_management(to, frame) {
+            self.seat.card.receive(frame);
+        }
+    }
+}
