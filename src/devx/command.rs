@@ -164,7 +164,8 @@ impl Command {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is not a query
-    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or lets the HCA write memory (flow
+    ///   counters with `dump_to_memory`), or the command cannot be sent.
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context can execute capability queries only.
     #[doc(alias = "mlx5dv_devx_general_cmd")]
@@ -221,14 +222,26 @@ impl Command {
         Ok(Reply { bytes: reply })
     }
 
-    /// Fails unless the opcode is a query.
+    /// Fails unless the command is a query whose answer is in its reply alone.
     pub(super) fn check_query(&self) -> Result<()> {
-        if opcode::is_query(self.opcode()) {
-            return Ok(());
+        if !opcode::is_query(self.opcode()) {
+            let rule = "safe queries take commands that only ask (QUERY_*): send others by the \
+                        unsafe execute, create or modify";
+            return Err(Error::attribute("opcode", self.name(), rule));
         }
-        let rule = "safe queries take commands that only ask (QUERY_*): send others by the unsafe \
-                    execute, create or modify";
-        Err(Error::attribute("opcode", self.name(), rule))
+        if self.dumps_counters() {
+            let rule = "safe queries let the HCA write no memory: send this one by the unsafe \
+                        execute";
+            return Err(Error::attribute("dump_to_memory", 1, rule));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the HCA writes flow counters to memory that the command names. Linux's header
+    /// does not have this field of QUERY_FLOW_COUNTER; DPDK's `mlx5_prm.h` does.
+    fn dumps_counters(&self) -> bool {
+        let flags = self.bytes.get(0x18).copied().unwrap_or(0);
+        self.opcode() == opcode::QUERY_FLOW_COUNTER && flags & 0x40 != 0
     }
 
     /// Checks that the command can be sent.

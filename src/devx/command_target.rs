@@ -60,7 +60,8 @@ pub trait CommandTarget: Sealed {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is not a query
-    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or lets the HCA write memory (flow
+    ///   counters with `dump_to_memory`), or the command cannot be sent.
     /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     fn query_by(&self, command: &Command) -> Result<Reply>;

@@ -124,7 +124,8 @@ impl Object {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is none that only asks
-    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or lets the HCA write memory (flow
+    ///   counters with `dump_to_memory`), or the command cannot be sent.
     /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     #[doc(alias = "mlx5dv_devx_obj_query")]

@@ -108,7 +108,8 @@ impl AsyncCommands {
     /// - [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or
     ///   unread.
     /// - [`Error::Attribute`] if the opcode is not a query
-    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), if the command cannot be sent, or if the
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)) or lets the HCA write memory (flow counters
+    ///   with `dump_to_memory`), if the command cannot be sent, or if the
     ///   object belongs to another device.
     #[doc(alias = "mlx5dv_devx_obj_query_async")]
     pub fn query(&self, object: &Object, command: &Command, cookie: u64) -> Result<()> {

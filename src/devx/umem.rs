@@ -299,7 +299,8 @@ impl UmemBuilder {
     /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
     ///
     /// # Safety
-    /// * The memory stays mapped as long as the umem, its clones, and all that lies in it.
+    /// * The memory stays mapped as long as the umem, its clones, and all that lies in it. Nothing tells
+    ///   whether the kernel deregisters it then: destroy first whatever names it.
     /// * Meanwhile, no other code accesses what lies in it: rings, doorbell records, and the memory
     ///   that keys give access to.
     #[doc(alias("mlx5dv_devx_umem_reg", "mlx5dv_devx_umem_reg_ex"))]
@@ -317,8 +318,8 @@ impl UmemBuilder {
     /// umems over dma-bufs, or `fd` is not a dma-buf.
     ///
     /// # Safety
-    /// If the memory is also mapped into this process, no Rust reference covers bytes that the HCA
-    /// is made to write.
+    /// If the memory is also mapped into this process or another one, the HCA is made to write only
+    /// bytes that these set apart for it, and that no Rust reference covers.
     #[doc(alias = "mlx5dv_devx_umem_reg_ex")]
     pub unsafe fn dmabuf(self, fd: BorrowedFd<'_>, offset: usize, length: usize) -> Result<Umem> {
         self.check(length)?;

@@ -180,6 +180,10 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
+    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
+    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
+    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
+    ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
@@ -207,6 +211,10 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
+    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
+    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
+    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
+    ///   that the access would contradict, and the memory stays registered.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload

@@ -144,6 +144,10 @@ impl<'r, T: Transport> Turn<'r, T> {
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
     ///   writes is mapped, writable, in this process at the address in the entry.
+    /// - A key that the request gives access to memory ([`ConfigureKey`](crate::wqe::ConfigureKey),
+    ///   [`BindWindow`](crate::wqe::BindWindow)) keeps it after the request is retired: until the key
+    ///   is configured or bound again, invalidated or freed. For all that time, no reference exists
+    ///   that the access would contradict, and the memory stays registered.
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {

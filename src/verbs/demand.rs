@@ -132,9 +132,11 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// With the region's key, a request may access every byte of the process.
-    /// - No request with the key writes memory that a Rust reference covers, or reads memory that
-    ///   is not initialised.
-    /// - With `REMOTE` rights, no peer that would do so is told the key.
+    /// - A request with the key writes only memory that the program has allocated for this purpose,
+    ///   that stays allocated until the request is retired, and that no Rust reference covers.
+    /// - A request with the key reads only initialised memory that nothing writes meanwhile.
+    /// - With `REMOTE` rights, the key is told only to peers that keep to the same. Their accesses may
+    ///   come at any time.
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn register_whole(&self, access: Access) -> Result<ImplicitOdpRegion> {
         check_region_access(access)?;

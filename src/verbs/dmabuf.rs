@@ -54,8 +54,9 @@ impl ProtectionDomain {
     /// is shorter.
     ///
     /// # Safety
-    /// If the memory is also mapped into this process, no request writes bytes that a Rust
-    /// reference covers. With `REMOTE` rights, no peer does so either.
+    /// If the memory is also mapped into this process or another one, requests write only bytes that
+    /// these set apart for it, and that no Rust reference covers. With `REMOTE` rights, peers that are
+    /// told the key do the same.
     #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub unsafe fn register_dmabuf(
         &self,

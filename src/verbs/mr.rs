@@ -135,6 +135,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// - `length` bytes at `address` are initialised and stay mapped until the region is dropped.
+    /// - No memory window is bound to the region when it is dropped. A device may refuse to deregister
+    ///   it then, and keep its access.
     /// - As long as the region exists, no reference to them exists that conflicts with accesses by
     ///   the region's methods or by the HCA.
     /// - Any thread may access them through the region.

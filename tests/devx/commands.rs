@@ -8,7 +8,7 @@ use mlx5::devx::ifc::{
     query_roce_address_in, status,
 };
 use mlx5::devx::{AsyncCommands, Command, CommandTarget, Object, Reply};
-use mlx5::ib::Rc;
+use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5_model as _;
 
@@ -230,4 +230,25 @@ fn safe_queries_refuse_commands_that_change_something() {
         }
     }
     assert_eq!(commands.outstanding(), 0);
+}
+
+#[test]
+fn queries_that_let_the_hca_write_memory_are_not_safe() {
+    let pd = ProtectionDomain::new(&context()).unwrap();
+    let region = pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
+    let counters = |flags: u8| {
+        let mut bytes = [0; 0x20];
+        bytes[..2].copy_from_slice(&opcode::QUERY_FLOW_COUNTER.to_be_bytes());
+        bytes[0x0c..0x10].copy_from_slice(&region.lkey().to_be_bytes());
+        bytes[0x10..0x18].copy_from_slice(&region.address().to_be_bytes());
+        bytes[0x18] = flags;
+        bytes[0x1b] = 4;
+        Command::from_bytes(bytes.to_vec()).reply(0x20).query(&context()).unwrap_err()
+    };
+    let error = counters(0x40);
+    assert!(matches!(error, Error::Attribute { .. }), "{error}");
+    assert!(error.to_string().contains("dump_to_memory"), "{error}");
+    // Without that bit it is sent, and refused elsewhere: the program has no flow counter.
+    let error = counters(0);
+    assert!(!matches!(error, Error::Attribute { .. }), "{error}");
 }

@@ -125,7 +125,8 @@ fn event_queues_and_interrupts_need_vfio() {
     assert_eq!(error.errno(), Some(Errno(libc::EOPNOTSUPP)));
     assert!(matches!(error, Error::Call { .. }) && error.to_string().contains("VFIO"), "{error}");
     let create = Command::new(ifc::opcode::CREATE_EQ, ifc::create_eq_in::SIZE);
-    let error = EventQueue::create(&context, &create, None).unwrap_err();
+    // SAFETY: the command is a CREATE_EQ that names no object and no memory.
+    let error = unsafe { EventQueue::create(&context, &create, None) }.unwrap_err();
     assert_eq!(error.errno(), Some(Errno(libc::EOPNOTSUPP)));
     assert!(error.to_string().contains("VFIO"), "{error}");
 }

@@ -91,7 +91,8 @@ impl Drop for MsiVector {
 ///
 /// // `create_eq` names the interrupt. The program drives the device by VFIO.
 /// let vector = MsiVector::new(context)?;
-/// let queue = EventQueue::create(context, create_eq, Some(vector))?;
+/// // SAFETY: the command is a CREATE_EQ that names no other object and no memory.
+/// let queue = unsafe { EventQueue::create(context, create_eq, Some(vector)) }?;
 /// # Ok(())
 /// # }
 /// ```
@@ -116,8 +117,12 @@ impl EventQueue {
     /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     /// - [`Error::Attribute`] if the command cannot be sent.
+    ///
+    /// # Safety
+    /// The command is a CREATE_EQ. libmlx5 fills in its memory and its UAR. The rules of
+    /// [`Command::create`] hold for the rest of it.
     #[doc(alias = "mlx5dv_devx_create_eq")]
-    pub fn create(
+    pub unsafe fn create(
         context: &Context,
         command: &Command,
         vector: Option<MsiVector>,
