@@ -70,6 +70,23 @@ pub(super) fn looks_like_error(bytes: &[u8; SIZE]) -> bool {
     })
 }
 
+/// Length of the last line of a dump, which has all the codes.
+pub(super) const TAIL: usize = 16;
+
+/// Returns the record of the last 16 bytes of an error CQE; `None` if they are no such bytes.
+pub(super) fn tail(bytes: &[u8]) -> Option<DecodedRecord> {
+    let mut whole = [0; SIZE];
+    whole.get_mut(SIZE - TAIL..)?.copy_from_slice(bytes.get(..TAIL)?);
+    looks_like_error(&whole).then(|| {
+        let mut record = cqe(&whole);
+        record.notes.push(ONLY_TAIL.to_owned());
+        record
+    })
+}
+
+/// The remark on a CQE whose other bytes are missing.
+pub(super) const ONLY_TAIL: &str = "Only the last 16 bytes of the CQE are there.";
+
 /// A completion, as a program reports it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {

@@ -34,6 +34,7 @@ mod hex;
 mod join;
 mod kind;
 mod lines;
+mod prefix;
 mod record;
 mod scan;
 mod words;
@@ -45,6 +46,7 @@ pub use format::{FORMATS, Format};
 pub use hex::hex_bytes;
 pub use kind::{BytesKind, DecodeError};
 pub use lines::{Options, WordOrder};
+pub use prefix::Origin;
 pub use record::{DecodedRecord, RecordField, RecordKind};
 
 /// Finds the records in a text, in the order of its lines. Empty if it has none.
@@ -64,13 +66,17 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
         // A format that found a record has read at least this line, and no more lines than there
         // are.
         let end = reading.end.clamp(at + 1, lines.len());
+        let origin = Origin::of(lines.tag(at), lines.get(at));
         records.extend(reading.records.into_iter().map(|record| DecodedRecord {
             format: format.name,
-            lines: Some((at + 1, end)),
+            lines: Some(lines.numbers(at, end)),
+            origin: origin.clone(),
             ..record
         }));
         at = end;
     }
+    // The lines of each process were read together.
+    records.sort_by_key(|record| record.lines.map(|(first, _)| first));
     join::join(join::once(records))
 }
 

@@ -3,6 +3,8 @@
 use crate::explain::ExplainedCode;
 use crate::text::{Addressing, QueueKind};
 
+use super::prefix::Origin;
+
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -33,6 +35,10 @@ pub enum RecordKind {
     Health,
     /// The events of a flight record.
     Event,
+    /// A line of Linux's driver about the device or its link.
+    KernelEvent,
+    /// A call of libibverbs or libmlx5 that failed.
+    CallFailure,
 }
 
 impl RecordKind {
@@ -53,6 +59,8 @@ impl RecordKind {
             RecordKind::Structure => "structure",
             RecordKind::Health => "health",
             RecordKind::Event => "event",
+            RecordKind::KernelEvent => "kernel_event",
+            RecordKind::CallFailure => "call_failure",
         }
     }
 }
@@ -68,6 +76,8 @@ pub struct DecodedRecord {
     pub format: &'static str,
     /// First and last line of its text, counted from 1; `None` for input given as bytes.
     pub lines: Option<(usize, usize)>,
+    /// The time, host and rank that the text's prefix states.
+    pub origin: Origin,
     /// A summary in one line.
     pub title: String,
     /// Its values, field by field.
@@ -145,6 +155,7 @@ impl DecodedRecord {
             kind,
             format: "",
             lines: None,
+            origin: Origin::default(),
             title: title.into(),
             fields: Vec::new(),
             text: Vec::new(),
@@ -160,6 +171,7 @@ impl DecodedRecord {
     pub(super) fn is_like(&self, other: &DecodedRecord) -> bool {
         (self.kind, self.format, &self.title) == (other.kind, other.format, &other.title)
             && (&self.fields, &self.text, &self.notes) == (&other.fields, &other.text, &other.notes)
+            && (&self.origin.host, &self.origin.rank) == (&other.origin.host, &other.origin.rank)
     }
 
     /// Adds a field.

@@ -2,6 +2,8 @@
 
 use mlx5_sys::ifc;
 
+use super::call::CallError;
+use super::event::KernelEvent;
 use super::health::HealthSyndrome;
 use super::vendor::VendorCode;
 use super::{Cause, Explanation, Knowledge, Status};
@@ -147,6 +149,20 @@ impl ExplainedCode {
             source: Some(super::health::SOURCE),
             ..Self::named(code, entry.name, &entry.explanation)
         }
+    }
+}
+
+impl ExplainedCode {
+    /// Explains a failed call of libibverbs or libmlx5.
+    #[must_use]
+    pub fn call(call: &str, error: CallError) -> ExplainedCode {
+        Self::named(call.to_owned(), error.name(), &super::call::explain(call, error))
+    }
+
+    /// Explains a line of Linux's driver.
+    #[must_use]
+    pub fn event(event: &KernelEvent) -> ExplainedCode {
+        ExplainedCode { name: None, ..Self::named(event.title.to_owned(), "", &event.explanation) }
     }
 }
 

@@ -6,6 +6,8 @@
 //! | [`vendor`] | vendor syndromes of error CQEs | public threads and commits |
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
+//! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
+//! | [`call`] | calls of libibverbs that failed | manual pages, public threads |
 //!
 //! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and
 //! names a public source. For codes that are not here, no public source was found.
@@ -19,8 +21,10 @@
 //! assert!(code.meaning.starts_with("No answer within the timeout"));
 //! ```
 
+pub mod call;
 mod code;
 pub mod command;
+pub mod event;
 pub mod health;
 pub mod status;
 mod syndrome;
