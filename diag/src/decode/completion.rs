@@ -1,5 +1,6 @@
 //! Completions, from a CQE's bytes or from the text that programs print about them.
 
+use crate::explain::causes::{Fabric, Facts, Operations, Program};
 use crate::explain::{ExplainedCode, Status};
 use crate::flight;
 use crate::text::{self, QueueKind};
@@ -106,6 +107,10 @@ pub(super) struct Said {
     pub wqe: Option<u16>,
     /// The requested operation.
     pub operation: Option<String>,
+    /// The fabric of the port.
+    pub fabric: Option<Fabric>,
+    /// The program.
+    pub program: Option<Program>,
 }
 
 impl Said {
@@ -151,10 +156,28 @@ impl Said {
                 record.findings.push(ExplainedCode::hardware_syndrome(part, code));
             }
         }
+        record.facts = self.facts();
         if let (Some(queue), Some(index)) = (self.queue, self.wqe) {
             record.key = Key::Names { queue, qpn: self.qpn, index };
         }
         record
+    }
+
+    /// Returns what the causes are ranked by.
+    fn facts(&self) -> Option<Facts> {
+        let operations = match (self.queue, &self.operation) {
+            (Some(QueueKind::Receive), _) => Operations::RECEIVE,
+            (_, Some(operation)) => Operations::named(operation),
+            (Some(QueueKind::Send), None) => Operations::RECEIVE.complement(),
+            (None, None) => Operations::ALL,
+        };
+        Some(Facts {
+            status: self.status?,
+            vendor: self.vendor.and_then(|code| u8::try_from(code).ok()),
+            operations,
+            fabric: self.fabric,
+            program: self.program,
+        })
     }
 
     fn title(&self) -> String {

@@ -35,6 +35,7 @@ mod join;
 mod kind;
 mod lines;
 mod prefix;
+mod rank;
 mod record;
 mod scan;
 mod words;
@@ -59,13 +60,14 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < lines.len() {
-        let Some((format, reading)) = format::read(&lines, at) else {
+        let Some((format, mut reading)) = format::read(&lines, at) else {
             at += 1;
             continue;
         };
         // A format that found a record has read at least this line, and no more lines than there
         // are.
         let end = reading.end.clamp(at + 1, lines.len());
+        rank::identify(&mut reading.records, &lines, at, end);
         let origin = Origin::of(lines.tag(at), lines.get(at));
         records.extend(reading.records.into_iter().map(|record| DecodedRecord {
             format: format.name,
@@ -77,6 +79,7 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     }
     // The lines of each process were read together.
     records.sort_by_key(|record| record.lines.map(|(first, _)| first));
+    rank::rank(&mut records);
     join::join(join::once(records))
 }
 
@@ -97,7 +100,9 @@ pub fn bytes(
     };
     let records = kind.records(&bytes, options.addressing.unwrap_or_default())?;
     let records = records.into_iter().map(|record| DecodedRecord { format, ..record });
-    Ok(join::join(join::once(records.collect())))
+    let mut records: Vec<DecodedRecord> = records.collect();
+    rank::rank(&mut records);
+    Ok(join::join(join::once(records)))
 }
 
 /// Returns input that is text: UTF-8 without zero bytes, which memory dumps have. `None` for binary

@@ -1,6 +1,7 @@
 //! Records of decoded input: their fields, and the meanings of their codes.
 
 use crate::explain::ExplainedCode;
+use crate::explain::causes::Facts;
 use crate::text::{Addressing, QueueKind};
 
 use super::prefix::Origin;
@@ -94,6 +95,8 @@ pub struct DecodedRecord {
     pub wqe: Option<usize>,
     /// The data that links completions to WQEs.
     pub(super) key: Key,
+    /// What the causes of a completion's status are ranked by.
+    pub(super) facts: Option<Facts>,
 }
 
 /// The data that links completions to WQEs.
@@ -164,6 +167,7 @@ impl DecodedRecord {
             times: 1,
             wqe: None,
             key: Key::None,
+            facts: None,
         }
     }
 

@@ -3,10 +3,11 @@
 use mlx5_sys::ifc;
 
 use super::call::CallError;
+use super::causes::LikelyCause;
 use super::event::KernelEvent;
 use super::health::HealthSyndrome;
 use super::vendor::VendorCode;
-use super::{Cause, Explanation, Knowledge, Status};
+use super::{Explanation, Knowledge, Status};
 
 /// A code of the HCA, its meaning, and the causes and cures that are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +24,14 @@ pub struct ExplainedCode {
     /// The public source of the meaning: a web address.
     pub source: Option<&'static str>,
     /// Causes with their cures, the likeliest first. Empty if none is known.
-    pub causes: &'static [Cause],
+    pub causes: Vec<LikelyCause>,
 }
 
 impl ExplainedCode {
     /// Creates a code of which nothing is publicly known.
     fn unknown(code: String, meaning: impl Into<String>) -> ExplainedCode {
         let (meaning, knowledge) = (meaning.into(), Knowledge::Unknown);
-        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: &[] }
+        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: Vec::new() }
     }
 
     /// Creates a code that public headers name.
@@ -41,7 +42,7 @@ impl ExplainedCode {
             meaning: explanation.meaning.to_owned(),
             knowledge: Knowledge::Named,
             source: None,
-            causes: explanation.causes,
+            causes: explanation.causes.iter().map(LikelyCause::plain).collect(),
         }
     }
 

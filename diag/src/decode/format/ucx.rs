@@ -3,6 +3,7 @@
 //! `uct/ib/mlx5/ib_mlx5_log.c`, `uct_ib_mlx5_completion_with_err`: two lines, or one before 1.6.
 //! `uct/ib/rc/verbs/rc_verbs_iface.c`. For commands, `uct/ib/mlx5/dv/ib_mlx5_dv.c`.
 
+use crate::explain::causes::{Fabric, Program};
 use crate::explain::{ExplainedCode, call};
 use crate::text::QueueKind;
 
@@ -54,6 +55,12 @@ fn mlx5(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (before, codes) = line.split_once("(synd ")?;
     let (syndrome, rest) = scan::number(codes)?;
     let mut said = Said::of_syndrome(syndrome);
+    said.program = Some(Program::Ucx);
+    said.fabric = match before {
+        before if before.contains("/RoCE") => Some(Fabric::Roce),
+        before if before.contains("/IB") => Some(Fabric::InfiniBand),
+        _ => None,
+    };
     said.vendor = scan::number_after(rest, "vend ");
     said.hardware = scan::after(rest, "hw_synd ").and_then(|numbers| {
         let (part, rest) = scan::number(numbers)?;
