@@ -1,7 +1,7 @@
 //! Decoders of what other programs print: error CQEs, WQEs, firmware commands and contexts.
 //!
-//! [`text`] finds records in a log, in any of the [`FORMATS`]; [`bytes`] reads bytes whose kind is
-//! given. Both return [`DecodedRecord`]s: fields, and codes with meanings, causes and cures. A
+//! [`text`] finds records in a log, in any of the [`FORMATS`]; [`Stream`] does so for text that comes
+//! in pieces; [`bytes`] reads bytes whose kind is given. All return [`DecodedRecord`]s: fields, and codes with meanings, causes and cures. A
 //! completion is linked to the WQE that it names, if that is in the input too.
 //!
 //! Input is untrusted, and no input panics. Time is proportional to the length of the input, times
@@ -15,6 +15,9 @@
 //! | completions in words | UCX, NCCL, perftest, DOCA GPUNetIO, NIXL, any with `IBV_WC_…` | their sources |
 //! | commands, refused or timed out | Linux mlx5_core, libmlx5 on VFIO, DPDK, UCX | `cmd.c`, `mlx5_devx_cmds.c` |
 //! | health reports | Linux mlx5_core | `health.c` |
+//! | power, modules, start-up, resets | Linux mlx5_core, mlx5e | `events.c`, `main.c`, `en_main.c` |
+//! | completions of MPI and storage | Open MPI openib, MVAPICH2, Lustre, Mooncake | their sources |
+//! | calls that failed | any program with `ibv_…` or `mlx5dv_…` and an errno | their sources |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |
 //!
 //! ```
@@ -38,6 +41,7 @@ mod prefix;
 mod rank;
 mod record;
 mod scan;
+mod stream;
 mod words;
 mod wqe;
 
@@ -49,6 +53,7 @@ pub use kind::{BytesKind, DecodeError};
 pub use lines::{Options, WordOrder};
 pub use prefix::Origin;
 pub use record::{DecodedRecord, RecordField, RecordKind};
+pub use stream::Stream;
 
 /// Finds the records in a text, in the order of its lines. Empty if it has none.
 ///

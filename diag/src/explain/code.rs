@@ -154,6 +154,36 @@ impl ExplainedCode {
 }
 
 impl ExplainedCode {
+    /// Returns every known code with this number: statuses, syndromes of CQEs, vendor syndromes,
+    /// statuses and syndromes of commands, and health syndromes. Empty if none is known.
+    #[must_use]
+    pub fn of_number(number: u64) -> Vec<ExplainedCode> {
+        use super::{command, health, status, vendor};
+
+        let byte = u8::try_from(number).ok();
+        let mut codes = Vec::new();
+        let known = |status: &Status| u64::from(status.wc_status()) == number;
+        codes.extend(status::STATUSES.into_iter().filter(known).map(Self::status));
+        let known = |status: &Status| Some(status.syndrome()) == byte;
+        let syndromes = status::STATUSES.into_iter().filter(known);
+        codes.extend(syndromes.map(|status| Self::syndrome(status.syndrome())));
+        let vendors = vendor::VENDOR_CODES.iter().filter(|entry| Some(entry.code) == byte);
+        codes.extend(vendors.map(|entry| {
+            let code = Self::vendor_syndrome(Some(entry.status), number);
+            ExplainedCode { code: format!("{} with {}", code.code, entry.status), ..code }
+        }));
+        if byte.and_then(command::explain).is_some() && number != 0 {
+            let code = Self::command_status(number);
+            codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
+        }
+        if u32::try_from(number).ok().and_then(command::syndrome).is_some() {
+            let code = Self::command_syndrome(number);
+            codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
+        }
+        codes.extend(byte.and_then(health::explain).map(Self::health_syndrome));
+        codes
+    }
+
     /// Explains a failed call of libibverbs or libmlx5.
     #[must_use]
     pub fn call(call: &str, error: CallError) -> ExplainedCode {
@@ -198,6 +228,18 @@ mod tests {
         }
         assert_eq!(explain(Some(Status::Flushed), 0x01).source, None);
         assert!(explain(None, 0x181).meaning.contains("more than 8 bits"));
+    }
+
+    #[test]
+    fn a_bare_number_gives_every_code_that_it_can_be() {
+        let codes = |number| -> Vec<String> {
+            ExplainedCode::of_number(number).into_iter().map(|code| code.code).collect()
+        };
+        assert_eq!(codes(12), ["status 12", "health syndrome 0xc"]);
+        assert_eq!(codes(0x15), ["syndrome 0x15"]);
+        assert_eq!(codes(0x81), ["vendor code 0x81 with IBV_WC_RETRY_EXC_ERR"]);
+        assert_eq!(codes(0x4bb88f), ["command syndrome 0x4bb88f"]);
+        assert!(codes(u64::MAX).is_empty());
     }
 
     #[test]

@@ -25,25 +25,28 @@ macro_rules! evidence {
 
 evidence! {
     // No answer of the peer.
-    RetriesExceeded 0x81 ALL Nccl WRONG_GID
+    RetriesExceeded _ ALL Nccl WRONG_GID
         "NCCL_IB_GID_INDEX of the RoCE v2 entry with an address (`show_gids`; often 3), then test with perftest and the same index"
         "https://github.com/NVIDIA/nccl/issues/426";
-    RetriesExceeded 0x81 ALL Nccl WRONG_GID
+    RetriesExceeded _ ALL Nccl WRONG_GID
         "NCCL_IB_GID_INDEX=3: the default GID did not reach hosts behind another switch"
         "https://github.com/pytorch/pytorch/issues/81628";
-    RetriesExceeded 0x81 ALL Nccl SHORT_TIMEOUT
+    RetriesExceeded _ ALL Nccl SHORT_TIMEOUT
         "NCCL_IB_TIMEOUT (up to 22) and NCCL_IB_RETRY_CNT=7, if the NICs reach each other at all"
         "https://github.com/NVIDIA/nccl/issues/902";
     RetriesExceeded _ ALL Nccl BAD_LINK
         "a link that goes up and down (`Got async event : port error` in NCCL's log): check cables, `ibqueryerrors`"
         "https://github.com/NVIDIA/nccl/issues/905";
-    RetriesExceeded 0x81 ALL Ucx BAD_LINK
+    RetriesExceeded _ READ Ucx WRONG_GID
+        "UCX_IB_GID_INDEX of the RoCE v2 entry (often 3), and UCX_IB_TRAFFIC_CLASS of the lossless class (106 there)"
+        "https://github.com/openucx/ucx/issues/2434";
+    RetriesExceeded _ ALL Ucx BAD_LINK
         "look for PortRcvErrors on links between switches, not only at the hosts (`ibqueryerrors`)"
         "https://github.com/openucx/ucx/issues/9590";
-    RetriesExceeded 0x81 ALL Ucx LOSSY_FABRIC
+    RetriesExceeded _ ALL Ucx LOSSY_FABRIC
         "configure lossless RoCE (PFC) on hosts and switches; UCX_IB_TRAFFIC_CLASS of that class"
         "https://github.com/openucx/ucx/issues/2346";
-    RetriesExceeded 0x81 ALL Ucx OLD_SOFTWARE
+    RetriesExceeded _ ALL Ucx OLD_SOFTWARE
         "a UCX with the fix of pull request 5016"
         "https://github.com/openucx/ucx/issues/3305";
     RetriesExceeded _ WRITE Mooncake WRONG_PATH
@@ -68,15 +71,26 @@ evidence! {
         "https://github.com/openucx/ucx/issues/7863";
 
     // The peer's memory.
-    RemoteAccess 0x88 ATOMIC Ucx REGION_RIGHTS
+    RemoteAccess _ ATOMIC Ucx REGION_RIGHTS
         "a UCX with the fix of pull request 9771: a cached region had no atomic right"
         "https://github.com/openucx/ucx/pull/9771";
-    RemoteAccess 0x88 ALL Spdk PEER_DEREGISTERED
+    RemoteAccess _ ATOMIC OpenMpi PEER_DEVICE_MEMORY
+        "no atomics on GPU memory: take ATOMIC_FOPS out of btl_openib_flags"
+        "https://github.com/open-mpi/ompi/issues/1241";
+    RemoteAccess _ ALL _ OLD_SOFTWARE
+        "rdma-core of the version that the MPI library was built for"
+        "https://github.com/open-mpi/ompi/issues/14174";
+    RemoteAccess _ ALL Spdk PEER_DEREGISTERED
         "expect it when the host program ends in the middle of I/O: it had deregistered its memory"
         "https://github.com/spdk/spdk/issues/1387";
     RemoteOperation _ READ Ucx PEER_DEVICE_MEMORY
         "load nvidia-peermem or use dma-buf with the open kernel modules of the NVIDIA driver"
         "https://github.com/open-mpi/ompi/issues/13183";
+
+    // Flushed.
+    Flushed _ ALL Nccl EARLIER_FAILURE
+        "look for a completion with another vendor err before it: 129 (a timeout) stood there"
+        "https://github.com/NVIDIA/nccl/issues/1405";
 
     // The WQE.
     LocalQpOperation _ WRITE Ucx MALFORMED

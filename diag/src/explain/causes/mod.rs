@@ -143,7 +143,7 @@ pub struct Facts {
 pub struct Evidence {
     /// The status that the thread reports.
     pub status: Status,
-    /// Its vendor syndrome, if the thread has it.
+    /// Its vendor syndrome, if the status has several.
     pub vendor: Option<u8>,
     /// The kinds of request that it may have been.
     pub operations: Operations,
@@ -215,23 +215,27 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
 }
 
 /// Returns how much a thread is like the facts; 0 if it has another status or vendor syndrome.
+/// Which causes a program has says little of another program, except with a rare vendor syndrome.
 fn likeness(facts: &Facts, row: &Evidence) -> u32 {
     if row.status != facts.status {
         return 0;
     }
-    let mut points = 1;
-    match (row.vendor, facts.vendor) {
-        (Some(row), Some(facts)) if row == facts => points += 2,
+    let vendor = match (row.vendor, facts.vendor) {
+        (Some(row), Some(facts)) if row == facts => 4,
         (Some(_), Some(_)) => return 0,
-        _ => {}
+        _ => 0,
+    };
+    let program = match row.program {
+        None => 1,
+        program if program == facts.program => 5,
+        _ => 0,
+    };
+    let known = row.operations != Operations::ALL && facts.operations != Operations::ALL;
+    let operation = u32::from(known && row.operations.intersects(facts.operations));
+    match vendor + program {
+        0 => 0,
+        points => points + operation,
     }
-    if row.operations != Operations::ALL && facts.operations != Operations::ALL {
-        points += if row.operations.intersects(facts.operations) { 1 } else { 0 };
-    }
-    if row.program.is_some() && row.program == facts.program {
-        points += 4;
-    }
-    points
 }
 
 #[cfg(test)]
