@@ -204,8 +204,30 @@ pub(super) fn joints(line: &str) -> Vec<usize> {
         before.is_some_and(|letter| !letter.is_whitespace() && !matches!(letter, ':' | '>'))
             && line[at + 1..].split_once(']').is_some_and(|(inside, _)| is_ucx(inside))
     };
-    line.match_indices('[').filter(begins).map(|(at, _)| at).collect()
+    let tagged = ["<stdout>:", "<stderr>:"].into_iter().flat_map(|stream| {
+        line.match_indices(stream).filter_map(|(at, _)| tag_start(&line[..at])).filter(|at| *at > 0)
+    });
+    let mut joints: Vec<usize> =
+        line.match_indices('[').filter(begins).map(|(at, _)| at).chain(tagged).collect();
+    joints.sort_unstable();
+    joints
 }
+
+/// Returns where a launcher's prefix begins that ends with `[1,136]`, with its time if there is one.
+fn tag_start(before: &str) -> Option<usize> {
+    let open = before.strip_suffix(']')?.rfind('[')?;
+    let is_rank = before[open + 1..before.len() - 1].split(',').all(is_number);
+    // "Thu Jul  2 09:28:16 2020".
+    let time = open.checked_sub(TIME).filter(|at| {
+        before.get(*at..open).is_some_and(|time| {
+            time.split_ascii_whitespace().nth(1).is_some_and(|month| MONTHS.contains(&month))
+        })
+    });
+    is_rank.then(|| time.unwrap_or(open))
+}
+
+/// Length of the time in a launcher's prefix.
+const TIME: usize = "Thu Jul  2 09:28:16 2020".len();
 
 /// Returns whether brackets contain what begins a message of UCX: `1593671296.585300`, or
 /// `host:pid:0:tid`.

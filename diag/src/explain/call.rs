@@ -11,7 +11,7 @@ pub struct CallError {
 }
 
 /// Every errno that these calls return in public reports.
-const ERRORS: [CallError; 15] = [
+const ERRORS: [CallError; 16] = [
     CallError { name: "EPERM", number: 1, words: "Operation not permitted" },
     CallError { name: "ENOENT", number: 2, words: "No such file or directory" },
     CallError { name: "EIO", number: 5, words: "Input/output error" },
@@ -26,6 +26,7 @@ const ERRORS: [CallError; 15] = [
     CallError { name: "EOPNOTSUPP", number: 95, words: "Operation not supported" },
     CallError { name: "ENETUNREACH", number: 101, words: "Network is unreachable" },
     CallError { name: "ETIMEDOUT", number: 110, words: "Connection timed out" },
+    CallError { name: "ECANCELED", number: 125, words: "Operation canceled" },
     CallError { name: "EREMOTEIO", number: 121, words: "Remote I/O error" },
 ];
 
@@ -121,6 +122,10 @@ pub fn explain(call: &str, error: CallError) -> Explanation {
         "EREMOTEIO" => explanation! {
             "Firmware refused the command.";
             "the reason is a syndrome in the kernel's log" => "`dmesg | mlx5 decode` on this host";
+        },
+        "ECANCELED" | "ETIMEDOUT" => explanation! {
+            "Firmware did not answer, or the driver has stopped the device.";
+            "the firmware hangs: a command timed out" => "look for command time-outs and health lines in the kernel's log; update the firmware";
         },
         "ENODEV" | "EIO" => explanation! {
             "The device does not answer or is being reset.";

@@ -127,7 +127,7 @@ events! {
         "The driver waits for the firmware, with the time that is left.";
         "firmware that starts slowly or hangs" => "if it ends in a time-out: power cycle; burn the firmware again";
     }
-    ["NETDEV WATCHDOG"] "a transmit queue stands still" {
+    ["NETDEV WATCHDOG", "mlx5"] "a transmit queue stands still" {
         "The kernel's packets were not completed for several seconds.";
         "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" in the next lines says so; look at /proc/interrupts and for soft lockups";
         "the link does not take packets: pause frames from the switch" => "look at `ethtool -S` for rx_pause and tx_pause storms";

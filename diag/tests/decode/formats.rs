@@ -63,6 +63,19 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         "ib_mlx5_dv.c:217  UCX  ERROR mlx5dv_devx_qp_modify(503) failed, syndrome 0: Invalid argument",
         &[("opcode", "0x503")],
     ),
+    (
+        "[Wed Jul 29 14:40:27 2026] mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("QP", "0xc85b")],
+    ),
+    (
+        "[h:1:0]   ib_mlx5dv_md.c:718  UCX  ERROR mlx5dv_devx_umem_reg() zero umem failed: Cannot allocate memory",
+        &[("call", "mlx5dv_devx_umem_reg"), ("error", "ENOMEM")],
+    ),
+    (
+        "Failed to modify QP to RTR: Connection timed out",
+        &[("call", "ibv_modify_qp"), ("error", "ETIMEDOUT")],
+    ),
+    ("mlx5dv_create_cq(cqe=4608) failed: Operation canceled", &[("error", "ECANCELED")]),
     ("mlx5_core: INFO: synd 0x8: unrecoverable hardware error.", &[("synd", "0x8")]),
     (
         "mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W).",
@@ -99,6 +112,7 @@ fn prose_and_source_code_are_no_records() {
         "if (wc.status == IBV_WC_WR_FLUSH_ERR) {",
         "case IBV_WC_RETRY_EXC_ERR:",
         "We are getting transport retry counter exceeded with this completion",
+        "r8125 0000:22:04.0 eth4: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5010 ms",
         "the CREATE_DCT(0x710) command; see ibv_reg_mr(3) for details",
         "mlx5_core 0000:01:00.0: firmware version: 16.35.2000",
     ] {
@@ -203,6 +217,12 @@ fn messages_joined_on_a_line_and_mails_in_quoted_printable_are_read() {
     assert_eq!(records.len(), 4, "{records:#?}");
     assert_eq!(records[1].text, ["data: 0x10, 1 bytes, lkey 0xb5d2"]);
     assert_eq!(records[3].value("QP"), Some("0x22"));
+    // Of a launcher with time stamps.
+    let tag = "Thu Jul  2 09:28:16 2020[1,136]<stdout>:";
+    let line = "ibv_create_qp() failed: Cannot allocate memory";
+    let records = decoded(&format!("{tag}{line}{}{line}", tag.replace("136", "137")));
+    let ranks: Vec<_> = records.iter().map(|record| record.origin.rank.as_deref()).collect();
+    assert_eq!(ranks, [Some("136"), Some("137")]);
     let mail = "NET/IB : Got completion from peer 10.0.0.1<3> with status=3D12 opcode=3D0 len=3D0 ven=\ndor err 129 (Recv)";
     assert_eq!(only(mail).value("vendor code"), Some("0x81"));
 }

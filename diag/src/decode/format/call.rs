@@ -1,7 +1,7 @@
 //! Calls of libibverbs and libmlx5 that failed, as programs report them.
 //!
 //! UCX: "ibv_create_cq(cqe=4096) failed: Cannot allocate memory". NCCL: "Call to ibv_modify_qp
-//! failed with error Connection timed out errno 110". Many programs: "… ibv_reg_mr … failed …".
+//! failed with error Connection timed out errno 110". Mooncake: "Failed to modify QP to RTR, …".
 
 use crate::explain::{ExplainedCode, call};
 
@@ -21,20 +21,21 @@ const LONGEST: usize = 4096;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
-    if line.len() > LONGEST || !line.contains("ibv_") && !line.contains("mlx5dv_") {
+    if line.len() > LONGEST || !["ailed", "ibv_", "mlx5dv_"].iter().any(|word| line.contains(word))
+    {
         return None;
     }
     // Source code and backtraces name calls too.
     if line.trim_end().ends_with([';', '{', ')']) && !line.contains("ailed") {
         return None;
     }
-    let (before, name) = named(line)?;
-    let behind = &line[before + name.len()..];
+    let (end, name) = named(line)?;
+    let (before, behind) = line.split_at(end);
     let (arguments, rest) = match behind.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
         Some((arguments, rest)) => (arguments, rest),
         None => ("", behind),
     };
-    let failed = rest.contains("ailed") || line[..before].to_ascii_lowercase().contains("failed");
+    let failed = rest.contains("ailed") || before.to_ascii_lowercase().contains("failed");
     let errno = call::errno(line)?;
     if !failed {
         return None;
@@ -50,11 +51,29 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading::to(at, vec![record]))
 }
 
-/// Returns place and name of the first call that a line names.
+/// Words of programs that do not name the call.
+const WORDS: [(&str, &str); 3] = [
+    ("modify QP to RT", "ibv_modify_qp"),
+    ("Failed to register memory", "ibv_reg_mr"),
+    ("Failed to query GID", "ibv_query_gid"),
+];
+
+/// Returns the end and the name of the first call that a line names. Names of files are no calls.
 fn named(line: &str) -> Option<(usize, &str)> {
-    let at = ["mlx5dv_", "ibv_"].iter().filter_map(|prefix| line.find(prefix)).min()?;
-    let end = line[at..]
-        .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
-        .map_or(line.len(), |end| at + end);
-    (end > at + 6).then(|| (at, &line[at..end]))
+    let in_words = || {
+        let (words, name) = WORDS.iter().find(|(words, _)| line.contains(words))?;
+        Some((line.find(words)? + words.len(), *name))
+    };
+    let of = |prefix: &'static str| {
+        line.match_indices(prefix).filter_map(move |(at, _)| {
+            let alone = !line[..at]
+                .ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+            let end = line[at..]
+                .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+                .map_or(line.len(), |end| at + end);
+            (alone && end > at + prefix.len() + 1 && !line[end..].starts_with(".c"))
+                .then(|| (end, &line[at..end]))
+        })
+    };
+    of("mlx5dv_").chain(of("ibv_")).min_by_key(|(end, _)| *end).or_else(in_words)
 }

@@ -18,7 +18,7 @@ pub(super) const FORMAT: Format = Format {
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     // Most lines of a log are rejected here: each of these lines names the driver.
-    if !["mlx5", "NETDEV WATCHDOG", "Port module event"].iter().any(|token| line.contains(token)) {
+    if !["mlx5", "Port module event"].iter().any(|token| line.contains(token)) {
         return None;
     }
     let event = event::find(line)?;

@@ -83,7 +83,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let status = match named {
         Some(status) => {
             let by_name = line.contains(status.name());
-            (by_name || ABOUT.iter().any(|word| lower.contains(word))).then_some(status)
+            // The kernel's asynchronous events: "mlx5_0/1: QP 51291 error: local length error".
+            let event = lower.contains(": qp ") && lower.contains(" error: ");
+            let about = by_name || event || ABOUT.iter().any(|word| lower.contains(word));
+            about.then_some(status)
         }
         None => {
             let number = vendor.and(numbered(&lower));

@@ -70,6 +70,10 @@ evidence! {
         "the region in UCX's cache did not cover the buffer (UCX_LOG_LEVEL=data shows both): see that its memory hooks see every allocation"
         "https://github.com/openucx/ucx/issues/7863";
 
+    LocalProtection _ SEND Dpdk WRONG_LKEY
+        "set the private flags of mbufs (mbp_priv.flags) when the pool is made: the driver reads them"
+        "https://github.com/shenango/caladan/pull/28";
+
     // The peer's memory.
     RemoteAccess _ ATOMIC Ucx REGION_RIGHTS
         "a UCX with the fix of pull request 9771: a cached region had no atomic right"
