@@ -149,7 +149,7 @@ pub(super) fn launcher(line: &str) -> Option<(String, String)> {
     if let (Some(time), Some("stdout" | "stderr"), Some("F" | "P"), Some(message)) =
         (words.next(), words.next(), words.next(), words.next())
     {
-        return is_time(time).then(|| (format!("{time}\t").into(), message.into()));
+        return is_time(time).then(|| (format!("{time}\t"), message.to_owned()));
     }
     // "worker-1  | message". A hex dump has a bar behind its bytes.
     let (name, message) = line.split_once(" | ")?;
@@ -170,7 +170,7 @@ pub(super) fn process(tag: &str) -> &str {
 fn json(line: &str) -> Option<(String, String)> {
     let (message, rest) = string(line, "\"log\":")?;
     let time = string(rest, "\"time\":").map(|(time, _)| time).unwrap_or_default();
-    Some((format!("{time}\t").into(), message.trim_end().to_owned().into()))
+    Some((format!("{time}\t"), message.trim_end().to_owned()))
 }
 
 /// Returns the string after a key, without its escapes, and the text after it.

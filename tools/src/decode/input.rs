@@ -1,7 +1,7 @@
 //! The input: files, standard input, or the arguments themselves, line by line.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, IsTerminal as _, Read, Seek as _, SeekFrom};
+use std::io::{self, BufRead, BufReader, Cursor, IsTerminal as _, Read};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
 use std::thread;
@@ -136,14 +136,7 @@ pub(super) fn open(arguments: &[String], at_end: AtEnd, output: &Output) -> Resu
     }
     let each = |path: &String| {
         let failed = |error| Error::File { what: format!("cannot read {path}"), error };
-        let mut file = File::open(path).map_err(failed)?;
-        // A folder can be opened, but not read.
-        file.seek(SeekFrom::Current(0))
-            .or_else(|error| match error.raw_os_error() {
-                Some(libc::ESPIPE) => Ok(0),
-                _ => Err(error),
-            })
-            .map_err(failed)?;
+        let file = File::open(path).map_err(failed)?;
         let name = (arguments.len() > 1).then(|| path.clone());
         Ok(Input { name, ..Input::new(path.clone(), Box::new(file), at_end) })
     };
