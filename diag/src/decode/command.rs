@@ -139,7 +139,15 @@ impl Failed {
         };
         let mut record = DecodedRecord::new(RecordKind::CommandFailure, format!("{name} {why}"));
         record.field("command", name);
-        record.field_if("opcode", self.opcode.map(|code| format!("{code:#x}")));
+        if let Some(code) = self.opcode {
+            // UCX names moves by number only.
+            match u16::try_from(code).ok().and_then(opcode::name) {
+                Some(known) if !record.title.contains(known) => {
+                    record.field_meaning("opcode", format!("{code:#x}"), known)
+                }
+                _ => record.field("opcode", format!("{code:#x}")),
+            };
+        }
         record.field_if("op_mod", self.op_mod.map(|code| format!("{code:#x}")));
         if let Some(code) = self.status {
             record.field("status", format!("{code:#x}"));

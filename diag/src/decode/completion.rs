@@ -1,5 +1,6 @@
 //! Completions, from a CQE's bytes or from the text that programs print about them.
 
+use crate::explain::causes::{Fabric, Facts, Operations, Program};
 use crate::explain::{ExplainedCode, Status};
 use crate::flight;
 use crate::text::{self, QueueKind};
@@ -70,6 +71,23 @@ pub(super) fn looks_like_error(bytes: &[u8; SIZE]) -> bool {
     })
 }
 
+/// Length of the last line of a dump, which has all the codes.
+pub(super) const TAIL: usize = 16;
+
+/// Returns the record of the last 16 bytes of an error CQE; `None` if they are no such bytes.
+pub(super) fn tail(bytes: &[u8]) -> Option<DecodedRecord> {
+    let mut whole = [0; SIZE];
+    whole.get_mut(SIZE - TAIL..)?.copy_from_slice(bytes.get(..TAIL)?);
+    looks_like_error(&whole).then(|| {
+        let mut record = cqe(&whole);
+        record.notes.push(ONLY_TAIL.to_owned());
+        record
+    })
+}
+
+/// The remark on a CQE whose other bytes are missing.
+pub(super) const ONLY_TAIL: &str = "Only the last 16 bytes of the CQE are there.";
+
 /// A completion, as a program reports it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
@@ -89,6 +107,10 @@ pub(super) struct Said {
     pub wqe: Option<u16>,
     /// The requested operation.
     pub operation: Option<String>,
+    /// The fabric of the port.
+    pub fabric: Option<Fabric>,
+    /// The program.
+    pub program: Option<Program>,
 }
 
 impl Said {
@@ -134,10 +156,28 @@ impl Said {
                 record.findings.push(ExplainedCode::hardware_syndrome(part, code));
             }
         }
+        record.facts = self.facts();
         if let (Some(queue), Some(index)) = (self.queue, self.wqe) {
             record.key = Key::Names { queue, qpn: self.qpn, index };
         }
         record
+    }
+
+    /// Returns what the causes are ranked by.
+    fn facts(&self) -> Option<Facts> {
+        let operations = match (self.queue, &self.operation) {
+            (Some(QueueKind::Receive), _) => Operations::RECEIVE,
+            (_, Some(operation)) => Operations::named(operation),
+            (Some(QueueKind::Send), None) => Operations::RECEIVE.complement(),
+            (None, None) => Operations::ALL,
+        };
+        Some(Facts {
+            status: self.status?,
+            vendor: self.vendor.and_then(|code| u8::try_from(code).ok()),
+            operations,
+            fabric: self.fabric,
+            program: self.program,
+        })
     }
 
     fn title(&self) -> String {

@@ -1,7 +1,7 @@
 //! Decoders of what other programs print: error CQEs, WQEs, firmware commands and contexts.
 //!
-//! [`text`] finds records in a log, in any of the [`FORMATS`]; [`bytes`] reads bytes whose kind is
-//! given. Both return [`DecodedRecord`]s: fields, and codes with meanings, causes and cures. A
+//! [`text`] finds records in a log, in any of the [`FORMATS`]; [`Stream`] does so for text that comes
+//! in pieces; [`bytes`] reads bytes whose kind is given. All return [`DecodedRecord`]s: fields, and codes with meanings, causes and cures. A
 //! completion is linked to the WQE that it names, if that is in the input too.
 //!
 //! Input is untrusted, and no input panics. Time is proportional to the length of the input, times
@@ -15,6 +15,9 @@
 //! | completions in words | UCX, NCCL, perftest, DOCA GPUNetIO, NIXL, any with `IBV_WC_…` | their sources |
 //! | commands, refused or timed out | Linux mlx5_core, libmlx5 on VFIO, DPDK, UCX | `cmd.c`, `mlx5_devx_cmds.c` |
 //! | health reports | Linux mlx5_core | `health.c` |
+//! | power, modules, start-up, resets | Linux mlx5_core, mlx5e | `events.c`, `main.c`, `en_main.c` |
+//! | completions of MPI and storage | Open MPI openib, MVAPICH2, Lustre, Mooncake | their sources |
+//! | calls that failed | any program with `ibv_…` or `mlx5dv_…` and an errno | their sources |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |
 //!
 //! ```
@@ -34,8 +37,11 @@ mod hex;
 mod join;
 mod kind;
 mod lines;
+mod prefix;
+mod rank;
 mod record;
 mod scan;
+mod stream;
 mod words;
 mod wqe;
 
@@ -45,7 +51,9 @@ pub use format::{FORMATS, Format};
 pub use hex::hex_bytes;
 pub use kind::{BytesKind, DecodeError};
 pub use lines::{Options, WordOrder};
+pub use prefix::Origin;
 pub use record::{DecodedRecord, RecordField, RecordKind};
+pub use stream::Stream;
 
 /// Finds the records in a text, in the order of its lines. Empty if it has none.
 ///
@@ -57,20 +65,26 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < lines.len() {
-        let Some((format, reading)) = format::read(&lines, at) else {
+        let Some((format, mut reading)) = format::read(&lines, at) else {
             at += 1;
             continue;
         };
         // A format that found a record has read at least this line, and no more lines than there
         // are.
         let end = reading.end.clamp(at + 1, lines.len());
+        rank::identify(&mut reading.records, &lines, at, end);
+        let origin = Origin::of(lines.tag(at), lines.get(at));
         records.extend(reading.records.into_iter().map(|record| DecodedRecord {
             format: format.name,
-            lines: Some((at + 1, end)),
+            lines: Some(lines.numbers(at, end)),
+            origin: origin.clone(),
             ..record
         }));
         at = end;
     }
+    // The lines of each process were read together.
+    records.sort_by_key(|record| record.lines.map(|(first, _)| first));
+    rank::rank(&mut records);
     join::join(join::once(records))
 }
 
@@ -91,7 +105,9 @@ pub fn bytes(
     };
     let records = kind.records(&bytes, options.addressing.unwrap_or_default())?;
     let records = records.into_iter().map(|record| DecodedRecord { format, ..record });
-    Ok(join::join(join::once(records.collect())))
+    let mut records: Vec<DecodedRecord> = records.collect();
+    rank::rank(&mut records);
+    Ok(join::join(join::once(records)))
 }
 
 /// Returns input that is text: UTF-8 without zero bytes, which memory dumps have. `None` for binary

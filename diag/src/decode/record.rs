@@ -1,7 +1,10 @@
 //! Records of decoded input: their fields, and the meanings of their codes.
 
 use crate::explain::ExplainedCode;
+use crate::explain::causes::Facts;
 use crate::text::{Addressing, QueueKind};
+
+use super::prefix::Origin;
 
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +36,10 @@ pub enum RecordKind {
     Health,
     /// The events of a flight record.
     Event,
+    /// A line of Linux's driver about the device or its link.
+    KernelEvent,
+    /// A call of libibverbs or libmlx5 that failed.
+    CallFailure,
 }
 
 impl RecordKind {
@@ -53,6 +60,8 @@ impl RecordKind {
             RecordKind::Structure => "structure",
             RecordKind::Health => "health",
             RecordKind::Event => "event",
+            RecordKind::KernelEvent => "kernel_event",
+            RecordKind::CallFailure => "call_failure",
         }
     }
 }
@@ -68,6 +77,8 @@ pub struct DecodedRecord {
     pub format: &'static str,
     /// First and last line of its text, counted from 1; `None` for input given as bytes.
     pub lines: Option<(usize, usize)>,
+    /// The time, host and rank that the text's prefix states.
+    pub origin: Origin,
     /// A summary in one line.
     pub title: String,
     /// Its values, field by field.
@@ -84,6 +95,8 @@ pub struct DecodedRecord {
     pub wqe: Option<usize>,
     /// The data that links completions to WQEs.
     pub(super) key: Key,
+    /// What the causes of a completion's status are ranked by.
+    pub(super) facts: Option<Facts>,
 }
 
 /// The data that links completions to WQEs.
@@ -145,6 +158,7 @@ impl DecodedRecord {
             kind,
             format: "",
             lines: None,
+            origin: Origin::default(),
             title: title.into(),
             fields: Vec::new(),
             text: Vec::new(),
@@ -153,6 +167,7 @@ impl DecodedRecord {
             times: 1,
             wqe: None,
             key: Key::None,
+            facts: None,
         }
     }
 
@@ -160,6 +175,7 @@ impl DecodedRecord {
     pub(super) fn is_like(&self, other: &DecodedRecord) -> bool {
         (self.kind, self.format, &self.title) == (other.kind, other.format, &other.title)
             && (&self.fields, &self.text, &self.notes) == (&other.fields, &other.text, &other.notes)
+            && (&self.origin.host, &self.origin.rank) == (&other.origin.host, &other.origin.rank)
     }
 
     /// Adds a field.

@@ -23,6 +23,21 @@ pub(super) fn hexadecimal(text: &str) -> Option<(u64, &str)> {
     of_radix(digits.unwrap_or(text), 16)
 }
 
+/// Returns the number that stands alone after the first occurrence of `token`: decimal, or
+/// hexadecimal after `0x` or with one of the digits `a` to `f`. Some programs print without `0x`.
+pub(super) fn identifier_after(text: &str, token: &str) -> Option<u64> {
+    let rest = after(text, token)?.trim_start_matches([' ', '\t', '=', ':', '(', '[', '#']);
+    let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let word = &rest[..end];
+    if word.starts_with(|first: char| first.is_ascii_digit())
+        && word.bytes().any(|digit| digit.is_ascii_alphabetic())
+        && word.bytes().all(|digit| digit.is_ascii_hexdigit())
+    {
+        return u64::from_str_radix(word, 16).ok();
+    }
+    number(rest).map(|(number, _)| number)
+}
+
 fn of_radix(text: &str, radix: u32) -> Option<(u64, &str)> {
     let end = text.find(|digit: char| !digit.is_digit(radix)).unwrap_or(text.len());
     Some((u64::from_str_radix(&text[..end], radix).ok()?, &text[end..]))
@@ -58,6 +73,10 @@ mod tests {
         assert_eq!(hexadecimal("1f 2"), Some((31, " 2")));
         assert_eq!(number_after("syndrome 0x5, vendor", "syndrome"), Some(5));
         assert_eq!(hexadecimal_after("cqn ff", "cqn"), Some(255));
+        assert_eq!(identifier_after("wr_id 25e14b8 opcode", "wr_id"), Some(0x25e14b8));
+        assert_eq!(identifier_after("wr_id: 25, x", "wr_id"), Some(25));
+        assert_eq!(identifier_after("wrid 0x149vendor_err", "wrid"), Some(0x149));
+        assert_eq!(identifier_after("in 25ms", "in"), Some(25));
         assert_eq!(between("error on mlx5_0:1/IB (synd", " on ", "(synd"), Some("mlx5_0:1/IB"));
     }
 }

@@ -39,6 +39,13 @@ pub(super) fn status(line: &str) -> Option<Status> {
     WORDS.iter().find(|(words, _)| lower.contains(words)).map(|(_, status)| *status)
 }
 
+/// Returns the place of the status that a line names.
+pub(super) fn place(line: &str) -> Option<usize> {
+    let lower = line.to_ascii_lowercase();
+    let in_words = WORDS.iter().filter_map(|(words, _)| lower.find(words)).min();
+    line.find("IBV_WC_").or_else(|| line.find("IB_WC_")).or(in_words)
+}
+
 /// Returns whether `name` occurs, and not as the start of a longer name.
 fn names(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {

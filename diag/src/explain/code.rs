@@ -2,9 +2,12 @@
 
 use mlx5_sys::ifc;
 
+use super::call::CallError;
+use super::causes::LikelyCause;
+use super::event::KernelEvent;
 use super::health::HealthSyndrome;
 use super::vendor::VendorCode;
-use super::{Cause, Explanation, Knowledge, Status};
+use super::{Explanation, Knowledge, Status};
 
 /// A code of the HCA, its meaning, and the causes and cures that are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +24,14 @@ pub struct ExplainedCode {
     /// The public source of the meaning: a web address.
     pub source: Option<&'static str>,
     /// Causes with their cures, the likeliest first. Empty if none is known.
-    pub causes: &'static [Cause],
+    pub causes: Vec<LikelyCause>,
 }
 
 impl ExplainedCode {
     /// Creates a code of which nothing is publicly known.
     fn unknown(code: String, meaning: impl Into<String>) -> ExplainedCode {
         let (meaning, knowledge) = (meaning.into(), Knowledge::Unknown);
-        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: &[] }
+        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: Vec::new() }
     }
 
     /// Creates a code that public headers name.
@@ -39,7 +42,7 @@ impl ExplainedCode {
             meaning: explanation.meaning.to_owned(),
             knowledge: Knowledge::Named,
             source: None,
-            causes: explanation.causes,
+            causes: explanation.causes.iter().map(LikelyCause::plain).collect(),
         }
     }
 
@@ -150,6 +153,50 @@ impl ExplainedCode {
     }
 }
 
+impl ExplainedCode {
+    /// Returns every known code with this number: statuses, syndromes of CQEs, vendor syndromes,
+    /// statuses and syndromes of commands, and health syndromes. Empty if none is known.
+    #[must_use]
+    pub fn of_number(number: u64) -> Vec<ExplainedCode> {
+        use super::{command, health, status, vendor};
+
+        let byte = u8::try_from(number).ok();
+        let mut codes = Vec::new();
+        let known = |status: &Status| u64::from(status.wc_status()) == number;
+        codes.extend(status::STATUSES.into_iter().filter(known).map(Self::status));
+        let known = |status: &Status| Some(status.syndrome()) == byte;
+        let syndromes = status::STATUSES.into_iter().filter(known);
+        codes.extend(syndromes.map(|status| Self::syndrome(status.syndrome())));
+        let vendors = vendor::VENDOR_CODES.iter().filter(|entry| Some(entry.code) == byte);
+        codes.extend(vendors.map(|entry| {
+            let code = Self::vendor_syndrome(Some(entry.status), number);
+            ExplainedCode { code: format!("{} with {}", code.code, entry.status), ..code }
+        }));
+        if byte.and_then(command::explain).is_some() && number != 0 {
+            let code = Self::command_status(number);
+            codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
+        }
+        if u32::try_from(number).ok().and_then(command::syndrome).is_some() {
+            let code = Self::command_syndrome(number);
+            codes.push(ExplainedCode { code: format!("command {}", code.code), ..code });
+        }
+        codes.extend(byte.and_then(health::explain).map(Self::health_syndrome));
+        codes
+    }
+
+    /// Explains a failed call of libibverbs or libmlx5.
+    #[must_use]
+    pub fn call(call: &str, error: CallError) -> ExplainedCode {
+        Self::named(call.to_owned(), error.name(), &super::call::explain(call, error))
+    }
+
+    /// Explains a line of Linux's driver.
+    #[must_use]
+    pub fn event(event: &KernelEvent) -> ExplainedCode {
+        ExplainedCode { name: None, ..Self::named(event.title.to_owned(), "", &event.explanation) }
+    }
+}
+
 /// Returns the text that follows a code's name: "met on …", or its meaning.
 fn what(entry: &VendorCode) -> String {
     match entry.knowledge {
@@ -181,6 +228,18 @@ mod tests {
         }
         assert_eq!(explain(Some(Status::Flushed), 0x01).source, None);
         assert!(explain(None, 0x181).meaning.contains("more than 8 bits"));
+    }
+
+    #[test]
+    fn a_bare_number_gives_every_code_that_it_can_be() {
+        let codes = |number| -> Vec<String> {
+            ExplainedCode::of_number(number).into_iter().map(|code| code.code).collect()
+        };
+        assert_eq!(codes(12), ["status 12", "health syndrome 0xc"]);
+        assert_eq!(codes(0x15), ["syndrome 0x15"]);
+        assert_eq!(codes(0x81), ["vendor code 0x81 with IBV_WC_RETRY_EXC_ERR"]);
+        assert_eq!(codes(0x4bb88f), ["command syndrome 0x4bb88f"]);
+        assert!(codes(u64::MAX).is_empty());
     }
 
     #[test]

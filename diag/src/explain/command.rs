@@ -170,6 +170,9 @@ syndromes! {
     0x7d49cb CREATE_LAG Told
         "the bond was made before SR-IOV was switched on, and the driver made it a second time"
         "https://lore.kernel.org/r/20221124081040.171790-4-saeed@kernel.org";
+    0x823f8d INIT2RTR_QP Told
+        "a field of the context that the program had not set: UCX did not clear it when it made a queue pair for commands"
+        "https://github.com/openucx/ucx/pull/10478";
     0xd61c0b CREATE_SQ Told
         "the queue's format of time stamps is not that of the HCA's clock"
         "https://lore.kernel.org/r/20221024115357.37278-7-saeed@kernel.org";
@@ -178,7 +181,8 @@ syndromes! {
         "https://git.kernel.org/torvalds/c/abb0dcf9938c93f765abf8cb45567cadef0af6b2";
 }
 
-/// Returns what is known of a syndrome. A syndrome that is not here is not publicly documented.
+/// Returns what is known of a syndrome. For others, searches of public threads, mails and commits
+/// found nothing so far.
 #[must_use]
 pub fn syndrome(number: u32) -> Option<&'static CommandSyndrome> {
     SYNDROMES.iter().find(|entry| entry.syndrome == number)

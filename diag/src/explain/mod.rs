@@ -3,9 +3,12 @@
 //! | module | codes | from |
 //! |---|---|---|
 //! | [`status`] | syndromes of error CQEs, as [`Status`] | InfiniBand specification, `ibv_poll_cq(3)` |
+//! | [`causes`] | causes of statuses, ranked by the facts of a record | public threads |
 //! | [`vendor`] | vendor syndromes of error CQEs | public threads and commits |
 //! | [`command`] | statuses and syndromes of firmware commands | Linux, public threads and commits |
 //! | [`health`] | syndromes of the health buffer | Linux |
+//! | [`event`] | lines of Linux's driver about power, modules, links and resets | Linux |
+//! | [`call`] | calls of libibverbs that failed | manual pages, public threads |
 //!
 //! Few vendor codes are documented. Each entry says how much is known of it ([`Knowledge`]) and
 //! names a public source. For codes that are not here, no public source was found.
@@ -19,8 +22,11 @@
 //! assert!(code.meaning.starts_with("No answer within the timeout"));
 //! ```
 
+pub mod call;
+pub mod causes;
 mod code;
 pub mod command;
+pub mod event;
 pub mod health;
 pub mod status;
 mod syndrome;
@@ -30,6 +36,8 @@ pub use code::ExplainedCode;
 pub use syndrome::Status;
 
 use core::fmt;
+
+use causes::{Fabric, Operations};
 
 /// The meaning of a code, and its causes, the likeliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +55,10 @@ pub struct Cause {
     pub cause: &'static str,
     /// How to find it or put it right.
     pub cure: &'static str,
+    /// The kinds of requests that it can concern.
+    pub operations: Operations,
+    /// The fabric that it is of; `None` for both.
+    pub fabric: Option<Fabric>,
 }
 
 /// How much is publicly known of a code of the vendor's.
@@ -77,7 +89,12 @@ macro_rules! explanation {
     ($meaning:literal; $($cause:literal => $cure:literal;)*) => {
         $crate::explain::Explanation {
             meaning: $meaning,
-            causes: &[$($crate::explain::Cause { cause: $cause, cure: $cure }),*],
+            causes: &[$($crate::explain::Cause {
+                cause: $cause,
+                cure: $cure,
+                operations: $crate::explain::causes::Operations::ALL,
+                fabric: None,
+            }),*],
         }
     };
 }

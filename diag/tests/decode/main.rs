@@ -1,6 +1,7 @@
 //! The decoders on dumps from public threads, and on random input.
 
 mod dumps;
+mod formats;
 mod public;
 mod random;
 #[path = "../../../tests/rig/random.rs"]

@@ -1,14 +1,25 @@
 //! Records and explained codes as JSON.
 
 use mlx5::diag::decode::{DecodedRecord, RecordField};
-use mlx5::diag::explain::{Cause, ExplainedCode};
+use mlx5::diag::explain::ExplainedCode;
+use mlx5::diag::explain::causes::LikelyCause;
 use serde::{Serialize, Serializer};
+
+use super::Found;
 
 #[derive(Serialize)]
 struct Record<'a> {
     kind: &'static str,
     format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     lines: Option<(usize, usize)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<&'a str>,
     title: &'a str,
     fields: Vec<Field<'a>>,
     text: &'a [String],
@@ -43,6 +54,8 @@ struct Code<'a> {
 struct CauseAndCure {
     cause: &'static str,
     cure: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
 }
 
 impl<'a> From<&'a DecodedRecord> for Record<'a> {
@@ -50,7 +63,11 @@ impl<'a> From<&'a DecodedRecord> for Record<'a> {
         Record {
             kind: record.kind.name(),
             format: record.format,
+            file: None,
             lines: record.lines,
+            time: record.origin.time.as_deref(),
+            host: record.origin.host.as_deref(),
+            rank: record.origin.rank.as_deref(),
             title: &record.title,
             fields: record.fields.iter().map(Field::from).collect(),
             text: &record.text,
@@ -70,7 +87,11 @@ impl<'a> From<&'a RecordField> for Field<'a> {
 
 impl<'a> From<&'a ExplainedCode> for Code<'a> {
     fn from(code: &'a ExplainedCode) -> Code<'a> {
-        let pair = |cause: &Cause| CauseAndCure { cause: cause.cause, cure: cause.cure };
+        let pair = |cause: &LikelyCause| CauseAndCure {
+            cause: cause.cause,
+            cure: cause.cure,
+            source: cause.source,
+        };
         Code {
             code: &code.code,
             name: code.name.as_deref(),
@@ -82,9 +103,12 @@ impl<'a> From<&'a ExplainedCode> for Code<'a> {
     }
 }
 
-/// Serializes records.
-pub(super) fn records<S: Serializer>(of: &[DecodedRecord], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(of.iter().map(Record::from))
+/// Serializes records, with the names of their files.
+pub(super) fn records<S: Serializer>(of: &[Found], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(
+        of.iter()
+            .map(|found| Record { file: found.file.as_deref(), ..Record::from(&found.record) }),
+    )
 }
 
 /// Serializes explained codes.

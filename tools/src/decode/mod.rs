@@ -3,23 +3,28 @@
 //! [`mlx5::diag::decode`] reads it. Here are the command line, the text for people (`show`), JSON
 //! (`json`) and the table of all known codes (`table`).
 
+mod input;
 mod json;
 mod show;
+mod summary;
 mod table;
 
 use std::fmt;
-use std::fs;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use mlx5::diag::decode::{self, BytesKind, DecodedRecord, FORMATS, Options, WordOrder};
+use mlx5::diag::decode::{self, BytesKind, DecodedRecord, FORMATS, Options, Stream, WordOrder};
+use mlx5::diag::explain::ExplainedCode;
 use mlx5::diag::text::Addressing;
 use serde::Serialize;
 
+use self::input::{AtEnd, Input, Next};
+use self::show::Shown;
+use self::summary::Summary;
 use self::table::Table;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::{Output, say};
+use crate::output::{Form, Output, stdout};
 
 /// Explain error CQEs, WQEs, commands and contexts that other programs have printed
 ///
@@ -32,8 +37,8 @@ use crate::output::{Output, say};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A file, or the text itself [default: standard input]
-    #[arg(value_name = "FILE|TEXT")]
+    /// Files, the text itself, or bare codes such as 12 or 0x4bb88f [default: standard input]
+    #[arg(value_name = "FILE|TEXT|CODE")]
     input: Vec<String>,
     /// The input is hex (or binary) of this kind: wqe, recv-wqe, cqe, eqe, qp-dbr, cq-dbr, command, reply,
     /// reply:NAME, or a structure of mlx5_ifc.h (qpc, cqc, mkc, srqc, create_qp_in …)
@@ -46,6 +51,12 @@ pub struct Arguments {
     /// x86
     #[arg(long, value_enum, default_value_t = Words::Be, value_name = "ORDER")]
     words: Words,
+    /// Print one entry for all errors that are alike: how often, of which host and queue pairs, when
+    #[arg(short, long, conflicts_with_all = ["kind", "follow"])]
+    summary: bool,
+    /// Wait for more at the end of the input, as `tail -f` does
+    #[arg(short, long, conflicts_with = "kind")]
+    follow: bool,
     /// Print all codes that are known, with their sources, and read nothing
     #[arg(long)]
     table: bool,
@@ -57,6 +68,9 @@ Examples:
   mlx5 decode /var/log/dpdk_mlx5_port_0_txq_0_index_0_1234
   mlx5 decode 'Failed status 12: wr_id 0 syndrom 0x81'
   echo '00000000 00008813 10012abe 0dd0c1d3' | mlx5 decode
+  mlx5 decode 0x4bb88f
+  mlx5 decode --summary job.*.log
+  dmesg -w | mlx5 decode --follow
   mlx5 decode --kind qpc qpc.hex
   mlx5 decode --kind wqe --transport ud < wqe.bin
   mlx5 decode --table
@@ -89,12 +103,19 @@ enum Words {
     Le,
 }
 
+/// A record, with the name of its file if there are several.
+#[derive(Clone, Debug)]
+struct Found {
+    file: Option<String>,
+    record: DecodedRecord,
+}
+
 /// The records found in the input.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The records, in the order of the text.
     #[serde(serialize_with = "json::records")]
-    records: Vec<DecodedRecord>,
+    records: Vec<Found>,
     /// The formats that could have been read, if no record was found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reads: Vec<&'static str>,
@@ -104,6 +125,10 @@ impl Report {
     /// Creates the report on the records of an input.
     #[must_use]
     pub fn new(records: Vec<DecodedRecord>) -> Report {
+        Self::of(records.into_iter().map(|record| Found { file: None, record }).collect())
+    }
+
+    fn of(records: Vec<Found>) -> Report {
         let reads = match records.is_empty() {
             true => FORMATS.iter().map(|format| format.reads).collect(),
             false => Vec::new(),
@@ -124,8 +149,54 @@ impl fmt::Display for Report {
                 "Hex of anything else is read if its kind is given: --kind cqe, wqe, qpc …"
             );
         }
-        f.write_str(show::Shown(&self.records).to_string().trim_end())
+        let (mut text, mut shown) = (String::new(), Shown::default());
+        for Found { file, record } in &self.records {
+            shown.show(&mut text, file.as_deref(), std::slice::from_ref(record))?;
+        }
+        f.write_str(text.trim_end())
     }
+}
+
+/// The meanings of bare numbers.
+#[derive(Debug, Serialize)]
+struct Codes {
+    codes: Vec<Code>,
+}
+
+#[derive(Debug, Serialize)]
+struct Code {
+    number: String,
+    #[serde(serialize_with = "json::codes")]
+    meanings: Vec<ExplainedCode>,
+}
+
+impl fmt::Display for Codes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        for Code { number, meanings } in &self.codes {
+            text += &format!("{number}\n");
+            if meanings.is_empty() {
+                text += "   No public source was found about it.\n";
+            }
+            meanings.iter().try_for_each(|meaning| show::code(&mut text, meaning))?;
+        }
+        f.write_str(text.trim_end())
+    }
+}
+
+/// Returns the value of an argument that is a bare code: `12` or `0x4bb88f`, and no file.
+fn bare(argument: &String) -> Option<Code> {
+    let value = match argument.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
+        None if argument.starts_with('0')
+            || !argument.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            return None;
+        }
+        None => argument.parse().ok()?,
+    };
+    let meanings = ExplainedCode::of_number(value);
+    (!Path::new(argument).exists()).then(|| Code { number: argument.clone(), meanings })
 }
 
 impl Arguments {
@@ -135,8 +206,28 @@ impl Arguments {
             output.report("decode", &Table::new())?;
             return Ok(Outcome::Good);
         }
-        let input = self.read(output)?;
-        let options = Options {
+        if self.follow && output.is_json() {
+            return Err(Error::Told("--follow prints text: leave --json away".to_owned()));
+        }
+        if self.kind.is_none() && !self.input.is_empty() {
+            if let Some(codes) = self.input.iter().map(bare).collect::<Option<Vec<Code>>>() {
+                let known = codes.iter().any(|code| !code.meanings.is_empty());
+                output.report("decode", &Codes { codes })?;
+                return Ok(if known { Outcome::Good } else { Outcome::Bad });
+            }
+        }
+        let at_end = if self.follow { AtEnd::Wait } else { AtEnd::Stop };
+        let inputs = input::open(&self.input, at_end, output)?;
+        match (self.kind, self.summary) {
+            (Some(kind), _) => self.bytes(inputs, kind, output),
+            (None, true) => self.summarize(inputs, output),
+            (None, false) if output.is_json() => self.collect(inputs, output),
+            (None, false) => self.print(inputs, output),
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
             addressing: self.transport.map(|transport| match transport {
                 Transport::Rc => Addressing::Connected,
                 Transport::Ud | Transport::Dc => Addressing::Datagram,
@@ -147,43 +238,88 @@ impl Arguments {
                 Words::Be => WordOrder::BigEndian,
                 Words::Le => WordOrder::LittleEndian,
             },
-        };
-        let report = Report::new(match self.kind {
-            Some(kind) => decode::bytes(&input, kind, options)
-                .map_err(|error| Error::Told(error.to_string()))?,
-            None => decode::text(&String::from_utf8_lossy(&input), options),
-        });
+        }
+    }
+
+    /// Decodes bytes of a given kind.
+    fn bytes(&self, inputs: Vec<Input>, kind: BytesKind, output: &Output) -> Result {
+        let mut all = Vec::new();
+        for mut input in inputs {
+            all.extend(input.rest()?);
+        }
+        let records = decode::bytes(&all, kind, self.options());
+        let report = Report::new(records.map_err(|error| Error::Told(error.to_string()))?);
         output.report("decode", &report)?;
         Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
     }
 
-    /// Reads the files one after the other, else the arguments themselves, else standard input.
-    fn read(&self, output: &Output) -> Result<Vec<u8>> {
-        let failed = |what: &str| {
-            let what = format!("cannot read {what}");
-            move |error| Error::File { what, error }
-        };
-        if self.input.is_empty() || self.input == ["-"] {
-            if io::stdin().is_terminal() && !output.is_json() {
-                say!("paste what was printed, then press Ctrl-D");
+    /// Decodes the inputs one after the other, and gives each piece's records to `take`.
+    fn decode(
+        &self,
+        inputs: Vec<Input>,
+        mut take: impl FnMut(Option<&str>, Vec<DecodedRecord>) -> Result<()>,
+    ) -> Result<()> {
+        for mut input in inputs {
+            let mut stream = Stream::new(self.options());
+            loop {
+                let records = match input.next()? {
+                    Next::Line(line) => stream.push(&String::from_utf8_lossy(&line)),
+                    Next::Idle => stream.flush(),
+                    Next::End => break,
+                };
+                take(input.name.as_deref(), records)?;
             }
-            let mut input = Vec::new();
-            io::stdin().read_to_end(&mut input).map_err(failed("standard input"))?;
-            return Ok(input);
+            take(input.name.as_deref(), stream.flush())?;
         }
-        if !self.input.iter().any(|input| Path::new(input).exists()) {
-            // A single word that looks like a file name names a missing file.
-            if let [only] = &self.input[..] {
-                if !only.contains(char::is_whitespace) && only.contains(['/', '.']) {
-                    return Err(failed(only)(io::ErrorKind::NotFound.into()));
-                }
+        Ok(())
+    }
+
+    /// Prints each piece's records as text, in memory that does not grow with the input.
+    fn print(&self, inputs: Vec<Input>, output: &Output) -> Result {
+        let mut shown = Shown::default();
+        let mut outcome = Outcome::Bad;
+        self.decode(inputs, |file, records| {
+            if records.is_empty() {
+                return Ok(());
             }
-            return Ok(self.input.join(" ").into_bytes());
+            outcome = Outcome::Good;
+            let mut text = String::new();
+            // Writing to a string cannot fail.
+            let _ = shown.show(&mut text, file, &records);
+            let mut out = stdout(Form::Text);
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
+        })?;
+        if outcome == Outcome::Bad {
+            output.report("decode", &Report::new(Vec::new()))?;
         }
+        Ok(outcome)
+    }
+
+    /// Prints one JSON value of all records.
+    fn collect(&self, inputs: Vec<Input>, output: &Output) -> Result {
         let mut all = Vec::new();
-        for input in &self.input {
-            all.extend(fs::read(input).map_err(failed(input))?);
+        self.decode(inputs, |file, records| {
+            let file = file.map(str::to_owned);
+            all.extend(records.into_iter().map(|record| Found { file: file.clone(), record }));
+            Ok(())
+        })?;
+        let report = Report::of(all);
+        output.report("decode", &report)?;
+        Ok(if report.records.is_empty() { Outcome::Bad } else { Outcome::Good })
+    }
+
+    /// Prints one entry for all errors that are alike.
+    fn summarize(&self, inputs: Vec<Input>, output: &Output) -> Result {
+        let mut summary = Summary::default();
+        self.decode(inputs, |file, records| {
+            summary.add(file, &records);
+            Ok(())
+        })?;
+        if summary.is_empty() {
+            output.report("decode", &Report::new(Vec::new()))?;
+            return Ok(Outcome::Bad);
         }
-        Ok(all)
+        output.report("decode", &summary)?;
+        Ok(Outcome::Good)
     }
 }

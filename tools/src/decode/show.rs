@@ -11,7 +11,7 @@ const WIDTH: usize = 100;
 
 /// Writes text in lines of at most [`WIDTH`] columns. The first line follows `first`; the others
 /// are indented by the width of `first`. A longer word, such as a web address, is not broken.
-fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, text: &str) -> fmt::Result {
+pub(super) fn wrapped(f: &mut impl fmt::Write, first: &str, text: &str) -> fmt::Result {
     let indent = first.chars().count();
     f.write_str(first)?;
     let mut column = indent;
@@ -30,37 +30,63 @@ fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, text: &str) -> fmt::Result {
     writeln!(f)
 }
 
-/// Codes and meanings already shown, with the number of the record that showed them.
-type Known<'a> = HashMap<(&'a str, &'a str), usize>;
+/// Writes numbered records. The meaning of a code is shown at its first occurrence.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Codes and meanings already shown, with the number of the record that showed them.
+    known: HashMap<(String, String), usize>,
+    /// Records shown so far.
+    count: usize,
+}
 
-/// Numbered records. The meaning of a code is shown at its first occurrence.
-pub(super) struct Shown<'a>(pub(super) &'a [DecodedRecord]);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut known = Known::new();
-        for (at, each) in self.0.iter().enumerate() {
-            if at > 0 {
+impl Shown {
+    /// Writes further records of an input; its name is given if there are several.
+    pub(super) fn show(
+        &mut self,
+        f: &mut impl fmt::Write,
+        file: Option<&str>,
+        records: &[DecodedRecord],
+    ) -> fmt::Result {
+        for each in records {
+            if self.count > 0 {
                 writeln!(f)?;
             }
-            record(f, at + 1, each, &mut known)?;
+            self.count += 1;
+            record(f, self.count, file, each, &mut self.known)?;
         }
         Ok(())
     }
 }
 
-fn record<'a>(
-    f: &mut fmt::Formatter<'_>,
+/// Returns where a record stands: file, lines, time, host and rank.
+pub(super) fn place(file: Option<&str>, record: &DecodedRecord) -> String {
+    let mut place = String::new();
+    if let Some(file) = file {
+        place += &format!(", {file}");
+    }
+    match record.lines {
+        Some((first, last)) if first == last => place += &format!(", line {first}"),
+        Some((first, last)) => place += &format!(", lines {first} to {last}"),
+        None => {}
+    }
+    let origin = &record.origin;
+    for (name, value) in [("", &origin.time), ("host ", &origin.host), ("rank ", &origin.rank)] {
+        if let Some(value) = value {
+            place += &format!(", {name}{value}");
+        }
+    }
+    place
+}
+
+fn record(
+    f: &mut impl fmt::Write,
     number: usize,
-    record: &'a DecodedRecord,
-    known: &mut Known<'a>,
+    file: Option<&str>,
+    record: &DecodedRecord,
+    known: &mut HashMap<(String, String), usize>,
 ) -> fmt::Result {
     wrapped(f, &format!("{number}. "), &record.title)?;
-    let place = match record.lines {
-        Some((first, last)) if first == last => format!(", line {first}"),
-        Some((first, last)) => format!(", lines {first} to {last}"),
-        None => String::new(),
-    };
+    let place = place(file, record);
     let times = match record.times {
         1 => String::new(),
         times => format!(", {times} times"),
@@ -78,7 +104,8 @@ fn record<'a>(
         writeln!(f, "   Its WQE is record {wqe}.")?;
     }
     for each in &record.findings {
-        let first = *known.entry((&each.code, &each.meaning)).or_insert(number);
+        let key = (each.code.clone(), each.meaning.clone());
+        let first = *known.entry(key).or_insert(number);
         if first == number {
             code(f, each)?;
         } else {
@@ -92,7 +119,7 @@ fn record<'a>(
 }
 
 /// Writes the meaning of a code.
-pub(super) fn code(f: &mut fmt::Formatter<'_>, code: &ExplainedCode) -> fmt::Result {
+pub(super) fn code(f: &mut impl fmt::Write, code: &ExplainedCode) -> fmt::Result {
     let name = code.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
     let knowledge = match code.knowledge {
         Knowledge::Named => String::new(),
@@ -108,6 +135,9 @@ pub(super) fn code(f: &mut fmt::Formatter<'_>, code: &ExplainedCode) -> fmt::Res
         }
         wrapped(f, &format!("     {}. ", at + 1), cause.cause)?;
         wrapped(f, "        cure: ", cause.cure)?;
+        if let Some(source) = cause.source {
+            wrapped(f, "        as in ", source)?;
+        }
     }
     Ok(())
 }

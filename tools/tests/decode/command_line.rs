@@ -1,7 +1,7 @@
 //! Sources of the input, and bytes of a given kind.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use crate::rig::{Printed, mlx5, run};
@@ -45,6 +45,75 @@ fn where_nothing_is_found_it_is_said_what_could_be() {
     for text in ["remote access error in the VPN", "00000000 00000000 00000000 00000000\n"] {
         piped(&["decode"], text.as_bytes(), 1);
     }
+}
+
+const TIMEOUT: &str = "Failed status 12: wr_id 0 syndrom 0x81";
+
+/// A folder for the files of one test.
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("mlx5-decode-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn records_of_several_files_name_their_file_and_its_lines() {
+    let folder = folder("files");
+    let paths = ["a", "b"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    // The first file has no newline at its end.
+    fs::write(&paths[0], TIMEOUT).unwrap();
+    fs::write(&paths[1], format!("x\n{TIMEOUT}\n")).unwrap();
+    let found = run(&["decode", &paths[0], &paths[1]], 0).out;
+    assert!(found.contains(&format!("{}, line 1)", paths[0])), "{found}");
+    assert!(found.contains(&format!("{}, line 2)", paths[1])), "{found}");
+    let json = run(&["decode", "--json", &paths[0], &paths[1]], 0).report();
+    assert_eq!(json["records"][1]["file"], paths[1].as_str());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn bare_codes_are_looked_up() {
+    let found = run(&["decode", "0x4bb88f"], 0).out;
+    assert!(found.contains("RTR2RTS_QP"), "{found}");
+    let found = run(&["decode", "12", "0x15"], 0).out;
+    assert!(found.contains("IBV_WC_RETRY_EXC_ERR") && found.contains("syndrome 0x15"), "{found}");
+    let unknown = run(&["decode", "0x123456"], 1).out;
+    assert!(unknown.contains("No public source was found"), "{unknown}");
+}
+
+#[test]
+fn a_summary_counts_errors_that_are_alike_by_host() {
+    let mut log = String::new();
+    for at in 0..9 {
+        log += &format!("Nov 21 22:27:3{at} node{} app: {TIMEOUT}\nnoise\n", at % 2);
+    }
+    let found = piped(&["decode", "--summary"], log.as_bytes(), 0).out;
+    for part in ["vendor code 0x81, 5 times", "4 times", "host node0; from line 1, Nov 21 22:27:30"]
+    {
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    let json = piped(&["decode", "--summary", "--json"], log.as_bytes(), 0).report();
+    assert_eq!(json["groups"].as_array().unwrap().len(), 2);
+    assert_eq!(json["groups"][1]["times"], 4);
+    piped(&["decode", "--summary"], b"all is well\n", 1);
+}
+
+#[test]
+fn a_followed_input_is_decoded_before_it_ends() {
+    let mut command = mlx5(&["decode", "--follow"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    writeln!(input, "{TIMEOUT}").expect("it reads");
+    let mut first = String::new();
+    // The input stays open: a record can only come before its end.
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    out.read_line(&mut first).expect("a line");
+    assert!(first.starts_with("1. a request failed: IBV_WC_RETRY_EXC_ERR"), "{first}");
+    drop(input);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).expect("the rest");
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[test]

@@ -10,21 +10,18 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-/// Length of the last line of a dump, which has all the codes.
-const TAIL: usize = 16;
-
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let block = hex::block(lines, at, completion::SIZE)?;
     if let Ok(bytes) = block.bytes.as_slice().try_into() {
         return found(&bytes, block.end, None);
     }
     // A single line of sixteen bytes.
-    if block.bytes.len() != TAIL || ![0, 0x30].contains(&block.offset) {
+    if block.bytes.len() != completion::TAIL || ![0, 0x30].contains(&block.offset) {
         return None;
     }
     let mut bytes = [0; completion::SIZE];
-    bytes[completion::SIZE - TAIL..].copy_from_slice(&block.bytes);
-    found(&bytes, block.end, Some("Only the last 16 bytes of the CQE are there."))
+    bytes[completion::SIZE - completion::TAIL..].copy_from_slice(&block.bytes);
+    found(&bytes, block.end, Some(completion::ONLY_TAIL))
 }
 
 fn found(bytes: &[u8; completion::SIZE], end: usize, note: Option<&str>) -> Option<Reading> {

@@ -2,7 +2,7 @@
 //!
 //! `mlx5/core/health.c`, `print_health_info`: a line per word of the health buffer.
 
-use crate::explain::{ExplainedCode, health};
+use crate::explain::{ExplainedCode, event, health};
 
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
@@ -20,111 +20,161 @@ pub(super) const FORMAT: Format = Format {
 const WORDS: [&str; 8] = [
     "assert_exit_ptr",
     "assert_callra",
+    "raw fw_ver",
     "fw_ver",
     "hw_id",
     "irisc_index",
     "ext_synd",
-    "raw fw_ver",
     "severity",
 ];
 
 /// Unrelated lines that may stand between those of a report.
 const APART: usize = 2;
 
+/// The parts of a report that were read so far.
+#[derive(Default)]
+struct Report {
+    variables: Vec<u64>,
+    syndrome: Option<u64>,
+    said: Vec<String>,
+    words: Vec<(&'static str, String)>,
+}
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
-    if !is_report(lines.get(at)) {
+    if !begins(lines.get(at)) {
         return None;
     }
-    let mut record = DecodedRecord::new(RecordKind::Health, "");
-    let mut syndrome = None;
-    let mut variables = Vec::new();
-    let mut said = Vec::new();
     let device = device(lines.get(at));
+    let mut report = Report::default();
     let (mut end, mut next) = (at + 1, at);
     while next < lines.len() && next < end + APART {
         let line = lines.get(next);
         // Each device has a report of its own.
         let same =
             self::device(line).is_none_or(|other| device.is_none_or(|device| device == other));
-        if is_report(line) && same {
-            take(line, &mut record, &mut variables, &mut syndrome, &mut said);
+        if same && (begins(line) || next > at && goes_on(line)) {
+            // Another report begins with its first words again.
+            if next > at && line.contains("assert_var[0]") && !report.variables.is_empty() {
+                break;
+            }
+            report.take(line, lines.get(next + 1));
             end = next + 1;
         }
         next += 1;
     }
-    if variables.is_empty() && syndrome.is_none() && said.is_empty() && record.fields.is_empty() {
-        return None;
-    }
-    let gone = !variables.is_empty() && variables.iter().all(|word| *word == u64::from(u32::MAX));
-    let words: Vec<String> = variables.iter().map(|word| format!("{word:#010x}")).collect();
-    if !words.is_empty() {
-        record.field("assert_var", words.join(" "));
-    }
-    record.field_if("device", device);
-    let known = match syndrome {
-        Some(number) => u8::try_from(number).ok().and_then(health::explain),
-        None => said.iter().find_map(|said| health::by_words(said)),
-    };
-    record.title = match (known, said.first()) {
-        _ if gone => "health report of an HCA that does not answer".to_owned(),
-        (Some(known), _) => format!("health report: {}", known.words),
-        (None, Some(said)) => format!("health report: {said}"),
-        (None, None) => "health report".to_owned(),
-    };
-    if let Some(number) = syndrome {
-        record.field("synd", format!("{number:#x}"));
-    }
-    if gone {
-        record.notes.push(
-            "Every word is all ones: the HCA does not answer on PCIe (link down, powered off, unplugged, \
-             or its function was taken away). The report itself means nothing; look for PCIe, hotplug \
-             and AER lines before it."
-                .to_owned(),
-        );
-    } else if let Some(known) = known {
-        record.findings.push(ExplainedCode::health_syndrome(known));
-    }
+    let record = report.record(device)?;
     Some(Reading { end, records: vec![record] })
 }
 
-fn is_report(line: &str) -> bool {
+/// Returns whether a report may begin with this line.
+fn begins(line: &str) -> bool {
     line.contains("assert_var[")
         || line.contains("print_health_info")
         || line.contains("Health issue observed")
         || line.contains("device's health compromised")
         || line.contains("poll_health") && line.contains("Fatal error")
+        || synd(line).is_some_and(|(_, words)| health::by_words(words).is_some())
 }
 
-fn take(
-    line: &str,
-    record: &mut DecodedRecord,
-    variables: &mut Vec<u64>,
-    syndrome: &mut Option<u64>,
-    said: &mut Vec<String>,
-) {
-    if let Some(rest) = scan::after(line, "assert_var[") {
-        // Eight words at most, however long the log.
-        let value = rest.split_once(']').and_then(|(_, value)| scan::hexadecimal(value));
-        variables.extend(value.filter(|_| variables.len() < 8).map(|(value, _)| value));
-        return;
-    }
-    for issue in
-        ["Health issue observed, ", "PCI slot", "device's health compromised", "Fatal error"]
-    {
-        // A report has few of these, however long the log.
-        if let Some(at) = line.find(issue).filter(|_| said.len() < 4) {
-            said.push(line[at..].trim_start_matches("Health issue observed, ").to_owned());
+/// Returns whether a line belongs to a report that has begun: mails wrap lines, and devlink prints
+/// them without a prefix.
+fn goes_on(line: &str) -> bool {
+    synd(line).is_some() || WORDS.iter().any(|name| value(line, name).is_some())
+}
+
+/// Returns the number of "synd 0x8: words", and the words. "ext_synd" is another field.
+fn synd(line: &str) -> Option<(u64, &str)> {
+    let rest = value(line, "synd")?;
+    rest.starts_with("0x").then(|| scan::hexadecimal(rest)).flatten()
+}
+
+/// Returns the text after a word that stands alone, without surrounding blanks.
+fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let stands_alone = |(at, _): &(usize, &str)| {
+        let before = &line[..*at];
+        let joined =
+            before.ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+        let after = &line[at + name.len()..];
+        !joined
+            && !before.ends_with("raw ")
+            && (after.starts_with([' ', '(', ':']) || after.is_empty())
+    };
+    let (at, _) = line.match_indices(name).find(stands_alone)?;
+    Some(line[at + name.len()..].trim_matches([' ', ':']))
+}
+
+impl Report {
+    /// Reads one line. A value that the mail program wrapped is in the next one.
+    fn take(&mut self, line: &str, next: &str) {
+        if let Some(rest) = scan::after(line, "assert_var[") {
+            // Eight words at most, however long the log.
+            let value = rest.split_once(']').and_then(|(_, value)| scan::hexadecimal(value));
+            self.variables
+                .extend(value.filter(|_| self.variables.len() < 8).map(|(value, _)| value));
+            return;
+        }
+        for issue in
+            ["Health issue observed, ", "PCI slot", "device's health compromised", "Fatal error"]
+        {
+            // A report has few of these, however long the log.
+            if let Some(at) = line.find(issue).filter(|_| self.said.len() < 4) {
+                self.said.push(line[at..].trim_start_matches("Health issue observed, ").to_owned());
+            }
+        }
+        let wrapped = format!("{line} {}", next.trim_start());
+        let ends = |name: &str| value(line, name).is_some_and(str::is_empty);
+        let whole = if ends("synd") || WORDS.into_iter().any(ends) { &wrapped } else { line };
+        self.syndrome = self.syndrome.or(synd(whole).map(|(number, _)| number));
+        for name in WORDS {
+            if self.words.iter().all(|(known, _)| *known != name) {
+                let found = value(whole, name).filter(|value| !value.is_empty());
+                self.words.extend(found.map(|value| (name, value.to_owned())));
+            }
         }
     }
-    if let Some(number) = scan::hexadecimal_after(line, " synd 0x") {
-        *syndrome = Some(number);
-    }
-    let message = line.rsplit_once("): ").map_or(line, |(_, message)| message);
-    for name in WORDS {
-        if record.fields.iter().any(|field| field.name == name) {
-            continue;
+
+    /// Returns the record; `None` if nothing was read.
+    fn record(self, device: Option<&str>) -> Option<DecodedRecord> {
+        let Report { variables, syndrome, said, words } = self;
+        if variables.is_empty() && syndrome.is_none() && said.is_empty() && words.is_empty() {
+            return None;
         }
-        let value = message.strip_prefix(name).map(str::trim);
-        record.field_if(name, value.filter(|value| !value.is_empty()));
+        let mut record = DecodedRecord::new(RecordKind::Health, "");
+        for (name, value) in words {
+            record.field(name, value);
+        }
+        let gone =
+            !variables.is_empty() && variables.iter().all(|word| *word == u64::from(u32::MAX));
+        let variables: Vec<String> = variables.iter().map(|word| format!("{word:#010x}")).collect();
+        if !variables.is_empty() {
+            record.field("assert_var", variables.join(" "));
+        }
+        record.field_if("device", device);
+        let known = match syndrome {
+            Some(number) => u8::try_from(number).ok().and_then(health::explain),
+            None => said.iter().find_map(|said| health::by_words(said)),
+        };
+        record.title = match (known, said.first()) {
+            _ if gone => "health report of an HCA that does not answer".to_owned(),
+            (Some(known), _) => format!("health report: {}", known.words),
+            (None, Some(said)) => format!("health report: {said}"),
+            (None, None) => "health report".to_owned(),
+        };
+        if let Some(number) = syndrome {
+            record.field("synd", format!("{number:#x}"));
+        }
+        if gone {
+            record.notes.push(
+                "Every word is all ones: the HCA does not answer on PCIe (link down, powered off, unplugged, \
+                 or its function was taken away). The report itself means nothing; look for PCIe, hotplug \
+                 and AER lines before it."
+                    .to_owned(),
+            );
+        } else if let Some(known) = known {
+            record.findings.push(ExplainedCode::health_syndrome(known));
+        } else if let Some(event) = said.iter().find_map(|said| event::find(said)) {
+            record.findings.push(ExplainedCode::event(event));
+        }
+        Some(record)
     }
 }

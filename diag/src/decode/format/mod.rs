@@ -4,6 +4,7 @@
 //! found and the line after them. [`FORMATS`] lists the formats; the first one that finds a record
 //! takes the lines. To read another source, add a file here and list it.
 
+mod call;
 mod dpdk;
 mod flight;
 mod gpu;
@@ -11,9 +12,12 @@ mod hex;
 mod kernel_command;
 mod kernel_cqe;
 mod kernel_ethernet;
+mod kernel_event;
 mod kernel_health;
 mod libmlx5;
+mod mpi;
 mod programs;
+mod storage;
 mod ucx;
 mod words;
 
@@ -45,6 +49,13 @@ impl Reading {
     fn to(last: usize, records: Vec<DecodedRecord>) -> Reading {
         Reading { end: last + 1, records }
     }
+
+    /// Returns a reading of records whose message begins at this line and ends with the line that
+    /// has `token`: mail programs wrap lines.
+    fn wrapped(lines: &Lines<'_>, at: usize, token: &str, records: Vec<DecodedRecord>) -> Reading {
+        let last = (at..at + 2).find(|line| lines.get(*line).contains(token)).unwrap_or(at + 1);
+        Reading::to(last, records)
+    }
 }
 
 /// Reads the records that begin at this line, by the first format that finds one.
@@ -60,10 +71,14 @@ pub const FORMATS: &[Format] = &[
     kernel_cqe::FORMAT,
     kernel_command::FORMAT,
     kernel_health::FORMAT,
+    kernel_event::FORMAT,
     dpdk::FORMAT,
     ucx::FORMAT,
     gpu::FORMAT,
+    mpi::FORMAT,
+    storage::FORMAT,
     programs::FORMAT,
     words::FORMAT,
+    call::FORMAT,
     hex::FORMAT,
 ];

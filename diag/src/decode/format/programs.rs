@@ -1,5 +1,7 @@
 //! Programs that print `ibv_wc_status` as a number: perftest and NCCL.
 
+use crate::explain::causes::Program;
+
 use super::super::completion::Said;
 use super::super::record::RecordKind;
 use super::super::{lines::Lines, scan};
@@ -29,6 +31,7 @@ fn perftest(line: &str, at: usize) -> Option<Reading> {
     let vendor = ["syndrom ", "syndrome ", "vendor_err "];
     let said = Said {
         vendor: vendor.iter().find_map(|token| scan::hexadecimal_after(rest, token)),
+        program: Some(Program::Perftest),
         ..Said::of_wc_status(status)
     };
     said.status?;
@@ -48,7 +51,11 @@ fn nccl(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         scan::number(rest).or_else(|| scan::number(rest.split_once('(')?.1))
     });
     let (vendor, behind) = scan::number(scan::after(rest, "vendor err ")?)?;
-    let said = Said { vendor: Some(vendor), ..Said::of_wc_status(status?.0) };
+    let said = Said {
+        vendor: Some(vendor),
+        program: Some(Program::Nccl),
+        ..Said::of_wc_status(status?.0)
+    };
     said.status?;
     let mut record = said.record(RecordKind::Completion);
     record.field_if("peer", scan::between(rest, "from peer ", " "));

@@ -3,6 +3,8 @@
 //! `uct/ib/mlx5/ib_mlx5_log.c`, `uct_ib_mlx5_completion_with_err`: two lines, or one before 1.6.
 //! `uct/ib/rc/verbs/rc_verbs_iface.c`. For commands, `uct/ib/mlx5/dv/ib_mlx5_dv.c`.
 
+use crate::explain::causes::{Fabric, Program};
+use crate::explain::{ExplainedCode, call};
 use crate::text::QueueKind;
 
 use super::super::command::Failed;
@@ -27,19 +29,23 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return verbs(line, at);
     }
     let rest = scan::after(line, "mlx5dv_devx_")?;
-    let (call, rest) = rest.split_once(") failed")?;
-    let (_, object) = call.split_once('(')?;
+    let (called, rest) = rest.split_once(") failed")?;
+    let (kind, object) = called.split_once('(')?;
     let (syndrome, error) = scan::hexadecimal(scan::after(rest, "syndrome ")?)?;
     let failed = Failed {
         // Moves are named by opcode, objects by name.
         opcode: u64::from_str_radix(object, 16).ok().filter(|_| object.len() == 3),
-        name: Some(format!("mlx5dv_devx_{call})")),
+        name: Some(format!("mlx5dv_devx_{called})")),
         syndrome: Some(syndrome),
         error: error.strip_prefix(": ").map(str::to_owned),
         ..Failed::default()
     };
     let mut record = failed.record();
     record.field_if("device", scan::between(rest, " on ", ","));
+    // Without a syndrome, the errno is all that is known.
+    if let (0, Some(errno)) = (syndrome, call::errno(error)) {
+        record.findings.push(ExplainedCode::call(&format!("mlx5dv_devx_{kind}"), errno));
+    }
     Some(Reading::to(at, vec![record]))
 }
 
@@ -49,6 +55,12 @@ fn mlx5(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let (before, codes) = line.split_once("(synd ")?;
     let (syndrome, rest) = scan::number(codes)?;
     let mut said = Said::of_syndrome(syndrome);
+    said.program = Some(Program::Ucx);
+    said.fabric = match before {
+        before if before.contains("/RoCE") => Some(Fabric::Roce),
+        before if before.contains("/IB") => Some(Fabric::InfiniBand),
+        _ => None,
+    };
     said.vendor = scan::number_after(rest, "vend ");
     said.hardware = scan::after(rest, "hw_synd ").and_then(|numbers| {
         let (part, rest) = scan::number(numbers)?;
@@ -72,7 +84,9 @@ fn mlx5(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let mut record = said.record(RecordKind::Completion);
     let device = before.rsplit_once(" on ").map(|(_, device)| device);
-    record.field_if("device", device.and_then(|device| device.split_ascii_whitespace().next()));
+    // "Error on QP 0x1590d wqe[…]" names no device.
+    let device = device.and_then(|device| device.split_ascii_whitespace().next());
+    record.field_if("device", device.filter(|device| *device != "QP"));
     let mut records = vec![record];
     records.extend(work.filter(|_| last > at).map(Work::record));
     Some(Reading::to(last, records))

@@ -28,8 +28,45 @@ const VENDOR: [&str; 7] = [
 
 /// Other words in a line about a completion, in lower case. Without one of these, text such as
 /// "remote access error" may be about anything.
-const ABOUT: [&str; 9] =
-    ["completion", "status", "vend", "wc ", "wc:", "cqe", "wr_id", "work request", "recv for"];
+const ABOUT: [&str; 11] = [
+    "completion",
+    "status",
+    "vend",
+    "wc ",
+    "wc:",
+    "cqe",
+    "wr_id",
+    "work request",
+    "recv for",
+    "error on cq",
+    "cq error",
+];
+
+/// Words before a status that make it prose about completions, and not the report of one.
+const PROSE: [&str; 20] = [
+    "a", "an", "the", "after", "when", "if", "on", "of", "by", "for", "as", "or", "and", "like",
+    "see", "seeing", "getting", "gets", "some", "many",
+];
+
+/// Returns whether a line only talks about a status: prose, or source code.
+fn is_about(line: &str) -> bool {
+    if line.contains("==") || line.contains("!=") || line.trim_start().starts_with("case ") {
+        return true;
+    }
+    let Some(place) = words::place(line) else { return false };
+    let before = line[..place].trim_end_matches([' ', '"', '`', '\'']);
+    let word = before.rsplit(|letter: char| !letter.is_ascii_alphabetic()).next();
+    word.is_some_and(|word| PROSE.contains(&word.to_ascii_lowercase().as_str()))
+        && before.ends_with(|letter: char| letter.is_ascii_alphabetic())
+}
+
+/// Returns the number of a status: the first `status` that a number follows.
+fn numbered(line: &str) -> Option<u64> {
+    line.match_indices("status").find_map(|(at, token)| {
+        let rest = line[at + token.len()..].trim_start_matches(" number");
+        scan::number(rest).map(|(number, _)| number)
+    })
+}
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
@@ -38,15 +75,21 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let lower = line.to_ascii_lowercase();
-    let vendor = VENDOR.iter().find_map(|token| scan::number_after(&lower, token));
+    let vendor = VENDOR.iter().find_map(|token| scan::identifier_after(&lower, token));
     let named = words::status(line);
+    if named.is_some() && is_about(line) {
+        return None;
+    }
     let status = match named {
         Some(status) => {
             let by_name = line.contains(status.name());
-            (by_name || ABOUT.iter().any(|word| lower.contains(word))).then_some(status)
+            // The kernel's asynchronous events: "mlx5_0/1: QP 51291 error: local length error".
+            let event = lower.contains(": qp ") && lower.contains(" error: ");
+            let about = by_name || event || ABOUT.iter().any(|word| lower.contains(word));
+            about.then_some(status)
         }
         None => {
-            let number = vendor.and(scan::number_after(&lower, "status"));
+            let number = vendor.and(numbered(&lower));
             number.and_then(|number| Said::of_wc_status(number).status)
         }
     }?;
@@ -60,6 +103,6 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         ..Said::default()
     };
     let mut record = said.record(RecordKind::Completion);
-    record.field_if("wr_id", scan::number_after(&lower, "wr_id").map(|id| format!("{id:#x}")));
+    record.field_if("wr_id", scan::identifier_after(&lower, "wr_id").map(|id| format!("{id:#x}")));
     Some(Reading::to(at, vec![record]))
 }

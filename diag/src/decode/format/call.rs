@@ -1,0 +1,79 @@
+//! Calls of libibverbs and libmlx5 that failed, as programs report them.
+//!
+//! UCX: "ibv_create_cq(cqe=4096) failed: Cannot allocate memory". NCCL: "Call to ibv_modify_qp
+//! failed with error Connection timed out errno 110". Mooncake: "Failed to modify QP to RTR, …".
+
+use crate::explain::{ExplainedCode, call};
+
+use super::super::record::{DecodedRecord, RecordKind};
+use super::super::{lines::Lines, scan};
+use super::{Format, Reading};
+
+/// The format of reports of failed calls.
+pub(super) const FORMAT: Format = Format {
+    name: "a call that failed",
+    reads: "any program: ibv_… or mlx5dv_… \"failed\" with an error in words or a number",
+    read,
+};
+
+/// Longest line that is searched.
+const LONGEST: usize = 4096;
+
+fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
+    let line = lines.get(at);
+    if line.len() > LONGEST || !["ailed", "ibv_", "mlx5dv_"].iter().any(|word| line.contains(word))
+    {
+        return None;
+    }
+    // Source code and backtraces name calls too.
+    if line.trim_end().ends_with([';', '{', ')']) && !line.contains("ailed") {
+        return None;
+    }
+    let (end, name) = named(line)?;
+    let (before, behind) = line.split_at(end);
+    let (arguments, rest) = match behind.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        Some((arguments, rest)) => (arguments, rest),
+        None => ("", behind),
+    };
+    let failed = rest.contains("ailed") || before.to_ascii_lowercase().contains("failed");
+    let errno = call::errno(line)?;
+    if !failed {
+        return None;
+    }
+    let title = format!("{name} failed: {}", errno.name());
+    let mut record = DecodedRecord::new(RecordKind::CallFailure, title);
+    record.field("call", name);
+    record.field_if("arguments", Some(arguments).filter(|text| !text.is_empty()));
+    record.field_meaning("error", errno.name(), errno.words());
+    record
+        .field_if("length", scan::number_after(arguments, "length=").map(|size| size.to_string()));
+    record.findings.push(ExplainedCode::call(name, errno));
+    Some(Reading::to(at, vec![record]))
+}
+
+/// Words of programs that do not name the call.
+const WORDS: [(&str, &str); 3] = [
+    ("modify QP to RT", "ibv_modify_qp"),
+    ("Failed to register memory", "ibv_reg_mr"),
+    ("Failed to query GID", "ibv_query_gid"),
+];
+
+/// Returns the end and the name of the first call that a line names. Names of files are no calls.
+fn named(line: &str) -> Option<(usize, &str)> {
+    let in_words = || {
+        let (words, name) = WORDS.iter().find(|(words, _)| line.contains(words))?;
+        Some((line.find(words)? + words.len(), *name))
+    };
+    let of = |prefix: &'static str| {
+        line.match_indices(prefix).filter_map(move |(at, _)| {
+            let alone = !line[..at]
+                .ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+            let end = line[at..]
+                .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+                .map_or(line.len(), |end| at + end);
+            (alone && end > at + prefix.len() + 1 && !line[end..].starts_with(".c"))
+                .then(|| (end, &line[at..end]))
+        })
+    };
+    of("mlx5dv_").chain(of("ibv_")).min_by_key(|(end, _)| *end).or_else(in_words)
+}

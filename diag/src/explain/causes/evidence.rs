@@ -1,0 +1,111 @@
+//! Public threads whose author or maintainer confirmed the cause.
+
+use super::super::Status;
+use super::reason::*;
+use super::{Evidence, Operations, Program};
+
+macro_rules! evidence {
+    ($($status:ident $vendor:tt $operations:ident $program:tt $cause:ident $cure:literal $source:literal;)*) => {
+        /// Every thread, by status.
+        pub const EVIDENCE: &[Evidence] = &[$(Evidence {
+            status: Status::$status,
+            vendor: evidence!(@vendor $vendor),
+            operations: Operations::$operations,
+            program: evidence!(@program $program),
+            cause: $cause,
+            cure: $cure,
+            source: $source,
+        }),*];
+    };
+    (@vendor _) => { None };
+    (@vendor $vendor:literal) => { Some($vendor) };
+    (@program _) => { None };
+    (@program $program:ident) => { Some(Program::$program) };
+}
+
+evidence! {
+    // No answer of the peer.
+    RetriesExceeded _ ALL Nccl WRONG_GID
+        "NCCL_IB_GID_INDEX of the RoCE v2 entry with an address (`show_gids`; often 3), then test with perftest and the same index"
+        "https://github.com/NVIDIA/nccl/issues/426";
+    RetriesExceeded _ ALL Nccl WRONG_GID
+        "NCCL_IB_GID_INDEX=3: the default GID did not reach hosts behind another switch"
+        "https://github.com/pytorch/pytorch/issues/81628";
+    RetriesExceeded _ ALL Nccl SHORT_TIMEOUT
+        "NCCL_IB_TIMEOUT (up to 22) and NCCL_IB_RETRY_CNT=7, if the NICs reach each other at all"
+        "https://github.com/NVIDIA/nccl/issues/902";
+    RetriesExceeded _ ALL Nccl BAD_LINK
+        "a link that goes up and down (`Got async event : port error` in NCCL's log): check cables, `ibqueryerrors`"
+        "https://github.com/NVIDIA/nccl/issues/905";
+    RetriesExceeded _ READ Ucx WRONG_GID
+        "UCX_IB_GID_INDEX of the RoCE v2 entry (often 3), and UCX_IB_TRAFFIC_CLASS of the lossless class (106 there)"
+        "https://github.com/openucx/ucx/issues/2434";
+    RetriesExceeded _ ALL Ucx BAD_LINK
+        "look for PortRcvErrors on links between switches, not only at the hosts (`ibqueryerrors`)"
+        "https://github.com/openucx/ucx/issues/9590";
+    RetriesExceeded _ ALL Ucx LOSSY_FABRIC
+        "configure lossless RoCE (PFC) on hosts and switches; UCX_IB_TRAFFIC_CLASS of that class"
+        "https://github.com/openucx/ucx/issues/2346";
+    RetriesExceeded _ ALL Ucx OLD_SOFTWARE
+        "a UCX with the fix of pull request 5016"
+        "https://github.com/openucx/ucx/issues/3305";
+    RetriesExceeded _ WRITE Mooncake WRONG_PATH
+        "device_name with the NICs to use, such as mlx5_0,mlx5_1, that reach the peer's"
+        "https://github.com/kvcache-ai/Mooncake/issues/1055";
+    RetriesExceeded _ WRITE Mooncake WRONG_PATH
+        "MC_MS_AUTO_DISC=0: automatic discovery had chosen NICs without a path to the peer"
+        "https://github.com/kvcache-ai/Mooncake/issues/1450";
+
+    // Local memory.
+    LocalProtection 0x51 ALL Nccl DEVICE_MEMORY
+        "switch PCIe ACS off; NCCL_NET_GDR_LEVEL=0 shows whether it is that"
+        "https://github.com/NVIDIA/nccl/issues/928";
+    LocalProtection 0x51 ALL Nccl DEVICE_MEMORY
+        "switch PCIe ACS off on the bridges between GPU and HCA (`lspci -vvv | grep ACSCtl`, setpci)"
+        "https://github.com/NVIDIA/nccl/issues/304";
+    LocalProtection 0x51 SEND Ucx DEVICE_MEMORY
+        "switch PCIe ACS off in the BIOS"
+        "https://github.com/openucx/ucx/issues/3564";
+    LocalProtection 0x51 SEND Ucx WRONG_LKEY
+        "the region in UCX's cache did not cover the buffer (UCX_LOG_LEVEL=data shows both): see that its memory hooks see every allocation"
+        "https://github.com/openucx/ucx/issues/7863";
+
+    LocalProtection _ SEND Dpdk WRONG_LKEY
+        "set the private flags of mbufs (mbp_priv.flags) when the pool is made: the driver reads them"
+        "https://github.com/shenango/caladan/pull/28";
+
+    // The peer's memory.
+    RemoteAccess _ ATOMIC Ucx REGION_RIGHTS
+        "a UCX with the fix of pull request 9771: a cached region had no atomic right"
+        "https://github.com/openucx/ucx/pull/9771";
+    RemoteAccess _ ATOMIC OpenMpi PEER_DEVICE_MEMORY
+        "no atomics on GPU memory: take ATOMIC_FOPS out of btl_openib_flags"
+        "https://github.com/open-mpi/ompi/issues/1241";
+    RemoteAccess _ ALL _ OLD_SOFTWARE
+        "rdma-core of the version that the MPI library was built for"
+        "https://github.com/open-mpi/ompi/issues/14174";
+    RemoteAccess _ ALL Spdk PEER_DEREGISTERED
+        "expect it when the host program ends in the middle of I/O: it had deregistered its memory"
+        "https://github.com/spdk/spdk/issues/1387";
+    RemoteOperation _ READ Ucx PEER_DEVICE_MEMORY
+        "load nvidia-peermem or use dma-buf with the open kernel modules of the NVIDIA driver"
+        "https://github.com/open-mpi/ompi/issues/13183";
+
+    // Flushed.
+    Flushed _ ALL Nccl EARLIER_FAILURE
+        "look for a completion with another vendor err before it: 129 (a timeout) stood there"
+        "https://github.com/NVIDIA/nccl/issues/1405";
+
+    // The WQE.
+    LocalQpOperation _ WRITE Ucx MALFORMED
+        "an old HCA does not take WRITEs of 0 bytes without a valid key, with which UCX flushes"
+        "https://github.com/openucx/ucx/issues/5318";
+
+    // No receive.
+    RnrRetriesExceeded _ SEND _ LATE_RECEIVES
+        "post receives before the queue pair is moved to RTR"
+        "https://github.com/meta-pytorch/torchcomms/pull/3345";
+    RnrRetriesExceeded _ SEND _ SMALL_RNR_RETRY
+        "rnr_retry 7 for queue pairs whose peer may post late"
+        "https://github.com/hellas-ai/thunderbolt-ibverbs/pull/71";
+}

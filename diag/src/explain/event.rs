@@ -1,0 +1,225 @@
+//! Lines of Linux's driver about the device, its power, its modules and its link.
+
+use super::{Explanation, explanation};
+
+/// A kind of line of Linux's driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelEvent {
+    /// Texts that the line has, all of them. The first one begins the message.
+    pub tokens: &'static [&'static str],
+    /// What has happened, in a few words.
+    pub title: &'static str,
+    /// The meaning, and the cure.
+    pub explanation: Explanation,
+}
+
+impl KernelEvent {
+    /// Returns the text that begins the message.
+    pub(crate) fn begins(&self) -> &'static str {
+        self.tokens.first().copied().unwrap_or_default()
+    }
+}
+
+/// Returns the kind of a line; `None` if it is none of these.
+#[must_use]
+pub fn find(line: &str) -> Option<&'static KernelEvent> {
+    EVENTS.iter().find(|event| event.tokens.iter().all(|token| line.contains(token)))
+}
+
+macro_rules! events {
+    ($([$($token:literal),+] $title:literal { $($explanation:tt)* })*) => {
+        /// Every kind of line, more specific ones before others.
+        pub const EVENTS: &[KernelEvent] = &[$(KernelEvent {
+            tokens: &[$($token),+],
+            title: $title,
+            explanation: explanation! { $($explanation)* },
+        }),*];
+    };
+}
+
+events! {
+    ["Detected insufficient power on the PCIe slot"] "the PCIe slot gives too little power" {
+        "The slot advertises less power than card and modules need; ports may stay down.";
+        "the slot is configured for, or capable of, 25 W only, and the modules need more"
+            => "put the card into a slot of 75 W, or look for the slot's power limit in the BIOS";
+        "a riser or an auxiliary power cable is missing or loose" => "reseat it";
+        "the module in the port takes more power than the slot has" => "use a passive cable or a module of a lower power class";
+    }
+    ["PCIe slot power capability was not advertised"] "the PCIe slot does not say how much power it gives" {
+        "The card assumes 25 W. Modules that need more may be refused.";
+        "the BIOS does not set the slot's power limit" => "update the BIOS; harmless with passive cables";
+    }
+    ["Port module event[error]", "High Temperature"] "a module is too hot" {
+        "The module in the port reported high temperature and may be shut down.";
+        "too little air through the card or the cage" => "raise the fan speed; `mlxlink -d DEVICE -m` shows the module's temperature";
+        "a defective module" => "exchange it";
+    }
+    ["Port module event[error]", "Power budget exceeded"] "a module needs more power than the port gives" {
+        "The module's power class is above the port's budget, so the module is off.";
+        "an optical module of a higher class than card or slot allow" => "use a module or cable from the card's list";
+    }
+    ["Port module event[error]", "Bus stuck"] "a module's management bus is stuck" {
+        "The I2C bus of the cage does not move: data is shorted.";
+        "a defective or half inserted module or cable" => "reseat it; exchange it if that does not help";
+    }
+    ["Port module event[error]", "No EEPROM"] "a module's memory cannot be read" {
+        "The module did not answer when its EEPROM was read.";
+        "a half inserted or defective module" => "reseat it; exchange it if that does not help";
+    }
+    ["Port module event[error]", "Unknown identifier"] "a module is of an unknown kind" {
+        "The EEPROM names a kind of module that the firmware does not know.";
+        "the firmware is older than the module" => "update the firmware, or use a supported module";
+    }
+    ["Port module event[error]", "part number"] "a module is not on the list of allowed ones" {
+        "Firmware allows only some part numbers on this card.";
+        "the module is of another vendor" => "use a module from the card's list";
+    }
+    ["Port module event[error]", "ower"] "a port was powered down for lack of power" {
+        "The slot's power does not suffice for the port's module.";
+        "the slot gives, or advertises, too little power" => "see the lines about the PCIe slot's power; use another slot";
+    }
+    ["Port module event[error]"] "a module or cable has an error" {
+        "The module of the port reported an error; the text says which.";
+        "a defective, unsupported or half inserted module or cable" => "reseat it; exchange it; `mlxlink -d DEVICE -m` shows it";
+    }
+    ["Port module event", "Cable unplugged"] "a cable was unplugged" {
+        "No module is in the port any more.";
+        "the cable was pulled, or its connector is loose" => "plug it in until it clicks";
+    }
+    ["Port module event", "Cable plugged"] "a cable was plugged in" {
+        "The port has a module and it is enabled.";
+        "nothing is wrong" => "if the link stays down, look at the other end and at speed and FEC";
+    }
+    ["Port module event", "Cable error"] "a cable has an error" {
+        "The module of the port reported an error.";
+        "a defective or unsupported module or cable" => "reseat it, then exchange it";
+    }
+    ["High temperature on sensors"] "the HCA is too hot" {
+        "A sensor of the HCA is above its threshold.";
+        "too little air: a fan, a blanking plate, a cable in the way" => "look at `sensors` or `mget_temp -d DEVICE`; raise the fan speed";
+    }
+    ["reached miss count"] "the HCA's health counter stands still" {
+        "Firmware did not count on for several polls (2 s each): it hangs, or the HCA does not answer on PCIe.";
+        "an error of the firmware" => "look for a health report in the next lines; update the firmware";
+        "the PCIe link is gone" => "look for AER, hotplug and \"all ones\" lines; reseat the card";
+    }
+    ["Fatal error ", " detected"] "the HCA reported a fatal error" {
+        "The driver saw a fatal state in the health buffer or on PCIe and starts recovery.";
+        "an error of firmware or hardware" => "the health report in the next lines has the syndrome";
+        "the HCA is gone from PCIe (1: no answer)" => "look for PCIe AER and hotplug lines before it";
+    }
+    ["in pre-initializing state, aborting"] "the firmware does not start" {
+        "After a reset the firmware stayed in pre-initialization for longer than the driver waits.";
+        "the firmware image is damaged, or an update was interrupted" => "burn it again (`flint -d DEVICE -i IMAGE burn`), then power cycle";
+        "the HCA hangs" => "power off the host with its standby power, not only reboot";
+        "a DPU whose own system is still starting" => "wait until it is up, then load the driver again";
+    }
+    ["in initializing state, aborting"] "the firmware does not start" {
+        "The firmware stayed in initialization for longer than the driver waits.";
+        "the HCA hangs or its firmware is damaged" => "power cycle; burn the firmware again";
+        "a virtual function whose physical function's driver is not ready" => "load the driver of the physical function first";
+    }
+    ["Waiting for FW pre-initialization"] "the firmware has not started yet" {
+        "The driver waits for the firmware, with the time that is left.";
+        "a DPU that starts, or firmware that hangs" => "if it ends in a time-out: power cycle; burn the firmware again";
+    }
+    ["Waiting for FW initialization"] "the firmware has not started yet" {
+        "The driver waits for the firmware, with the time that is left.";
+        "firmware that starts slowly or hangs" => "if it ends in a time-out: power cycle; burn the firmware again";
+    }
+    ["NETDEV WATCHDOG", "mlx5"] "a transmit queue stands still" {
+        "The kernel's packets were not completed for several seconds.";
+        "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" in the next lines says so; look at /proc/interrupts and for soft lockups";
+        "the link does not take packets: pause frames from the switch" => "look at `ethtool -S` for rx_pause and tx_pause storms";
+        "the HCA or its firmware hangs" => "look for command time-outs and health lines";
+    }
+    ["TX timeout detected"] "a transmit queue stands still" {
+        "mlx5e found a queue whose packets were not completed, and starts to recover it.";
+        "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" in the next lines says so";
+        "the HCA or its firmware hangs" => "look for command time-outs and health lines";
+    }
+    ["TX timeout on queue"] "a transmit queue stands still" {
+        "The line has the numbers of queue and CQ, and how far producer and consumer are.";
+        "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" says so";
+        "the HCA or its firmware hangs" => "look for command time-outs and health lines";
+    }
+    ["Recovered ", " eqes on EQ"] "events were found that no interrupt had announced" {
+        "The driver polled an event queue and found events: their interrupt was lost or late.";
+        "the interrupt's processor was busy or the interrupt is masked" => "look at /proc/interrupts, irqbalance and soft lockups";
+    }
+    ["failed reclaiming pages"] "the HCA does not give pages back" {
+        "Firmware refused or did not answer when the driver took host memory back.";
+        "a command timed out before" => "look for the first command time-out or health line";
+    }
+    ["page allocation failure", "mlx5"] "the kernel has no memory for the driver" {
+        "An allocation of the driver failed.";
+        "memory is fragmented or used up" => "raise vm.min_free_kbytes; look for the memory's users; smaller rings (`ethtool -G`)";
+    }
+    ["give_pages"] "the HCA asked for pages and did not get them" {
+        "The firmware's own memory in the host could not be supplied.";
+        "the host or the function has too little memory, or the command failed" => "look for allocation failures and command errors before it";
+    }
+    ["No done completion"] "a command was not answered" {
+        "Firmware did not answer a command within the time limit.";
+        "the firmware hangs" => "look for health lines; update the firmware; reset the device (`devlink dev reload`)";
+        "the event's interrupt was lost" => "\"Recovered\" in the next lines says so; look at /proc/interrupts";
+    }
+    ["failed to load", "mlx5"] "the driver could not start the device" {
+        "The start-up of the device ended with an error.";
+        "an earlier line has the reason" => "look at the first error line of this device";
+    }
+    ["mlx5_load_one failed"] "the driver could not start the device" {
+        "The start-up of the device ended with an error.";
+        "an earlier line has the reason: firmware does not answer, a command was refused, or memory" => "look at the first error line of this device";
+        "driver and firmware are too far apart in age" => "update the firmware, or use a newer kernel";
+    }
+    ["probe", "failed with error", "mlx5"] "the driver could not start the device" {
+        "The driver gave the device up, with an errno: -110 time-out, -12 memory, -22 a refused command, -5 input/output.";
+        "an earlier line has the reason" => "look at the first error line of this device";
+    }
+    ["handle_hca_cap", "failed"] "the device's capabilities could not be set" {
+        "The first commands of the driver were refused.";
+        "driver and firmware are too far apart in age" => "update the firmware, or use a newer kernel's driver";
+    }
+    ["pci_err_detected"] "the PCIe bus reported an error of the device" {
+        "The kernel's PCIe error recovery has stopped the device and resets it.";
+        "a bad PCIe link: card, slot, riser" => "look at the AER lines; reseat the card; try another slot";
+    }
+    ["health recovery flow aborted"] "the device could not be recovered" {
+        "The driver gave its recovery up.";
+        "the HCA does not answer on PCIe, or recovers too often" => "power cycle; look for the first health line";
+    }
+    ["device's health compromised"] "the HCA's health is compromised" {
+        "The driver found the device in a bad state.";
+        "an error of firmware or hardware" => "the health report in the next lines has the syndrome";
+    }
+    ["handling bad device here"] "the driver takes the device out of service" {
+        "A health error is handled: all queues fail, and the device is reset.";
+        "an error of firmware or hardware" => "the health report before it has the syndrome";
+    }
+    ["available PCIe bandwidth, limited by", "mlx5"] "the PCIe link is slower than the card" {
+        "The slot or a bridge before it has fewer lanes or a lower speed than the card.";
+        "the card is in a slot of fewer lanes, or the link trained down" => "`mlx5 doctor`, `lspci -vv` (LnkSta); another slot; reseat";
+    }
+    ["CQ overrun on", "mlx5"] "a completion queue overflowed" {
+        "The HCA had a completion and the queue was full; its queue pairs fail.";
+        "more requests outstanding than the CQ has entries" => "make the CQ as long as all queues that use it together";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_found_by_its_own_tokens() {
+        for event in EVENTS {
+            let line = format!("mlx5_core 0000:01:00.0: {} x", event.tokens.join(" x "));
+            let found = find(&line).unwrap_or_else(|| panic!("{line}"));
+            // A more specific event may stand before.
+            assert_eq!(found.tokens[0], event.tokens[0], "{line}");
+            assert!(!event.explanation.causes.is_empty());
+        }
+        assert_eq!(find("mlx5_core 0000:01:00.0: firmware version: 16.35.2000"), None);
+    }
+}

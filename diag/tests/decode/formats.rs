@@ -1,0 +1,241 @@
+//! Lines as programs print them: fields, and text that is no record.
+
+use mlx5_diag::decode::{self, DecodedRecord, Options, RecordKind};
+
+fn decoded(text: &str) -> Vec<DecodedRecord> {
+    decode::text(text, Options::default())
+}
+
+fn only(text: &str) -> DecodedRecord {
+    let records = decoded(text);
+    assert_eq!(records.len(), 1, "{text}\n{records:#?}");
+    records.into_iter().next().expect("one")
+}
+
+/// Text, and fields of its only record.
+const LINES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "[[52131,1],3][btl_openib_component.c:3644:handle_wc] from n1 to: n2 error polling LP CQ with status RETRY EXCEEDED ERROR status number 12 for wr_id 25e14b8 opcode 1  vendor error 129 qp_idx 0",
+        &[
+            ("status", "IBV_WC_RETRY_EXC_ERR"),
+            ("vendor code", "0x81"),
+            ("wr_id", "0x25e14b8"),
+            ("peer", "n2"),
+        ],
+    ),
+    (
+        "[c1:mpi_rank_3][handle_cqe] src/mpid/ch3/x.c:587: Got completion with error 12, vendor code=0x81, dest rank=5",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("vendor code", "0x81"), ("peer", "rank 5")],
+    ),
+    (
+        "LNetError: 2:0:(o2iblnd_cb.c:1027:kiblnd_tx_complete()) Tx -> 10.0.0.1@o2ib cookie 0x5d8 sending 1 waiting 1: failed 12",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("peer", "10.0.0.1@o2ib"), ("queue", "send queue")],
+    ),
+    (
+        "LNetError: 2:0:(o2iblnd_cb.c:469:kiblnd_rx_complete()) Rx from 10.0.0.1@o2ib failed: 5",
+        &[("status", "IBV_WC_WR_FLUSH_ERR"), ("queue", "receive queue")],
+    ),
+    (
+        "E0603 20:16:59.104586 27322 worker_pool.cpp:271] Worker: Process failed for slice (opcode: 1, source_addr: 0x7f20, length: 65536, dest_addr: 0x7f3d, local_nic: mlx5_7, peer_nic: 10.9.8.1:1@mlx5_0, dest_rkey: 2116517, retry_cnt: 0): transport retry counter exceeded",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("operation", "RDMA_WRITE"), ("device", "mlx5_7")],
+    ),
+    (
+        "rdma.c: 512:nvmf_rdma: *ERROR*: CQ error on Connection 0x7f, Request 0x94 (12): transport retry counter exceeded",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    (
+        "[h:1:0:2]  ib_mlx5.c:90   UCX  ERROR mlx5dv_create_cq(cqe=4096) failed: Cannot allocate memory",
+        &[("call", "mlx5dv_create_cq"), ("error", "ENOMEM")],
+    ),
+    (
+        "n1:5:9 [0] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out errno 110",
+        &[("call", "ibv_modify_qp"), ("error", "ETIMEDOUT")],
+    ),
+    (
+        "wc status 10 vendor_err 88, failed: status=10 wr_id 25e14b8",
+        &[("wr_id", "0x25e14b8"), ("status", "IBV_WC_REM_ACCESS_ERR")],
+    ),
+    (
+        "[h:1] ib_mlx5_log.c:113  FATAL: Error on QP 0x1590d wqe[057]: Transport retry count exceeded (synd 0x15 vend 0x81) opcode SEND",
+        &[("QP", "0x1590d"), ("operation", "SEND")],
+    ),
+    (
+        "ib_mlx5_dv.c:217  UCX  ERROR mlx5dv_devx_qp_modify(503) failed, syndrome 0: Invalid argument",
+        &[("opcode", "0x503")],
+    ),
+    (
+        "[Wed Jul 29 14:40:27 2026] mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("QP", "0xc85b")],
+    ),
+    (
+        "[h:1:0]   ib_mlx5dv_md.c:718  UCX  ERROR mlx5dv_devx_umem_reg() zero umem failed: Cannot allocate memory",
+        &[("call", "mlx5dv_devx_umem_reg"), ("error", "ENOMEM")],
+    ),
+    (
+        "Failed to modify QP to RTR: Connection timed out",
+        &[("call", "ibv_modify_qp"), ("error", "ETIMEDOUT")],
+    ),
+    ("mlx5dv_create_cq(cqe=4608) failed: Operation canceled", &[("error", "ECANCELED")]),
+    ("mlx5_core: INFO: synd 0x8: unrecoverable hardware error.", &[("synd", "0x8")]),
+    (
+        "mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W).",
+        &[("device", "0000:01:00.0")],
+    ),
+    (
+        "mlx5_core 0000:01:00.0: Port module event[error]: module 1, Cable error, High Temperature",
+        &[("module", "1")],
+    ),
+    ("mlx5_core 0000:01:00.0: Port module event: module 0, Cable unplugged", &[("module", "0")]),
+    ("NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 3 timed out", &[]),
+    (
+        "mlx5_core 0000:01:00.0: mlx5_function_setup:984:(pid 7): Firmware over 120000 MS in pre-initializing state, aborting",
+        &[],
+    ),
+];
+
+#[test]
+fn lines_of_programs_are_read() {
+    for (text, fields) in LINES {
+        let record = only(text);
+        for (field, expected) in *fields {
+            assert_eq!(record.value(field), Some(*expected), "{field} of {text}\n{record:#?}");
+        }
+        assert!(record.findings.iter().any(|finding| !finding.causes.is_empty()), "{record:#?}");
+        assert_ne!(record.value("device"), Some("QP"), "{text}");
+    }
+}
+
+#[test]
+fn prose_and_source_code_are_no_records() {
+    for text in [
+        "abort requests after transport retry counter exceeded, status of the completion is lost",
+        "if (wc.status == IBV_WC_WR_FLUSH_ERR) {",
+        "case IBV_WC_RETRY_EXC_ERR:",
+        "We are getting transport retry counter exceeded with this completion",
+        "r8125 0000:22:04.0 eth4: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5010 ms",
+        "the CREATE_DCT(0x710) command; see ibv_reg_mr(3) for details",
+        "mlx5_core 0000:01:00.0: firmware version: 16.35.2000",
+    ] {
+        assert!(decoded(text).is_empty(), "{text}");
+    }
+}
+
+const ROWS: [&str; 4] = [
+    "00000000 00000000 00000000 00000000",
+    "00000000 00000000 00000000 00000000",
+    "00000000 00000000 00000000 00000000",
+    "00000000 00008813 0800621X 0000f6d2",
+];
+
+#[test]
+fn dumps_behind_the_prefix_of_a_launcher_are_read_and_keep_their_rank() {
+    let heading = "mlx5: h1: got completion with error:";
+    let mut text = String::new();
+    // Two processes take turns.
+    for row in std::iter::once(heading).chain(ROWS) {
+        for rank in [4, 5] {
+            text += &format!("[1,{rank}]<stderr>:{}\n", row.replace('X', &rank.to_string()));
+        }
+    }
+    let records = decoded(&text);
+    let found: Vec<_> =
+        records.iter().map(|record| (record.value("QP"), record.origin.rank.as_deref())).collect();
+    assert_eq!(found, [(Some("0x6214"), Some("4")), (Some("0x6215"), Some("5"))]);
+    // A container's JSON lines.
+    let json: String = std::iter::once(heading)
+        .chain(ROWS)
+        .map(|row| {
+            let row = row.replace('X', "7");
+            format!(
+                "{{\"log\":\"{row}\\n\",\"stream\":\"stderr\",\"time\":\"2024-05-01T10:00:00Z\"}}\n"
+            )
+        })
+        .collect();
+    let record = only(&json);
+    assert_eq!(record.value("QP"), Some("0x6217"));
+    assert_eq!(record.origin.time.as_deref(), Some("2024-05-01T10:00:00Z"));
+}
+
+#[test]
+fn mixed_dumps_without_a_prefix_give_every_record_and_no_other() {
+    let heading = "mlx5: h1: got completion with error:";
+    let mut text = String::new();
+    for row in std::iter::once(heading).chain(ROWS) {
+        for process in [1, 2, 3, 4] {
+            text += &format!("{}\n", row.replace('X', &process.to_string()));
+        }
+    }
+    let records = decoded(&text);
+    let numbers: Vec<_> = records.iter().filter_map(|record| record.value("QP")).collect();
+    assert_eq!(numbers, ["0x6211", "0x6212", "0x6213", "0x6214"], "{records:#?}");
+    assert!(records.iter().all(|record| record.kind == RecordKind::Cqe));
+}
+
+#[test]
+fn health_syndromes_are_found_in_wrapped_mails_and_in_devlink_output() {
+    let wrapped = "\
+[ 9.1] mlx5_core 0001:01:00.0: print_health_info:411:(pid 0): assert_var[0]
+0x00000001
+[ 9.1] mlx5_core 0001:01:00.0: print_health_info:424:(pid 0): fw_ver
+14.24.8000
+[ 9.1] mlx5_core 0001:01:00.0: print_health_info:427:(pid 0): synd
+0x7: irisc not responding
+[ 9.1] mlx5_core 0001:01:00.0: print_health_info:428:(pid 0): ext_synd
+0x8a02";
+    let record = only(wrapped);
+    assert_eq!(record.title, "health report: irisc not responding", "{record:#?}");
+    let devlink = "\
+   assert_var[0] 0xfc3fc043
+   assert_var[1] 0x0001b41c
+   assert_exit_ptr 0x008033b4
+   fw_ver 16.24.1000
+   irisc_index 0
+   synd 0x8: unrecoverable hardware error
+   ext_synd 0x003d
+   raw fw_ver 0x101803e8";
+    let record = only(devlink);
+    assert_eq!(record.title, "health report: unrecoverable hardware error");
+    for (field, expected) in [
+        ("synd", "0x8"),
+        ("ext_synd", "0x003d"),
+        ("fw_ver", "16.24.1000"),
+        ("raw fw_ver", "0x101803e8"),
+    ] {
+        assert_eq!(record.value(field), Some(expected), "{field}");
+    }
+}
+
+#[test]
+fn messages_joined_on_a_line_and_mails_in_quoted_printable_are_read() {
+    let one = |qp: &str| {
+        format!(
+            "[h:7:0:7] ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)\n\
+             [h:7:0:7] ib_mlx5_log.c:139  RC QP {qp} wqe[3]: SEND s-- [va 0x10 len 1 lkey 0xb5d2]"
+        )
+    };
+    let records = decoded(&format!("{}{}", one("0x11"), one("0x22")));
+    assert_eq!(records.len(), 4, "{records:#?}");
+    assert_eq!(records[1].text, ["data: 0x10, 1 bytes, lkey 0xb5d2"]);
+    assert_eq!(records[3].value("QP"), Some("0x22"));
+    // Of a launcher with time stamps.
+    let tag = "Thu Jul  2 09:28:16 2020[1,136]<stdout>:";
+    let line = "ibv_create_qp() failed: Cannot allocate memory";
+    let records = decoded(&format!("{tag}{line}{}{line}", tag.replace("136", "137")));
+    let ranks: Vec<_> = records.iter().map(|record| record.origin.rank.as_deref()).collect();
+    assert_eq!(ranks, [Some("136"), Some("137")]);
+    let mail = "NET/IB : Got completion from peer 10.0.0.1<3> with status=3D12 opcode=3D0 len=3D0 ven=\ndor err 129 (Recv)";
+    assert_eq!(only(mail).value("vendor code"), Some("0x81"));
+}
+
+#[test]
+fn time_host_and_rank_are_kept() {
+    let line = "Nov 21 22:27:35 node7 app: Failed status 12: wr_id 0 syndrom 0x81";
+    let origin = only(line).origin;
+    assert_eq!(
+        (origin.time.as_deref(), origin.host.as_deref()),
+        (Some("Nov 21 22:27:35"), Some("node7"))
+    );
+    // Equal errors of two ranks stay apart.
+    let rank = |rank| format!("[1,{rank}]<stdout>:Failed status 12: wr_id 0 syndrom 0x81\n");
+    assert_eq!(decoded(&(rank(1) + &rank(2) + &rank(2))).len(), 2);
+}
