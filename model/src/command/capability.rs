@@ -11,7 +11,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, Link};
+use crate::card::{Bus, Card, Link};
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
 use crate::transport::ethernet::LOG_MAX_LSO;
@@ -202,8 +202,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::BF, 1),
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
-        // Memory is reached as the process sees it, so pages that are not there yet come when asked.
-        (c::PG, 1),
+        (c::PG, u64::from(card.identity.bus == Bus::Process)),
         (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),
         (c::NUM_OF_UARS_PER_PAGE, 1),
@@ -247,7 +246,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, 1),
             (cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ, LOG_MAX_RECORDLESS_SQ.into()),
         ],
-        group::ODP => on_demand(),
+        group::ODP if card.identity.bus == Bus::Process => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
             (device_mem_cap::MEMIC, 1),
             (device_mem_cap::LOG_MIN_MEMIC_ALLOC_SIZE, Memic::GRAIN.ilog2().into()),
