@@ -197,7 +197,7 @@ impl Default for Objects {
             // Page numbers in the BAR of a PCI function, whose first pages are not UARs.
             uars: Table::new(0x10, 0xffff),
             umems: Table::new(0x20, 0x00ff_ffff),
-            uctxs: Table::new(1, 0xffff),
+            uctxs: Table::new(1, 0xfffe),
             groups: Groups::default(),
             roce_addresses: HashMap::new(),
         }
