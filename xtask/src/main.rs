@@ -12,6 +12,7 @@ mod build;
 mod ci;
 mod demo;
 mod executables;
+mod guest;
 mod layers;
 mod libclang;
 mod matrix;
@@ -79,6 +80,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   model-speed [--rounds N] OLD.so NEW.so
                          WRITEs between two processes on the model, by ib_write_bw: one build of
                          the library against another, in turn; medians and ratios
+  guest [--link infiniband|roce] [--kernel 6.1|6.12] [--guests 1|2] [--limit SECONDS]
+        [--accel tcg|kvm] [--refresh] SCENARIO | --shell | --list
+                         boots Debian's kernel in QEMU with the model as a PCI function, and runs a
+                         scenario of xtask/guest, or a shell; --refresh takes the newest packages
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
         "matrix" => matrix::command(rest),
         "release" => release::command(rest),
         "bench" => bench::command(rest),
+        "guest" => guest::command(rest),
         "model-speed" => model_speed::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),
