@@ -137,9 +137,10 @@ fn run(options: &Options, scenario: Option<&Scenario>) -> Result {
         .map(|program| Server::start(&program, &run.folder, run.link, run.guests))
         .transpose()?;
     let outcome = boot(&run, &qemu, &kernel, &images, server);
-    let outcome = match scenario {
-        Some(_) => outcome.and(check_logs(&run, &explained)),
-        None => outcome,
+    let logs = scenario.map_or(Ok(()), |_| check_logs(&run, &explained));
+    let outcome = match (outcome, logs) {
+        (Err(first), Err(second)) => Err(format!("{first}; {second}")),
+        (first, second) => first.and(second),
     };
     for image in images {
         // An image can be made again, and is large.
