@@ -94,9 +94,7 @@ impl Registers {
             at::FIRMWARE => FIRMWARE,
             at::INTERFACE => INTERFACE,
             at::QUEUE_HIGH => (self.queue >> 32) as u32,
-            at::QUEUE_LOW => {
-                self.queue as u32 | self.interface << 8 | LOG_SLOTS << 4 | LOG_STRIDE
-            }
+            at::QUEUE_LOW => self.queue as u32 | self.interface << 8 | LOG_SLOTS << 4 | LOG_STRIDE,
             at::TIMER_HIGH => (way.clock.now() >> 32) as u32,
             at::TIMER_LOW => way.clock.now() as u32,
             at::HEALTH => (way.clock.now() / HEARTBEAT) as u32 & 0x00ff_ffff,
@@ -114,7 +112,11 @@ impl Registers {
             way.vectors.write_table((offset - VECTORS) as usize, from);
         } else if offset % 4 == 0 && end <= PAGE {
             for (at, bytes) in (offset..end).step_by(4).zip(from.chunks_exact(4)) {
-                self.write_word(way, at, u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+                self.write_word(
+                    way,
+                    at,
+                    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+                );
             }
         }
         Some(())

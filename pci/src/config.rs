@@ -133,8 +133,8 @@ impl ConfigSpace {
         }
         // The bit that starts a reset is in the upper byte, and reads as zero.
         let high = at::CONTROL + 1;
-        let started = range.contains(&high)
-            && from[high - start] & (FUNCTION_RESET >> 8) as u8 != 0;
+        let started =
+            range.contains(&high) && from[high - start] & (FUNCTION_RESET >> 8) as u8 != 0;
         Some(if started { Effect::Reset } else { Effect::None })
     }
 

@@ -126,8 +126,7 @@ impl Function {
 
     fn map(&self, payload: &[u8], descriptors: &[OwnedFd]) -> Result<Vec<u8>, Refusal> {
         let flags = word(payload, 4)?;
-        let (offset, address, length) =
-            (long(payload, 8)?, long(payload, 16)?, long(payload, 24)?);
+        let (offset, address, length) = (long(payload, 8)?, long(payload, 16)?, long(payload, 24)?);
         let rights = Rights { read: flags & 1 != 0, write: flags & 2 != 0 };
         if flags & !3 != 0 || descriptors.len() > 1 {
             return Err(Refusal::Invalid);

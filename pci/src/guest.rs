@@ -144,7 +144,8 @@ impl GuestMemory {
         if before.is_some_and(|(start, mapping)| start + mapping.length > address) {
             return Err(Refusal::Exists);
         }
-        let view = file.map(|(file, offset)| View::new(file, offset, length, rights)).transpose()?;
+        let view =
+            file.map(|(file, offset)| View::new(file, offset, length, rights)).transpose()?;
         table.insert(address, Mapping { length, rights, view });
         Ok(())
     }

@@ -18,10 +18,10 @@
 //! - [`signals`] – recovers from faults of accesses to guest memory.
 //! - [`guest`] – the guest's memory as the device sees it.
 //! - [`vectors`] – MSI-X.
-//! - [`config`] – the configuration space.
 //! - [`mailbox`] – entries of the command queue and their mailboxes.
 //! - [`commands`] – executes commands of the command queue.
 //! - [`bar`] – the BAR: initialization segment, MSI-X tables, UAR pages.
+//! - [`config`] – the configuration space.
 //! - [`function`] – one function, and its answers to requests.
 //! - [`server`] – serves functions on sockets.
 

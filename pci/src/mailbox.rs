@@ -164,7 +164,11 @@ impl Entry {
     ///
     /// # Errors
     /// If it is not in memory any more.
-    pub fn finish(&mut self, memory: &dyn Memory, delivered: Result<(), Delivery>) -> Result<(), Fault> {
+    pub fn finish(
+        &mut self,
+        memory: &dyn Memory,
+        delivered: Result<(), Delivery>,
+    ) -> Result<(), Fault> {
         let status = delivered.err().map_or(0, |delivery| delivery as u8);
         self.bytes[entry::STATUS] = status << 1;
         self.bytes[entry::SIGNATURE] = 0;

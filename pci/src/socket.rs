@@ -74,8 +74,7 @@ fn receive_some(
     let received = loop {
         // SAFETY: the call writes to `to` and `control`, which outlive it, as far as their lengths
         // in `message` say.
-        let n =
-            unsafe { libc::recvmsg(stream.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
+        let n = unsafe { libc::recvmsg(stream.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
         match usize::try_from(n) {
             Ok(received) => break received,
             Err(_) => {

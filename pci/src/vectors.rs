@@ -119,8 +119,10 @@ impl Vectors {
     /// If there are not so many vectors, or a descriptor is no eventfd. Nothing changes then.
     pub fn listen(&self, first: usize, events: Vec<Option<OwnedFd>>) -> Result<(), Refusal> {
         let range = range(first, events.len())?;
-        let events: Vec<Option<OwnedFd>> =
-            events.into_iter().map(|event| event.map(accept).transpose()).collect::<Result<_, _>>()?;
+        let events: Vec<Option<OwnedFd>> = events
+            .into_iter()
+            .map(|event| event.map(accept).transpose())
+            .collect::<Result<_, _>>()?;
         let mut state = self.lock();
         for (place, event) in state.events[range].iter_mut().zip(events) {
             *place = event;

@@ -56,8 +56,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          held to an oracle; --lint checks every WQE before it is rung; --timeout is
                          the ACK timeout of queue pairs (16)
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
-                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-model
-                         and mlx5-tools
+                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-model,
+                         mlx5-model-pci and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   arm64 [--check]        unit tests, twins and traffic for arm64 under QEMU, and a client against an

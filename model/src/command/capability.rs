@@ -12,6 +12,7 @@ use mlx5_sys::ifc::{
 
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Link};
+use crate::function::LONGEST_LIST;
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
 use crate::transport::ethernet::LOG_MAX_LSO;
@@ -180,6 +181,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_RQT, if roce { 23 } else { 0 }),
         (c::LOG_MAX_TIR, if roce { 23 } else { 0 }),
         (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_CURRENT_UC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_CURRENT_MC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_VLAN_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
         // Counters, of which zero is none.
@@ -318,7 +322,8 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             ]
         }
         group::ROCE if card.identity.link == Link::Roce => vec![
-            (roce_cap::L3_TYPE, 0b11),
+            // Bit 1 is IPv4, bit 2 IPv6.
+            (roce_cap::L3_TYPE, 0b110),
             // Bit 2 is RoCEv2.
             (roce_cap::ROCE_VERSION, 1 << 2),
             (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),
