@@ -1,5 +1,5 @@
 #!/bin/sh
-# IP between two guests over the functions' Ethernet ports, with small and large frames.
+# IP between two guests over the functions' Ethernet ports, also with MTU 9000 where the port takes it.
 # link: roce
 # guests: 2
 # limit: 240
@@ -11,7 +11,14 @@ device=$(port_device)
 peer=$PORT_NET.$((3 - GUEST))
 meet 101
 
-for mtu in 1500 9000; do
+largest=$(ip -d link show "$device" | sed -n 's/.* maxmtu \([0-9]*\).*/\1/p')
+sizes="1280 1500"
+if [ "$largest" -ge 9000 ]; then
+    sizes="$sizes 9000"
+else
+    echo "the largest MTU is $largest: 9000 is left out"
+fi
+for mtu in $sizes; do
     step "MTU $mtu"
     ip link set "$device" mtu "$mtu"
     within 20 port_is_active || fail "the port is not active with MTU $mtu"

@@ -97,7 +97,7 @@ meet() {
     if [ "$GUEST" = 1 ]; then
         timeout 100 nc -l -p "$port" -e true || fail "guest 2 does not come to meeting $1"
     else
-        within 100 nc -w 5 "$LINK_NET.1" "$port" </dev/null || fail "guest 1 does not come to meeting $1"
+        within 100 nc -w 5 "$LINK_NET.1" "$port" </dev/null 2>/dev/null || fail "guest 1 does not come to meeting $1"
     fi
 }
 

@@ -89,7 +89,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `arm64 --check`, `msrv`, `api`, `sideway` and the packages; with NAME only one of
+                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest` and the packages; with NAME only one of
                          those, by its name in the summary
 
 `miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where

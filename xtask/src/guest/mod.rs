@@ -42,6 +42,15 @@ pub fn command(arguments: &[String]) -> Result {
     }
 }
 
+/// Linux's own driver on both links: traffic in one guest, and IP between two.
+pub fn check() -> Result {
+    for (scenario, link) in [("pingpong", Link::InfiniBand), ("ethernet", Link::Roce)] {
+        let options = Options { link: Some(link), ..Options::of(Task::Scenario(scenario.into())) };
+        run(&options, Some(&Scenario::load(scenario)?))?;
+    }
+    Ok(())
+}
+
 fn list() -> Result {
     for name in scenario::names()? {
         let scenario = Scenario::load(&name)?;
