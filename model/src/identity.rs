@@ -49,6 +49,15 @@ impl PortState {
     }
 }
 
+/// What a device is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bus {
+    /// The memory of a process. Pages that are not there yet come when the device asks for them.
+    Process,
+    /// A PCI bus. A page that is not there is an error.
+    Pci,
+}
+
 /// The settings that a device is created with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -75,6 +84,8 @@ pub struct Identity {
     pub seed: u64,
     /// Whether programs may have user contexts to issue commands in.
     pub user_contexts: bool,
+    /// What the device is attached to.
+    pub bus: Bus,
     /// State of the port when the device starts.
     pub port: PortState,
     /// log2 of a packet's maximum payload in bytes, if it is not the link's

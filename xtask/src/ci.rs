@@ -12,6 +12,7 @@ use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
 use crate::executables;
+use crate::guest;
 use crate::layers;
 use crate::libclang;
 use crate::miri;
@@ -50,6 +51,7 @@ const CHECKS: &[Check] = &[
     ("cargo xtask api", api::check),
     ("mlx5 perf --compare", bench::check_compare),
     ("cargo xtask sideway", sideway::check),
+    ("cargo xtask guest", guest::check),
     ("packages", release::check),
 ];
 

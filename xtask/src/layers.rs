@@ -81,6 +81,24 @@ const ORDERS: &[Order] = &[
         ],
     },
     Order {
+        package: "mlx5-model-pci",
+        folder: "pci/src",
+        modules: &[
+            ("options", "the command line as plain values"),
+            ("protocol", "messages of vfio-user as values"),
+            ("socket", "receives messages with descriptors"),
+            ("signals", "recovers from faults of accesses to guest memory"),
+            ("guest", "the guest's memory, mapped by requests"),
+            ("vectors", "MSI-X: its table, masks and eventfds"),
+            ("mailbox", "entries of the command queue as bytes in guest memory"),
+            ("commands", "hands commands of the queue to the device"),
+            ("bar", "decodes accesses of the BAR for vectors, commands and the device"),
+            ("config", "the configuration space, which says where the BAR has what"),
+            ("function", "answers requests with all of these"),
+            ("server", "sockets, threads and connections"),
+        ],
+    },
+    Order {
         package: "mlx5-tools",
         folder: "tools/src",
         modules: &[
@@ -104,7 +122,7 @@ const ORDERS: &[Order] = &[
 ];
 
 /// The packages that are checked where none is named.
-const CHECKED: &[&str] = &["mlx5", "mlx5-diag", "mlx5-model", "mlx5-tools"];
+const CHECKED: &[&str] = &["mlx5", "mlx5-diag", "mlx5-model", "mlx5-model-pci", "mlx5-tools"];
 
 /// `cargo xtask layers [PACKAGE ...]`.
 pub fn command(packages: &[String]) -> Result {

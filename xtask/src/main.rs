@@ -12,6 +12,7 @@ mod build;
 mod ci;
 mod demo;
 mod executables;
+mod guest;
 mod layers;
 mod libclang;
 mod matrix;
@@ -55,8 +56,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          held to an oracle; --lint checks every WQE before it is rung; --timeout is
                          the ACK timeout of queue pairs (16)
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
-                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-model
-                         and mlx5-tools
+                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-model,
+                         mlx5-model-pci and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   arm64 [--check]        unit tests, twins and traffic for arm64 under QEMU, and a client against an
@@ -79,12 +80,16 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   model-speed [--rounds N] OLD.so NEW.so
                          WRITEs between two processes on the model, by ib_write_bw: one build of
                          the library against another, in turn; medians and ratios
+  guest [--link infiniband|roce] [--kernel 6.1|6.12] [--guests 1|2] [--limit SECONDS]
+        [--accel tcg|kvm] [--refresh] SCENARIO | --shell | --list
+                         boots Debian's kernel in QEMU with the model as a PCI function, and runs a
+                         scenario of xtask/guest, or a shell; --refresh takes the newest packages
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
                          `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `arm64 --check`, `msrv`, `api`, `sideway` and the packages; with NAME only one of
+                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest` and the packages; with NAME only one of
                          those, by its name in the summary
 
 `miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
         "matrix" => matrix::command(rest),
         "release" => release::command(rest),
         "bench" => bench::command(rest),
+        "guest" => guest::command(rest),
         "model-speed" => model_speed::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),

@@ -11,7 +11,8 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, Link};
+use crate::card::{Bus, Card, Link};
+use crate::function::LONGEST_LIST;
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
 use crate::transport::ethernet::LOG_MAX_LSO;
@@ -180,6 +181,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_RQT, if roce { 23 } else { 0 }),
         (c::LOG_MAX_TIR, if roce { 23 } else { 0 }),
         (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_CURRENT_UC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_CURRENT_MC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_VLAN_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
         // Counters, of which zero is none.
@@ -202,8 +206,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::BF, 1),
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
-        // Memory is reached as the process sees it, so pages that are not there yet come when asked.
-        (c::PG, 1),
+        // UMR changes lists of keys, and no lists of pages.
+        (c::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
+        (c::PG, u64::from(card.identity.bus == Bus::Process)),
         (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),
         (c::NUM_OF_UARS_PER_PAGE, 1),
@@ -247,7 +252,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, 1),
             (cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ, LOG_MAX_RECORDLESS_SQ.into()),
         ],
-        group::ODP => on_demand(),
+        group::ODP if card.identity.bus == Bus::Process => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
             (device_mem_cap::MEMIC, 1),
             (device_mem_cap::LOG_MIN_MEMIC_ALLOC_SIZE, Memic::GRAIN.ilog2().into()),
@@ -317,7 +322,8 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
             ]
         }
         group::ROCE if card.identity.link == Link::Roce => vec![
-            (roce_cap::L3_TYPE, 0b11),
+            // Bit 1 is IPv4, bit 2 IPv6.
+            (roce_cap::L3_TYPE, 0b110),
             // Bit 2 is RoCEv2.
             (roce_cap::ROCE_VERSION, 1 << 2),
             (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),

@@ -221,6 +221,9 @@ const COMMANDS: &[Command] = &[
 const OPCODE: Field = Field::new(0, 31, 16);
 const UID: Field = Field::new(0, 15, 16);
 const OP_MOD: Field = Field::new(4, 15, 16);
+/// What the driver gives as uid of objects that all user contexts may use (Linux,
+/// `MLX5_SHARED_RESOURCE_UID`).
+const SHARED: u16 = 0xffff;
 
 impl Card {
     /// Executes a firmware command: `input` is the command, big-endian, as `mlx5_ifc.h` lays it
@@ -267,8 +270,8 @@ impl Card {
         if output.len() < command.output {
             return Err(Refusal::OutputLength);
         }
-        let uid = get(input, UID);
-        if uid != 0 && self.objects.uctxs.get(uid).is_none() {
+        let uid = uid(input);
+        if uid != 0 && self.objects.uctxs.get(uid.into()).is_none() {
             return Err(Refusal::User);
         }
         if !command.modifier && get(input, OP_MOD) != 0 {
@@ -283,9 +286,12 @@ fn get(input: &[u8], field: Field) -> u32 {
     field.get(input) as u32
 }
 
-/// The user context that issues a command.
+/// The user context that issues a command; 0 is the driver.
 fn uid(input: &[u8]) -> u16 {
-    get(input, UID) as u16
+    match get(input, UID) as u16 {
+        SHARED => 0,
+        uid => uid,
+    }
 }
 
 /// Checks that the driver itself issues a command.

@@ -35,8 +35,8 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     let vport = &card.function.vport;
     let entries = vport.list(list);
     let context = query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes();
-    let room = context.end..context.end + entries.len() * ENTRY;
-    let room = output.get_mut(room).ok_or(Refusal::OutputLength)?;
+    // The driver asks for the context alone as well: entries that do not fit are left out.
+    let room = output.get_mut(context.end..).ok_or(Refusal::OutputLength)?;
     for (to, entry) in room.chunks_exact_mut(ENTRY).zip(entries) {
         to.copy_from_slice(&entry.to_be_bytes());
     }

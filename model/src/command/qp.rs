@@ -63,8 +63,11 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let (service, role) = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
     check_role(card, &role, field(qpc::DETH_SQPN), user)?;
     check_modes(field)?;
-    let pd = card.objects.pds.get(field(qpc::PD)).ok_or(Refusal::NoPd)?;
-    owned(pd.uid, user)?;
+    // The driver's queue for UMR changes keys of all protection domains, and has none.
+    if !matches!(role, Role::Special(Special::Umr)) || field(qpc::PD) != 0 {
+        let pd = card.objects.pds.get(field(qpc::PD)).ok_or(Refusal::NoPd)?;
+        owned(pd.uid, user)?;
+    }
     let queues = Queues::of(field, service)?;
     queues.check_completions(card, field, user, service)?;
     counter::may_name(card, field(qpc::COUNTER_SET_ID), user)?;

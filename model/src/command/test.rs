@@ -14,7 +14,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Card, Identity, Link, PortState};
+use crate::card::{Bus, Card, Identity, Link, PortState};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
@@ -127,6 +127,7 @@ pub fn identity(link: Link) -> Identity {
         qpn_prefixes: vec![0x12],
         seed: 1,
         user_contexts: true,
+        bus: Bus::Process,
         port: PortState::Active,
         log_mtu: None,
         timeout_floor: Identity::TIMEOUT_FLOOR,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::card::{Identity, Link, PortState};
+use crate::card::{Bus, Identity, Link, PortState};
 use crate::wire::mac;
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
@@ -34,6 +34,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 qpn_prefixes: Vec::new(),
                 seed: seed.wrapping_add(index as u64),
                 user_contexts: true,
+                bus: Bus::Process,
                 port: PortState::Active,
                 log_mtu: None,
                 timeout_floor: Identity::TIMEOUT_FLOOR,

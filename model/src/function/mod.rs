@@ -14,9 +14,7 @@ use std::collections::BTreeMap;
 
 pub use notice::{Notice, PortChange};
 pub use pages::{Pages, Unasked};
-#[cfg(test)]
-pub use vport::LONGEST_LIST;
-pub use vport::{List, Vport};
+pub use vport::{LONGEST_LIST, List, Vport};
 
 /// How far the driver has started the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

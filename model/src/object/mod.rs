@@ -194,9 +194,10 @@ impl Default for Objects {
             tises: Table::new(0x80, 0x00ff_ffff),
             rqts: Table::new(0xc0, 0x00ff_ffff),
             steering: Steering::default(),
-            uars: Table::new(1, 0xffff),
+            // Page numbers in the BAR of a PCI function, whose first pages are not UARs.
+            uars: Table::new(0x10, 0xffff),
             umems: Table::new(0x20, 0x00ff_ffff),
-            uctxs: Table::new(1, 0xffff),
+            uctxs: Table::new(1, 0xfffe),
             groups: Groups::default(),
             roce_addresses: HashMap::new(),
         }

@@ -29,7 +29,8 @@ impl Card {
         let mkey = self.objects.mkeys.get_mut(umr.key >> 8).ok_or(REFUSED)?;
         let free = mkey.get(mkc::FREE) == 1;
         if mkey.get(mkc::UMR_EN) == 0
-            || mkey.get(mkc::PD) != domain.pd
+            // Only the driver's queue for UMR has no protection domain.
+            || ![0, mkey.get(mkc::PD)].contains(&domain.pd)
             // A key that is free may have been given its new low byte in advance.
             || (!free && mkey.get(mkc::MKEY_7_0) != umr.key & 0xff)
             || (umr.check_free && !free)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bytes::{Put, Take};
 use super::{BUILD, OLDEST, ReadError, VERSION};
-use crate::identity::{Identity, PortState};
+use crate::identity::{Bus, Identity, PortState};
 use crate::wire::Link;
 
 /// The first bytes of every stream.
@@ -80,7 +80,8 @@ impl Header {
             for gid in &card.gids {
                 put.rest(gid);
             }
-            put.u64(card.seed).u8(card.user_contexts.into());
+            put.u64(card.seed);
+            put.u8(u8::from(card.user_contexts) | u8::from(card.bus == Bus::Pci) << 1);
             put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeout_floor);
         }
         let mut bytes = MAGIC.to_vec();
@@ -146,7 +147,9 @@ impl Header {
             for _ in 0..entries {
                 gids.push(take.bytes(16)?.try_into().ok()?);
             }
-            let (seed, user_contexts) = (take.u64()?, take.bool()?);
+            let (seed, flags) = (take.u64()?, take.u8().filter(|flags| *flags < 4)?);
+            let user_contexts = flags & 1 == 1;
+            let bus = if flags & 2 == 0 { Bus::Process } else { Bus::Pci };
             let port = *PortState::ALL.get(usize::from(take.u8()?))?;
             let log_mtu = match take.u8()? {
                 0 => None,
@@ -164,6 +167,7 @@ impl Header {
                 qpn_prefixes: Vec::new(),
                 seed,
                 user_contexts,
+                bus,
                 port,
                 log_mtu,
                 timeout_floor,

@@ -54,14 +54,18 @@ fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<R
     if field(wq::WQ_SIGNATURE) == 1 {
         return Err(Refusal::QpSignature);
     }
-    if field(wq::END_PADDING_MODE) != 0 {
+    // The driver lets the device pad to whole cache lines, which the device need not do.
+    if field(wq::END_PADDING_MODE) > u32::from(uid(input) == 0) {
         return Err(Refusal::QpPadding);
     }
     if field(wq::LOG_WQ_SZ) > 15 {
         return Err(Refusal::WorkQueueSize);
     }
-    let pd = card.objects.pds.get(field(wq::PD)).ok_or(Refusal::NoPd)?;
-    owned(pd.uid, uid(input))?;
+    // The driver's queue that drops all packets reaches no memory, and has no protection domain.
+    if uid(input) != 0 || field(wq::PD) != 0 {
+        let pd = card.objects.pds.get(field(wq::PD)).ok_or(Refusal::NoPd)?;
+        owned(pd.uid, uid(input))?;
+    }
     let (entries, stride) = (1u32 << field(wq::LOG_WQ_SZ), 1u32 << field(wq::LOG_WQ_STRIDE));
     let geometry = Geometry {
         log_page_size: field(wq::LOG_WQ_PG_SZ),
@@ -138,12 +142,15 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     owned(cq.uid, user)?;
     let uar = card.objects.uars.get(inner(wq::UAR_PAGE)).ok_or(Refusal::NoUar)?;
     owned(uar.uid, user)?;
-    // A list of one.
-    if field(sqc::TIS_LST_SZ) != 1 {
-        return Err(Refusal::NoTis);
+    match field(sqc::TIS_LST_SZ) {
+        // A queue of the driver's for operations on its own queues. It sends no packets.
+        0 if user == 0 => {}
+        1 => {
+            let tis = card.objects.tises.get(field(sqc::TIS_NUM_0)).ok_or(Refusal::NoTis)?;
+            owned(tis.uid, user)?;
+        }
+        _ => return Err(Refusal::NoTis),
     }
-    let tis = card.objects.tises.get(field(sqc::TIS_NUM_0)).ok_or(Refusal::NoTis)?;
-    owned(tis.uid, user)?;
     let ring = ring(card, input, &mut sqc[..], sqc::WQ)?;
     let field = |field: Field| field.get(&sqc[..]);
     let inner = |inner: Field| field(inner.within(sqc::WQ));

@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{
     Field, create_tir_in, create_tir_out, destroy_tir_in, modify_tir_bitmask, modify_tir_in,
-    query_tir_in, query_tir_out, tirc,
+    query_tir_in, query_tir_out, rx_hash_field_select, tirc,
 };
 
 use super::super::{Refusal, context, get, owned, uid};
@@ -13,7 +13,12 @@ use crate::object::{DIRECT, INDIRECT, Tir};
 
 /// `MLX5_RX_HASH_FN_*`: by XOR (which is not public), by Toeplitz.
 const NO_HASH: u32 = 0;
+const XOR: u32 = 1;
 const TOEPLITZ: u32 = 2;
+
+/// Which fields of a packet are hashed.
+const SELECTED: Field =
+    rx_hash_field_select::SELECTED_FIELDS.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER);
 
 /// Checks where a TIR's context leads to, and how.
 fn leads(card: &Card, input: &[u8], tirc: &[u8]) -> Result<(), Refusal> {
@@ -26,7 +31,9 @@ fn leads(card: &Card, input: &[u8], tirc: &[u8]) -> Result<(), Refusal> {
         (DIRECT, NO_HASH | TOEPLITZ) => {
             find_queue(card, field(tirc::INLINE_RQN), QueueKind::Receive, input)?;
         }
-        (INDIRECT, TOEPLITZ) => {
+        // By XOR of no fields, as Linux's driver makes it for tables of one queue.
+        (INDIRECT, XOR) if field(SELECTED) != 0 => return Err(Refusal::TirType),
+        (INDIRECT, TOEPLITZ | XOR) => {
             let rqt = card.objects.rqts.get(field(tirc::INDIRECT_TABLE)).ok_or(Refusal::NoRqt)?;
             owned(rqt.uid, uid(input))?;
         }

@@ -96,7 +96,9 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     }
     let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
     let least = match &object.role {
-        Role::EthernetSend(context) => sqc::MIN_WQE_INLINE_MODE.get(&context[..]),
+        Role::EthernetSend(context) if sqc::TIS_LST_SZ.get(&context[..]) != 0 => {
+            sqc::MIN_WQE_INLINE_MODE.get(&context[..])
+        }
         _ => return Err(Syndrome::LocalQpOperation),
     };
     let mut frame = segment.header.clone();

@@ -1,0 +1,158 @@
+//! BAR 0: the initialization segment, the MSI-X table and pending bits, and the UAR pages.
+
+use mlx5_model::card::Card;
+use mlx5_model::clock::Clock;
+use mlx5_model::engine::Engine;
+
+use crate::commands::{self, LOG_SLOTS, LOG_STRIDE};
+use crate::options::Log;
+use crate::vectors::{self, Vectors};
+
+/// Bytes of the BAR: a page for each UAR number.
+pub const SIZE: u64 = 1 << 28;
+/// Offset of the MSI-X table.
+pub const VECTORS: u64 = 0x2000;
+/// Offset of the pending bits.
+pub const PENDING: u64 = 0x3000;
+/// The first UAR page.
+const FIRST_UAR: u64 = 0x10;
+const PAGE: u64 = 0x1000;
+/// Bytes that a store to a UAR page has at most.
+const STORE: usize = 64;
+
+/// Offsets in the initialization segment (`device.h` of Linux, `mlx5_init_seg`). Its words are
+/// big-endian.
+mod at {
+    pub const FIRMWARE: u64 = 0x00;
+    pub const INTERFACE: u64 = 0x04;
+    pub const QUEUE_HIGH: u64 = 0x10;
+    pub const QUEUE_LOW: u64 = 0x14;
+    pub const DOORBELL: u64 = 0x18;
+    pub const TIMER_HIGH: u64 = 0x1000;
+    pub const TIMER_LOW: u64 = 0x1004;
+    pub const HEALTH: u64 = 0x1010;
+}
+
+/// Firmware 16.35, subversion 0: minor in the upper half, major in the lower.
+const FIRMWARE: u32 = 35 << 16 | 16;
+/// Revision 5 of the command interface.
+const INTERFACE: u32 = 5 << 16;
+/// Nanoseconds between two values of the health counter.
+const HEARTBEAT: u64 = 10_000_000;
+
+/// The registers of the initialization segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    /// Bus address of the command queue.
+    queue: u64,
+    /// What the driver wants the function to be (`nic_interface`); 0 is in full operation.
+    interface: u32,
+}
+
+/// The way from the BAR to the device.
+#[derive(Clone, Copy)]
+pub struct Way<'a> {
+    /// The devices.
+    pub engine: &'a Engine,
+    /// Which of them.
+    pub card: usize,
+    /// Its vectors.
+    pub vectors: &'a Vectors,
+    /// Its clock.
+    pub clock: &'a Clock,
+    /// Which commands are logged.
+    pub log: Log,
+}
+
+impl Registers {
+    /// Reads bytes; `None` if they are not all inside.
+    pub fn read(&self, way: Way<'_>, offset: u64, count: usize) -> Option<Vec<u8>> {
+        check(offset, count)?;
+        let mut bytes = vec![0; count];
+        let end = offset + count as u64;
+        if offset >= VECTORS && end <= VECTORS + vectors::TABLE as u64 {
+            way.vectors.read_table((offset - VECTORS) as usize, &mut bytes);
+        } else if offset >= PENDING && end <= PENDING + vectors::PENDING as u64 {
+            way.vectors.read_pending((offset - PENDING) as usize, &mut bytes);
+        } else if offset < VECTORS {
+            let first = offset & !3;
+            let mut words = Vec::new();
+            for at in (first..end.min(VECTORS)).step_by(4) {
+                words.extend(self.word(way, at).to_be_bytes());
+            }
+            let skip = (offset - first) as usize;
+            for (to, from) in bytes.iter_mut().zip(&words[skip..]) {
+                *to = *from;
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Reads a word of the initialization segment.
+    fn word(&self, way: Way<'_>, at: u64) -> u32 {
+        match at {
+            at::FIRMWARE => FIRMWARE,
+            at::INTERFACE => INTERFACE,
+            at::QUEUE_HIGH => (self.queue >> 32) as u32,
+            at::QUEUE_LOW => self.queue as u32 | self.interface << 8 | LOG_SLOTS << 4 | LOG_STRIDE,
+            at::TIMER_HIGH => (way.clock.now() >> 32) as u32,
+            at::TIMER_LOW => way.clock.now() as u32,
+            at::HEALTH => (way.clock.now() / HEARTBEAT) as u32 & 0x00ff_ffff,
+            _ => 0,
+        }
+    }
+
+    /// Writes bytes; `None` if they are not all inside.
+    pub fn write(&mut self, way: Way<'_>, offset: u64, from: &[u8]) -> Option<()> {
+        check(offset, from.len())?;
+        let end = offset + from.len() as u64;
+        if offset >= FIRST_UAR * PAGE {
+            store(way, offset, from);
+        } else if offset >= VECTORS && end <= VECTORS + vectors::TABLE as u64 {
+            way.vectors.write_table((offset - VECTORS) as usize, from);
+        } else if offset % 4 == 0 && end <= PAGE {
+            for (at, bytes) in (offset..end).step_by(4).zip(from.chunks_exact(4)) {
+                self.write_word(
+                    way,
+                    at,
+                    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+                );
+            }
+        }
+        Some(())
+    }
+
+    /// Writes a word of the initialization segment.
+    fn write_word(&mut self, way: Way<'_>, at: u64, value: u32) {
+        let low = u64::from(value & !0xfff);
+        match at {
+            at::QUEUE_HIGH => self.queue = u64::from(value) << 32 | self.queue & 0xffff_ffff,
+            at::QUEUE_LOW => {
+                self.queue = self.queue & !0xffff_ffff | low;
+                self.interface = value >> 8 & 7;
+            }
+            at::DOORBELL if self.interface == 0 => {
+                let queue = self.queue;
+                let ring = |card: &mut Card| commands::execute(card, queue, value, way.log);
+                way.engine.enter(way.card, ring);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Stores to UAR pages, in pieces that stay in their page.
+fn store(way: Way<'_>, mut offset: u64, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let (page, at) = ((offset / PAGE) as u32, (offset % PAGE) as usize);
+        let (piece, rest) = bytes.split_at(bytes.len().min(STORE).min(PAGE as usize - at));
+        way.engine.enter(way.card, |card| card.store(page, at, piece));
+        offset += piece.len() as u64;
+        bytes = rest;
+    }
+}
+
+fn check(offset: u64, count: usize) -> Option<()> {
+    let end = offset.checked_add(count as u64)?;
+    (end <= SIZE).then_some(())
+}

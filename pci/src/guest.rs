@@ -1,0 +1,248 @@
+//! The guest's memory as the device sees it: files that the client shares, each at a range of bus
+//! addresses.
+//!
+//! Accesses are made by the model's guarded instructions. An access to an address that is not mapped,
+//! against the rights of a mapping, or behind the end of a file that has shrunk is a [`Fault`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use mlx5_model::memory::{Fault, Memory, ProcessMemory};
+
+use crate::protocol::{MAX_MAPPINGS, Refusal};
+use crate::signals;
+
+/// What the device may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// The device may read.
+    pub read: bool,
+    /// The device may write.
+    pub write: bool,
+}
+
+impl Rights {
+    const READ: Self = Self { read: true, write: false };
+    const WRITE: Self = Self { read: false, write: true };
+    const BOTH: Self = Self { read: true, write: true };
+
+    fn cover(self, needed: Self) -> bool {
+        self.read >= needed.read && self.write >= needed.write
+    }
+}
+
+/// A file in the memory of this process.
+#[derive(Debug)]
+struct View {
+    at: u64,
+    length: usize,
+}
+
+impl View {
+    /// Maps a part of a file.
+    fn new(file: &OwnedFd, offset: u64, length: u64, rights: Rights) -> Result<Self, Refusal> {
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the call writes to `status`, which has the structure's size.
+        if unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
+            return Err(Refusal::Invalid);
+        }
+        // SAFETY: the call above has succeeded, so it has written the structure.
+        let status = unsafe { status.assume_init() };
+        let end = offset.checked_add(length).ok_or(Refusal::Invalid)?;
+        let is_file = status.st_mode & libc::S_IFMT == libc::S_IFREG;
+        if !is_file || end > u64::try_from(status.st_size).unwrap_or(0) {
+            return Err(Refusal::Invalid);
+        }
+        let (Ok(offset), Ok(length)) = (offset.try_into(), usize::try_from(length)) else {
+            return Err(Refusal::Invalid);
+        };
+        let protection = match rights {
+            Rights { write: false, .. } => libc::PROT_READ,
+            _ => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let (file, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
+        // SAFETY: the kernel chooses an address at which nothing is mapped.
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, shared, file, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(Refusal::Unmappable);
+        }
+        Ok(Self { at: at as u64, length })
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: `new` has made this mapping. Accesses to it hold the lock of the table that owned
+        // this value, so there is none now.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.length) };
+    }
+}
+
+/// A range of bus addresses.
+#[derive(Debug)]
+struct Mapping {
+    length: u64,
+    rights: Rights,
+    /// Its memory; `None` if the client did not share it.
+    view: Option<View>,
+}
+
+/// The mappings by their first bus address. They do not overlap.
+type Table = BTreeMap<u64, Mapping>;
+
+/// The memory of a guest.
+#[derive(Debug)]
+pub struct GuestMemory {
+    process: ProcessMemory,
+    table: RwLock<Table>,
+}
+
+impl GuestMemory {
+    /// Creates the memory of a guest that has not mapped any.
+    ///
+    /// # Errors
+    /// Those of installing signal handlers.
+    pub fn new() -> io::Result<Self> {
+        signals::install()?;
+        // SAFETY: `each` passes addresses inside of a `View`, which it keeps from being unmapped. No
+        // reference to a view's bytes exists. The handlers are installed and stay.
+        let process = unsafe { ProcessMemory::new(true) };
+        Ok(Self { process, table: RwLock::default() })
+    }
+
+    fn read_table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_table(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps a part of a file at a bus address. Without a file the range is known, and accesses fail.
+    ///
+    /// # Errors
+    /// - Empty ranges, ranges beyond the address space, and files that are too short.
+    /// - Ranges that overlap a mapping.
+    /// - More than [`MAX_MAPPINGS`].
+    pub fn map(
+        &self,
+        address: u64,
+        length: u64,
+        rights: Rights,
+        file: Option<(&OwnedFd, u64)>,
+    ) -> Result<(), Refusal> {
+        let end = address.checked_add(length).filter(|_| length > 0).ok_or(Refusal::Invalid)?;
+        let mut table = self.write_table();
+        if table.len() >= MAX_MAPPINGS {
+            return Err(Refusal::TooMuch);
+        }
+        let before = table.range(..end).next_back();
+        if before.is_some_and(|(start, mapping)| start + mapping.length > address) {
+            return Err(Refusal::Exists);
+        }
+        let view =
+            file.map(|(file, offset)| View::new(file, offset, length, rights)).transpose()?;
+        table.insert(address, Mapping { length, rights, view });
+        Ok(())
+    }
+
+    /// Removes the mappings inside a range.
+    ///
+    /// # Errors
+    /// If there is none, or the range cuts one.
+    pub fn unmap(&self, address: u64, length: u64) -> Result<(), Refusal> {
+        let end = address.checked_add(length).ok_or(Refusal::Invalid)?;
+        let mut table = self.write_table();
+        let cuts = |at: u64| {
+            let before = table.range(..at).next_back();
+            before.is_some_and(|(start, mapping)| start + mapping.length > at)
+        };
+        if cuts(address) || cuts(end) {
+            return Err(Refusal::Invalid);
+        }
+        let inside: Vec<u64> = table.range(address..end).map(|(start, _)| *start).collect();
+        if inside.is_empty() {
+            return Err(Refusal::Invalid);
+        }
+        for start in inside {
+            table.remove(&start);
+        }
+        Ok(())
+    }
+
+    /// Removes all mappings.
+    pub fn clear(&self) {
+        self.write_table().clear();
+    }
+
+    /// Calls `access` for each piece of a range with its address in this process, and the bytes of
+    /// the range that it has.
+    fn each(
+        &self,
+        address: u64,
+        length: usize,
+        needed: Rights,
+        mut access: impl FnMut(u64, std::ops::Range<usize>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let table = self.read_table();
+        let mut done = 0;
+        while done < length {
+            let at = address.checked_add(done as u64).ok_or(Fault(address))?;
+            let (start, mapping) = table.range(..=at).next_back().ok_or(Fault(at))?;
+            let inside = at - start;
+            let view = mapping.view.as_ref().filter(|_| mapping.rights.cover(needed));
+            let view = view.filter(|_| inside < mapping.length).ok_or(Fault(at))?;
+            let piece = usize::try_from(mapping.length - inside).unwrap_or(usize::MAX);
+            let piece = piece.min(length - done);
+            let host = view.at + inside;
+            access(host, done..done + piece)
+                .map_err(|Fault(host_at)| Fault(at + host_at.saturating_sub(host)))?;
+            done += piece;
+        }
+        Ok(())
+    }
+}
+
+impl Memory for GuestMemory {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        self.each(address, to.len(), Rights::READ, |host, part| {
+            self.process.read(host, &mut to[part])
+        })
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.publish(address, from)
+    }
+
+    fn update(
+        &self,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        let mut old = [0; 8];
+        if address % 8 != 0 {
+            return Err(Fault(address));
+        }
+        self.each(address, 8, Rights::BOTH, |host, part| {
+            if part.len() < 8 {
+                return Err(Fault(host));
+            }
+            old = self.process.update(host, change)?;
+            Ok(())
+        })?;
+        Ok(old)
+    }
+
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.each(address, from.len(), Rights::WRITE, |host, part| {
+            self.process.publish(host, &from[part])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

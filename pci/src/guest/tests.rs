@@ -1,0 +1,102 @@
+use std::fs::File;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+
+use super::*;
+
+/// Returns a file in memory of this many bytes.
+fn file(bytes: u64) -> OwnedFd {
+    // SAFETY: the call reads the name. A descriptor that it returns is nobody else's.
+    let file = unsafe {
+        let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        File::from_raw_fd(fd)
+    };
+    file.set_len(bytes).unwrap();
+    file.into()
+}
+
+fn guest() -> (GuestMemory, OwnedFd) {
+    (GuestMemory::new().unwrap(), file(0x4000))
+}
+
+#[test]
+fn accesses_reach_the_file_across_mappings() {
+    let (guest, file) = guest();
+    guest.map(0x1000, 0x1000, Rights::BOTH, Some((&file, 0x3000))).unwrap();
+    guest.map(0x2000, 0x1000, Rights::BOTH, Some((&file, 0x1000))).unwrap();
+    guest.write(0x1ffc, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let mut read = [0; 8];
+    guest.read(0x1ffc, &mut read).unwrap();
+    assert_eq!(read, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let content = File::from(file);
+    content.read_exact_at(&mut read[..4], 0x3ffc).unwrap();
+    content.read_exact_at(&mut read[4..], 0x1000).unwrap();
+    assert_eq!(read, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let old = guest.update(0x2000, &mut |old| old.map(|byte| byte + 1)).unwrap();
+    assert_eq!(old[..4], [5, 6, 7, 8]);
+    guest.read(0x2000, &mut read[..4]).unwrap();
+    assert_eq!(read[..4], [6, 7, 8, 9]);
+}
+
+#[test]
+fn accesses_outside_and_against_rights_are_faults() {
+    let (guest, file) = guest();
+    guest.map(0x1000, 0x1000, Rights::READ, Some((&file, 0))).unwrap();
+    guest.map(0x8000, 0x1000, Rights::BOTH, None).unwrap();
+    let mut bytes = [0; 16];
+    guest.read(0x1000, &mut bytes).unwrap();
+    assert_eq!(guest.read(0x1ff8, &mut bytes), Err(Fault(0x2000)));
+    assert_eq!(guest.read(0xff8, &mut bytes), Err(Fault(0xff8)));
+    assert_eq!(guest.read(u64::MAX - 4, &mut bytes), Err(Fault(u64::MAX - 4)));
+    assert_eq!(guest.write(0x1000, &bytes), Err(Fault(0x1000)));
+    assert_eq!(guest.update(0x1000, &mut |old| old), Err(Fault(0x1000)));
+    assert_eq!(guest.read(0x8000, &mut bytes), Err(Fault(0x8000)), "the client did not share it");
+    guest.unmap(0x1000, 0x1000).unwrap();
+    assert_eq!(guest.read(0x1000, &mut bytes), Err(Fault(0x1000)));
+}
+
+#[test]
+fn a_file_that_shrinks_makes_accesses_fault() {
+    let (guest, file) = guest();
+    guest.map(0, 0x4000, Rights::BOTH, Some((&file, 0))).unwrap();
+    guest.write(0x2000, &[9; 8]).unwrap();
+    File::from(file).set_len(0x1000).unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(guest.read(0x2000, &mut bytes), Err(Fault(0x2000)));
+    assert_eq!(guest.write(0x2000, &bytes), Err(Fault(0x2000)));
+    assert_eq!(guest.update(0x2000, &mut |old| old), Err(Fault(0x2000)));
+    guest.read(0xff8, &mut bytes).unwrap();
+}
+
+#[test]
+fn maps_that_lie_are_refused() {
+    let (guest, file) = guest();
+    let map =
+        |address, length, offset| guest.map(address, length, Rights::BOTH, Some((&file, offset)));
+    assert_eq!(map(0, 0x5000, 0), Err(Refusal::Invalid), "the file is shorter");
+    assert_eq!(map(0, 0x1000, 0x4000), Err(Refusal::Invalid));
+    assert_eq!(map(0, 0x1000, u64::MAX), Err(Refusal::Invalid));
+    assert_eq!(map(0, 0, 0), Err(Refusal::Invalid));
+    assert_eq!(map(u64::MAX, 0x1000, 0), Err(Refusal::Invalid));
+    assert_eq!(map(0, 0x1000, 1), Err(Refusal::Unmappable));
+    map(0x2000, 0x2000, 0).unwrap();
+    assert_eq!(map(0x1000, 0x2000, 0), Err(Refusal::Exists));
+    assert_eq!(map(0x3000, 0x1000, 0), Err(Refusal::Exists));
+    assert_eq!(guest.unmap(0x2000, 0x1000), Err(Refusal::Invalid), "cuts the mapping");
+    assert_eq!(guest.unmap(0x3000, 0x1000), Err(Refusal::Invalid));
+    assert_eq!(guest.unmap(0x6000, 0x1000), Err(Refusal::Invalid), "nothing is there");
+    let device = OwnedFd::from(File::open("/dev/zero").unwrap());
+    let of_device = guest.map(0x9000, 0x1000, Rights::READ, Some((&device, 0)));
+    assert_eq!(of_device, Err(Refusal::Invalid));
+}
+
+#[test]
+fn mappings_are_bounded() {
+    let (guest, _) = guest();
+    for page in 0..MAX_MAPPINGS as u64 {
+        guest.map(page << 12, 0x1000, Rights::READ, None).unwrap();
+    }
+    let more = guest.map(1 << 40, 0x1000, Rights::READ, None);
+    assert_eq!(more, Err(Refusal::TooMuch));
+}

@@ -1,0 +1,160 @@
+//! A driver starts the HCA through the BAR and the command queue.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use mlx5_model::card::Link;
+use mlx5_model_pci::protocol::command;
+use mlx5_sys::ifc::{cmd_hca_cap, destroy_eq_in, opcode};
+use support::driver::{self, Driver, QUEUE, bytes};
+use support::{BAR, CONFIG, Client, connect_last, serve, signals};
+
+fn driver(link: Link) -> Driver {
+    Driver::new(connect_last(&serve(1, link)[0]))
+}
+
+#[test]
+fn a_driver_starts_the_hca_and_its_events() {
+    for (link, port) in [(Link::InfiniBand, 0), (Link::Roce, 1)] {
+        let mut driver = driver(link);
+        let capabilities = bytes(opcode::QUERY_ADAPTER, 0x10, &[]);
+        assert_eq!(driver.run(&capabilities, 0x110).err(), Some(4), "the HCA is disabled");
+        driver.boot();
+        let general = driver.capabilities(0).unwrap();
+        assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general), port);
+        assert_eq!(cmd_hca_cap::PG.get(&general), 0, "the guest's pages do not come when asked");
+        assert!(driver.capabilities(2).is_err(), "on-demand paging");
+        let uar = driver.uar();
+        assert!(uar >= 0x10, "the pages before are the initialization segment and MSI-X");
+        let mut event = driver.client.listen(5);
+        let eq = driver.create_command_eq(uar, 5);
+        assert_eq!(signals(&mut event), 0, "no EQ listened when the command was given");
+        driver.run(&bytes(opcode::NOP, 0x10, &[]), 0x10).unwrap();
+        assert_eq!(signals(&mut event), 1);
+        let eqe = driver.client.peek(driver::EQ, 64);
+        assert_eq!((eqe[1], &eqe[0x20..0x24]), (0x0a, &1u32.to_be_bytes()[..]));
+        // No second interrupt before the EQ is armed again.
+        driver.run(&bytes(opcode::NOP, 0x10, &[]), 0x10).unwrap();
+        assert_eq!(signals(&mut event), 0);
+        driver.arm(uar, eq, 2);
+        let destroy = bytes(opcode::DESTROY_EQ, 0x10, &[(destroy_eq_in::EQ_NUMBER, eq)]);
+        driver.run(&destroy, 0x10).unwrap();
+        assert_eq!(signals(&mut event), 0, "the EQ that was to hear of it is gone");
+    }
+}
+
+#[test]
+fn all_slots_are_executed_by_one_doorbell() {
+    let mut driver = driver(Link::InfiniBand);
+    driver.boot();
+    for slot in 0..32 {
+        driver.put(slot, &bytes(opcode::ALLOC_UAR, 0x10, &[]), 0x10);
+    }
+    driver.client.set_word(0x18, u32::MAX);
+    let mut uars: Vec<u32> = (0..32)
+        .map(|slot| {
+            let reply = driver.take(slot, 0x10).unwrap();
+            assert_eq!(reply[0], 0);
+            u32::from_be_bytes(reply[8..12].try_into().unwrap())
+        })
+        .collect();
+    uars.sort_unstable();
+    uars.dedup();
+    assert_eq!(uars.len(), 32);
+    // A doorbell without a command does nothing.
+    driver.client.set_word(0x18, 1);
+    assert_eq!(driver.uar(), u64::from(uars[31]) + 1);
+}
+
+#[test]
+fn a_command_that_is_not_delivered_has_a_status() {
+    let mut driver = driver(Link::InfiniBand);
+    driver.put(3, &bytes(opcode::ENABLE_HCA, 0x10, &[]), 0x10);
+    let token = QUEUE + 3 * 64 + 0x3c;
+    driver.client.poke(token, &[0x55]);
+    driver.client.set_word(0x18, 1 << 3);
+    assert_eq!(driver.take(3, 0x10), Err(1), "the signature is wrong");
+    driver.run(&bytes(opcode::ENABLE_HCA, 0x10, &[]), 0x10).unwrap();
+}
+
+#[test]
+fn timer_and_health_counter_advance() {
+    let mut client = connect_last(&serve(1, Link::InfiniBand)[0]);
+    client.start();
+    let time =
+        |client: &mut Client| u64::from(client.word(0x1000)) << 32 | u64::from(client.word(0x1004));
+    let (first, health) = (time(&mut client), client.word(0x1010));
+    while client.word(0x1010) == health {}
+    assert!(time(&mut client) > first);
+}
+
+#[test]
+fn a_reset_stops_the_hca() {
+    let mut driver = driver(Link::InfiniBand);
+    let resets: [(&str, fn(&mut Client)); 2] = [
+        ("message", |client| {
+            client.ask(command::DEVICE_RESET, &[]).unwrap();
+        }),
+        ("function-level reset", |client| {
+            client.write(CONFIG, 0x68, &0x8000u16.to_le_bytes()).unwrap();
+        }),
+    ];
+    for (name, reset) in resets {
+        driver.boot();
+        driver.uar();
+        driver.client.write(CONFIG, 0x04, &[0x06, 0x04]).unwrap();
+        reset(&mut driver.client);
+        assert_eq!(driver.client.read(CONFIG, 0x04, 2).unwrap(), [0, 0], "{name}");
+        assert_eq!(driver.client.word(0x14) & !0xfff, 0, "{name}: the command queue is forgotten");
+        driver.client.set_word(0x14, QUEUE as u32);
+        let alloc = bytes(opcode::ALLOC_UAR, 0x10, &[]);
+        assert_eq!(driver.run(&alloc, 0x10).err(), Some(4), "{name}: the HCA does not run");
+    }
+}
+
+#[test]
+fn memory_that_is_unmapped_or_read_only_is_not_touched() {
+    let mut driver = driver(Link::InfiniBand);
+    driver.boot();
+    driver.client.unmap(0, support::MEMORY).unwrap();
+    driver.put(0, &bytes(opcode::NOP, 0x10, &[]), 0x10);
+    let before = driver.client.peek(QUEUE, 64);
+    driver.client.set_word(0x18, 1);
+    assert_eq!(driver.client.peek(QUEUE, 64), before);
+    driver.client.map(0, 0, support::MEMORY, 1).unwrap();
+    driver.client.set_word(0x18, 1);
+    assert_eq!(driver.client.peek(QUEUE, 64), before, "read-only");
+    driver.client.unmap(0, support::MEMORY).unwrap();
+    driver.client.map(0, 0, support::MEMORY, 3).unwrap();
+    driver.client.set_word(0x18, 1);
+    assert_eq!(driver.take(0, 0x10).unwrap()[0], 0);
+}
+
+#[test]
+fn a_client_that_leaves_takes_nothing_from_the_next() {
+    let socket = &serve(1, Link::InfiniBand)[0];
+    for round in 0..3 {
+        let mut driver = Driver::new(Client::connect(socket));
+        driver.boot();
+        assert_eq!(driver.uar(), 0x10, "round {round}: the function starts afresh");
+        // The memory of the one before is not mapped any more.
+        driver.client.memory.write_all_at(&[round; 16], 0).unwrap();
+    }
+    std::fs::remove_file(socket).unwrap();
+}
+
+#[test]
+fn functions_of_a_server_are_different_ports() {
+    let sockets = serve(2, Link::Roce);
+    let mut addresses = Vec::new();
+    for socket in &sockets {
+        let mut driver = Driver::new(connect_last(socket));
+        driver.boot();
+        let query = bytes(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, &[]);
+        let reply = driver.run(&query, 0x110).unwrap();
+        addresses.push(reply[0x10 + 0xf0..0x10 + 0x100].to_vec());
+        assert_eq!(driver.client.read(BAR, 0x1000_0000 - 4, 4).unwrap(), [0; 4]);
+    }
+    assert_ne!(addresses[0], addresses[1]);
+}

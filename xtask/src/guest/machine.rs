@@ -1,0 +1,431 @@
+//! The processes of a run: the server of the functions, and a QEMU for each guest.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::options::{Accelerator, Link};
+use super::packages::Root;
+use crate::Result;
+
+/// The package, and the program, that serves functions.
+pub const SERVER: &str = "mlx5-model-pci";
+
+/// How long the server may take to make its sockets.
+const LIMIT_OF_SERVER: Duration = Duration::from_secs(20);
+
+/// Memory of a guest, in MiB.
+const MEMORY: u32 = 512;
+
+/// The line that init prints once a scenario has ended; the status follows.
+const ENDED: &str = "init: the scenario ended with status ";
+
+/// A child process that is killed when this value is dropped, and when this process ends otherwise.
+struct Running {
+    name: String,
+    child: Child,
+}
+
+impl Running {
+    /// Starts a command of words. `setpriv` lets the kernel kill the child once this thread, the first
+    /// of the process, has ended: Ctrl-C and SIGKILL leave no child behind.
+    fn start(name: &str, words: &[String], prepare: impl FnOnce(&mut Command)) -> Result<Self> {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(words);
+        prepare(&mut command);
+        let child = command.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    /// The status if the process has ended.
+    fn status(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(|error| format!("waiting for {}: {error}", self.name))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if the process is already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The server of functions.
+pub struct Server {
+    process: Running,
+    /// The socket of each function.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Server {
+    /// Starts the server and waits until its sockets are there. It writes to `server.log`.
+    ///
+    /// # Errors
+    /// It ends, or makes no socket in time.
+    pub fn start(program: &Path, folder: &Path, link: Link, functions: usize) -> Result<Self> {
+        let sockets: Vec<PathBuf> =
+            (1..=functions).map(|number| folder.join(format!("function{number}.sock"))).collect();
+        let mut words = vec![program.display().to_string()];
+        for socket in &sockets {
+            words.extend(["--function".to_owned(), socket.display().to_string()]);
+        }
+        words.extend(["--link", link.name(), "--log", "refused"].map(str::to_owned));
+        let log = folder.join("server.log");
+        let (stdout, stderr) = two_handles(&log)?;
+        let process = Running::start(SERVER, &words, |command| {
+            command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        })?;
+        let mut server = Self { process, sockets };
+        let deadline = Instant::now() + LIMIT_OF_SERVER;
+        while !server.sockets.iter().all(|socket| socket.exists()) {
+            server.check()?;
+            if Instant::now() > deadline {
+                return Err(format!("{SERVER} made no socket; see {}", log.display()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// # Errors
+    /// The server has ended, which it does not while functions are in use.
+    pub fn check(&mut self) -> Result {
+        match self.process.status()? {
+            None => Ok(()),
+            Some(status) => Err(format!("{SERVER} ended ({status}); see server.log")),
+        }
+    }
+}
+
+/// A file for both outputs of a process.
+fn two_handles(file: &Path) -> Result<(File, File)> {
+    let failed = |error| format!("cannot write {}: {error}", file.display());
+    let first = File::create(file).map_err(failed)?;
+    let second = first.try_clone().map_err(failed)?;
+    Ok((first, second))
+}
+
+/// The end of the TCP link between two guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkEnd {
+    Listens,
+    Connects,
+}
+
+/// What a QEMU is started with.
+pub struct Machine<'a> {
+    pub qemu: &'a Root,
+    pub accelerator: Accelerator,
+    pub kernel: &'a Path,
+    pub initramfs: &'a Path,
+    /// The socket of its function.
+    pub function: Option<&'a Path>,
+    /// Its end of a link to another guest, and the socket of that link.
+    pub network: Option<(NetworkEnd, &'a Path)>,
+    /// What its logs are called.
+    pub number: usize,
+    pub folder: &'a Path,
+}
+
+/// Who sees the guest's serial ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Console {
+    /// The kernel's goes to a file, the scenario's to this process.
+    Recorded,
+    /// Both are this terminal.
+    Terminal,
+}
+
+impl Machine<'_> {
+    /// The file that the kernel writes its log to.
+    pub fn kernel_log(&self) -> PathBuf {
+        self.folder.join(format!("kernel{}.log", self.number))
+    }
+
+    /// The command line of QEMU.
+    fn words(&self, console: Console) -> Result<Vec<String>> {
+        let mut words = self.qemu.words("bin/qemu-system-x86_64")?;
+        for folder in ["usr/share/qemu", "usr/share/seabios"] {
+            words.extend(["-L".to_owned(), self.qemu.path.join(folder).display().to_string()]);
+        }
+        words.extend(self.arguments(console));
+        Ok(words)
+    }
+
+    fn arguments(&self, console: Console) -> Vec<String> {
+        let memory = format!("memory-backend-memfd,id=mem,size={MEMORY}M,share=on");
+        // The function reaches the guest's memory by the descriptor of a shared backend.
+        let mut arguments: Vec<String> = [
+            "-machine",
+            "q35,usb=off,smbus=off,memory-backend=mem",
+            "-accel",
+            self.accelerator.argument(),
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            &format!("{MEMORY}M"),
+            "-object",
+            &memory,
+            "-nodefaults",
+            "-display",
+            "none",
+            "-vga",
+            "none",
+            "-no-reboot",
+            "-monitor",
+            "none",
+            "-kernel",
+            &self.kernel.display().to_string(),
+            "-initrd",
+            &self.initramfs.display().to_string(),
+            "-append",
+            "console=ttyS0 ignore_loglevel panic=-1",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+        match console {
+            Console::Recorded => {
+                add("-serial", format!("file:{}", self.kernel_log().display()));
+                add("-serial", "stdio".to_owned());
+            }
+            Console::Terminal => {
+                add("-chardev", "stdio,id=terminal,signal=off".to_owned());
+                add("-serial", "chardev:terminal".to_owned());
+            }
+        }
+        if let Some((end, socket)) = self.network {
+            let (server, last) = match end {
+                NetworkEnd::Listens => ("on", 1),
+                NetworkEnd::Connects => ("off", 2),
+            };
+            let socket = socket.display();
+            add(
+                "-netdev",
+                format!("stream,id=link,server={server},addr.type=unix,addr.path={socket}"),
+            );
+            add(
+                "-device",
+                format!("virtio-net-pci,netdev=link,romfile=,mac=52:54:00:00:00:0{last}"),
+            );
+        }
+        if let Some(socket) = self.function {
+            let socket = socket.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+            let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
+            add("-device", format!(r#"{{"driver":"vfio-user-pci","socket":{socket}}}"#));
+        }
+        arguments
+    }
+
+    /// Boots a guest whose shell is this terminal, and waits for its end.
+    ///
+    /// # Errors
+    /// QEMU cannot be started, or is still there after `limit`.
+    pub fn terminal(&self, limit: Duration) -> Result {
+        let mut process = Running::start("QEMU", &self.words(Console::Terminal)?, |_| {})?;
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            match process.status()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("QEMU failed ({status})")),
+                None => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        drop(process);
+        // QEMU was killed while the terminal was raw.
+        let _ = Command::new("stty").arg("sane").status();
+        Err(format!("the shell was still open after {} s", limit.as_secs()))
+    }
+
+    fn start(&self, events: &Sender<Event>) -> Result<Running> {
+        let name = format!("QEMU of guest {}", self.number);
+        let errors = self.folder.join(format!("qemu{}.log", self.number));
+        let errors =
+            File::create(&errors).map_err(|error| format!("{}: {error}", errors.display()))?;
+        let mut process = Running::start(&name, &self.words(Console::Recorded)?, |command| {
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        })?;
+        if let Some(pipe) = process.child.stdout.take() {
+            forward(self.number, pipe, events.clone());
+        }
+        Ok(process)
+    }
+}
+
+enum Event {
+    /// A line of a guest's scenario.
+    Line(usize, String),
+    /// The guest's QEMU has closed its output.
+    Closed,
+}
+
+fn forward(number: usize, pipe: impl Read + Send + 'static, events: Sender<Event>) {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if events.send(Event::Line(number, text)).is_err() {
+                return;
+            }
+            line.clear();
+        }
+        // The receiver is gone only if this guest is no longer waited for.
+        let _ = events.send(Event::Closed);
+    });
+}
+
+/// Boots all machines, prints what their scenarios print, and waits for their ends. The server is
+/// watched meanwhile.
+///
+/// # Errors
+/// Names each guest whose scenario failed, or that ended or was stopped without a status.
+pub fn run(machines: &[Machine], mut server: Option<&mut Server>, limit: Duration) -> Result {
+    let (sender, events) = channel();
+    let mut processes = Vec::new();
+    for machine in machines {
+        processes.push(machine.start(&sender)?);
+        // The one that connects is started once the other listens.
+        if let Some((NetworkEnd::Listens, socket)) = machine.network {
+            let process = processes.last_mut().ok_or("no process")?;
+            appear(socket, process)?;
+        }
+    }
+    drop(sender);
+    let mut outcomes = watch(&events, machines.len(), limit);
+    if let Some(server) = &mut server {
+        outcomes.push(server.check());
+    }
+    drop(processes);
+    let failures: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+/// Waits until a process has made a socket.
+fn appear(socket: &Path, process: &mut Running) -> Result {
+    let deadline = Instant::now() + LIMIT_OF_SERVER;
+    while !socket.exists() {
+        if let Some(status) = process.status()? {
+            return Err(format!("{} ended ({status})", process.name));
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{} made no socket for the link", process.name));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Prints the lines of guests until all have ended, and returns how each has.
+fn watch(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result> {
+    let deadline = Instant::now() + limit;
+    let mut status: Vec<Option<String>> = vec![None; guests];
+    let mut open = guests;
+    let mut in_time = true;
+    while open > 0 {
+        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Event::Line(number, line)) => match line.strip_prefix(ENDED) {
+                Some(text) => status[number - 1] = Some(text.to_owned()),
+                None if guests == 1 => println!("{line}"),
+                None => println!("guest {number} | {line}"),
+            },
+            Ok(Event::Closed) => open -= 1,
+            Err(RecvTimeoutError::Disconnected) => open = 0,
+            Err(RecvTimeoutError::Timeout) => {
+                in_time = false;
+                open = 0;
+            }
+        }
+    }
+    let outcome = |(index, status): (usize, Option<String>)| match status.as_deref() {
+        Some("0") => Ok(()),
+        Some(status) => Err(format!("the scenario of guest {} failed ({status})", index + 1)),
+        None if in_time => Err(format!("guest {} ended without a status", index + 1)),
+        None => Err(format!("guest {} was stopped after {} s", index + 1, limit.as_secs())),
+    };
+    status.into_iter().enumerate().map(outcome).collect()
+}
+
+/// The last lines of a file, for a message.
+pub fn tail(file: &Path, lines: usize) -> String {
+    let bytes = fs::read(file).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine<'a>(
+        qemu: &'a Root,
+        network: Option<(NetworkEnd, &'a Path)>,
+        function: Option<&'a Path>,
+    ) -> Machine<'a> {
+        Machine {
+            qemu,
+            accelerator: Accelerator::Tcg,
+            kernel: Path::new("/k/vmlinux"),
+            initramfs: Path::new("/k/initramfs"),
+            function,
+            network,
+            number: 1,
+            folder: Path::new("/k"),
+        }
+    }
+
+    #[test]
+    fn the_function_and_the_link_are_devices_of_qemu() {
+        let qemu = Root { path: "/q".into() };
+        let network = Some((NetworkEnd::Connects, Path::new("/k/net.sock")));
+        let function = Some(Path::new("/k/f\"1.sock"));
+        let arguments = machine(&qemu, network, function).arguments(Console::Recorded);
+        let has = |text: &str| arguments.iter().any(|argument| argument.contains(text));
+        assert!(has(r#""vfio-user-pci","socket":{"type":"unix","path":"/k/f\"1.sock"}"#));
+        assert!(has("server=off,addr.type=unix,addr.path=/k/net.sock"));
+        assert!(has("share=on") && has("file:/k/kernel1.log"));
+        let arguments = machine(&qemu, None, None).arguments(Console::Terminal);
+        assert!(!arguments.iter().any(|argument| argument.contains("vfio-user")));
+    }
+
+    #[test]
+    fn a_guest_without_a_status_has_failed() {
+        let (sender, events) = channel();
+        sender.send(Event::Line(1, format!("{ENDED}0"))).unwrap();
+        sender.send(Event::Line(2, "text".to_owned())).unwrap();
+        sender.send(Event::Line(3, format!("{ENDED}4"))).unwrap();
+        (1..=3).for_each(|_| sender.send(Event::Closed).unwrap());
+        let outcomes = watch(&events, 3, Duration::from_secs(30));
+        assert!(outcomes[0].is_ok());
+        assert!(outcomes[1].as_ref().unwrap_err().contains("without a status"));
+        assert!(outcomes[2].as_ref().unwrap_err().contains("guest 3 failed (4)"));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_end_is_given_up() {
+        let (_sender, events) = channel();
+        let outcomes = watch(&events, 1, Duration::from_millis(1));
+        assert!(outcomes[0].as_ref().unwrap_err().contains("was stopped"));
+    }
+
+    #[test]
+    fn a_dropped_process_is_killed() {
+        let words = ["sh", "-c", "cat"].map(str::to_owned);
+        let running = Running::start("sh", &words, |command| {
+            command.stdin(Stdio::piped());
+        });
+        let running = running.unwrap();
+        let process = PathBuf::from(format!("/proc/{}", running.child.id()));
+        assert!(process.exists());
+        drop(running);
+        assert!(!process.exists());
+    }
+}
