@@ -2,7 +2,7 @@
 //! domains, transport domains.
 
 use mlx5_sys::ifc::{
-    alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, cqc, create_uctx_out,
+    alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, create_uctx_out,
     dealloc_pd_in, dealloc_transport_domain_in, dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
     eqc, mkc, tirc, tisc,
 };
@@ -69,8 +69,8 @@ pub fn dealloc_uar(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Re
     let number = get(input, dealloc_uar_in::UAR);
     find(&card.objects.uars, number, input, Refusal::NoUar)?;
     let objects = &card.objects;
+    // CQs may stay: Linux frees the page of a program that left some before it destroys them.
     if objects.is_used(Used::Uar(number))
-        || objects.cqs.iter().any(|(_, cq)| cq.get(cqc::UAR_PAGE) == number)
         || objects.eqs.iter().any(|(_, eq)| eq.get(eqc::UAR_PAGE) == number)
     {
         return Err(Refusal::UarBusy);

@@ -62,7 +62,7 @@ fn dealloc_uar(rig: &mut Rig) -> Case {
     let (own, cq) = (rig.uar, rig.cq());
     rig.uar = rig.number(&Command::new(codes.0, 0x10), alloc_uar_out::UAR);
     let busy = rig.uar;
-    let mut holders = vec![rig.create_cq(), rig.create_qp(cq, cq)];
+    let mut holders = vec![rig.create_qp(cq, cq)];
     if rig.user == 0 {
         holders.push(rig.create_eq());
     }
