@@ -105,7 +105,7 @@ unsafe fn take_descriptors(message: &libc::msghdr, descriptors: &mut Vec<OwnedFd
         let mut part = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = part.as_ref() {
             if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let length = header.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let length = header.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let data = libc::CMSG_DATA(part).cast::<RawFd>();
                 for index in 0..length / size_of::<RawFd>() {
                     descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));

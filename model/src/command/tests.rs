@@ -1,5 +1,6 @@
 //! Unit tests.
 
+use mlx5_sys::ifc::{alloc_uar_out, dealloc_uar_in, destroy_cq_in};
 use proptest::prelude::*;
 
 use super::test::{Command as Given, Rig};
@@ -21,6 +22,26 @@ fn replies_without_room_for_a_status_do_no_harm() {
         rig.card.execute(&Given::new(opcode::NOP, 0x10).0, &mut output);
         assert!(output.iter().take(1).all(|status| *status == Status::BadOutputLength as u8));
     }
+}
+
+#[test]
+fn objects_for_all_user_contexts_are_the_drivers() {
+    let mut rig = Rig::new();
+    let alloc = Given::new(opcode::ALLOC_PD, 0x10);
+    rig.run(&alloc.clone().set(UID, SHARED)).unwrap();
+    assert_eq!(rig.card.objects.pds.iter().last().unwrap().1.uid, 0);
+    assert_eq!(rig.run(&alloc.set(UID, SHARED - 1)).err(), Some(Refusal::User));
+}
+
+#[test]
+fn a_uar_page_can_be_freed_before_the_cqs_that_arm_there() {
+    let mut rig = Rig::new();
+    let number = rig.number(&Given::new(opcode::ALLOC_UAR, 0x10), alloc_uar_out::UAR);
+    let own = std::mem::replace(&mut rig.uar, number);
+    let cq = rig.cq();
+    rig.uar = own;
+    rig.run(&Given::new(opcode::DEALLOC_UAR, 0x10).set(dealloc_uar_in::UAR, number)).unwrap();
+    rig.run(&Given::new(opcode::DESTROY_CQ, 0x10).set(destroy_cq_in::CQN, cq)).unwrap();
 }
 
 #[test]

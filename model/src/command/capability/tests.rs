@@ -31,6 +31,32 @@ fn capabilities_are_told_by_group() {
 }
 
 #[test]
+fn pages_come_when_asked_in_a_process_alone() {
+    let mut rig = Rig::new();
+    for (bus, paging) in [(Bus::Process, 1), (Bus::Pci, 0)] {
+        rig.card.identity.bus = bus;
+        let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+        assert_eq!(cmd_hca_cap::PG.get(&general[0x10..]), paging);
+        assert_eq!(rig.run(&ask(group::ODP, 1)).is_ok(), paging == 1);
+    }
+}
+
+#[test]
+fn an_ethernet_port_takes_both_versions_of_ip_and_lists_of_addresses() {
+    let mut rig = Rig::on(Link::Roce);
+    let roce = rig.run(&ask(group::ROCE, 1)).unwrap();
+    assert_eq!(roce_cap::L3_TYPE.get(&roce[0x10..]), 0b110);
+    let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+    for list in [
+        cmd_hca_cap::LOG_MAX_CURRENT_UC_LIST,
+        cmd_hca_cap::LOG_MAX_CURRENT_MC_LIST,
+        cmd_hca_cap::LOG_MAX_VLAN_LIST,
+    ] {
+        assert_eq!(1 << list.get(&general[0x10..]), LONGEST_LIST);
+    }
+}
+
+#[test]
 fn the_board_has_a_name() {
     let mut rig = Rig::new();
     let query = Command::new(opcode::QUERY_ADAPTER, 0x10);

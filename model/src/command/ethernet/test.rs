@@ -2,9 +2,10 @@
 //! change.
 
 use mlx5_sys::ifc::{
-    Field, create_rq_out, create_rqt_out, create_tir_out, create_tis_in, create_tis_out,
-    modify_rqt_in, modify_tir_in, modify_tis_in, opcode, query_rqt_in, query_rqt_out, query_tir_in,
-    query_tir_out, query_tis_in, query_tis_out, rqtc, tirc, tisc,
+    Field, create_rq_in, create_rq_out, create_rqt_out, create_sq_in, create_tir_in,
+    create_tir_out, create_tis_in, create_tis_out, modify_rqt_in, modify_tir_in, modify_tis_in,
+    opcode, query_rqt_in, query_rqt_out, query_tir_in, query_tir_out, query_tis_in, query_tis_out,
+    rqc, rqtc, sqc, tirc, tisc, wq,
 };
 
 use super::super::test::{Command, Rig};
@@ -110,4 +111,22 @@ fn a_tir_is_shown_and_led_elsewhere() {
         rig.run(&modify.clone().set(modify_tir_in::BITMASK, mask)).unwrap();
         assert_eq!(shown(&mut rig), after);
     }
+}
+
+#[test]
+fn the_drivers_own_queues_are_accepted() {
+    let mut rig = Rig::on(Link::Roce);
+    let (cq, tis) = (rig.cq(), rig.tis());
+    let ring = |field: Field| field.within(rqc::WQ).within(create_rq_in::CTX);
+    let drop = rig.create_rq(cq).set(ring(wq::PD), 0u64).set(ring(wq::END_PADDING_MODE), 1u64);
+    let queue = rig.number(&drop, create_rq_out::RQN);
+    let internal = rig.create_sq(cq, tis).set(sqc::TIS_LST_SZ.within(create_sq_in::CTX), 0u64);
+    rig.run(&internal).unwrap();
+    // A TIR to a table of one queue names a hash, of no fields.
+    let domain = rig.transport_domain();
+    let table = rig.create_rqt(1, &[queue]);
+    let table = rig.number(&table, create_rqt_out::RQTN);
+    let hash = tirc::RX_HASH_FN.within(create_tir_in::CTX);
+    let create = rig.create_spreading_tir(table, domain).set(hash, 1u64);
+    rig.run(&create).unwrap();
 }

@@ -22,6 +22,15 @@ fn a_queue_pair_without_queues_needs_none() {
 }
 
 #[test]
+fn only_the_queue_for_umr_has_no_protection_domain() {
+    let mut rig = Rig::new();
+    let cq = rig.cq();
+    let create = rig.create_qp(cq, cq).set(field(qpc::PD), 0u64);
+    rig.run(&create.clone().set(field(qpc::ST), 0xcu64)).unwrap();
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NoPd));
+}
+
+#[test]
 fn numbers_carry_the_prefix_and_run_out() {
     let mut rig = Rig::new();
     let cq = rig.cq();

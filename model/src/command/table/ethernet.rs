@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{
     create_tir_in, create_tir_out, create_tis_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in,
     destroy_tir_in, destroy_tis_in, modify_rq_in, modify_rqt_in, modify_sq_in, modify_tir_in,
     modify_tis_in, opcode, query_rq_in, query_rqt_in, query_sq_in, query_tir_in, query_tis_in,
-    rq_num, rqc, rqtc, sqc, tirc, tisc, wq,
+    rq_num, rqc, rqtc, rx_hash_field_select, sqc, tirc, tisc, wq,
 };
 
 use super::super::Refusal;
@@ -140,12 +140,19 @@ fn on(rig: &mut Rig, opcode: u16, number: Field, make: Make, other: Make, none: 
 }
 
 /// Adds the refusals of a ring, whether it lies on listed pages or in a umem.
-fn ring(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
+fn ring(rig: &mut Rig, mut case: Case, field: impl Fn(Field) -> Field) -> Case {
     let pd = rig.foreign_pd();
+    if rig.user != 0 {
+        case = case.refuses(field(wq::END_PADDING_MODE), 1u64, Refusal::QpPadding).refuses(
+            field(wq::PD),
+            0u64,
+            Refusal::NoPd,
+        );
+    }
     case.refuses(field(wq::WQ_SIGNATURE), 1u64, Refusal::QpSignature)
-        .refuses(field(wq::END_PADDING_MODE), 1u64, Refusal::QpPadding)
+        .refuses(field(wq::END_PADDING_MODE), 2u64, Refusal::QpPadding)
         .refuses(field(wq::LOG_WQ_SZ), 16u64, Refusal::WorkQueueSize)
-        .refuses(field(wq::PD), 0u64, Refusal::NoPd)
+        .refuses(field(wq::PD), 5u64, Refusal::NoPd)
         .foreign(field(wq::PD), pd)
         .elsewhere(Refusal::NotRoce)
 }
@@ -153,7 +160,11 @@ fn ring(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
 /// Creates a case with the refusals common to all new send queues.
 fn sq_case(rig: &mut Rig, create: Command) -> Case {
     let (uar, cq, tis) = (rig.foreign_uar(), rig.foreign_cq(), rig.foreign(Rig::tis));
-    let case = Case::new(create)
+    let mut case = Case::new(create);
+    if rig.user != 0 {
+        case = case.refuses(sends(sqc::TIS_LST_SZ), 0u64, Refusal::NoTis);
+    }
+    let case = case
         .refuses(sends(sqc::STATE), 1u64, Refusal::WorkQueueState)
         .refuses(sends(sqc::HAIRPIN), 1u64, Refusal::WorkQueueFeature)
         .refuses(sends(sqc::ALLOW_SWP), 1u64, Refusal::WorkQueueFeature)
@@ -162,7 +173,6 @@ fn sq_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(sends(sqc::PACKET_PACING_RATE_LIMIT_INDEX), 1u64, Refusal::WorkQueueFeature)
         .refuses(sends(sqc::CQN), 0u64, Refusal::NoCq)
         .foreign(sends(sqc::CQN), cq)
-        .refuses(sends(sqc::TIS_LST_SZ), 0u64, Refusal::NoTis)
         .refuses(sends(sqc::TIS_LST_SZ), 2u64, Refusal::NoTis)
         .refuses(sends(sqc::TIS_NUM_0), 0u64, Refusal::NoTis)
         .foreign(sends(sqc::TIS_NUM_0), tis)
@@ -329,7 +339,12 @@ fn destroy_tis(rig: &mut Rig) -> Case {
 /// Creates a case with the refusals common to all TIRs.
 fn tir_case(rig: &mut Rig, create: Command) -> Case {
     let domain = rig.foreign(Rig::transport_domain);
+    let hashed = create.clone().set(leads(tirc::RX_HASH_FN), 1u64).set(
+        leads(rx_hash_field_select::SELECTED_FIELDS.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER)),
+        3u64,
+    );
     Case::new(create)
+        .otherwise(hashed, Refusal::TirType)
         .refuses(leads(tirc::TLS_EN), 1u64, Refusal::WorkQueueFeature)
         .refuses(leads(tirc::PACKET_MERGE_MASK), 1u64, Refusal::WorkQueueFeature)
         .refuses(leads(tirc::TUNNELED_OFFLOAD_EN), 1u64, Refusal::WorkQueueFeature)
@@ -337,7 +352,7 @@ fn tir_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(leads(tirc::TRANSPORT_DOMAIN), 0u64, Refusal::NoTransportDomain)
         .foreign(leads(tirc::TRANSPORT_DOMAIN), domain)
         .refuses(leads(tirc::DISP_TYPE), 2u64, Refusal::TirType)
-        .refuses(leads(tirc::RX_HASH_FN), 1u64, Refusal::TirType)
+        .refuses(leads(tirc::RX_HASH_FN), 3u64, Refusal::TirType)
 }
 
 fn create_tir(rig: &mut Rig) -> Case {

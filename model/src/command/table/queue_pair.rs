@@ -66,7 +66,7 @@ fn qp_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(field(qpc::WQ_SIGNATURE), 1u64, Refusal::QpSignature)
         .refuses(field(qpc::END_PADDING_MODE), 1u64, Refusal::QpPadding)
         .refuses(field(qpc::TS_FORMAT), 2u64, Refusal::QpTimestamp)
-        .refuses(field(qpc::PD), 0u64, Refusal::NoPd)
+        .refuses(field(qpc::PD), 5u64, Refusal::NoPd)
         .foreign(field(qpc::PD), pd)
         .refuses(field(qpc::RQ_TYPE), 2u64, Refusal::QpReceiveType)
         .refuses(field(qpc::CS_REQ), 0x12u64, Refusal::QpScatter)

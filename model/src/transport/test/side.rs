@@ -160,6 +160,9 @@ impl Side {
         if let Some((number, ..)) = srq {
             create = create.set(field(qpc::RQ_TYPE), 1u64).set(field(qpc::SRQN_RMPN_XRQN), number);
         }
+        if setup.special == Some(Special::Umr) {
+            create = create.set(field(qpc::PD), 0u64);
+        }
         if setup.xrc_target {
             let domain = rig.xrc_domain();
             let field = |field: mlx5_sys::ifc::Field| {

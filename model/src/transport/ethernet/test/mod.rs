@@ -370,6 +370,19 @@ fn a_large_send_is_cut() {
 }
 
 #[test]
+fn a_queue_without_an_interface_executes_nops_and_sends_nothing() {
+    let without = |create: Command| create.set(sqc::TIS_LST_SZ.within(create_sq_in::CTX), 0u64);
+    let mut side = Side::with(as_is, without);
+    side.lead(0, 0x0101, &[side.tir]);
+    side.receive(0, 0, 64);
+    side.post(0, &[]);
+    assert_eq!(side.sent(0)[63] >> 4, 0, "a success");
+    side.send(0, &tcp(0x0101, 30));
+    assert_eq!((side.sent(1)[63] >> 4, side.sent(1)[55]), (0xd, 0x02));
+    assert_eq!(side.received(0), [0; 64], "nothing has arrived");
+}
+
+#[test]
 fn what_cannot_be_sent_fails_the_queue_and_flushes_it() {
     let frame = tcp(0x0101, 30);
     let plain = |flags| segment(flags, 0, &[]);
