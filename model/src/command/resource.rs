@@ -71,7 +71,6 @@ pub fn dealloc_uar(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Re
     let number = get(input, dealloc_uar_in::UAR);
     find(&card.objects.uars, number, input, Refusal::NoUar)?;
     let objects = &card.objects;
-    // CQs may stay: Linux frees the page of a program that left some before it destroys them.
     if objects.is_used(Used::Uar(number))
         || objects.eqs.iter().any(|(_, eq)| eq.get(eqc::UAR_PAGE) == number)
     {
