@@ -92,7 +92,8 @@ fn timer_and_health_counter_advance() {
 #[test]
 fn a_reset_stops_the_hca() {
     let mut driver = driver(Link::InfiniBand);
-    let resets: [(&str, fn(&mut Client)); 2] = [
+    type Reset = fn(&mut Client);
+    let resets: [(&str, Reset); 2] = [
         ("message", |client| {
             client.ask(command::DEVICE_RESET, &[]).unwrap();
         }),
