@@ -115,11 +115,12 @@ impl Page {
         self.engine.enter_from_fault(self.function, |card| {
             loop {
                 let (offset, bytes) = stores.store();
-                self.execute(card, offset, bytes);
+                self.make(card, offset, bytes);
                 if !stores.done() {
                     break;
                 }
             }
+            self.clock.keep(card);
         })
     }
 
@@ -143,6 +144,14 @@ impl Page {
 
 impl crate::engine::Registers for Page {
     fn execute(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
+        self.make(card, offset, bytes);
+        self.clock.keep(card);
+    }
+}
+
+impl Page {
+    /// Makes a store to the device's register.
+    fn make(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
         let uar = self.uar.load(Ordering::Acquire);
         crate::stores::made(uar, offset, bytes);
         let part = self.part(offset, bytes.len());
@@ -152,7 +161,6 @@ impl crate::engine::Registers for Page {
             unsafe { part.add(index).write_volatile(*byte) };
         }
         card.store(uar, offset, bytes);
-        self.clock.keep(card);
     }
 }
 

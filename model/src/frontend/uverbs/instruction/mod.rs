@@ -26,8 +26,8 @@ pub(super) use x86_64::{
     Follower, Trapped, counter, decode, decode_load, prepare, resume, stack_pointer,
 };
 
-/// Most bytes taken from one instruction.
-const MOST: usize = 256;
+/// Most bytes taken from one instruction: those of its widest store. They are copied often.
+const MOST: usize = 64;
 
 /// Bytes in place. The handler must not allocate: it may have interrupted the allocator.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,9 @@ pub(super) fn calculate(
     flags: u64,
 ) -> Option<(u64, u64)> {
     use Mnemonic::*;
+    if matches!(instruction, Shl | Sal | Shr | Sar) {
+        return shift(instruction, left, right, size, flags);
+    }
     let top = 8 * size as u32 - 1;
     let mask = u64::MAX >> (63 - top);
     let (left, right) = (left & mask, right & mask);
@@ -27,17 +30,23 @@ pub(super) fn calculate(
         Inc => (left.wrapping_add(1), 0, CARRY),
         Sub | Cmp => (left.wrapping_sub(right), 0, 0),
         Dec => (left.wrapping_sub(1), 0, CARRY),
+        Neg => (left.wrapping_neg(), 0, 0),
         And | Test => (left & right, 0, 0),
         Or => (left | right, 0, 0),
         Xor => (left ^ right, 0, 0),
         _ => return None,
     };
     let result = result & mask;
-    let right = if matches!(instruction, Inc | Dec) { 1 } else { right };
+    // Negation subtracts from zero.
+    let (left, right) = match instruction {
+        Inc | Dec => (left, 1),
+        Neg => (0, left),
+        _ => (left, right),
+    };
     // The bits that carry into the next, and whether the sign is wrong.
     let (carries, wrong) = match instruction {
         Add | Inc => (result < left, (left ^ result) & (right ^ result)),
-        Sub | Cmp | Dec => (left < right, (left ^ right) & (left ^ result)),
+        Sub | Cmp | Dec | Neg => (left < right, (left ^ right) & (left ^ result)),
         _ => (false, 0),
     };
     if !matches!(instruction, And | Test | Or | Xor) {
@@ -45,10 +54,48 @@ pub(super) fn calculate(
     }
     changed |= if carries { CARRY } else { 0 };
     changed |= if wrong >> top & 1 != 0 { OVERFLOW } else { 0 };
-    changed |= if result == 0 { ZERO } else { 0 };
-    changed |= if result >> top & 1 != 0 { SIGN } else { 0 };
-    changed |= if (result as u8).count_ones() % 2 == 0 { PARITY } else { 0 };
+    changed |= of_result(result, top);
     Some((result, flags & (!STATUS | kept) | changed & !kept))
+}
+
+/// Returns the flags that a result has by itself. Bit `top` is its sign.
+fn of_result(result: u64, top: u32) -> u64 {
+    let zero = if result == 0 { ZERO } else { 0 };
+    let sign = if result >> top & 1 != 0 { SIGN } else { 0 };
+    zero | sign | if (result as u8).count_ones() % 2 == 0 { PARITY } else { 0 }
+}
+
+/// Returns the result and the flags of a shift of four or eight bytes. `None` for shorter operands,
+/// whose last bit shifted out may be undefined.
+fn shift(
+    instruction: Mnemonic,
+    value: u64,
+    count: u64,
+    size: usize,
+    flags: u64,
+) -> Option<(u64, u64)> {
+    let (top, signed) = match size {
+        4 => (31, i64::from(value as i32)),
+        8 => (63, value as i64),
+        _ => return None,
+    };
+    let mask = u64::MAX >> (63 - top);
+    let (value, count) = (value & mask, count as u32 & top);
+    // All bits but the last, then that one, which goes to the carry.
+    let Some(before) = count.checked_sub(1) else { return Some((value, flags)) };
+    let (result, carry, overflow) = match instruction {
+        Mnemonic::Shr => (value >> before >> 1, value >> before & 1, value >> before >> top),
+        Mnemonic::Sar => ((signed >> before >> 1) as u64 & mask, (signed >> before) as u64 & 1, 0),
+        _ => {
+            let part = value << before & mask;
+            let (result, carry) = (part << 1 & mask, part >> top);
+            (result, carry, carry ^ result >> top)
+        }
+    };
+    let changed = of_result(result, top)
+        | if carry & 1 != 0 { CARRY } else { 0 }
+        | if overflow & 1 != 0 { OVERFLOW } else { 0 };
+    Some((result, flags & !STATUS | changed))
 }
 
 /// Whether a condition holds.

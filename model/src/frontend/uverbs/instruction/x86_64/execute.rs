@@ -40,7 +40,19 @@ impl Frame<'_> {
                 let value = self.operand(instruction, 0)?.swap_bytes();
                 self.set(to, value >> (64 - 8 * size as u32))?;
             }
-            Add | Sub | Inc | Dec | And | Or | Xor | Cmp | Test => {
+            Not => {
+                let value = self.operand(instruction, 0)?;
+                self.set(to, !value)?;
+            }
+            Cmova | Cmovae | Cmovb | Cmovbe | Cmove | Cmovne | Cmovg | Cmovge | Cmovl | Cmovle
+            | Cmovo | Cmovno | Cmovp | Cmovnp | Cmovs | Cmovns => {
+                let flags = register(self.context, libc::REG_EFL);
+                let moves = arithmetic::holds(instruction.condition_code(), flags);
+                // The source is read in any case, and 32 bits clear the upper half.
+                let values = [self.operand(instruction, 0)?, self.operand(instruction, 1)?];
+                self.set(to, values[usize::from(moves)])?;
+            }
+            Add | Sub | Inc | Dec | Neg | And | Or | Xor | Cmp | Test | Shl | Sal | Shr | Sar => {
                 let left = self.operand(instruction, 0)?;
                 let right = match instruction.op_count() {
                     1 => 0,

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use iced_x86::{OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use libc::{c_int, c_void, greg_t, siginfo_t, ucontext_t};
 
 use super::super::super::super::trapping;
@@ -81,6 +81,8 @@ struct Run<'a> {
     code: u64,
     memory: *mut [u8; MEMORY],
     jumps: Jumps,
+    /// Flags that processors set as they like.
+    undefined: u64,
     /// The registers to go on with behind it, and their extended state.
     before: Option<([greg_t; 23], Vec<u8>)>,
     interpreted: Option<Seen>,
@@ -132,6 +134,7 @@ impl Processor {
             code: self.code as u64,
             memory: self.memory,
             jumps,
+            undefined: 0,
             before: None,
             interpreted: None,
             executed: None,
@@ -148,6 +151,7 @@ impl Processor {
             let Some(decoded) = Code::none().at(memory, at as u64) else {
                 return Outcome::Refused;
             };
+            run.undefined = undefined(&decoded);
             at.add(decoded.len()).write_bytes(BREAKPOINT, instruction.len());
             std::mem::transmute::<*mut u8, extern "C" fn()>(self.code)();
         }
@@ -192,6 +196,18 @@ extern "C" fn on_signal(signal: c_int, _: *mut siginfo_t, context: *mut c_void) 
         run.executed = Some(run.seen(context, signal));
         run.end(context);
     }
+}
+
+/// Returns the flags that the manuals leave undefined behind an instruction.
+fn undefined(instruction: &Instruction) -> u64 {
+    const ADJUST: u64 = 1 << 4;
+    const OVERFLOW: u64 = 1 << 11;
+    use Mnemonic::*;
+    if !matches!(instruction.mnemonic(), Shl | Sal | Shr | Sar) {
+        return 0;
+    }
+    let by_one = instruction.try_immediate(1).is_ok_and(|count| count % 64 == 1);
+    if by_one { ADJUST } else { ADJUST | OVERFLOW }
 }
 
 /// The extended state of a frame.
@@ -284,7 +300,7 @@ impl Run<'_> {
         }
         let general =
             context.uc_mcontext.gregs[..GENERAL].iter().map(|&value| value as u64).collect();
-        let flags = register(context, libc::REG_EFL) & !RESUME;
+        let flags = register(context, libc::REG_EFL) & !(RESUME | self.undefined);
         // SAFETY: the kernel has written the frame, or `begin` has copied it.
         let frame = unsafe { Frame::of(context) };
         let vector = |number| frame.vector(Register::ZMM0 + number as u32).unwrap();
