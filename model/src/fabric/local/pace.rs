@@ -7,7 +7,8 @@
 //!
 //! A nap delays a packet that a program waits for. So naps go on only while each ends with signs of
 //! a stream: several packets for a process that sends nothing, or several entries that sent. A
-//! program that waits for an answer before it sends again gives neither. After a nap without such a
+//! program that waits for an answer before it sends again gives neither: the acknowledge and the
+//! answer are two packets, but it has sent since the rest before. After a nap without such a
 //! sign, the thread waits to be woken for a growing number of times before it tries again.
 
 use std::time::Duration;
@@ -34,8 +35,10 @@ pub(crate) struct Activity {
 
 impl Activity {
     /// Returns whether packets come or go steadily, so that the thread need not be woken for each.
-    fn is_stream(self) -> bool {
-        let signs = if self.entries == 0 { self.bundles } else { self.entries };
+    /// `before` is the activity before it.
+    fn is_stream(self, before: Self) -> bool {
+        let passive = self.entries == 0 && before.entries == 0;
+        let signs = if passive { self.bundles } else { self.entries };
         signs >= PAYS && self.frames < MANY
     }
 }
@@ -53,6 +56,8 @@ pub(crate) enum Rest {
 #[derive(Debug)]
 pub(crate) struct Pace {
     last: Rest,
+    /// The last activity that was not nothing.
+    before: Activity,
     /// Waits that bring a few frames until the next attempt at a nap.
     left: u32,
     /// What `left` starts from after a nap that did not pay.
@@ -61,13 +66,13 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { last: Rest::Wait, left: 1, interval: 1 }
+        Self { last: Rest::Wait, before: Activity::default(), left: 1, interval: 1 }
     }
 
     /// Returns what the thread does after a rest with this activity.
     pub(crate) fn next(&mut self, activity: Activity) -> Rest {
         self.last = match self.last {
-            Rest::Nap if activity.is_stream() => {
+            Rest::Nap if activity.is_stream(self.before) => {
                 (self.interval, self.left) = (1, 1);
                 Rest::Nap
             }
@@ -82,6 +87,9 @@ impl Pace {
                 if self.left == 0 { Rest::Nap } else { Rest::Wait }
             }
         };
+        if activity != Activity::default() {
+            self.before = activity;
+        }
         self.last
     }
 }

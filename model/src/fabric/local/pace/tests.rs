@@ -32,6 +32,22 @@ fn packets_that_are_waited_for_are_hardly_delayed() {
 }
 
 #[test]
+fn a_round_that_began_before_a_nap_is_no_stream() {
+    let request = Activity { frames: 1, bundles: 1, entries: 1 };
+    let answers = Activity { frames: 2, bundles: 2, entries: 0 };
+    let nothing = Activity::default();
+    for round in [&[request, answers][..], &[request, nothing, answers], &[answers, request]] {
+        let mut pace = Pace::new();
+        let mut naps = |rounds: usize| {
+            let rests = round.iter().cycle().take(rounds * round.len());
+            rests.filter(|activity| pace.next(**activity) == Rest::Nap).count()
+        };
+        naps(5000);
+        assert!(naps(5000) <= 10, "{round:?}");
+    }
+}
+
+#[test]
 fn many_frames_at_a_time_and_timers_cause_no_naps() {
     let mut pace = Pace::new();
     let bulk = Activity { frames: MANY, bundles: 3, entries: 0 };
