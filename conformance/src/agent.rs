@@ -536,7 +536,9 @@ impl Target {
         let qp = QueuePair::dc_target(&base.pd, &cq, &srq, DC_KEY).build()?;
         let qp = qp.init(&base.init(shape)).map_err(|refused| refused.error)?;
         let own: AddressVector = base.local.address(&base.local.connection_data_of(0));
-        let qp = qp.rtr(&DctRtrAttributes::new(own)).map_err(|refused| refused.error)?;
+        let path_mtu = base.local.attributes().active_mtu;
+        let attributes = DctRtrAttributes { path_mtu, ..DctRtrAttributes::new(own) };
+        let qp = qp.rtr(&attributes).map_err(|refused| refused.error)?;
         shared.attach(&qp, &mut completions)?;
         let mine = base.local.connection_data_of(qp.number());
         let memory = base.memory(shape)?;

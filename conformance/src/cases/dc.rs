@@ -39,7 +39,12 @@ pub(crate) const CASES: &[Case] = &[
     .needs(NEEDS),
 ];
 
-fn initiator(bench: &Bench, shape: &Shape, streams: Option<DciStreams>) -> Verdict<Side<Dci>> {
+fn initiator(
+    bench: &Bench,
+    shape: &Shape,
+    door: &Door,
+    streams: Option<DciStreams>,
+) -> Verdict<Side<Dci>> {
     let base = &bench.base;
     let cq = base.cq(shape)?;
     let builder = QueuePairBuilder::<Dci>::new(&base.pd, &cq).max_send_wr(shape.send_wr);
@@ -53,7 +58,9 @@ fn initiator(bench: &Bench, shape: &Shape, streams: Option<DciStreams>) -> Verdi
     };
     let port = base.local.attributes();
     let qp = qp.init(&InitAttributes::new(port.port)).map_err(|refused| refused.error)?;
-    let qp = qp.rtr(port.active_mtu).map_err(|refused| refused.error)?;
+    // Both ends cut messages in the same way.
+    let mtu = port.active_mtu.min(door.data()?.mtu);
+    let qp = qp.rtr(mtu).map_err(|refused| refused.error)?;
     let last = base.limits(shape, RtsAttributes { max_rd_atomic: 4, ..RtsAttributes::default() });
     let qp = qp.rts(&last).map_err(|refused| refused.error)?;
     let completions = CqReader::new(&cq)?;
@@ -67,8 +74,8 @@ fn address(bench: &Bench, door: &Door, key: u64) -> Verdict<DcAddress> {
 }
 
 fn connect(bench: &mut Bench) -> Verdict<(Side<Dci>, Door, DcAddress)> {
-    let side = initiator(bench, &Shape::default(), None)?;
     let door = bench.peer.open(Kind::Dc, &Shape::default())?;
+    let side = initiator(bench, &Shape::default(), &door, None)?;
     let to = address(bench, &door, DC_KEY)?;
     Ok((side, door, to))
 }
@@ -132,8 +139,8 @@ fn nop(bench: &mut Bench) -> Verdict {
 
 fn wrong_key(bench: &mut Bench) -> Verdict {
     let shape = Shape { timeout_micros: 8000, retries: 2, ..Shape::default() };
-    let mut side = initiator(bench, &shape, None)?;
     let door = bench.peer.open(Kind::Dc, &shape)?;
+    let mut side = initiator(bench, &shape, &door, None)?;
     let to = address(bench, &door, DC_KEY + 1)?;
     bench.peer.receive(1, 0, 64)?;
     side.post(2, SendMessage::new(Inline(b"who is there?")).signaled().to(to))?;
@@ -154,8 +161,8 @@ fn remote_access(bench: &mut Bench) -> Verdict {
 
 fn stream_order(bench: &mut Bench) -> Verdict {
     let streams = DciStreams { log_concurrent: 2, log_errored: 2 };
-    let mut side = initiator(bench, &Shape::default(), Some(streams))?;
     let door = bench.peer.open(Kind::Dc, &Shape::default())?;
+    let mut side = initiator(bench, &Shape::default(), &door, Some(streams))?;
     let to = address(bench, &door, DC_KEY)?;
     // Long READs and short WRITEs in turn, each on a stream of its own: a short one behind a long one
     // could complete first.
