@@ -16,10 +16,10 @@ use mlx5::wqe::{BindWindow, SendMessage, Sge};
 
 use crate::message::{
     Answer, Arrival, Ask, By, DC_KEY, Door, Key, Kind, MEMORY, QKEY, Rights, SHORT,
-    Shape, UDP_PORT, VERSION, Window, pattern,
+    Shape, UDP_PORT, VERSION, Wake, Window, pattern,
 };
 use crate::report::Environment;
-use crate::side::{Base, RECEIVES, Receive, Side, Spoiled, Terms};
+use crate::side::{Base, Receive, Side, Spoiled, Terms, receives};
 use crate::verdict::{Stop, Verdict, failed, holds};
 
 /// Which port of which device a side uses.
@@ -231,12 +231,16 @@ impl Work {
                 holds(length <= SHORT, "more bytes than an answer carries")?;
                 Answer::Bytes(read(self.station.memory(), at, length, spoiled))
             }
-            Ask::Send { id, at, length } => {
-                let sge = self.sge(at, length)?;
+            Ask::Send { id, at, length, wake } => {
+                let message = SendMessage::new(self.sge(at, length)?).signaled();
+                let message = match wake {
+                    Wake::Plain => message,
+                    Wake::Solicited => message.solicited(),
+                };
                 match &mut self.station {
-                    Station::Rc(side) => side.post(id, SendMessage::new(sge).signaled())?,
-                    Station::Command(side) => side.post(id, SendMessage::new(sge).signaled())?,
-                    Station::Uc(side) => side.post(id, SendMessage::new(sge).signaled())?,
+                    Station::Rc(side) => side.post(id, message)?,
+                    Station::Command(side) => side.post(id, message)?,
+                    Station::Uc(side) => side.post(id, message)?,
                     _ => return Err(failed("this transport does not answer")),
                 }
                 Answer::Done
@@ -506,7 +510,7 @@ pub fn datagrams(base: &Base, shape: &Shape) -> Verdict<Side<Ud>> {
     let qp = builder.build()?.init(&UdInitAttributes::new(port, QKEY));
     let qp = qp.map_err(|refused| refused.error)?;
     let mut completions = CqReader::new(&cq)?;
-    let receive = ReceiveQueue::new(&qp, &mut completions, RECEIVES)?;
+    let receive = ReceiveQueue::new(&qp, &mut completions, receives(shape))?;
     let qp = qp.rtr().map_err(|refused| refused.error)?;
     let qp = qp.rts(&UnreliableRtsAttributes::default()).map_err(|refused| refused.error)?;
     Side::of(base, shape, cq, completions, Receive::Own(receive), qp)
@@ -519,7 +523,7 @@ impl Target {
         let srq = SharedReceiveQueue::builder(&base.pd).max_wr(shape.recv_wr).max_sge(shape.sge);
         let srq = srq.xrc(&domain, &cq).build()?;
         let mut completions = CqReader::new(&cq)?;
-        let shared = Srq::new(&srq, &mut completions, RECEIVES)?;
+        let shared = Srq::new(&srq, &mut completions, receives(shape))?;
         let qp = QueuePair::target(&domain)?.init(&base.init(shape));
         let qp = qp.map_err(|refused| refused.error)?;
         let mine = base.local.connection_data_of(qp.number());
@@ -532,7 +536,7 @@ impl Target {
         let srq = SharedReceiveQueue::builder(&base.pd).max_wr(shape.recv_wr).max_sge(shape.sge);
         let srq = srq.build()?;
         let mut completions = CqReader::new(&cq)?;
-        let mut shared = Srq::new(&srq, &mut completions, RECEIVES)?;
+        let mut shared = Srq::new(&srq, &mut completions, receives(shape))?;
         let qp = QueuePair::dc_target(&base.pd, &cq, &srq, DC_KEY).build()?;
         let qp = qp.init(&base.init(shape)).map_err(|refused| refused.error)?;
         let own: AddressVector = base.local.address(&base.local.connection_data_of(0));
@@ -572,7 +576,7 @@ impl Packets {
         let qp = builder.build()?.init(port).map_err(|refused| refused.error)?;
         let qp = qp.rtr().map_err(|refused| refused.error)?;
         let qp = qp.rts().map_err(|refused| refused.error)?;
-        let frames = PacketRq::new(&qp, &cq, RECEIVES)?;
+        let frames = PacketRq::new(&qp, &cq, receives(shape))?;
         let flow = Flow::builder(port).destination(mac).udp_port(UDP_PORT).build(&qp)?;
         Ok(Packets { frames, memory: base.memory(shape)?, qp, mac, _flow: flow })
     }

@@ -6,7 +6,7 @@
 use mlx5::connect::{ConnectionData, RemoteRegion};
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind};
 use mlx5::ib::{Access, CqeCompression, Gid};
-use mlx5::verbs::{CqeSize, Mtu};
+use mlx5::verbs::{CqeSize, Mtu, ScatterToCqe};
 use mlx5::wqe::Remote;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +77,29 @@ impl From<Compression> for CqeCompression {
     }
 }
 
+/// What comes in the CQE itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scatter {
+    /// Short messages.
+    #[default]
+    Receives,
+    /// Also results of READs and atomics.
+    Always,
+    /// Nothing.
+    Never,
+}
+
+impl From<Scatter> for ScatterToCqe {
+    fn from(scatter: Scatter) -> ScatterToCqe {
+        match scatter {
+            Scatter::Receives => ScatterToCqe::Receives,
+            Scatter::Always => ScatterToCqe::Always,
+            Scatter::Never => ScatterToCqe::Never,
+        }
+    }
+}
+
 /// What a peer may do with memory, by the memory's key or by the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,6 +142,7 @@ pub struct Shape {
     /// Whether CQEs have 128 bytes.
     pub wide_cqes: bool,
     pub compression: Option<Compression>,
+    pub scatter: Scatter,
     pub region: Rights,
     pub queue_pair: Rights,
     /// What a requester waits that finds no receive, in microseconds.
@@ -142,6 +166,7 @@ impl Default for Shape {
             cqes: 255,
             wide_cqes: false,
             compression: None,
+            scatter: Scatter::default(),
             region: Rights::ALL,
             queue_pair: Rights::ALL,
             rnr_micros: 10,
@@ -252,6 +277,14 @@ pub enum Key {
     Wrong,
 }
 
+/// Whether a message wakes a receiver that waits for solicited messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wake {
+    Plain,
+    Solicited,
+}
+
 /// A memory window's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -285,7 +318,7 @@ pub enum Ask {
     /// Read a few bytes.
     Read { at: u32, length: u32 },
     /// Send memory to the asker.
-    Send { id: u64, at: u32, length: u32 },
+    Send { id: u64, at: u32, length: u32, wake: Wake },
     /// Which state the device has the queue pair in.
     State,
     /// Wait for an asynchronous event of the queue pair or the shared receive queue.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mlx5::connect::{ConnectError, Connection};
 
 use crate::agent::Agent;
-use crate::message::{Answer, Arrival, Arrived, Ask, Door, Key, Kind, Rights, Shape, VERSION, Window};
+use crate::message::{Answer, Arrival, Arrived, Ask, Door, Key, Kind, Rights, Shape, VERSION, Wake, Window};
 use crate::report::Environment;
 use crate::verdict::{Verdict, failed, holds, lacking, same};
 
@@ -187,7 +187,11 @@ impl Peer {
     }
 
     pub fn send(&mut self, id: u64, at: u32, length: u32) -> Verdict {
-        self.tell(Ask::Send { id, at, length })
+        self.tell(Ask::Send { id, at, length, wake: Wake::Plain })
+    }
+
+    pub fn send_solicited(&mut self, id: u64, at: u32, length: u32) -> Verdict {
+        self.tell(Ask::Send { id, at, length, wake: Wake::Solicited })
     }
 
     /// Waits for the success of its own send.

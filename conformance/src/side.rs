@@ -6,7 +6,7 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendDone, SendOperation, Status};
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::{Receives, Transport};
-use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, ReceiveSource, SendConfig, SendQueue, Srq};
+use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, ReceiveSource, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AckTimeout, CompletionQueue, Connected, Context, Failed, Init, InitAttributes, Makes, MemoryRegion,
     ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Reset, RnrTimer, RtrAttributes, Rts,
@@ -15,7 +15,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{Nop, PostOn, Remote, Sge, SgeList, Word};
 
 use crate::message::{MEMORY, Receiving, Shape};
-use crate::verdict::{Verdict, failed, holds, same};
+use crate::verdict::{Verdict, failed, lacking, holds, same};
 
 /// How long a case waits for anything, and what is done to it on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +68,12 @@ impl Base {
         let builder = CompletionQueue::builder(&self.context, shape.cqes);
         let builder = builder.cqe_size(shape.cqe_size());
         Ok(match shape.compression {
-            Some(format) => builder.compression(format.into()),
-            None => builder,
-        }
-        .build()?)
+            Some(format) => builder
+                .compression(format.into())
+                .build()
+                .map_err(|error| lacking(format!("no compressed CQEs: {error}")))?,
+            None => builder.build()?,
+        })
     }
 
     /// The attributes of RESET to INIT.
@@ -125,6 +127,7 @@ fn sized<T: Receives, B: Makes<T>>(
         .max_inline_data(shape.inline)
         .max_recv_wr(shape.recv_wr)
         .max_recv_sge(shape.sge)
+        .scatter_to_cqe(shape.scatter.into())
 }
 
 impl<T: Receives> Maker<T> for Verbs {
@@ -239,9 +242,9 @@ where
         let qp = B::queue_pair(base, &cq, shape, srq.as_ref())?;
         let qp = qp.init(&base.init(shape)).map_err(|refused| refused.error)?;
         let receive = match &srq {
-            None => Receive::Own(ReceiveQueue::new(&qp, &mut completions, RECEIVES)?),
+            None => Receive::Own(ReceiveQueue::new(&qp, &mut completions, receives(shape))?),
             Some(srq) => {
-                let mut shared = Srq::new(srq, &mut completions, RECEIVES)?;
+                let mut shared = Srq::new(srq, &mut completions, receives(shape))?;
                 shared.attach(&qp, &mut completions)?;
                 Receive::Shared(shared)
             }
@@ -304,7 +307,7 @@ where
         match &mut self.receive {
             Receive::Shared(shared) => shared.attach(&qp, &mut self.completions)?,
             receive => {
-                *receive = Receive::Own(ReceiveQueue::new(&qp, &mut self.completions, RECEIVES)?);
+                *receive = Receive::Own(ReceiveQueue::new(&qp, &mut self.completions, receives(&self.shape))?);
             }
         }
         self.mine = base.local.connection_data_of(qp.number());
@@ -313,8 +316,10 @@ where
     }
 }
 
-/// As many receives as there is room for.
-pub const RECEIVES: ReceiveConfig = ReceiveConfig { receives: 64 };
+/// Slots of the CQ for all receives of a queue.
+pub fn receives(shape: &Shape) -> ReceiveConfig {
+    ReceiveConfig { receives: shape.recv_wr }
+}
 
 impl<T: Transport, B: Makes<T>> Side<T, B> {
     /// Makes a side of a queue pair that is in RTS already.
@@ -423,13 +428,18 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
         Ok(())
     }
 
-    pub fn try_next(&mut self) -> Verdict<Option<Completion>> {
+    /// Polls once.
+    pub fn poll(&mut self) -> Result<Option<Completion>, PollError> {
         let send = &mut self.send;
-        Ok(match &mut self.receive {
-            Receive::None => self.completions.poll(send)?,
-            Receive::Own(queue) => self.completions.poll(&mut (send, queue))?,
-            Receive::Shared(queue) => self.completions.poll(&mut (send, queue))?,
-        })
+        match &mut self.receive {
+            Receive::None => self.completions.poll(send),
+            Receive::Own(queue) => self.completions.poll(&mut (send, queue)),
+            Receive::Shared(queue) => self.completions.poll(&mut (send, queue)),
+        }
+    }
+
+    pub fn try_next(&mut self) -> Verdict<Option<Completion>> {
+        Ok(self.poll()?)
     }
 
     /// Waits for a completion.
