@@ -8,15 +8,15 @@ use mlx5::devx::Firmware;
 use mlx5::ib::{Dct, RawPacket, Rc, Uc, Ud, XrcRecv};
 use mlx5::ring::{CqReader, PacketEvent, PacketRq, ReceiveQueue, Srq};
 use mlx5::verbs::{
-    AddressVector, Context, DctRtrAttributes, EventSource, Flow, MemoryRegion, MemoryWindow,
+    AddressVector, Context, DctRtrAttributes, EventSource, Flow, Init, MemoryRegion, MemoryWindow,
     ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Rtr, Rts, SharedReceiveQueue, Type1,
-    Type2, UdInitAttributes, UnreliableRtsAttributes, Init, WindowType,
+    Type2, UdInitAttributes, UnreliableRtsAttributes, WindowType,
 };
 use mlx5::wqe::{BindWindow, SendMessage, Sge};
 
 use crate::message::{
-    Answer, Arrival, Ask, By, DC_KEY, Door, Key, Kind, MEMORY, QKEY, Rights, SHORT,
-    Shape, UDP_PORT, VERSION, Wake, Window, pattern,
+    Answer, Arrival, Ask, By, DC_KEY, Door, Key, Kind, MEMORY, QKEY, Rights, SHORT, Shape,
+    UDP_PORT, VERSION, Wake, Window, pattern,
 };
 use crate::report::Environment;
 use crate::side::{Base, Receive, Side, Spoiled, Terms, receives};
@@ -75,7 +75,7 @@ struct Packets {
     memory: MemoryRegion,
     qp: QueuePair<RawPacket, Rts>,
     mac: [u8; 6],
-    _flow: Flow,
+    flows: Vec<Flow>,
 }
 
 /// The passive side's queue pair.
@@ -271,6 +271,13 @@ impl Work {
             }
             Ask::Unbind => {
                 self.unbind()?;
+                Answer::Done
+            }
+            Ask::ListenTcp => {
+                let Station::Packets(packets) = &mut self.station else {
+                    return Err(failed("no packets here"));
+                };
+                packets.listen_tcp(&self.base)?;
                 Answer::Done
             }
             Ask::Limit { receives } => {
@@ -578,6 +585,12 @@ impl Packets {
         let qp = qp.rts().map_err(|refused| refused.error)?;
         let frames = PacketRq::new(&qp, &cq, receives(shape))?;
         let flow = Flow::builder(port).destination(mac).udp_port(UDP_PORT).build(&qp)?;
-        Ok(Packets { frames, memory: base.memory(shape)?, qp, mac, _flow: flow })
+        Ok(Packets { frames, memory: base.memory(shape)?, qp, mac, flows: vec![flow] })
+    }
+
+    fn listen_tcp(&mut self, base: &Base) -> Verdict {
+        let flow = Flow::builder(base.local.attributes().port).destination(self.mac);
+        self.flows.push(flow.tcp_port(UDP_PORT).build(&self.qp)?);
+        Ok(())
     }
 }

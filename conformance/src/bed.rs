@@ -66,9 +66,12 @@ fn version(file: &str) -> Option<String> {
 /// Returns the Ethernet address of a port: the one in its link-local GID (EUI-64).
 pub(crate) fn mac(context: &Context, port: u8) -> Verdict<[u8; 6]> {
     let gids = context.gids(port)?;
-    let own = gids.iter().filter(|entry| entry.kind != GidType::InfiniBand).map(|entry| entry.gid.0);
+    let own =
+        gids.iter().filter(|entry| entry.kind != GidType::InfiniBand).map(|entry| entry.gid.0);
     let local = own.into_iter().find_map(|gid| match gid {
-        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => Some([a ^ 2, b, c, d, e, f]),
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => {
+            Some([a ^ 2, b, c, d, e, f])
+        }
         _ => None,
     });
     local.ok_or_else(|| lacking("the port has no link-local GID, which contains its MAC address"))

@@ -42,9 +42,7 @@ impl Need {
                 match value {
                     Ok(Some(value)) if value >= least => Ok(()),
                     Ok(_) => Err(lacking(format!("the device lacks {name}"))),
-                    Err(error) => {
-                        Err(lacking(format!("{name} cannot be read: {error}")))
-                    }
+                    Err(error) => Err(lacking(format!("{name} cannot be read: {error}"))),
                 }
             }
             _ => Ok(()),

@@ -331,6 +331,8 @@ pub enum Ask {
     Bind { window: Window, tag: u8, at: u32, length: u32, rights: Rights },
     /// Invalidate the window of type 2, and wait until that is done.
     Unbind,
+    /// Lead TCP segments to the packet queue, too.
+    ListenTcp,
     /// Set the limit of the shared receive queue.
     Limit { receives: u32 },
     /// Free everything.
@@ -341,7 +343,10 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Answer {
-    Hello { version: u32, environment: Box<Environment> },
+    Hello {
+        version: u32,
+        environment: Box<Environment>,
+    },
     Done,
     Door(Door),
     Arrival(Option<Arrival>),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use mlx5::connect::{ConnectError, Connection};
 
 use crate::agent::Agent;
-use crate::message::{Answer, Arrival, Arrived, Ask, Door, Key, Kind, Rights, Shape, VERSION, Wake, Window};
+use crate::message::{
+    Answer, Arrival, Arrived, Ask, Door, Key, Kind, Rights, Shape, VERSION, Wake, Window,
+};
 use crate::report::Environment;
 use crate::verdict::{Verdict, failed, holds, lacking, same};
 
@@ -80,7 +82,11 @@ impl Peer {
     pub fn greet(&mut self) -> Verdict<Environment> {
         match self.ask(Ask::Hello { version: VERSION })? {
             Answer::Hello { version, environment } => {
-                same("version of the exchange; use the same build on both sides", version, VERSION)?;
+                same(
+                    "version of the exchange; use the same build on both sides",
+                    version,
+                    VERSION,
+                )?;
                 Ok(*environment)
             }
             other => Err(unexpected(&other)),
@@ -141,8 +147,7 @@ impl Peer {
 
     /// Waits for a receive that fails.
     pub fn receive_fails(&mut self, id: u64, status: mlx5::cqe::Status) -> Verdict {
-        let expected =
-            Arrival::Failed { id, of_send: false, status: status.name().to_owned() };
+        let expected = Arrival::Failed { id, of_send: false, status: status.name().to_owned() };
         same("the peer's receive", self.next()?, expected)
     }
 
@@ -224,7 +229,14 @@ impl Peer {
     }
 
     /// Has it bind a window, and returns the window's key.
-    pub fn bind(&mut self, window: Window, tag: u8, at: u32, length: u32, rights: Rights) -> Verdict<u32> {
+    pub fn bind(
+        &mut self,
+        window: Window,
+        tag: u8,
+        at: u32,
+        length: u32,
+        rights: Rights,
+    ) -> Verdict<u32> {
         match self.ask(Ask::Bind { window, tag, at, length, rights })? {
             Answer::Key(rkey) => {
                 holds(rkey != 0, "the window has no key")?;
@@ -236,6 +248,11 @@ impl Peer {
 
     pub fn unbind(&mut self) -> Verdict {
         self.tell(Ask::Unbind)
+    }
+
+    /// Has it take TCP segments, too.
+    pub fn listen_tcp(&mut self) -> Verdict {
+        self.tell(Ask::ListenTcp)
     }
 
     pub fn limit(&mut self, receives: u32) -> Verdict {

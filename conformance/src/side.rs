@@ -6,16 +6,18 @@ use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendDone, SendOperation, Status};
 use mlx5::devx::{ByCommand, Firmware};
 use mlx5::ib::{Receives, Transport};
-use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, ReceiveSource, SendConfig, SendQueue, Srq};
-use mlx5::verbs::{
-    AckTimeout, CompletionQueue, Connected, Context, Failed, Init, InitAttributes, Makes, MemoryRegion,
-    ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Reset, RnrTimer, RtrAttributes, Rts,
-    RtsAttributes, SharedReceiveQueue, Verbs,
+use mlx5::ring::{
+    CqReader, PollError, ReceiveConfig, ReceiveQueue, ReceiveSource, SendConfig, SendQueue, Srq,
 };
-use mlx5::wqe::{Nop, PostOn, Remote, Sge, SgeList, Word};
+use mlx5::verbs::{
+    AckTimeout, CompletionQueue, Connected, Context, Failed, Init, InitAttributes, Makes,
+    MemoryRegion, ProtectionDomain, QpState, QueuePair, QueuePairBuilder, Reset, RnrTimer,
+    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue, Verbs,
+};
+use mlx5::wqe::{Nop, PostOn, Sge, SgeList, Word};
 
 use crate::message::{MEMORY, Receiving, Shape};
-use crate::verdict::{Verdict, failed, lacking, holds, same};
+use crate::verdict::{Verdict, failed, holds, lacking, same};
 
 /// How long a case waits for anything, and what is done to it on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -83,13 +85,23 @@ impl Base {
     }
 
     /// The attributes of INIT to RTR.
-    pub fn rtr(&self, shape: &Shape, mine: &ConnectionData, theirs: &ConnectionData) -> RtrAttributes {
+    pub fn rtr(
+        &self,
+        shape: &Shape,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
+    ) -> RtrAttributes {
         let wait = std::time::Duration::from_micros(shape.rnr_micros.into());
         RtrAttributes { min_rnr_timer: RnrTimer::at_least(wait), ..self.local.rtr(mine, theirs) }
     }
 
     /// The attributes of RTR to RTS.
-    pub fn rts(&self, shape: &Shape, mine: &ConnectionData, theirs: &ConnectionData) -> RtsAttributes {
+    pub fn rts(
+        &self,
+        shape: &Shape,
+        mine: &ConnectionData,
+        theirs: &ConnectionData,
+    ) -> RtsAttributes {
         RtsAttributes { ..self.limits(shape, self.local.rts(mine, theirs)) }
     }
 
@@ -307,7 +319,11 @@ where
         match &mut self.receive {
             Receive::Shared(shared) => shared.attach(&qp, &mut self.completions)?,
             receive => {
-                *receive = Receive::Own(ReceiveQueue::new(&qp, &mut self.completions, receives(&self.shape))?);
+                *receive = Receive::Own(ReceiveQueue::new(
+                    &qp,
+                    &mut self.completions,
+                    receives(&self.shape),
+                )?);
             }
         }
         self.mine = base.local.connection_data_of(qp.number());
@@ -398,10 +414,6 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
 
     pub fn word(&self, at: usize) -> Word {
         Word::new(self.memory.address() + at as u64, self.memory.lkey())
-    }
-
-    pub fn remote(&self, at: usize) -> Remote {
-        Remote::new(self.memory.remote_address() + at as u64, self.memory.rkey())
     }
 
     pub fn bytes(&self, at: usize, length: usize) -> Vec<u8> {

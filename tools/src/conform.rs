@@ -108,11 +108,8 @@ impl Arguments {
         }
         // Fails with the cause where there is no device.
         let context = machine.open()?;
-        let place = Place {
-            device: Some(context.name()),
-            port: self.port,
-            gid_index: self.gid_index,
-        };
+        let place =
+            Place { device: Some(context.name()), port: self.port, gid_index: self.gid_index };
         if let Some(address) = &self.listen {
             let environment = Environment::of(&context, self.port, front())?;
             drop(context);
@@ -160,8 +157,7 @@ impl Arguments {
     /// Serves active sides until it is stopped.
     fn listen(&self, address: &str, place: Place, environment: Environment) -> Result {
         let host = if address.is_empty() { "0.0.0.0" } else { address };
-        let listener =
-            Listener::bind(format!("{host}:{}", self.tcp_port)).map_err(connecting)?;
+        let listener = Listener::bind(format!("{host}:{}", self.tcp_port)).map_err(connecting)?;
         let local = listener.local_address().map_err(connecting)?;
         say!("listening on {local}");
         let terms = Terms { patience: PATIENCE, spoiled: Spoiled::Nothing };

@@ -16,25 +16,41 @@ use crate::verdict::{Verdict, same};
 const SIZES: Need = Need::Capability(Group::Atomic, atomic_caps::ATOMIC_SIZE_QP, 1);
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("atomics.4-bytes", "Masked atomics of 4 bytes add and swap under their masks.", |bench| {
-        let returned = |value: u32| value.to_be_bytes().to_vec();
-        masked(bench, 4, |value| value as u32, |value| value.to_le_bytes().to_vec(), returned)
-    })
+    Case::new(
+        "atomics.4-bytes",
+        "Masked atomics of 4 bytes add and swap under their masks.",
+        |bench| {
+            let returned = |value: u32| value.to_be_bytes().to_vec();
+            masked(bench, 4, |value| value as u32, |value| value.to_le_bytes().to_vec(), returned)
+        },
+    )
     .needs(&[Need::Atomics, SIZES]),
-    Case::new("atomics.8-bytes", "Masked atomics of 8 bytes add and swap under their masks.", |bench| {
-        let host = |value: u64| value.to_le_bytes().to_vec();
-        masked(bench, 8, |value| value, host, host)
-    })
+    Case::new(
+        "atomics.8-bytes",
+        "Masked atomics of 8 bytes add and swap under their masks.",
+        |bench| {
+            let host = |value: u64| value.to_le_bytes().to_vec();
+            masked(bench, 8, |value| value, host, host)
+        },
+    )
     .needs(&[Need::Atomics, SIZES]),
-    Case::new("atomics.16-bytes", "Masked atomics of 16 bytes add and swap in network order.", |bench| {
-        let network = |value: u128| value.to_be_bytes().to_vec();
-        masked(bench, 16, u128::from, network, network)
-    })
+    Case::new(
+        "atomics.16-bytes",
+        "Masked atomics of 16 bytes add and swap in network order.",
+        |bench| {
+            let network = |value: u128| value.to_be_bytes().to_vec();
+            masked(bench, 16, u128::from, network, network)
+        },
+    )
     .needs(&[Need::Atomics, SIZES]),
-    Case::new("atomics.32-bytes", "Masked atomics of 32 bytes add and swap in network order.", |bench| {
-        let bytes = |halves: [u128; 2]| halves.map(u128::to_be_bytes).concat();
-        masked(bench, 32, |value| [0, u128::from(value)], bytes, bytes)
-    })
+    Case::new(
+        "atomics.32-bytes",
+        "Masked atomics of 32 bytes add and swap in network order.",
+        |bench| {
+            let bytes = |halves: [u128; 2]| halves.map(u128::to_be_bytes).concat();
+            masked(bench, 32, |value| [0, u128::from(value)], bytes, bytes)
+        },
+    )
     .needs(&[Need::Atomics, SIZES]),
 ];
 

@@ -5,7 +5,9 @@ use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::ib::Dci;
 use mlx5::ring::CqReader;
-use mlx5::verbs::{AddressHandle, DciStreams, InitAttributes, QpState, QueuePairBuilder, RtsAttributes};
+use mlx5::verbs::{
+    AddressHandle, DciStreams, InitAttributes, QpState, QueuePairBuilder, RtsAttributes,
+};
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, RdmaWriteImm, Remote,
     SendImm, SendMessage,
@@ -22,15 +24,26 @@ const WITH_ATOMICS: &[Need] =
     &[Need::Atomics, Need::Capability(Group::General, cmd_hca_cap::DCT, 1)];
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("dc.send", "A SEND, with immediate data or not, arrives at the target that it names.", send)
+    Case::new(
+        "dc.send",
+        "A SEND, with immediate data or not, arrives at the target that it names.",
+        send,
+    )
+    .needs(NEEDS),
+    Case::new("dc.write", "A WRITE, with immediate data or not, changes its target.", write)
         .needs(NEEDS),
-    Case::new("dc.write", "A WRITE, with immediate data or not, changes its target.", write).needs(NEEDS),
     Case::new("dc.read", "A READ fetches the target's memory.", read).needs(NEEDS),
-    Case::new("dc.atomics", "Atomics change the target's memory and return the old value.", atomics)
-        .needs(WITH_ATOMICS),
+    Case::new(
+        "dc.atomics",
+        "Atomics change the target's memory and return the old value.",
+        atomics,
+    )
+    .needs(WITH_ATOMICS),
     Case::new("dc.nop", "A NOP completes.", nop).needs(NEEDS),
-    Case::new("dc.wrong-key", "A wrong access key fails: the target does not answer.", wrong_key).needs(NEEDS),
-    Case::new("dc.remote-access", "A wrong rkey is IBV_WC_REM_ACCESS_ERR.", remote_access).needs(NEEDS),
+    Case::new("dc.wrong-key", "A wrong access key fails: the target does not answer.", wrong_key)
+        .needs(NEEDS),
+    Case::new("dc.remote-access", "A wrong rkey is IBV_WC_REM_ACCESS_ERR.", remote_access)
+        .needs(NEEDS),
     Case::new(
         "dc.stream-order",
         "Completions of an initiator come in the order of posting, across all its streams.",

@@ -109,11 +109,7 @@ pub(crate) const CASES: &[Case] = &[
         "A SEND that invalidates a key of no window is refused by the peer.",
         remote_invalidate,
     ),
-    Case::new(
-        "errors.retries",
-        "A peer in ERROR does not answer: IBV_WC_RETRY_EXC_ERR.",
-        retries,
-    ),
+    Case::new("errors.retries", "A peer in ERROR does not answer: IBV_WC_RETRY_EXC_ERR.", retries),
     Case::new(
         "errors.rnr-retries",
         "A peer without receives is IBV_WC_RNR_RETRY_EXC_ERR, and the peer does not fail.",
@@ -259,7 +255,7 @@ fn window_bind(bench: &mut Bench) -> Verdict {
     other.send_fails(2, Status::MemoryWindowBind)?;
     // The queue pair that bound it invalidates it, once.
     side.send()?.unbind(3, &mut window)?;
-    side.next()?;
+    side.sent(3, mlx5::cqe::SendOperation::Umr)?;
     side.post(4, window.invalidate().signaled())?;
     fails(bench, &mut side, 4, Status::MemoryWindowBind).map(drop)
 }
@@ -337,10 +333,8 @@ fn needing(side: &mut Side<Rc>, door: &Door, missing: Rights) -> Verdict {
 
 /// All rights but one; atomics only where the device has them.
 fn all_but_one(bench: &Bench) -> Vec<Rights> {
-    let mut lists = vec![
-        Rights { write: false, ..Rights::ALL },
-        Rights { read: false, ..Rights::ALL },
-    ];
+    let mut lists =
+        vec![Rights { write: false, ..Rights::ALL }, Rights { read: false, ..Rights::ALL }];
     if bench.base.atomics {
         lists.push(Rights { atomic: false, ..Rights::ALL });
     }

@@ -16,14 +16,46 @@ use crate::side::Side;
 use crate::verdict::{Verdict, failed, holds, same};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("events.completion", "An armed CQ raises one event for the next completion.", completion),
-    Case::new("events.completion-before", "A completion from before the arm raises the event at once.", before),
-    Case::new("events.solicited", "A CQ that is armed for solicited messages sleeps through others.", solicited),
-    Case::new("events.access-error", "A wrong rkey raises IBV_EVENT_QP_ACCESS_ERR at the peer.", access_error),
-    Case::new("events.request-error", "A request without the right raises IBV_EVENT_QP_REQ_ERR at the peer.", request_error),
-    Case::new("events.srq-limit", "Falling below its limit, a shared receive queue raises IBV_EVENT_SRQ_LIMIT_REACHED.", srq_limit),
-    Case::new("events.last-wqe", "A queue pair on a shared receive queue that fails raises IBV_EVENT_QP_LAST_WQE_REACHED.", last_wqe),
-    Case::new("events.cq-overrun", "A CQ that overruns raises IBV_EVENT_CQ_ERR, and polls report it.", cq_overrun),
+    Case::new(
+        "events.completion",
+        "An armed CQ raises one event for the next completion.",
+        completion,
+    ),
+    Case::new(
+        "events.completion-before",
+        "A completion from before the arm raises the event at once.",
+        before,
+    ),
+    Case::new(
+        "events.solicited",
+        "A CQ that is armed for solicited messages sleeps through others.",
+        solicited,
+    ),
+    Case::new(
+        "events.access-error",
+        "A wrong rkey raises IBV_EVENT_QP_ACCESS_ERR at the peer.",
+        access_error,
+    ),
+    Case::new(
+        "events.request-error",
+        "A request without the right raises IBV_EVENT_QP_REQ_ERR at the peer.",
+        request_error,
+    ),
+    Case::new(
+        "events.srq-limit",
+        "Falling below its limit, a shared receive queue raises IBV_EVENT_SRQ_LIMIT_REACHED.",
+        srq_limit,
+    ),
+    Case::new(
+        "events.last-wqe",
+        "A queue pair on a shared receive queue that fails raises IBV_EVENT_QP_LAST_WQE_REACHED.",
+        last_wqe,
+    ),
+    Case::new(
+        "events.cq-overrun",
+        "A CQ that overruns raises IBV_EVENT_CQ_ERR, and polls report it.",
+        cq_overrun,
+    ),
 ];
 
 /// What is enough for an event that must not come.

@@ -18,13 +18,41 @@ use crate::side::Side;
 use crate::verdict::{Verdict, holds, lacking, same};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("memory.window-type-1", "A window of type 1 opens its part of a region, with its rights, until it is bound anew.", type_1),
-    Case::new("memory.window-bounds", "Beyond a window, and with rights that it lacks, access is IBV_WC_REM_ACCESS_ERR.", bounds),
-    Case::new("memory.window-type-2", "A window of type 2 is open until local invalidation, and then closed.", type_2),
-    Case::new("memory.send-invalidate", "A SEND with invalidate closes a window, and its receive names the key.", send_invalidate),
-    Case::new("memory.key-list", "A key configured over a list of pieces gathers and scatters them.", key_list),
-    Case::new("memory.key-strided", "A key configured over a strided pattern walks it.", key_strided),
-    Case::new("memory.key-invalidated", "A configured key that is invalidated is IBV_WC_LOC_PROT_ERR.", key_invalidated),
+    Case::new(
+        "memory.window-type-1",
+        "A window of type 1 opens its part of a region, with its rights, until it is bound anew.",
+        type_1,
+    ),
+    Case::new(
+        "memory.window-bounds",
+        "Beyond a window, and with rights that it lacks, access is IBV_WC_REM_ACCESS_ERR.",
+        bounds,
+    ),
+    Case::new(
+        "memory.window-type-2",
+        "A window of type 2 is open until local invalidation, and then closed.",
+        type_2,
+    ),
+    Case::new(
+        "memory.send-invalidate",
+        "A SEND with invalidate closes a window, and its receive names the key.",
+        send_invalidate,
+    ),
+    Case::new(
+        "memory.key-list",
+        "A key configured over a list of pieces gathers and scatters them.",
+        key_list,
+    ),
+    Case::new(
+        "memory.key-strided",
+        "A key configured over a strided pattern walks it.",
+        key_strided,
+    ),
+    Case::new(
+        "memory.key-invalidated",
+        "A configured key that is invalidated is IBV_WC_LOC_PROT_ERR.",
+        key_invalidated,
+    ),
     Case::new("memory.copy", "The device copies memory (DMA memcpy).", copy)
         .needs(&[Need::Capability(Group::General, cmd_hca_cap::DMA_MMO_SQ, 1)]),
     Case::new("memory.device", "Device memory is a source and a target of messages.", device),
@@ -129,7 +157,8 @@ fn send_invalidate(bench: &mut Bench) -> Verdict {
 
 /// Makes a key; not every device has them for programs.
 fn key(bench: &Bench, entries: u16) -> Verdict<Mkey> {
-    Mkey::new(&bench.base.pd, entries).map_err(|error| lacking(format!("no indirect keys: {error}")))
+    Mkey::new(&bench.base.pd, entries)
+        .map_err(|error| lacking(format!("no indirect keys: {error}")))
 }
 
 fn key_list(bench: &mut Bench) -> Verdict {
@@ -161,8 +190,7 @@ fn key_list(bench: &mut Bench) -> Verdict {
     bench.peer.send(5, 0, 348)?;
     side.received(4, ReceiveKind::Send, 348)?;
     bench.peer.sent(5)?;
-    let met: Vec<u8> =
-        list.iter().flat_map(|&(place, length)| side.bytes(place, length)).collect();
+    let met: Vec<u8> = list.iter().flat_map(|&(place, length)| side.bytes(place, length)).collect();
     holds(met.iter().copied().eq(pattern(348, 0xee)), "the pieces are not as sent")
 }
 
@@ -204,7 +232,7 @@ fn key_invalidated(bench: &mut Bench) -> Verdict {
     side.post(1, request.signaled())?;
     side.sent(1, SendOperation::Umr)?;
     side.post(2, key.invalidate().signaled())?;
-    side.next()?;
+    side.sent(2, SendOperation::Umr)?;
     side.post(3, SendMessage::new(Sge::new(0, 8, key.lkey())).signaled())?;
     side.fails(QueueKind::Send, 3, &[Status::LocalProtection])?;
     works_again(bench, &mut side).map(drop)

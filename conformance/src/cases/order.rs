@@ -9,14 +9,34 @@ use crate::message::{Arrived, Shape, pattern};
 use crate::verdict::{Verdict, failed, holds, same};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("order.completions", "Completions of mixed operations come in the order of posting.", completions),
-    Case::new("order.messages", "Messages arrive in the order of posting, each in the next receive.", messages),
-    Case::new("order.read-after-write", "A READ returns what the WRITE before it wrote.", read_after_write),
+    Case::new(
+        "order.completions",
+        "Completions of mixed operations come in the order of posting.",
+        completions,
+    ),
+    Case::new(
+        "order.messages",
+        "Messages arrive in the order of posting, each in the next receive.",
+        messages,
+    ),
+    Case::new(
+        "order.read-after-write",
+        "A READ returns what the WRITE before it wrote.",
+        read_after_write,
+    ),
     Case::new("order.fence", "A fenced request takes what the READ before it fetched.", fence),
-    Case::new("order.write-then-imm", "All of a WRITE is in place when the message behind it completes.", write_then_imm),
+    Case::new(
+        "order.write-then-imm",
+        "All of a WRITE is in place when the message behind it completes.",
+        write_then_imm,
+    ),
     Case::new("order.atomics", "Atomics on one word execute one after the other.", atomics)
         .needs(&[Need::Atomics]),
-    Case::new("order.strided-checksums", "Messages of many lengths carry numbers and checksums that fit.", checksums),
+    Case::new(
+        "order.strided-checksums",
+        "Messages of many lengths carry numbers and checksums that fit.",
+        checksums,
+    ),
 ];
 
 fn completions(bench: &mut Bench) -> Verdict {

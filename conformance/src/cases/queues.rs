@@ -14,29 +14,68 @@ use crate::message::{Arrived, Compression, Door, Kind, Receiving, Scatter, Shape
 use crate::side::{Side, wait};
 use crate::verdict::{Verdict, failed, holds, lacking, same};
 
-const COMPRESSION: &[Need] =
-    &[Need::Capability(Group::General, cmd_hca_cap::CQE_COMPRESSION, 1)];
+const COMPRESSION: &[Need] = &[Need::Capability(Group::General, cmd_hca_cap::CQE_COMPRESSION, 1)];
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("queues.send-wrap", "WQEs of all sizes wrap around a small ring, past the 16 bits of its counter.", send_wrap),
+    Case::new(
+        "queues.send-wrap",
+        "WQEs of all sizes wrap around a small ring, past the 16 bits of its counter.",
+        send_wrap,
+    ),
     Case::new("queues.receive-wrap", "Receives wrap around their ring.", receive_wrap),
-    Case::new("queues.send-full", "A full send queue refuses a request, and takes it after a completion.", send_full),
-    Case::new("queues.shared-receive", "Messages take the receives of a shared receive queue.", shared_receive),
-    Case::new("queues.shared-receive-wrap", "Receives of a shared receive queue are posted again, many times.", shared_receive_wrap),
-    Case::new("queues.doorbell", "Queues that share a register ring by doorbells of 8 bytes.", doorbell),
-    Case::new("queues.blueflame", "WQEs are copied to the register by every way that the processor has.", blueflame),
-    Case::new("queues.threads", "Threads share a send queue, and every request completes.", threads),
+    Case::new(
+        "queues.send-full",
+        "A full send queue refuses a request, and takes it after a completion.",
+        send_full,
+    ),
+    Case::new(
+        "queues.shared-receive",
+        "Messages take the receives of a shared receive queue.",
+        shared_receive,
+    ),
+    Case::new(
+        "queues.shared-receive-wrap",
+        "Receives of a shared receive queue are posted again, many times.",
+        shared_receive_wrap,
+    ),
+    Case::new(
+        "queues.doorbell",
+        "Queues that share a register ring by doorbells of 8 bytes.",
+        doorbell,
+    ),
+    Case::new(
+        "queues.blueflame",
+        "WQEs are copied to the register by every way that the processor has.",
+        blueflame,
+    ),
+    Case::new(
+        "queues.threads",
+        "Threads share a send queue, and every request completes.",
+        threads,
+    ),
     Case::new("queues.cqe-128", "CQEs of 128 bytes report the same.", wide_cqes),
-    Case::new("queues.cqe-payload", "Short messages and results arrive, in the CQE or not.", payload),
-    Case::new("queues.cqe-compressed-hash", "Compressed CQEs of the hash format report lengths and order.", |bench| {
-        compressed(bench, Compression::Hash)
-    })
+    Case::new(
+        "queues.cqe-payload",
+        "Short messages and results arrive, in the CQE or not.",
+        payload,
+    ),
+    Case::new(
+        "queues.cqe-compressed-hash",
+        "Compressed CQEs of the hash format report lengths and order.",
+        |bench| compressed(bench, Compression::Hash),
+    )
     .needs(COMPRESSION),
-    Case::new("queues.cqe-compressed-checksum", "Compressed CQEs of the checksum format report lengths and order.", |bench| {
-        compressed(bench, Compression::Checksum)
-    })
+    Case::new(
+        "queues.cqe-compressed-checksum",
+        "Compressed CQEs of the checksum format report lengths and order.",
+        |bench| compressed(bench, Compression::Checksum),
+    )
     .needs(COMPRESSION),
-    Case::new("queues.cq-resize", "A CQ changes its size before the direct path takes it over.", resize),
+    Case::new(
+        "queues.cq-resize",
+        "A CQ changes its size before the direct path takes it over.",
+        resize,
+    ),
     Case::new("queues.cq-time", "CQEs have the time of the device's clock.", time),
 ];
 
@@ -95,8 +134,7 @@ fn receive_wrap(bench: &mut Bench) -> Verdict {
 }
 
 fn shared(bench: &mut Bench) -> Verdict<Side<Rc>> {
-    let theirs =
-        Shape { receiving: Receiving::Shared, recv_wr: 15, sge: 2, ..Shape::default() };
+    let theirs = Shape { receiving: Receiving::Shared, recv_wr: 15, sge: 2, ..Shape::default() };
     Ok(bench.rc_with(&Shape::default(), &theirs)?.0)
 }
 

@@ -29,8 +29,16 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("rc.sges", "Lists of one to all SGEs are gathered and scattered in order.", sges),
     Case::new("rc.empty", "Messages without bytes complete on both sides.", empty),
     Case::new("rc.lengths", "Messages around multiples of the MTU arrive whole.", lengths),
-    Case::new("rc.unsignaled", "Unsignaled requests complete with the next signaled one.", unsignaled),
-    Case::new("rc.batch", "A batch of mixed operations executes in order with one doorbell.", batch),
+    Case::new(
+        "rc.unsignaled",
+        "Unsignaled requests complete with the next signaled one.",
+        unsignaled,
+    ),
+    Case::new(
+        "rc.batch",
+        "A batch of mixed operations executes in order with one doorbell.",
+        batch,
+    ),
     Case::new("rc.prepared", "A prepared WQE carries the payload of each firing.", prepared),
     Case::new("rc.raw-wqe", "A WQE given as bytes is executed.", raw_wqe),
     Case::new("rc.answer", "Messages flow in both directions of one connection.", answer),
@@ -159,7 +167,8 @@ fn inline(bench: &mut Bench) -> Verdict {
     let bytes: Vec<u8> = pattern(limit, 5).collect();
     let mut id = 0;
     // Every length to the end of the second block, and those around the ends of later ones.
-    let lengths = (0..=limit).filter(|length| *length < 100 || matches!(length % 16, 3 | 4 | 12 | 13));
+    let lengths =
+        (0..=limit).filter(|length| *length < 100 || matches!(length % 16, 3 | 4 | 12 | 13));
     for length in lengths.chain([limit]) {
         id += 1;
         bench.peer.fill(0, limit as u32 + 1, 0xaa)?;
@@ -249,7 +258,9 @@ fn empty(bench: &mut Bench) -> Verdict {
 fn lengths(bench: &mut Bench) -> Verdict {
     let (mut side, door) = bench.rc(&Shape::default())?;
     let mtu = usize::from(door.mtu);
-    for (id, length) in [1, mtu - 1, mtu, mtu + 1, 2 * mtu - 1, 2 * mtu, 3 * mtu + 1].into_iter().enumerate() {
+    for (id, length) in
+        [1, mtu - 1, mtu, mtu + 1, 2 * mtu - 1, 2 * mtu, 3 * mtu + 1].into_iter().enumerate()
+    {
         let (id, seed) = (id as u64, id as u8 + 7);
         let bytes: Vec<u8> = pattern(length, seed).collect();
         side.memory.write(0, &bytes);
@@ -320,7 +331,11 @@ fn prepared(bench: &mut Bench) -> Verdict {
         prepared.fire((round * 0x0101).to_le_bytes())?;
         let patience = bench.base.terms.patience;
         let done = crate::side::wait(&mut side.completions, &mut prepared, patience)?;
-        same("fired request", crate::message::Arrival::from(&done), crate::message::Arrival::Sent { id: round })?;
+        same(
+            "fired request",
+            crate::message::Arrival::from(&done),
+            crate::message::Arrival::Sent { id: round },
+        )?;
         bench.peer.has(8 * round as u32, &(round * 0x0101).to_le_bytes())?;
     }
     holds(prepared.is_empty(), "WQEs are left")

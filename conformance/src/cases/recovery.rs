@@ -13,9 +13,21 @@ use crate::message::{Arrived, Shape};
 use crate::verdict::{Verdict, holds, same};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("recovery.many", "A queue pair fails and works again, many times, by its number.", many),
-    Case::new("recovery.stale", "Completions of before a reset are not taken for later ones.", stale),
-    Case::new("recovery.late-receive", "A receive that is posted while the sender waits is found.", late_receive),
+    Case::new(
+        "recovery.many",
+        "A queue pair fails and works again, many times, by its number.",
+        many,
+    ),
+    Case::new(
+        "recovery.stale",
+        "Completions of before a reset are not taken for later ones.",
+        stale,
+    ),
+    Case::new(
+        "recovery.late-receive",
+        "A receive that is posted while the sender waits is found.",
+        late_receive,
+    ),
     Case::new("recovery.drain", "Draining a send queue ends with its last request.", drain),
     Case::new("recovery.reclaim", "Unsignaled requests are taken back behind a NOP.", reclaim),
 ];

@@ -14,10 +14,18 @@ use crate::verdict::{Verdict, same};
 pub(crate) const CASES: &[Case] = &[
     Case::new("uc.send", "A SEND of many packets arrives in order.", send),
     Case::new("uc.send-imm", "A SEND with immediate data reports the data.", send_imm),
-    Case::new("uc.write", "A WRITE, and a WRITE with immediate behind it, change the target.", write),
+    Case::new(
+        "uc.write",
+        "A WRITE, and a WRITE with immediate behind it, change the target.",
+        write,
+    ),
     Case::new("uc.nop", "A NOP completes.", nop),
     Case::new("uc.lost", "A message without a receive is lost, and the sender succeeds.", lost),
-    Case::new("uc.sqe", "An error stops the send queue alone (SQE), which goes on after a recovery.", sqe),
+    Case::new(
+        "uc.sqe",
+        "An error stops the send queue alone (SQE), which goes on after a recovery.",
+        sqe,
+    ),
 ];
 
 fn connect(bench: &mut Bench) -> Verdict<(Side<Uc>, Door)> {

@@ -22,8 +22,16 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("ud.largest", "A datagram of a whole MTU arrives.", largest),
     Case::new("ud.nop", "A NOP completes.", nop),
     Case::new("ud.lost", "Datagrams without a receive, or with a wrong Q_Key, are lost.", lost),
-    Case::new("ud.local-length", "A datagram beyond the MTU is IBV_WC_LOC_LEN_ERR, and the queue recovers.", too_long),
-    Case::new("ud.local-operation", "An RDMA READ on a datagram queue is IBV_WC_LOC_QP_OP_ERR.", read),
+    Case::new(
+        "ud.local-length",
+        "A datagram beyond the MTU is IBV_WC_LOC_LEN_ERR, and the queue recovers.",
+        too_long,
+    ),
+    Case::new(
+        "ud.local-operation",
+        "An RDMA READ on a datagram queue is IBV_WC_LOC_QP_OP_ERR.",
+        read,
+    ),
 ];
 
 fn open(bench: &mut Bench) -> Verdict<(Side<Ud>, UdAddress)> {

@@ -22,14 +22,20 @@ const WITH_ATOMICS: &[Need] =
     &[Need::Atomics, Need::Capability(Group::General, cmd_hca_cap::XRC, 1)];
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("xrc.send", "A SEND, with immediate data or not, arrives in the shared receive queue that it names.", send)
+    Case::new(
+        "xrc.send",
+        "A SEND, with immediate data or not, arrives in the shared receive queue that it names.",
+        send,
+    )
+    .needs(NEEDS),
+    Case::new("xrc.write", "A WRITE, with immediate data or not, changes its target.", write)
         .needs(NEEDS),
-    Case::new("xrc.write", "A WRITE, with immediate data or not, changes its target.", write).needs(NEEDS),
     Case::new("xrc.read", "A READ fetches the peer's memory.", read).needs(NEEDS),
     Case::new("xrc.atomics", "Atomics change the peer's memory and return the old value.", atomics)
         .needs(WITH_ATOMICS),
     Case::new("xrc.nop", "A NOP completes.", nop).needs(NEEDS),
-    Case::new("xrc.remote-access", "A wrong rkey is IBV_WC_REM_ACCESS_ERR.", remote_access).needs(NEEDS),
+    Case::new("xrc.remote-access", "A wrong rkey is IBV_WC_REM_ACCESS_ERR.", remote_access)
+        .needs(NEEDS),
 ];
 
 fn connect(bench: &mut Bench) -> Verdict<(Side<XrcSend>, Door, XrcAddress)> {
