@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use mlx5::connect::{ConnectError, Connection, Listener};
-use mlx5_conformance::report::{Environment, Front, Report};
+use mlx5_conformance::report::{Environment, Front, Report, Result as Ended};
 use mlx5_conformance::{Agent, Case, Other, PATIENCE, Place, Run, Spoiled, Terms, all, serve};
 use serde::Serialize;
 
@@ -147,8 +147,9 @@ impl Arguments {
         let mut run = Run::new(place, front(), other);
         run.only.clone_from(&self.only);
         run.run(|row| {
-            if let Some(reason) = &row.reason {
-                say!("{} {}: {reason}", row.case, row.result);
+            // Long before the report, where machines are slow.
+            if let (Ended::Failed, Some(reason)) = (row.result, &row.reason) {
+                say!("{} failed: {reason}", row.case);
             }
         })
         .map_err(Error::Told)

@@ -24,6 +24,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mlx5-diag", folder: "diag" },
     Package { name: "mlx5-model", folder: "model" },
     Package { name: "mlx5", folder: "." },
+    Package { name: "mlx5-conformance", folder: "conformance" },
     Package { name: "mlx5-tools", folder: "tools" },
 ];
 
