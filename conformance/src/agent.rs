@@ -329,7 +329,10 @@ impl Work {
                 EventSource::SharedReceiveQueue(_) => {}
                 _ => continue,
             }
-            return Ok(format!("{:?}", event.kind()));
+            return Ok(match self.base.terms.spoiled {
+                Spoiled::Completions => "Spoiled".to_owned(),
+                _ => format!("{:?}", event.kind()),
+            });
         }
         Err(failed(format!("the peer has no asynchronous event within {patience:?}")))
     }

@@ -38,8 +38,10 @@ pub enum Spoiled {
     Requests,
     /// The passive side compares and reads memory with a bit changed.
     Memory,
-    /// The passive side reports completions with another id.
+    /// The passive side reports completions with another id, and events of another kind.
     Completions,
+    /// The active side sees completions with another id.
+    Own,
 }
 
 /// The port, the protection domain and the terms of one side.
@@ -458,7 +460,15 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
     pub fn next(&mut self) -> Verdict<Completion> {
         let deadline = Instant::now() + self.terms.patience;
         loop {
-            if let Some(completion) = self.try_next()? {
+            if let Some(mut completion) = self.try_next()? {
+                if self.terms.spoiled == Spoiled::Own {
+                    match &mut completion {
+                        Completion::Send(done) => done.id ^= 0x100,
+                        Completion::Receive(done) => done.id ^= 0x100,
+                        Completion::Failed(failure) => failure.id ^= 0x100,
+                        Completion::UnexpectedCqe(_) => {}
+                    }
+                }
                 return Ok(completion);
             }
             if Instant::now() > deadline {
