@@ -47,6 +47,16 @@ pub enum By {
     Command,
 }
 
+/// Whether a send queue has a doorbell record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SendRecord {
+    #[default]
+    Kept,
+    /// The doorbell alone tells the device how far it may go. Of queues by command.
+    None,
+}
+
 /// Where receives are posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -133,6 +143,7 @@ impl Rights {
 #[serde(deny_unknown_fields)]
 pub struct Shape {
     pub by: By,
+    pub send_record: SendRecord,
     pub receiving: Receiving,
     pub send_wr: u32,
     pub recv_wr: u32,
@@ -158,6 +169,7 @@ impl Default for Shape {
     fn default() -> Shape {
         Shape {
             by: By::Verbs,
+            send_record: SendRecord::Kept,
             receiving: Receiving::Own,
             send_wr: 64,
             recv_wr: 64,

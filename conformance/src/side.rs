@@ -16,7 +16,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Nop, PostOn, Sge, SgeList, Word};
 
-use crate::message::{MEMORY, Receiving, Shape};
+use crate::message::{MEMORY, Receiving, SendRecord, Shape};
 use crate::verdict::{Verdict, failed, holds, lacking, same};
 
 /// How long a case waits for anything, and what is done to it on purpose.
@@ -179,11 +179,17 @@ impl<T: Receives + ByCommand> Maker<T> for Firmware {
     ) -> Verdict<QueuePair<T, Reset, Firmware>> {
         let builder = QueuePairBuilder::<T, Firmware>::by_command(&base.pd, cq);
         let builder = sized(builder, shape);
-        Ok(match srq {
+        let builder = match srq {
             Some(srq) => builder.shared_receive_queue(srq),
             None => builder,
+        };
+        match shape.send_record {
+            SendRecord::Kept => Ok(builder.build()?),
+            SendRecord::None => builder
+                .without_send_record()
+                .build()
+                .map_err(|error| lacking(format!("no send queue without a record: {error}"))),
         }
-        .build()?)
     }
 }
 

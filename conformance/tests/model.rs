@@ -88,7 +88,7 @@ fn questions_that_no_active_side_asks_are_refused_and_do_no_harm() {
         let answer = ask(question);
         assert!(answer.contains(words), "{question}: {answer}");
     }
-    let shape = "\"by\":\"verbs\",\"receiving\":\"own\",\"recv_wr\":64,\"sge\":4,\"inline\":64,\
+    let shape = "\"by\":\"verbs\",\"send_record\":\"kept\",\"receiving\":\"own\",\"recv_wr\":64,\"sge\":4,\"inline\":64,\
         \"cqes\":255,\"wide_cqes\":false,\"compression\":null,\"scatter\":\"receives\",\
         \"region\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\
         \"queue_pair\":{\"read\":true,\"write\":true,\"atomic\":true,\"bind\":false},\

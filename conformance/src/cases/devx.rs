@@ -9,7 +9,7 @@ use mlx5::wqe::{Inline, RdmaRead, RdmaWrite, Remote, SendImm, SendMessage};
 
 use crate::bench::Bench;
 use crate::case::{Case, Need};
-use crate::message::{Arrived, By, Door, Kind, Shape, pattern};
+use crate::message::{Arrived, By, Door, Kind, SendRecord, Shape, pattern};
 use crate::side::Side;
 use crate::verdict::{Verdict, holds, same};
 
@@ -30,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
     .needs(NEEDS),
     Case::new("devx.both", "Two queue pairs made by command carry messages to each other.", both)
         .needs(NEEDS),
+    Case::new(
+        "devx.no-record",
+        "A send queue without a doorbell record executes what its doorbell names.",
+        no_record,
+    )
+    .needs(NEEDS),
     Case::new(
         "devx.errors",
         "A queue pair made by command fails with its status, and works again.",
@@ -54,7 +60,15 @@ fn capabilities(bench: &mut Bench) -> Verdict {
 }
 
 fn connect(bench: &mut Bench, peer: By) -> Verdict<(Side<Rc, Firmware>, Door)> {
-    let mine = Shape { by: By::Command, ..Shape::default() };
+    connect_like(bench, SendRecord::Kept, peer)
+}
+
+fn connect_like(
+    bench: &mut Bench,
+    send_record: SendRecord,
+    peer: By,
+) -> Verdict<(Side<Rc, Firmware>, Door)> {
+    let mine = Shape { by: By::Command, send_record, ..Shape::default() };
     let mut side = Side::new(&bench.base, &mine)?;
     let door = bench.peer.open(Kind::Rc, &Shape { by: peer, ..Shape::default() })?;
     bench.peer.connect(Door::new(side.mine()))?;
@@ -94,6 +108,11 @@ fn mixed(bench: &mut Bench) -> Verdict {
 
 fn both(bench: &mut Bench) -> Verdict {
     let (mut side, door) = connect(bench, By::Command)?;
+    traffic(bench, &mut side, &door)
+}
+
+fn no_record(bench: &mut Bench) -> Verdict {
+    let (mut side, door) = connect_like(bench, SendRecord::None, By::Verbs)?;
     traffic(bench, &mut side, &door)
 }
 
