@@ -201,6 +201,6 @@ impl fmt::Display for Report {
         }
         let Counts { passed, failed, not_applicable } = self.counts;
         writeln!(f)?;
-        writeln!(f, "{passed} passed, {failed} failed, {not_applicable} not applicable")
+        write!(f, "{passed} passed, {failed} failed, {not_applicable} not applicable")
     }
 }

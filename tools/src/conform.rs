@@ -93,7 +93,7 @@ impl fmt::Display for List {
         for Listed { case, shows } in &self.0 {
             writeln!(f, "{case:width$}  {shows}")?;
         }
-        write!(f, "{} cases", self.0.len())
+        write!(f, "{} of {} cases", self.0.len(), all().count())
     }
 }
 
