@@ -109,7 +109,7 @@ enum Bound {
     Type2(MemoryWindow<Type2>),
 }
 
-/// What belongs to one [`Ask::Open`].
+/// The objects of one [`Ask::Open`].
 #[derive(Debug)]
 struct Work {
     station: Station,
@@ -389,7 +389,7 @@ fn bind<K: WindowType>(
     window: &mut MemoryWindow<K>,
     request: BindWindow,
 ) -> Verdict<u32> {
-    // SAFETY: nobody holds a reference to the region, which lives beside the queue.
+    // SAFETY: no code holds a reference to the region, which lives beside the queue.
     let rkey = unsafe { side.send()?.bind(WINDOW, window, request.signaled()) }?;
     done(side.next()?)?;
     Ok(rkey)
@@ -468,7 +468,7 @@ impl Station {
     }
 
     fn receive(&mut self, id: u64, pieces: &[Sge]) -> Verdict {
-        // SAFETY: the memory lives beside the queue, and nobody holds a reference to it.
+        // SAFETY: the memory lives beside the queue, and no code holds a reference to it.
         unsafe {
             sides!(self, side => side.receive.post(id, pieces)?,
                 Station::Target(target) => target.shared.post(id, pieces)?,

@@ -1,4 +1,4 @@
-//! What a device, its port and the machine are.
+//! Description of a device, its port and the machine.
 
 use std::fs;
 

@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::side::{Base, Side};
 use crate::verdict::Verdict;
 
-/// What a case works with: this side's port and domain, and the other side.
+/// The tools of a case: this side's port and domain, and the other side.
 #[derive(Debug)]
 pub(crate) struct Bench<'p> {
     pub base: Base,

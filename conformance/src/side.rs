@@ -205,7 +205,7 @@ pub enum Receive {
 impl Receive {
     pub fn post(&mut self, id: u64, pieces: impl SgeList) -> Verdict {
         // SAFETY: all memory that cases name belongs to regions of a side, or is not registered, and
-        // nobody holds a reference to it.
+        // no code holds a reference to it.
         unsafe {
             match self {
                 Receive::None => return Err(failed("this end has no receives")),
@@ -438,7 +438,7 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
         let spoiled = self.terms.spoiled == Spoiled::Requests;
         let send = self.send()?;
         // SAFETY: all memory that cases name belongs to regions of a side, or is not registered, and
-        // nobody holds a reference to it.
+        // no code holds a reference to it.
         unsafe {
             match spoiled {
                 false => send.post(id, operation)?,

@@ -245,7 +245,7 @@ fn window_bind(bench: &mut Bench) -> Verdict {
     let mut window = MemoryWindow::<Type2>::new(&bench.base.pd)?;
     let number = side.number();
     let request = window.bind(number, 7, &side.memory, 0, 128, Access::REMOTE_READ)?;
-    // SAFETY: nobody holds a reference to the side's memory.
+    // SAFETY: no code holds a reference to the side's memory.
     let rkey = unsafe { side.send()?.bind(1, &mut window, request.signaled()) }?;
     side.sent(1, mlx5::cqe::SendOperation::Umr)?;
     // Connected to itself: it only invalidates.
@@ -417,7 +417,7 @@ fn flush(bench: &mut Bench) -> Verdict {
     for (id, remote) in [(1, right), (2, wrong), (3, right), (4, right)] {
         batch.append(id, RdmaWrite::new(sge, remote))?;
     }
-    // SAFETY: the memory is the side's, and nobody holds a reference to it.
+    // SAFETY: the memory is the side's, and no code holds a reference to it.
     unsafe { batch.ring() };
     side.send_fails(2, Status::RemoteAccess)?;
     flushed(&mut side, &[3, 4], &[10, 11, 12])?;

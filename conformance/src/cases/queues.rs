@@ -335,7 +335,7 @@ fn compressed(bench: &mut Bench, format: Compression) -> Verdict {
             for (id, from) in from.iter().enumerate() {
                 batch.append(id as u64, SendMessage::new(*from).signaled())?;
             }
-            // SAFETY: the memory is the side's, and nobody holds a reference to it.
+            // SAFETY: the memory is the side's, and no code holds a reference to it.
             unsafe { batch.ring() };
             for (id, from) in from.iter().enumerate() {
                 side.sent(id as u64, SendOperation::Send)?;
@@ -346,7 +346,7 @@ fn compressed(bench: &mut Bench, format: Compression) -> Verdict {
             for (id, into) in into.iter().enumerate() {
                 batch.append(id as u64, RdmaRead::new(*into, door.remote(0)).signaled())?;
             }
-            // SAFETY: the memory is the side's, and nobody holds a reference to it.
+            // SAFETY: the memory is the side's, and no code holds a reference to it.
             unsafe { batch.ring() };
             for (id, into) in into.iter().enumerate() {
                 let done = side.sent(id as u64, SendOperation::Read)?;

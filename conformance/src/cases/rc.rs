@@ -302,7 +302,7 @@ fn batch(bench: &mut Bench) -> Verdict {
     batch.append(12, RdmaRead::new(into, door.remote(3000)).signaled())?;
     batch.append(13, Nop::new())?;
     batch.append(14, SendImm::new(Inline(b"last"), 5).fenced().signaled())?;
-    // SAFETY: the memory is the side's, and nobody holds a reference to it.
+    // SAFETY: the memory is the side's, and no code holds a reference to it.
     unsafe { batch.ring() };
     side.sent(10, SendOperation::Send)?;
     side.sent(12, SendOperation::Read)?;
