@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::options::Options;
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, plain, stderr, stdout};
-use crate::{decode, doctor, dump, generate, info, lint, perf, replay, trace};
+use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -28,7 +28,8 @@ const ENDINGS: &str = "\
 Exit status:
   0  done, and nothing is wrong
   1  done, and something is wrong that the command looks for (doctor: no traffic is possible;
-     lint: a defect; perf: wrong data; replay: another completion; decode: nothing was found)
+     conform: a case failed, or none passed; lint: a defect; perf: wrong data;
+     replay: another completion; decode: nothing was found)
   2  the command line is wrong
   3  it could not be done: no device, no permission, no such file
 trace ends as the program does that it runs.";
@@ -37,6 +38,7 @@ trace ends as the program does that it runs.";
 enum Command {
     Info(info::Arguments),
     Doctor(doctor::Arguments),
+    Conform(Box<conform::Arguments>),
     Perf(Box<perf::Arguments>),
     Decode(decode::Arguments),
     Lint(Box<lint::Arguments>),
@@ -50,7 +52,7 @@ enum Command {
 impl Command {
     /// Whether it runs on the model where no device is found.
     fn may_fall_back(&self) -> bool {
-        !matches!(self, Command::Doctor(_))
+        !matches!(self, Command::Doctor(_) | Command::Conform(_))
     }
 
     /// Whether it is about the model and no device's.
@@ -104,6 +106,7 @@ impl Cli {
         let ended = match self.command {
             Command::Info(arguments) => arguments.run(&machine, &output),
             Command::Doctor(arguments) => arguments.run(&machine, &output),
+            Command::Conform(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&machine, &output),
             Command::Decode(arguments) => arguments.run(&output),
             Command::Lint(arguments) => arguments.run(&output),

@@ -11,6 +11,7 @@ use crate::arm64;
 use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
+use crate::conform;
 use crate::executables;
 use crate::guest;
 use crate::layers;
@@ -44,6 +45,7 @@ const CHECKS: &[Check] = &[
     ("the feature `cm`", test::check_cm),
     (RDMA_SYS, rdma_sys::check),
     ("cargo xtask msrv", msrv::check),
+    ("cargo xtask conform", conform::check),
     ("cargo xtask torture", || torture::check(Lint::Off)),
     ("cargo xtask torture --lint", || torture::check(Lint::On)),
     ("cargo xtask asan", asan::check),

@@ -53,6 +53,23 @@ const ORDERS: &[Order] = &[
         ],
     },
     Order {
+        package: "mlx5-conformance",
+        folder: "conformance/src",
+        modules: &[
+            ("verdict", "how a case ends, as plain values"),
+            ("report", "the result of a run, as plain values"),
+            ("bed", "what a device and its port are"),
+            ("message", "what the sides ask and answer, as plain values"),
+            ("side", "a queue pair with its queues and memory, of either side"),
+            ("agent", "the passive side: answers with queue pairs of its own"),
+            ("peer", "the passive side as the active one reaches it"),
+            ("bench", "the active side: connects its queue pairs to the peer's"),
+            ("case", "what a case is and needs of a bench"),
+            ("cases", "all cases"),
+            ("suite", "runs cases on a bench and reports"),
+        ],
+    },
+    Order {
         package: "mlx5-model",
         folder: "model/src",
         modules: &[
@@ -115,6 +132,7 @@ const ORDERS: &[Order] = &[
             ("info", "reports on a device"),
             ("doctor", "checks a device's surroundings"),
             ("dump", "shows the objects of running programs"),
+            ("conform", "runs the conformance suite"),
             ("perf", "measures; the largest command"),
             ("cli", "the command line, which names every command"),
         ],
@@ -122,7 +140,8 @@ const ORDERS: &[Order] = &[
 ];
 
 /// The packages that are checked where none is named.
-const CHECKED: &[&str] = &["mlx5", "mlx5-diag", "mlx5-model", "mlx5-model-pci", "mlx5-tools"];
+const CHECKED: &[&str] =
+    &["mlx5", "mlx5-diag", "mlx5-conformance", "mlx5-model", "mlx5-model-pci", "mlx5-tools"];
 
 /// `cargo xtask layers [PACKAGE ...]`.
 pub fn command(packages: &[String]) -> Result {

@@ -10,6 +10,7 @@ mod bench;
 mod book;
 mod build;
 mod ci;
+mod conform;
 mod demo;
 mod executables;
 mod guest;
@@ -55,9 +56,11 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          random operations of the driver in one process and libibverbs in another,
                          held to an oracle; --lint checks every WQE before it is rung; --timeout is
                          the ACK timeout of queue pairs (16)
+  conform [--write]      the conformance suite on the model, both links, compared with
+                         docs/conformance and docs/status.md; --write writes these
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
-                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-model,
-                         mlx5-model-pci and mlx5-tools
+                         the one that uses it; without PACKAGE, of mlx5, mlx5-diag, mlx5-conformance,
+                         mlx5-model, mlx5-model-pci and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   arm64 [--check]        unit tests, twins and traffic for arm64 under QEMU, and a client against an
@@ -88,8 +91,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
-                         `mlx5 perf --compare`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest` and the packages; with NAME only one of
+                         `mlx5 perf --compare`, `conform`, `bench --quick`, a short `torture`, `miri`, `asan`,
+                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest` and the
+                         packages; with NAME only one of
                          those, by its name in the summary
 
 `miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where
@@ -132,6 +136,7 @@ fn main() -> ExitCode {
         "test" => test::command(rest),
         "soak" => soak::command(rest),
         "torture" => torture::command(rest),
+        "conform" => conform::command(rest),
         "layers" => layers::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "arm64" => arm64::command(rest),

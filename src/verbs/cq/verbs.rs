@@ -1,7 +1,7 @@
 //! Completion queues that libibverbs makes.
 
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -13,7 +13,7 @@ use mlx5_sys::dv::{
 use mlx5_sys::verbs::{
     ibv_ack_cq_events, ibv_cq, ibv_cq_attr_mask, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
     ibv_create_cq_attr_flags, ibv_destroy_cq, ibv_moderate_cq, ibv_modify_cq, ibv_modify_cq_attr,
-    ibv_req_notify_cq, ibv_resize_cq,
+    ibv_poll_cq, ibv_req_notify_cq, ibv_resize_cq,
 };
 
 use super::{CompletionQueue, CompletionQueueBuilder, Cq, CqPart, CqeSize, QUEUE};
@@ -200,7 +200,14 @@ impl CompletionQueue {
             }
         };
         // SAFETY: the CQ is alive. No reader has the ring, which the call replaces.
-        check("ibv_resize_cq", unsafe { ibv_resize_cq(self.as_raw().as_ptr(), wanted) })
+        check("ibv_resize_cq", unsafe { ibv_resize_cq(self.as_raw().as_ptr(), wanted) })?;
+        // The resize has a CQE of its own, which libmlx5 counts without storing its consumer index. A
+        // poll stores it, also one for no CQE. The direct path continues at the stored index.
+        // SAFETY: the CQ is alive, no reader has it, and no completion is written.
+        match unsafe { ibv_poll_cq(self.as_raw().as_ptr(), 0, ptr::null_mut()) } {
+            0 => Ok(()),
+            errno => check("ibv_poll_cq", errno.abs()),
+        }
     }
 
     /// Returns a handle that keeps the queue alive.

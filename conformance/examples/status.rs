@@ -1,0 +1,135 @@
+//! The table of docs/status.md, from the reports in docs/conformance.
+//!
+//! `status REPORTS` compares the reports in a folder, just made, with those in docs/conformance, and the
+//! table with those. `status --write REPORTS` takes the reports over and writes the table.
+//! `cargo xtask conform` runs it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use mlx5_conformance::all;
+use mlx5_conformance::report::{Bed, Report, Result as Ended};
+
+const BEGIN: &str = "<!-- cases: written by `cargo xtask conform --write` -->";
+const END: &str = "<!-- end of cases -->";
+
+/// Reports by the name of their file.
+type Reports = BTreeMap<String, Report>;
+
+fn read(file: &Path) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+fn reports(folder: &Path) -> Result<Reports, String> {
+    let entries = fs::read_dir(folder)
+        .map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+    let mut reports = Reports::new();
+    for entry in entries {
+        let file = entry.map_err(|error| error.to_string())?.path();
+        if file.extension().is_some_and(|extension| extension == "json") {
+            let report = serde_json::from_str(&read(&file)?)
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            reports.insert(name, report);
+        }
+    }
+    Ok(reports)
+}
+
+/// What the reports of one bed say of a case: on which links it passed, or that it did not.
+fn cell(reports: &Reports, bed: Bed, case: &str) -> String {
+    let mut results = Vec::new();
+    for report in reports.values().filter(|report| report.active.bed == bed) {
+        for row in report.cases.iter().filter(|row| row.case == case) {
+            results.push((row.result, report.active.link.as_str()));
+        }
+    }
+    let passed = |(result, _): &&(Ended, &str)| *result == Ended::Passed;
+    if results.iter().any(|(result, _)| *result == Ended::Failed) {
+        return "fails".to_owned();
+    }
+    let mut links: Vec<&str> = results.iter().filter(passed).map(|(_, link)| *link).collect();
+    links.sort_unstable();
+    links.dedup();
+    match (links.is_empty(), results.is_empty()) {
+        (_, true) => "–".to_owned(),
+        (true, false) => "not applicable".to_owned(),
+        (false, false) => links.join(", "),
+    }
+}
+
+fn table(reports: &Reports) -> String {
+    let mut text =
+        String::from("| case | shows | model | kernel in a VM | device |\n|---|---|---|---|---|\n");
+    for case in all() {
+        let cells = [Bed::Model, Bed::Guest, Bed::Device].map(|bed| cell(reports, bed, case.name));
+        text += &format!("| `{}` | {} | {} |\n", case.name, case.shows, cells.join(" | "));
+    }
+    text
+}
+
+/// Puts the table between its marks.
+fn with_table(page: &str, table: &str) -> Result<String, String> {
+    let parts =
+        page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.ok_or("docs/status.md has no marks around the table of cases")?;
+    Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+}
+
+/// What must be equal in two runs: the cases and how they ended.
+fn rows(report: &Report) -> Vec<(&str, &str, Ended)> {
+    report.cases.iter().map(|row| (&row.case[..], &row.shows[..], row.result)).collect()
+}
+
+fn run() -> Result<(), String> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let writes = arguments.first().is_some_and(|argument| argument == "--write");
+    if writes {
+        arguments.remove(0);
+    }
+    let [folder] = &arguments[..] else { return Err("usage: status [--write] REPORTS".to_owned()) };
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let (kept, page) = (root.join("docs/conformance"), root.join("docs/status.md"));
+    let made = reports(Path::new(folder))?;
+    if let Some((name, _)) = made.iter().find(|(_, report)| !report.is_good()) {
+        return Err(format!("{name}: a case failed, or none passed"));
+    }
+    if writes {
+        for name in made.keys() {
+            write(&kept.join(name), &read(&Path::new(folder).join(name))?)?;
+        }
+        let text = with_table(&read(&page)?, &table(&reports(&kept)?))?;
+        return write(&page, &text);
+    }
+    let cure = "run `cargo xtask conform --write` and commit the result";
+    let kept = reports(&kept)?;
+    for (name, report) in &made {
+        let same = kept.get(name).is_some_and(|kept| rows(kept) == rows(report));
+        if !same {
+            return Err(format!(
+                "docs/conformance/{name} is not what the suite reports now; {cure}"
+            ));
+        }
+    }
+    let text = read(&page)?;
+    if with_table(&text, &table(&kept))? != text {
+        return Err(format!("docs/status.md is not as docs/conformance; {cure}"));
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask conform`: the conformance suite on the model, and the table in docs/status.md.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::Result;
+use crate::build;
+use crate::setup::{self, For};
+
+/// The links of the model's port, as its variable names them; the report's file has the name.
+const LINKS: [&str; 2] = ["infiniband", "roce"];
+
+/// What happens to the reports in docs/conformance.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Compare,
+    Write,
+}
+
+/// `cargo xtask conform [--write]`.
+pub fn command(arguments: &[String]) -> Result {
+    let purpose = match arguments {
+        [] => Purpose::Compare,
+        [argument] if argument == "--write" => Purpose::Write,
+        _ => return Err("usage: cargo xtask conform [--write]".to_owned()),
+    };
+    setup::ready(For::Building)?;
+    run(purpose)
+}
+
+/// Runs the suite, and compares its results with those in docs.
+///
+/// # Errors
+/// A case failed, or the pages have other results.
+pub fn check() -> Result {
+    run(Purpose::Compare)
+}
+
+fn run(purpose: Purpose) -> Result {
+    let mut cargo = build::cargo("build");
+    cargo.args(["--quiet", "--package", "mlx5-tools", "--bin", "mlx5"]);
+    build::run("building mlx5", &mut cargo)?;
+    let mut cargo = build::cargo("build");
+    cargo.args(["--quiet", "--package", "mlx5-conformance", "--example", "status"]);
+    build::run("building the example status", &mut cargo)?;
+
+    let target = build::target_directory()?;
+    let folder = target.join("conform");
+    // Reports of an earlier run do not count.
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", folder.display()));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    for link in LINKS {
+        let mut suite = Command::new(target.join("debug/mlx5"));
+        suite
+            .args(["conform", "--model", "--report"])
+            .arg(folder.join(format!("model-{link}.json")));
+        // Its text is in the reports; what fails is on standard error.
+        suite.env("MLX5_MODEL_LINK", link).stdin(Stdio::null()).stdout(Stdio::null());
+        build::run(&format!("mlx5 conform --model, with MLX5_MODEL_LINK={link},"), &mut suite)?;
+    }
+    let mut status = Command::new(target.join("debug/examples/status"));
+    if let Purpose::Write = purpose {
+        status.arg("--write");
+    }
+    build::run("the comparison with docs", status.arg(&folder))
+}
