@@ -12,7 +12,7 @@ peer=$PORT_NET.$((3 - GUEST))
 meet 101
 
 largest=$(ip -d link show "$device" | sed -n 's/.* maxmtu \([0-9]*\).*/\1/p')
-sizes="1280 1500"
+sizes=1500
 if [ "$largest" -ge 9000 ]; then
     sizes="$sizes 9000"
 else

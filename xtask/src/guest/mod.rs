@@ -42,11 +42,12 @@ pub fn command(arguments: &[String]) -> Result {
     }
 }
 
-/// Linux's own driver on both links: traffic in one guest, and IP between two.
+/// Linux's own driver on both links, with programs of this project.
 pub fn check() -> Result {
-    for (scenario, link) in [("pingpong", Link::InfiniBand), ("ethernet", Link::Roce)] {
-        let options = Options { link: Some(link), ..Options::of(Task::Scenario(scenario.into())) };
-        run(&options, Some(&Scenario::load(scenario)?))?;
+    let scenario = Scenario::load("examples")?;
+    for link in [Link::InfiniBand, Link::Roce] {
+        let task = Task::Scenario(scenario.name.clone());
+        run(&Options { link: Some(link), ..Options::of(task) }, Some(&scenario))?;
     }
     Ok(())
 }
