@@ -187,7 +187,9 @@ impl CompletionQueueBuilder<Firmware> {
     pub fn collapsed(mut self) -> Self {
         self.options.form = RingForm::Collapsed;
         self.compression = None;
-        self.ignore_overrun()
+        // Its reader copies the CQE, and expects the HCA to overwrite it.
+        self.ignores_overrun = true;
+        self
     }
 
     /// Moderates its events from the start, see [`CompletionQueue::moderate`].

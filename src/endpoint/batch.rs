@@ -107,8 +107,8 @@ impl<'e, T: Transport> EndpointBatch<'e, T> {
     #[inline(always)]
     fn commit(&mut self) -> Result<(), Refusal> {
         // SAFETY: all memory that the requests name is in slices, which the flight owns until a
-        // poll has retired the request or the QP was reset: nothing else reaches it. If the
-        // endpoint is dropped before, the memory is freed only after it was deregistered.
+        // poll has retired the request or the QP was reset: nothing else reaches it. A dropped
+        // flight gives it to the queue pair.
         unsafe { self.requests.commit() }
     }
 }

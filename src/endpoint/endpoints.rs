@@ -3,8 +3,9 @@
 use core::iter::from_fn;
 use core::mem::MaybeUninit;
 
+use super::flight::Outstanding;
 use super::members::{ConnectionKey, Member, Members, Stage};
-use super::pair::Core;
+use super::pair::{Core, Reclaimed};
 use super::receiver::ReceiveHalf;
 use super::{
     Buffers, EndpointBatch, EndpointError, Outcome, Owned, Receiver, Refused, Returned,
@@ -66,8 +67,9 @@ use crate::wqe::{Nop, PostOn, SgeList};
 /// eight bytes ([`RegisterUse::Shared`]), whatever [`SendConfig::register`] says, since the queue
 /// pairs of a context share a few registers.
 ///
-/// Dropping it destroys the queue pairs, if nothing else keeps them alive, before the memory in
-/// flight is deregistered and freed. Leaking it leaks them all.
+/// Dropping it destroys the queue pairs, if nothing else keeps them alive. The memory in flight
+/// stays registered until its queue pair or shared receive queue is destroyed. Leaking it leaks them
+/// all.
 #[derive(Debug)]
 pub struct Endpoints<T: Transport = Rc> {
     members: Members<T>,
@@ -99,7 +101,8 @@ pub struct Removed<T: Transport = Rc> {
     /// the shared receive queue, those whose completions were not polled. Their content is unknown.
     ///
     /// The receives of a connection that was attached only are not returned: its queue pair is not
-    /// reset, and still takes messages. Their memory is deregistered and freed.
+    /// reset, and still takes messages. Their memory is freed when the queue pair is destroyed or
+    /// reset.
     pub receives: Vec<(u64, Buffers)>,
 }
 
@@ -417,8 +420,8 @@ impl<T: Transport> Endpoints<T> {
     ///
     /// # Errors
     /// [`QueueError::UnknownConnection`]; nothing is changed then.
-    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed, and
-    /// the memory in flight is freed.
+    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is dropped, and
+    /// the memory in flight with it.
     pub fn remove(&mut self, connection: ConnectionKey) -> crate::error::Result<Removed<T>> {
         let member = self.members.remove(connection).ok_or(QueueError::UnknownConnection)?;
         if self.holding == Some(connection) {
@@ -431,22 +434,19 @@ impl<T: Transport> Endpoints<T> {
                 shared.detach(qpn, &mut self.completions);
             }
         }
-        let mut receives = Vec::new();
-        let release = |receiver: Option<Receiver>| {
-            if let Some(mut receiver) = receiver {
-                receives = receiver.take_outstanding(INTERNAL);
-            }
+        let give_up = |receiver: Option<Receiver>| {
+            receiver.map_or_else(Outstanding::default, |receiver| receiver.give_up(INTERNAL))
         };
         let reset = match stage {
             // The program still owns the queue pair, and its HCA may still write to what was
-            // posted. So that memory is deregistered and dropped, not returned, and the CQ slots
-            // stay reserved for its CQEs.
+            // posted. So the queue pair keeps that memory, and the CQ slots stay reserved for its
+            // CQEs.
             Stage::Attached(receiver) => {
                 drop(receiver);
                 Ok(None)
             }
             Stage::Connected(core) => {
-                let reset = core.reset(release).map(Some);
+                let reset = core.reset(give_up).map(Some);
                 // After RESET, no more CQEs of it come. Those that are there are of no queue.
                 self.completions.discard(qpn, QueueKind::Send);
                 if !shares {
@@ -458,9 +458,12 @@ impl<T: Transport> Endpoints<T> {
         if let (true, Some(shared)) = (shares, &mut self.members.shared) {
             shared.sweep_detached(qpn, &mut self.completions);
         }
+        let (qp, sends, mut receives) = match reset? {
+            Some(Reclaimed { qp, sends, receives }) => (Some(qp), sends, receives),
+            None => (None, Vec::new(), Vec::new()),
+        };
         receives.extend(self.reclaimed());
-        let (qp, sends) = reset?.unzip();
-        Ok(Removed { qp, sends: sends.unwrap_or_default(), receives })
+        Ok(Removed { qp, sends, receives })
     }
 
     /// Returns the number of connections, with those that are only attached.

@@ -2,10 +2,11 @@
 
 use core::fmt;
 use core::mem::{forget, replace, take};
+use std::sync::Arc;
 
 use super::{Buffers, MrSlice, Owned};
 use crate::ib::{Counter, Shape};
-use crate::ring::source::DomainId;
+use crate::ring::source::{DomainId, QueueOwner};
 
 /// Where the memory of requests in flight is taken from when they are retired.
 pub trait InFlight: fmt::Debug {
@@ -18,18 +19,22 @@ pub trait InFlight: fmt::Debug {
 /// The slot of a WQE's first block owns the memory of the request, from the post until the request
 /// is retired. Other slots are empty. Only a batch that was leaked leaves memory in free slots, for
 /// the next post to drop.
-#[derive(Debug)]
+///
+/// The memory outlives the flight while the HCA may work on it: a dropped flight hands it to the
+/// owner of the ring.
 pub struct Flight {
     pub(super) slots: Box<[Buffers]>,
     pub(super) shape: Shape,
     /// Protection domain of the memory that requests may name.
     pub(super) domain: DomainId,
+    /// Owner of the ring, which takes the memory over when the flight is dropped.
+    pub(super) owner: Arc<dyn QueueOwner>,
 }
 
 impl Flight {
-    pub(super) fn new(shape: Shape, domain: DomainId) -> Self {
+    pub(super) fn new(shape: Shape, domain: DomainId, owner: Arc<dyn QueueOwner>) -> Self {
         let slots = (0..shape.entries()).map(|_| Buffers::None).collect();
-        Self { slots, shape, domain }
+        Self { slots, shape, domain, owner }
     }
 
     /// Returns whether all slices are of the ring's protection domain.
@@ -61,6 +66,43 @@ impl InFlight for Flight {
     #[inline(always)]
     fn take(&mut self, at: Counter) -> Buffers {
         take(self.slot(at))
+    }
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut memory = take(&mut self.slots).into_vec();
+        memory.retain(|buffers| !matches!(buffers, Buffers::None));
+        if !memory.is_empty() {
+            self.owner.retain(Box::new(memory));
+        }
+    }
+}
+
+/// The requests of a queue that was given up. Its queue pair may still work on them.
+#[derive(Debug, Default)]
+pub struct Outstanding {
+    /// Where each WQE begins, and the request's id.
+    requests: Vec<(Counter, u64)>,
+    flight: Option<Flight>,
+}
+
+impl Outstanding {
+    pub(super) fn new(requests: Vec<(Counter, u64)>, flight: Flight) -> Self {
+        Self { requests, flight: Some(flight) }
+    }
+
+    /// Returns ids and memory of the requests, after the queue pair was reset.
+    pub(super) fn after_reset(self) -> Vec<(u64, Buffers)> {
+        let Self { requests, flight } = self;
+        let Some(mut flight) = flight else { return Vec::new() };
+        requests.into_iter().map(|(at, id)| (id, flight.take(at))).collect()
     }
 }
 

@@ -48,7 +48,6 @@ struct Place<T: Transport> {
 
 /// The queue pairs of the endpoints, with their shared receive queue.
 pub(super) struct Members<T: Transport> {
-    // In drop order: the first two hold the queue pairs, the last one the memory of receives.
     pub(super) shared: Option<Srq>,
     places: Vec<Place<T>>,
     pub(super) loans: Option<Loans>,

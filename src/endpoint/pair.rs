@@ -1,13 +1,14 @@
 //! A queue pair with its requests in flight: what an endpoint and each connection of several have
 //! in common.
 
-use super::flight::{Flight, InFlight};
+use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, EndpointBatch, MrSlice, Outcome, Owned, Refused, Returned};
 use crate::cqe::SendDone;
 use crate::error::QueueError;
 use crate::ib::{Counter, INTERNAL, Internal, Transport};
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
+use crate::ring::source::handover::Sends;
 use crate::ring::{CqReader, PostError, Prepared, Queues, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, PostOn};
@@ -52,8 +53,6 @@ impl<O, T: Transport> SendHalf for Prepared<O, T> {
 /// A queue pair with its requests in flight and their memory, and `R`, what it receives with.
 #[derive(Debug)]
 pub(super) struct Core<T: Transport, R, S: SendHalf> {
-    // In drop order: the first three hold the queue pair, the last one the memory of requests. The
-    // receive half holds the memory of receives, and drops it after the queue pair.
     pub(super) qp: QueuePair<T, Rts>,
     pub(super) send: S,
     pub(super) receive: R,
@@ -63,9 +62,12 @@ pub(super) struct Core<T: Transport, R, S: SendHalf> {
     pub(super) retired: Option<(Counter, Outcome)>,
 }
 
-/// What was in flight when a queue pair was reset: the queue pair, and the ids and memory of its
-/// requests.
-pub(super) type Reclaimed<T> = (QueuePair<T, Reset>, Vec<(u64, Buffers)>);
+/// A queue pair that was reset, and ids and memory of what was in flight.
+pub(super) struct Reclaimed<T: Transport> {
+    pub(super) qp: QueuePair<T, Reset>,
+    pub(super) sends: Vec<(u64, Buffers)>,
+    pub(super) receives: Vec<(u64, Buffers)>,
+}
 
 impl<T: Transport, R> Core<T, R, SendQueue<T>> {
     /// Takes over the send queue of a connected queue pair.
@@ -77,7 +79,7 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let send = SendQueue::new(&qp, completions, config)?;
-        let flight = Flight::new(send.ring.cursor.shape(), domain);
+        let flight = Flight::new(send.ring.cursor.shape(), domain, qp.owner(INTERNAL));
         Ok(Self { qp, send, receive, flight, retired: None })
     }
 
@@ -108,26 +110,22 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
         self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
     }
 
-    /// Moves the queue pair to RESET. `release` releases the receive half's claim on it.
+    /// Moves the queue pair to RESET. `give_up` releases the receive half's claim on it.
     ///
     /// # Errors
-    /// The reset failed: then the queue pair is destroyed, and the memory in flight is freed.
-    pub(super) fn reset(self, release: impl FnOnce(R)) -> crate::error::Result<Reclaimed<T>> {
-        let Self { qp, send, receive, mut flight, .. } = self;
-        // Only this function can reach them until the reset.
-        let sends = send.ring.outstanding();
-        let sends = sends.map(|(at, entry)| (entry.id, flight.take(at))).collect();
+    /// The reset failed: then the queue pair is dropped, and owns the memory in flight.
+    pub(super) fn reset(
+        self,
+        give_up: impl FnOnce(R) -> Outstanding,
+    ) -> crate::error::Result<Reclaimed<T>> {
+        let Self { qp, send, receive, flight, .. } = self;
+        let sends = send.ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
+        let sends = Outstanding::new(sends, flight);
         // Their claims prevent the reset.
-        release(receive);
+        let receives = give_up(receive);
         drop(send);
-        match qp.reset() {
-            Ok(qp) => Ok((qp, sends)),
-            Err(failed) => {
-                // The queue pair is destroyed first, so that the HCA no longer works on the memory.
-                drop(failed.queue_pair);
-                Err(failed.error)
-            }
-        }
+        let qp = qp.reset()?;
+        Ok(Reclaimed { qp, sends: sends.after_reset(), receives: receives.after_reset() })
     }
 }
 
@@ -147,9 +145,7 @@ fn post<T: Transport, O: PostOn<T> + Owned>(
     let head = send.ring.cursor.head();
     // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
     // call returns: nothing reads, writes or borrows it. The poll that retires the request returns
-    // them, or `reset` does. If the queue pair is dropped before, so are the slices: their memory
-    // stays registered while other slices of the region exist, which do not cover it, and is
-    // deregistered before it is freed. If it is leaked, so are the slices.
+    // them, or `after_reset` does. A dropped flight gives them to the queue pair.
     match unsafe { send.post_short(id, &operation) } {
         Ok(true) => {
             flight.put(head, operation);
@@ -169,8 +165,7 @@ fn post_any<T: Transport, O: PostOn<T> + Owned>(
 ) -> Result<(), Refused<O>> {
     let head = send.ring.cursor.head();
     // SAFETY: all memory that the request names is in slices. The flight owns them below, until a
-    // poll has retired the request or the QP was reset. If the queue pair is dropped before, their
-    // memory is deregistered before it is freed.
+    // poll has retired the request or the QP was reset. A dropped flight gives them to the QP.
     if let Err(error) = unsafe { send.post_ref(id, &operation) } {
         return Err(Refused { error, operation });
     }

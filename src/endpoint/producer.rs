@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::fmt;
-use core::mem::{ManuallyDrop, replace};
+use core::mem::{ManuallyDrop, replace, take};
 use core::ptr;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::receiver::ReceiveHalf;
 use super::{Buffers, Endpoint, MrSlice, Owned, Receiver, Refused};
 use crate::ib::{Counter, Internal, Rc, Shape, Transport};
 use crate::ring::send_ring::SendRing;
-use crate::ring::source::DomainId;
+use crate::ring::source::{DomainId, QueueOwner};
 use crate::ring::{Producer, Queues, ReceiveSide, Retirer, SendSide};
 use crate::wqe::PostOn;
 
@@ -52,7 +52,6 @@ pub struct SharedSends<T: Transport = Rc>(Retirer<T>);
 
 /// What producers and the retiring thread share.
 struct Line<T: Transport> {
-    // Holds the queue pair. Dropped before the memory in flight.
     producer: Producer<T>,
     flight: SharedFlight,
 }
@@ -66,6 +65,7 @@ struct SharedFlight {
     slots: Box<[UnsafeCell<Buffers>]>,
     shape: Shape,
     domain: DomainId,
+    owner: Arc<dyn QueueOwner>,
 }
 
 // SAFETY: each slot is used by one thread at a time, and the sequencer makes what one thread has
@@ -73,15 +73,17 @@ struct SharedFlight {
 unsafe impl Sync for SharedFlight {}
 
 impl SharedFlight {
-    fn new(flight: Flight) -> Self {
-        let Flight { slots, shape, domain } = flight;
-        let slots = slots.into_iter().map(UnsafeCell::new).collect();
-        Self { slots, shape, domain }
+    fn new(mut flight: Flight) -> Self {
+        let slots = take(&mut flight.slots).into_iter().map(UnsafeCell::new).collect();
+        let owner = Arc::clone(&flight.owner);
+        Self { slots, shape: flight.shape, domain: flight.domain, owner }
     }
 
-    fn into_flight(self) -> Flight {
-        let slots = self.slots.into_iter().map(UnsafeCell::into_inner).collect();
-        Flight { slots, shape: self.shape, domain: self.domain }
+    /// Moves the memory to a flight of one thread.
+    fn take_flight(&mut self) -> Flight {
+        let slots = take(&mut self.slots).into_iter().map(UnsafeCell::into_inner).collect();
+        let owner = Arc::clone(&self.owner);
+        Flight { slots, shape: self.shape, domain: self.domain, owner }
     }
 
     /// Returns whether all slices are of the ring's protection domain.
@@ -100,6 +102,12 @@ impl SharedFlight {
         let slot = self.slots[self.shape.slot(at)].get();
         // SAFETY: by this function's contract, no other thread uses the slot.
         replace(unsafe { &mut *slot }, buffers)
+    }
+}
+
+impl Drop for SharedFlight {
+    fn drop(&mut self) {
+        drop(self.take_flight());
     }
 }
 
@@ -186,10 +194,7 @@ impl<T: Transport> EndpointProducer<T> {
         };
         // SAFETY: all memory that the request names is in slices, which the flight owns before the
         // HCA can know the request: nothing else reads, writes or borrows it. The poll that retires
-        // the request returns them. If all owners of the queue are dropped before, so are the
-        // slices: their memory stays registered while other slices of the region exist, which do
-        // not cover it, and is deregistered before it is freed. If one is leaked, so are the
-        // slices.
+        // the request returns them. A dropped flight gives them to the queue pair.
         match unsafe { producer.post_keeping(id, &*operation, keep) } {
             Ok(()) => Ok(()),
             Err(error) => Err(Refused { error, operation: ManuallyDrop::into_inner(operation) }),
@@ -235,7 +240,7 @@ impl<T: Transport, R: ReceiveHalf> SharedEndpoint<T, R> {
     pub fn unshare(self) -> Result<Endpoint<T, R>, Self> {
         let (core, readers) = self.into_parts();
         let Core { qp, send, receive, flight, retired } = core;
-        let Line { producer, flight } = match Arc::try_unwrap(flight.0) {
+        let Line { producer, mut flight } = match Arc::try_unwrap(flight.0) {
             Ok(line) => line,
             Err(line) => {
                 let flight = Landing(line);
@@ -245,7 +250,7 @@ impl<T: Transport, R: ReceiveHalf> SharedEndpoint<T, R> {
         };
         drop(producer);
         let send = send.0.unshare().expect("the last producer was just dropped");
-        let flight = flight.into_flight();
+        let flight = flight.take_flight();
         Ok(Endpoint::of_parts(Core { qp, send, receive, flight, retired }, readers))
     }
 }

@@ -3,7 +3,7 @@
 use core::iter::from_fn;
 use core::mem::MaybeUninit;
 
-use super::pair::{Core, SendHalf};
+use super::pair::{Core, Reclaimed, SendHalf};
 use super::receiver::ReceiveHalf;
 use super::{
     Buffers, EndpointBatch, EndpointError, NoReceiver, Outcome, Owned, Receiver, Refused, Returned,
@@ -41,8 +41,9 @@ use crate::wqe::{Nop, PostOn, SgeList};
 /// # }
 /// ```
 ///
-/// Dropping it destroys the queue pair, if nothing else keeps that alive, before the memory in
-/// flight is deregistered and freed. [`close`](Self::close) returns everything instead.
+/// Dropping it destroys the queue pair, if nothing else keeps that alive. The memory in flight
+/// stays registered until then; it is freed after that, or leaked if destroying fails.
+/// [`close`](Self::close) returns everything instead.
 // In this order, so that the address of an endpoint is that of its queue pair with the requests,
 // which posts pass on.
 #[derive(Debug)]
@@ -241,14 +242,12 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
     /// Moves the queue pair to RESET and returns all its parts.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
-    /// and the memory in flight is freed.
+    /// [`Error::Call`](crate::Error::Call) if the reset fails: then the endpoint is dropped.
     pub fn close(self) -> crate::error::Result<Closed<T>> {
-        let Self { mut core, mut completions, receive_completions } = self;
+        let Self { core, mut completions, receive_completions } = self;
         completions.hold(false);
         completions.watch(false);
-        let receives = core.receive.take_outstanding(INTERNAL);
-        let (qp, sends) = core.reset(drop)?;
+        let Reclaimed { qp, sends, receives } = core.reset(|half| half.give_up(INTERNAL))?;
         Ok(Closed { qp, completions, receive_completions, sends, receives })
     }
 }

@@ -2,10 +2,10 @@
 
 use core::hint::black_box;
 
-use super::flight::{Flight, InFlight};
+use super::flight::{Flight, InFlight, Outstanding};
 use super::{Buffers, Owned, Refused};
 use crate::error::QueueError;
-use crate::ib::{Internal, Transport};
+use crate::ib::{INTERNAL, Internal, Transport};
 use crate::ring::source::ObjectId;
 use crate::ring::{CqReader, Queues, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::verbs::{QueuePair, Rts};
@@ -26,9 +26,11 @@ pub trait ReceiveHalf {
     #[doc(hidden)]
     fn take_retired(&mut self, _: Internal) -> Buffers;
 
-    /// Takes ids and memory of the outstanding receives, oldest first.
+    /// Releases the claim on the queue pair. Returns the outstanding receives, oldest first.
     #[doc(hidden)]
-    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)>;
+    fn give_up(self, _: Internal) -> Outstanding
+    where
+        Self: Sized;
 }
 
 /// Instead of a [`Receiver`]: the queue pair has no receive queue of its own. See the example on
@@ -48,8 +50,8 @@ impl ReceiveHalf for NoReceiver {
         Buffers::None
     }
 
-    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)> {
-        Vec::new()
+    fn give_up(self, _: Internal) -> Outstanding {
+        Outstanding::default()
     }
 }
 
@@ -74,7 +76,7 @@ impl ReceiveHalf for NoReceiver {
 /// ```
 #[derive(Debug)]
 pub struct Receiver {
-    /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
+    /// Only [`post`](Self::post) posts to it.
     queue: ReceiveQueue,
     flight: Flight,
 }
@@ -94,7 +96,8 @@ impl Receiver {
     ) -> crate::error::Result<Self> {
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let queue = ReceiveQueue::new(qp, completions, config)?;
-        let flight = Flight::new(queue.ring.layout.cursor.shape(), domain);
+        let shape = queue.ring.layout.cursor.shape();
+        let flight = Flight::new(shape, domain, qp.owner(INTERNAL));
         Ok(Self { queue, flight })
     }
 
@@ -114,10 +117,7 @@ impl Receiver {
         let head = self.queue.ring.layout.cursor.head();
         // SAFETY: all memory that the receive names is in slices, which the flight owns as soon as
         // the call returns: nothing reads, writes or borrows it. A poll that returns the completion
-        // returns them, or `close` does after RESET. If the queue is dropped before, so are the
-        // slices: their memory stays registered while other slices of the region exist, which do
-        // not cover it, and is deregistered before it is freed. If the queue is leaked, so are the
-        // slices.
+        // returns them, or `after_reset` does. A dropped flight gives them to the queue pair.
         if unsafe { self.queue.ring.post_usual(id, &memory) } {
             self.flight.put(head, memory);
             return Ok(());
@@ -126,8 +126,7 @@ impl Receiver {
         // slices in memory.
         let memory = black_box(memory);
         // SAFETY: all memory that the receive names is in slices, which the flight owns below until
-        // a poll returns the completion or the QP was reset. If the queue is dropped before, their
-        // memory is deregistered before it is freed.
+        // a poll returns the completion or the QP was reset. A dropped flight gives them to the QP.
         if let Err(error) = unsafe { self.queue.ring.post_any(id, &memory) } {
             return Err(Refused { error, operation: memory });
         }
@@ -170,13 +169,11 @@ impl ReceiveHalf for Receiver {
         self.flight.take(self.queue.ring.layout.cursor.tail().before())
     }
 
-    fn take_outstanding(&mut self, _: Internal) -> Vec<(u64, Buffers)> {
+    fn give_up(self, _: Internal) -> Outstanding {
         let Self { queue, flight } = self;
         let layout = &queue.ring.layout;
         let tail = layout.cursor.tail();
-        (0..)
-            .zip(layout.outstanding_ids())
-            .map(|(at, id)| (id, flight.take(tail.plus(at))))
-            .collect()
+        let ids = (0..).zip(layout.outstanding_ids());
+        Outstanding::new(ids.map(|(at, id)| (tail.plus(at), id)).collect(), flight)
     }
 }

@@ -2,10 +2,13 @@
 
 use core::fmt;
 use core::mem::take;
+use std::sync::Arc;
 
 use super::{Buffers, Owned, Refused};
 use crate::error::Error;
-use crate::ring::source::DomainId;
+use crate::ib::INTERNAL;
+use crate::ring::source::handover::Shares;
+use crate::ring::source::{DomainId, SrqOwner};
 use crate::ring::{CqReader, PostError, ReceiveConfig, Srq};
 use crate::verbs::SharedReceiveQueue;
 use crate::wqe::SgeList;
@@ -33,7 +36,7 @@ use crate::wqe::SgeList;
 /// # }
 /// ```
 pub struct SharedReceiver {
-    /// Only [`post`](Self::post) posts to it. Dropped before the memory of its receives.
+    /// Only [`post`](Self::post) posts to it.
     pub(super) queue: Srq,
     pub(super) loans: Loans,
 }
@@ -57,7 +60,8 @@ impl SharedReceiver {
             ));
         }
         let queue = Srq::new(srq, completions, config)?;
-        let loans = Loans::new(queue.capacity(), srq.protection_domain().id());
+        let domain = srq.protection_domain().id();
+        let loans = Loans::new(queue.capacity(), domain, srq.owner(INTERNAL));
         Ok(Self { queue, loans })
     }
 
@@ -90,7 +94,9 @@ impl fmt::Debug for SharedReceiver {
 ///
 /// The queue knows each receive by the number of its place. So a completion leads to the memory,
 /// whichever WQE it had.
-#[derive(Debug)]
+///
+/// The memory outlives the loans while the HCA may write to it: dropped loans hand it to the shared
+/// receive queue.
 pub(super) struct Loans {
     /// The ids of receives and their memory. Free places have none.
     places: Box<[(u64, Buffers)]>,
@@ -98,12 +104,24 @@ pub(super) struct Loans {
     free: Vec<u32>,
     /// Protection domain of the memory that receives may name.
     domain: DomainId,
+    /// Takes the memory over when the loans are dropped.
+    owner: Arc<dyn SrqOwner>,
+}
+
+impl Drop for Loans {
+    fn drop(&mut self) {
+        let mut memory = take(&mut self.places).into_vec();
+        memory.retain(|(_, buffers)| !matches!(buffers, Buffers::None));
+        if !memory.is_empty() {
+            self.owner.retain(Box::new(memory));
+        }
+    }
 }
 
 impl Loans {
-    fn new(receives: u32, domain: DomainId) -> Self {
+    fn new(receives: u32, domain: DomainId, owner: Arc<dyn SrqOwner>) -> Self {
         let places = (0..receives).map(|_| (0, Buffers::None)).collect();
-        Self { places, free: (0..receives).rev().collect(), domain }
+        Self { places, free: (0..receives).rev().collect(), domain, owner }
     }
 
     /// Posts a receive to `queue`, whose receives are all posted here.
@@ -122,9 +140,7 @@ impl Loans {
         };
         // SAFETY: all memory that the receive names is in slices, which its place owns as soon as
         // the call returns: nothing reads, writes or borrows it. `take` returns them after a poll
-        // or a detach has retired the receive. If the queue is dropped before, so are the slices:
-        // their memory stays registered while other slices of the region exist, which do not cover
-        // it, and is deregistered before it is freed. If the queue is leaked, so are the slices.
+        // or a detach has retired the receive. Dropped loans give them to the queue's object.
         if let Err(error) = unsafe { queue.post_ref(place.into(), &memory) } {
             return Err(Refused { error, operation: memory });
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 
 use super::{MrSlice, Refused};
@@ -34,6 +35,8 @@ use crate::verbs::{CompletionQueue, StridingQueue};
 /// ```
 pub struct StridingReceiver {
     raw: StridingRq,
+    /// Takes the memory of the posted WQEs over when this is dropped.
+    queue: StridingQueue,
     /// Protection domain of the memory that WQEs may name.
     domain: DomainId,
     /// Memory of the posted WQEs, oldest first.
@@ -72,7 +75,8 @@ impl StridingReceiver {
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::error::Result<Self> {
         let raw = StridingRq::new(queue, cq)?;
         let domain = queue.domain();
-        Ok(Self { raw, domain, posted: VecDeque::new(), spent: Vec::new() })
+        let (posted, spent) = (VecDeque::new(), Vec::new());
+        Ok(Self { raw, queue: queue.clone(), domain, posted, spent })
     }
 
     /// Returns the number of WQEs that can still be posted.
@@ -93,9 +97,7 @@ impl StridingReceiver {
         }
         let sge = memory.sge();
         // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and
-        // read only where a packet was reported. If the queue is dropped before, the slice's memory
-        // stays registered while other slices of the region exist, which do not cover it, and is
-        // deregistered before it is freed.
+        // read only where a packet was reported. If this is dropped, the queue's object owns it.
         match unsafe { self.raw.post(0, sge) } {
             Ok(()) => {
                 self.posted.push_back(Arc::new(memory));
@@ -154,6 +156,14 @@ impl StridingReceiver {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self) {
         self.raw.arm();
+    }
+}
+
+impl Drop for StridingReceiver {
+    fn drop(&mut self) {
+        if !self.posted.is_empty() {
+            self.queue.retain(Box::new(take(&mut self.posted)));
+        }
     }
 }
 

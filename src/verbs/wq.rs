@@ -16,7 +16,7 @@ use mlx5_sys::verbs::{
 
 use super::{CompletionQueue, CompletionQueueHandle, Context, ProtectionDomain};
 use crate::error::{Error, Result, check, non_null};
-use crate::ring::source::DomainId;
+use crate::ring::source::{DomainId, Retained};
 use crate::verbs::Zeroed;
 
 /// The name of the object in errors.
@@ -56,6 +56,8 @@ struct WqInner {
     strides: u32,
     shift: bool,
     taken: AtomicBool,
+    /// Memory of WQEs that the HCA may write until the queue is destroyed.
+    retained: Retained,
     cq: CompletionQueueHandle,
     pd: ProtectionDomain,
 }
@@ -69,7 +71,10 @@ unsafe impl Sync for WqInner {}
 impl Drop for WqInner {
     fn drop(&mut self) {
         // SAFETY: this crate created the WQ and destroys it once, here, while PD and CQ are alive.
-        unsafe { ibv_destroy_wq(self.wq.as_ptr()) };
+        if unsafe { ibv_destroy_wq(self.wq.as_ptr()) } == 0 {
+            // SAFETY: the WQ is destroyed, and no user of its ring exists that could add memory.
+            unsafe { self.retained.free() };
+        }
     }
 }
 
@@ -101,6 +106,11 @@ impl StridingQueue {
             strides: 512,
             shift: false,
         }
+    }
+
+    /// Keeps memory of WQEs that are outstanding until the queue is destroyed.
+    pub(crate) fn retain(&self, memory: Box<dyn Send>) {
+        self.inner.retained.add(memory);
     }
 
     /// Returns the size of a stride in bytes.
@@ -261,6 +271,7 @@ impl StridingQueueBuilder {
             strides: self.strides,
             shift: self.shift,
             taken: AtomicBool::new(false),
+            retained: Retained::default(),
             cq: self.cq,
             pd: self.pd,
         };

@@ -9,12 +9,14 @@
 
 mod owner;
 mod raw;
+mod retained;
 mod view;
 
 pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner, WorkQueue};
 pub(super) use raw::Foreign;
 pub(crate) use raw::{QpView, check_cq, member, query, resume, view_cq};
+pub(crate) use retained::Retained;
 pub(crate) use view::{
     CompletionView, CqId, CqObject, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE,
     SendView, SharedView, require,

@@ -1,5 +1,6 @@
 //! Owners of the objects that queues are made from. Queues use them outside of traffic.
 
+use core::mem::forget;
 use core::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,12 @@ pub trait QueueOwner: Send + Sync {
     /// # Errors
     /// The error of the call or the command.
     fn resume(&self) -> crate::error::Result<()>;
+
+    /// Keeps the memory of requests that were outstanding when their queue was dropped, until the
+    /// HCA no longer accesses it. By default for ever.
+    fn retain(&self, memory: Box<dyn Send>) {
+        forget(memory);
+    }
 
     /// Returns the queue pair of libibverbs, if it is one.
     fn as_raw(&self) -> Option<NonNull<ibv_qp>>;
@@ -118,6 +125,10 @@ pub trait SrqOwner: Send + Sync {
 
     /// Releases a claim after taking over failed.
     fn unclaim(&self, order: Option<Box<[u16]>>);
+
+    /// Keeps the memory of receives that were outstanding when the claimant was dropped, until the
+    /// HCA no longer accesses it.
+    fn retain(&self, memory: Box<dyn Send>);
 
     /// Returns the flag that is set when it is destroyed.
     fn destroyed(&self) -> Arc<AtomicBool>;

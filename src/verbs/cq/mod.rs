@@ -335,11 +335,16 @@ impl<B: Backend> CompletionQueueBuilder<B> {
     /// Lets the HCA write CQEs without checking the consumer index
     /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). The consumer index need not be published then
     /// ([`Publish::Never`](crate::ring::Publish::Never)). Completions beyond the capacity overwrite
-    /// the oldest, without an event. A reader of this crate limits the outstanding WQEs of its
-    /// queues to the capacity. A queue pair in the error state flushes more than that if it has
-    /// unsignaled WQEs.
+    /// the oldest, without an event.
+    ///
+    /// # Safety
+    /// The caller ensures that the CQ never has more CQEs to be polled than entries. Polls read CQEs
+    /// in place, and the HCA must not overwrite one meanwhile. A queue that completes on a reader of
+    /// this crate reserves an entry for each completion that it asks for. But a queue pair in the
+    /// error state writes a CQE for each outstanding WQE, signaled or not. So either the CQ has an
+    /// entry for each WQE of all its queues, or all WQEs are signaled.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
-    pub fn ignore_overrun(mut self) -> Self {
+    pub unsafe fn ignore_overrun(mut self) -> Self {
         self.ignores_overrun = true;
         self
     }

@@ -10,7 +10,7 @@ use super::{Capacities, Claims, QpState, QueuePair, QueuePairAttributes, QueuePa
 use crate::error::{QueueError, Result};
 use crate::ib::{Access, Transport, TransportKind};
 use crate::ring::source::{
-    DomainId, Member, ObjectId, QueueOwner, ReceiveView, SendView, WorkQueue,
+    DomainId, Member, ObjectId, QueueOwner, ReceiveView, Retained, SendView, WorkQueue,
 };
 use crate::verbs::{Backend, Context, Reset, Zeroed};
 
@@ -104,6 +104,8 @@ pub struct Pair<O: PairObject> {
     pub(super) claims: Claims,
     /// Set when the pair is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
+    /// Memory of requests that the HCA may work on until the pair is reset or destroyed.
+    pub(super) retained: Retained,
     pub(crate) object: O,
 }
 
@@ -116,6 +118,7 @@ impl<O: PairObject> Pair<O> {
             state: AtomicU8::new(QpState::Reset as u8),
             claims: Claims::default(),
             destroyed: Arc::default(),
+            retained: Retained::default(),
             object,
         }
     }
@@ -145,7 +148,12 @@ impl<O: PairObject> Pair<O> {
 
 impl<O: PairObject> Drop for Pair<O> {
     fn drop(&mut self) {
-        self.destroyed.store(self.object.destroy(), Ordering::Release);
+        let gone = self.object.destroy();
+        self.destroyed.store(gone, Ordering::Release);
+        if gone {
+            // SAFETY: the pair is destroyed, and no queue of it exists that could add memory.
+            unsafe { self.retained.free() };
+        }
     }
 }
 
@@ -173,6 +181,10 @@ impl<O: PairObject> QueueOwner for Pair<O> {
 
     fn resume(&self) -> Result<()> {
         O::resume(self)
+    }
+
+    fn retain(&self, memory: Box<dyn Send>) {
+        self.retained.add(memory);
     }
 
     fn as_raw(&self) -> Option<NonNull<ibv_qp>> {

@@ -152,6 +152,9 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
         // are reserved.
         let done = unsafe { PairObject::reset(&pair) };
         let reset = self.moved(done)?;
+        // SAFETY: the pair was reset. What is added later is of requests before the reset, too,
+        // since no queue posts while the claims are reserved.
+        unsafe { pair.retained.free() };
         reserved.was_reset();
         Ok(reset)
     }

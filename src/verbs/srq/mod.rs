@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ib::Internal;
 use crate::ring::SharedReceiveSource;
 use crate::ring::source::handover::Shares;
-use crate::ring::source::{ObjectId, SharedView, SrqOwner};
+use crate::ring::source::{ObjectId, Retained, SharedView, SrqOwner};
 
 /// A shared receive queue, from which any number of queue pairs take receives, made by back end
 /// `B`.
@@ -68,6 +68,8 @@ pub struct Srq<O: SrqPart> {
     claim: SrqClaim,
     /// Set when the queue is destroyed, so that no completion is expected any more.
     destroyed: Arc<AtomicBool>,
+    /// Memory of receives that the HCA may write until the queue is destroyed.
+    retained: Retained,
     part: O,
 }
 
@@ -104,7 +106,12 @@ pub trait SrqPart: Send + Sync + Sized + 'static {
 
 impl<O: SrqPart> Drop for Srq<O> {
     fn drop(&mut self) {
-        self.destroyed.store(self.part.destroy(), Ordering::Release);
+        let gone = self.part.destroy();
+        self.destroyed.store(gone, Ordering::Release);
+        if gone {
+            // SAFETY: the queue is destroyed, and no claimant exists that could add memory.
+            unsafe { self.retained.free() };
+        }
     }
 }
 
@@ -119,6 +126,10 @@ impl<O: SrqPart> SrqOwner for Srq<O> {
 
     fn unclaim(&self, order: Option<Box<[u16]>>) {
         self.claim.unclaim(order);
+    }
+
+    fn retain(&self, memory: Box<dyn Send>) {
+        self.retained.add(memory);
     }
 
     fn destroyed(&self) -> Arc<AtomicBool> {
@@ -155,7 +166,9 @@ impl<B: Backend> SharedReceiveQueue<B> {
     /// Returns a queue for `max_wr` receives that its back end has just made.
     pub(crate) fn of(max_wr: u32, max_sge: u32, part: B::Srq) -> SharedReceiveQueue<B> {
         let (claim, destroyed) = (SrqClaim::default(), Arc::default());
-        SharedReceiveQueue { srq: Arc::new(Srq { max_wr, max_sge, claim, destroyed, part }) }
+        let retained = Retained::default();
+        let srq = Srq { max_wr, max_sge, claim, destroyed, retained, part };
+        SharedReceiveQueue { srq: Arc::new(srq) }
     }
 
     /// Returns how many receives can be posted: at least the requested number.

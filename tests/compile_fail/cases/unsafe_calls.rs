@@ -10,3 +10,14 @@ mod compression {
         //~^ E0133 call to unsafe function expect_compression
     }
 }
+
+/// Polls read CQEs in place.
+mod overrun {
+    use mlx5::verbs::*;
+
+    #[cfg(misuse)]
+    fn ignore(builder: CompletionQueueBuilder) -> CompletionQueueBuilder {
+        builder.ignore_overrun()
+        //~^ E0133 call to unsafe function ignore_overrun
+    }
+}

@@ -13,6 +13,7 @@ use super::devx::event::EventFile;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
+use super::keys::KeyCache;
 use super::running::Running;
 use super::{
     ah, cq, device, devx, dm, flow, flow_matcher, lock, mr, multicast, mw, pd, qp, settings, srq,
@@ -40,6 +41,8 @@ pub(super) struct State {
     users: BTreeMap<u32, u32>,
     /// Lower bound of the free handles.
     lowest: u32,
+    /// Keys of regions that were deregistered.
+    pub keys: KeyCache,
     /// Event files opened through this file.
     pub event_files: Vec<Weak<EventFile>>,
     /// Answer files opened through this file.

@@ -40,6 +40,7 @@ mod identity;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod instruction;
 mod ioctl;
+mod keys;
 mod legacy;
 mod methods;
 mod mr;

@@ -13,6 +13,7 @@ use super::dmabuf::Mapping;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
+use super::keys::Kind;
 use super::legacy::Request;
 use super::pd::Pd;
 use super::umem::{PAGE, Umem};
@@ -81,6 +82,16 @@ impl Asked {
     fn is_implicit(&self) -> bool {
         self.start == 0 && self.length == u64::MAX && self.access & access::ON_DEMAND != 0
     }
+
+    /// Which keys of the cache it may get. `None` for ODP, which gets new keys.
+    fn kind(&self) -> Option<Kind> {
+        if self.access & access::ON_DEMAND != 0 {
+            return None;
+        }
+        let pages = self.length.checked_add(self.start % PAGE)?.div_ceil(PAGE);
+        let relaxed = self.access & access::RELAXED_ORDERING != 0;
+        Some(Kind { pages: pages.checked_next_power_of_two()?, relaxed })
+    }
 }
 
 /// `REG_MR`.
@@ -92,19 +103,22 @@ pub(super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
     check(asked.access_flags)?;
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let mr = create(
-        file,
-        uid,
-        Asked {
-            pd: asked.pd_handle,
-            pdn: state.get::<Pd>(asked.pd_handle)?.number,
-            start: asked.start,
-            length: asked.length,
-            iova: asked.hca_va,
-            access: asked.access_flags,
-            key: None,
-        },
-    )?;
+    let mut asked = Asked {
+        pd: asked.pd_handle,
+        pdn: state.get::<Pd>(asked.pd_handle)?.number,
+        start: asked.start,
+        length: asked.length,
+        iova: asked.hca_va,
+        access: asked.access_flags,
+        key: None,
+    };
+    asked.key = asked.kind().and_then(|kind| state.keys.take(kind));
+    let mut mr = create(file, uid, asked);
+    if mr.is_err() && asked.key.is_some() {
+        // Another object may have got the number meanwhile.
+        mr = create(file, uid, Asked { key: None, ..asked });
+    }
+    let mr = mr?;
     let key = mr.key;
     let mr_handle = state.enter(Object::Mr(mr));
     request.reply(&user::bytes(&RegMrReply { mr_handle, lkey: key, rkey: key }))
@@ -120,7 +134,7 @@ fn check(flags: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the low byte of a new key, so that a key is not used twice in a row.
+/// Returns the low byte of a new key.
 pub(super) fn variant() -> u8 {
     static VARIANT: AtomicU8 = AtomicU8::new(0);
     VARIANT.fetch_add(1, Ordering::Relaxed)
@@ -407,6 +421,18 @@ impl Mr {
     }
 }
 
+impl Mr {
+    /// Returns which regions may get its key after it. Only keys over pinned memory of the process
+    /// come from the cache.
+    fn kind(&self) -> Option<Kind> {
+        let Self { pd, start, length, iova, access, .. } = *self;
+        match self.held {
+            Held::Pinned(_) => Asked { pd, pdn: 0, start, length, iova, access, key: None }.kind(),
+            Held::OnDemand | Held::DmaBuf { .. } | Held::Device => None,
+        }
+    }
+}
+
 /// `MR_DESTROY`.
 pub(super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     remove(file, attributes.handle(0)?)
@@ -418,7 +444,14 @@ pub(super) fn deregister_legacy(file: &CommandFile, request: &Request) -> Result
 }
 
 fn remove(file: &CommandFile, handle: u32) -> Result<()> {
-    file.state().remove(handle, |mr: &Mr| destroy(file, mr))
+    let mut state = file.state();
+    let mr = state.get::<Mr>(handle)?;
+    let cached = mr.kind().map(|kind| (kind, mr.key));
+    state.remove(handle, |mr: &Mr| destroy(file, mr))?;
+    if let Some((kind, key)) = cached {
+        state.keys.add(kind, key);
+    }
+    Ok(())
 }
 
 /// `QUERY_MR`.
