@@ -5,8 +5,8 @@ mod halves {
     use mlx5::{endpoint::*, ib::*, ring::*};
 
     #[cfg(misuse)]
-    fn take_posted(receiver: &mut Receiver) {
-        let _ = receiver.take_outstanding();
+    fn take_posted(receiver: Receiver) {
+        let _ = receiver.give_up();
         //~^ E0061 this method takes 1 argument but 0 arguments were supplied
     }
 

@@ -23,7 +23,7 @@ use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
 use crate::card::Card;
-use crate::engine::{Engine, Registers as _, Shield, Stores};
+use crate::engine::{Engine, Shield, Stores};
 
 /// First page offset of objects. Lower offsets encode a command.
 const FIRST: u64 = 9 << 16;
