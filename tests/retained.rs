@@ -29,7 +29,7 @@ struct Bed {
     receive_cq: CompletionQueue,
 }
 
-/// Where memory in flight is, and its key.
+/// Address and key of memory in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     address: u64,

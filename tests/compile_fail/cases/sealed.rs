@@ -6,7 +6,7 @@ mod halves {
 
     #[cfg(misuse)]
     fn take_posted(receiver: &mut Receiver) {
-        let _ = receiver.take_outstanding();
+        let _ = receiver.give_up();
         //~^ E0061 this method takes 1 argument but 0 arguments were supplied
     }
 
