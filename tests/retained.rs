@@ -29,7 +29,7 @@ struct Bed {
     receive_cq: CompletionQueue,
 }
 
-/// Where memory in flight is, and its key.
+/// Address and key of memory in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     address: u64,
@@ -48,7 +48,12 @@ impl Bed {
     }
 
     fn builder(&self) -> QueuePairBuilder<Rc> {
-        QueuePair::builder(&self.pd, &self.cq).max_inline_data(64).max_send_wr(8).max_recv_wr(8)
+        QueuePair::builder(&self.pd, &self.cq)
+            .max_inline_data(64)
+            .max_send_wr(8)
+            .max_recv_wr(8)
+            .max_send_sge(2)
+            .max_recv_sge(2)
     }
 
     fn init(&self, builder: QueuePairBuilder<Rc>) -> QueuePair<Rc, Init> {
@@ -73,11 +78,11 @@ impl Bed {
         (MrSlice::new(region), place)
     }
 
-    /// Memory, and a part without bytes, which is alone once the memory is freed.
-    fn watched(&self) -> (MrSlice, MrSlice) {
-        let (mut slice, _) = self.memory();
-        let witness = slice.split_off(SIZE);
-        (slice, witness)
+    /// Memory, and a region of whose slices one without bytes is in that memory.
+    fn watched(&self) -> (Vec<MrSlice>, MrSlice) {
+        let mut whole = self.memory().0;
+        let part = whole.split_off(SIZE);
+        (vec![self.memory().0, part], whole)
     }
 
     /// A region that was registered after the memory at `place` came into flight, at the same place
@@ -193,7 +198,7 @@ fn a_removed_attached_connection_keeps_its_memory() {
 #[test]
 fn a_dropped_shared_receivers_memory_is_not_given_to_another_owner() {
     let bed = Bed::new();
-    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).build().unwrap();
+    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).max_sge(2).build().unwrap();
     let qp = bed.init(bed.builder().shared_receive_queue(&srq));
     let mut reader = bed.reader();
     let mut receiver = SharedReceiver::new(&srq, &mut reader, ReceiveConfig::default()).unwrap();
@@ -208,7 +213,7 @@ fn a_dropped_shared_receivers_memory_is_not_given_to_another_owner() {
 #[test]
 fn dropped_endpoints_keep_the_memory_of_shared_receives() {
     let bed = Bed::new();
-    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).build().unwrap();
+    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).max_sge(2).build().unwrap();
     let qp = bed.init(bed.builder().shared_receive_queue(&srq));
     let mut receive_reader = CqReader::new(&bed.receive_cq).unwrap();
     let config = ReceiveConfig::default();
@@ -270,7 +275,7 @@ fn memory_of_a_dropped_receiver_is_freed_by_reset_and_destruction() {
 #[test]
 fn memory_of_a_dropped_shared_receiver_is_freed_with_the_queue() {
     let bed = Bed::new();
-    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).build().unwrap();
+    let srq = SharedReceiveQueue::builder(&bed.pd).max_wr(8).max_sge(2).build().unwrap();
     let mut reader = bed.reader();
     let mut receiver = SharedReceiver::new(&srq, &mut reader, ReceiveConfig::default()).unwrap();
     let (slice, witness) = bed.watched();

@@ -3,9 +3,14 @@
 //! A [`MrSlice`] is a part of a memory region that nothing else holds. An [`Endpoint`] is both ends
 //! of a queue pair with their completions. It takes slices when requests are posted, singly or in a
 //! [`EndpointBatch`], and returns them when the requests are retired. Meanwhile nothing else can
-//! reach them. This does not depend on a destructor: a leaked endpoint keeps its slices for ever,
-//! and a dropped one drops them. A region is freed when its last slice is dropped, and is
-//! deregistered first. So the HCA never reaches memory that was freed or given to another owner.
+//! reach them. This does not depend on a destructor: a leaked endpoint keeps its slices for ever.
+//!
+//! A queue that is dropped with requests outstanding hands their slices to the object whose rings
+//! hold the WQEs: the queue pair, the [shared receive queue](crate::verbs::SharedReceiveQueue) or
+//! the [striding queue](crate::verbs::StridingQueue). The object frees them after it was destroyed,
+//! a queue pair also after RESET. It leaks them if destroying fails. Until then their regions stay
+//! registered, so the HCA never reaches memory that was freed or given to another owner.
+//! Deregistering alone would not ensure that: a later region may get the same address and key.
 //!
 //! | program | type |
 //! |---|---|
@@ -18,7 +23,7 @@
 //!
 //! The memory of a request in flight ([`Buffers`]) is in the slot of its WQE: for a receive in the
 //! receiver, for a send request in the endpoint. Each slot owns the buffers of one outstanding
-//! request, from post to completion, and is empty otherwise. Dropping the slots drops the buffers.
+//! request, from post to completion, and is empty otherwise.
 //!
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
 //! `RdmaWrite::new(slice, remote)`, `RdmaRead::new(vec![first, second], remote)`,

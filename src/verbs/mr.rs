@@ -25,8 +25,10 @@ use crate::verbs::check_region_access;
 /// Memory that a peer may write ([`Access::peer_writes`]) is never lent as `&[u8]`, because it may
 /// change at any moment. [`write`](Self::write) and [`read`](Self::read) copy it.
 ///
-/// Dropping the region deregisters it. Requests still in flight on it then fail with a protection
-/// error; they never reach memory that was freed.
+/// Dropping the region deregisters it, and then frees its memory. This alone does not keep posted
+/// WQEs away from other memory: a later region may get the same address and key. So the unsafe posts
+/// require that the region exists until the completion, and the [safe layer](crate::endpoint)
+/// ensures it.
 ///
 /// ```
 /// # use mlx5_model as _;

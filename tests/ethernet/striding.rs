@@ -197,3 +197,23 @@ fn connections_are_spread_and_stay_together() {
         assert!(met.iter().any(|ways| ways[index] == 2), "each queue has some: {met:?}");
     }
 }
+
+#[test]
+fn memory_of_a_dropped_receiver_stays_with_the_queue() {
+    let rig = rig();
+    let (queue, cq) = queue(&rig, 64);
+    let mut receiver = StridingReceiver::new(&queue, &cq).unwrap();
+    let bytes = queue.wqe_bytes() as usize;
+    let memory = rig.pd.allocate(bytes, Access::LOCAL_WRITE).unwrap();
+    let (address, lkey) = (memory.address(), memory.lkey());
+    receiver.post(MrSlice::new(memory)).unwrap();
+    drop(receiver);
+    // The region is still registered, so no other one has its key.
+    let others = || rig.pd.allocate(bytes, Access::LOCAL_WRITE).unwrap();
+    let others: Vec<_> = (0..8).map(|_| others()).collect();
+    assert!(others.iter().all(|other| other.lkey() != lkey && other.address() != address));
+    drop(others);
+    drop(queue);
+    // The cache gives the last key first.
+    assert_eq!(rig.pd.allocate(bytes, Access::LOCAL_WRITE).unwrap().lkey(), lkey);
+}

@@ -81,8 +81,7 @@ impl Default for ReceiveConfig {
 /// ```
 #[doc(alias = "mlx5dv_qp")]
 pub struct ReceiveQueue {
-    // Holds the queue pair, as `owner` does. The safe layer keeps the memory of receives in a field
-    // behind this queue, so that it is dropped after the queue pair was released.
+    // Holds the queue pair, as `owner` does.
     keep: Option<QueueKeep>,
     pub(in crate::ring) owner: Arc<dyn QueueOwner>,
     pub(crate) ring: ReceiveRing<InOrder>,

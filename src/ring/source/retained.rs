@@ -30,3 +30,6 @@ impl Retained {
         memory.into_iter().map(ManuallyDrop::into_inner).for_each(drop);
     }
 }
+
+#[cfg(test)]
+mod tests;

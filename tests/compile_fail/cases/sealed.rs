@@ -5,7 +5,7 @@ mod halves {
     use mlx5::{endpoint::*, ib::*, ring::*};
 
     #[cfg(misuse)]
-    fn take_posted(receiver: Receiver) {
+    fn take_posted(receiver: &mut Receiver) {
         let _ = receiver.give_up();
         //~^ E0061 this method takes 1 argument but 0 arguments were supplied
     }

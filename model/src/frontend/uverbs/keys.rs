@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// Most keys that a file keeps.
 const MOST: usize = 256;
 
-/// What a key can be used again for.
+/// The properties of a region by which the cache finds a key for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kind {
     /// Length of the page list, rounded up to a power of two.
