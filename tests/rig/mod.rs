@@ -13,6 +13,7 @@ pub mod tags;
 pub mod verbs;
 pub mod written;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx5::connect::{ConnectionData, LocalPort};
@@ -43,12 +44,20 @@ pub struct Rig {
     pub pd: ProtectionDomain,
 }
 
+/// Opens the model, whose registers are noticed as `mode` says.
+pub fn open(mode: mlx5_model::Mode) -> Context {
+    // The mode is the process's, and tests of one process want different ones.
+    static OPENING: Mutex<()> = Mutex::new(());
+    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    mlx5_model::set_mode(mode).expect("stores can be noticed so");
+    assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
+    Context::open_first().expect("a device")
+}
+
 impl Rig {
     /// Opens the model, whose registers are noticed as `mode` says.
     pub fn new(mode: mlx5_model::Mode) -> Self {
-        mlx5_model::set_mode(mode).expect("stores can be noticed so");
-        assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
-        let context = Context::open_first().expect("a device");
+        let context = open(mode);
         let local = LocalPort::new(&context, 1, None).expect("port 1");
         let pd = ProtectionDomain::new(&context).expect("a domain");
         Self { context, local, pd }
