@@ -427,6 +427,7 @@ mod tests {
     use super::*;
     use crate::card::Link;
     use crate::command::test::Rig;
+    use crate::engine::Registers as _;
 
     fn clock() -> (Page, Card) {
         let cards = vec![Rig::on(Link::InfiniBand).card];
