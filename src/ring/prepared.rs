@@ -170,8 +170,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
             return Err(PostError::NothingPrepared);
         }
         if ring.doorbell.fires() {
-            self.make_ready();
-            return self.fire(payload);
+            return self.fire_next(payload);
         }
         // SAFETY: the block of the WQE at the head, which is an `O` and not posted.
         unsafe { patch::<O>(ring.slots().block(head), &payload) };
@@ -182,6 +181,15 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         // block, names no memory, and changes no count but the head.
         unsafe { ring.commit(head.plus(1), ring.slack, &last, true)? };
         Ok(())
+    }
+
+    /// Makes WQEs ready again, and fires the first. Not inlined: it would cost registers where the
+    /// doorbell is rung.
+    #[cold]
+    #[inline(never)]
+    fn fire_next(&mut self, payload: O::Bytes) -> Result<(), PostError> {
+        self.make_ready();
+        self.fire(payload)
     }
 
     /// Makes the WQEs ready that can be fired one after another, if the register takes them: from
