@@ -42,7 +42,7 @@ fn reports(folder: &Path) -> Result<Reports, String> {
     Ok(reports)
 }
 
-/// What the reports of one bed say of a case: on which links it passed, or that it did not.
+/// A case's result in the reports of one bed: the links on which it passed, or that it did not.
 fn cell(reports: &Reports, bed: Bed, case: &str) -> String {
     let mut results = Vec::new();
     for report in reports.values().filter(|report| report.active.bed == bed) {
@@ -82,7 +82,7 @@ fn with_table(page: &str, table: &str) -> Result<String, String> {
     Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
 }
 
-/// What must be equal in two runs: the cases and how they ended.
+/// The part of a report that is equal in two runs: the cases and how they ended.
 fn rows(report: &Report) -> Vec<(&str, &str, Ended)> {
     report.cases.iter().map(|row| (&row.case[..], &row.shows[..], row.result)).collect()
 }

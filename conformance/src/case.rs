@@ -7,7 +7,7 @@ use mlx5::verbs::Devx;
 use crate::bench::Bench;
 use crate::verdict::{Verdict, lacking};
 
-/// What a case needs beyond a port that carries traffic.
+/// A requirement of a case beyond a port that carries traffic.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
     /// Atomics.
@@ -72,9 +72,9 @@ pub struct Case {
     pub name: &'static str,
     /// A sentence: what it shows.
     pub shows: &'static str,
-    /// What it needs.
+    /// Its requirements.
     pub needs: &'static [Need],
-    /// What it does.
+    /// Runs it.
     pub(crate) run: fn(&mut Bench) -> Verdict,
 }
 

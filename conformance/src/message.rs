@@ -1,4 +1,4 @@
-//! What the active side asks of the passive one, and its answers: JSON of at most 1,024 bytes.
+//! Requests of the active side to the passive one, and their answers: JSON of at most 1,024 bytes.
 //!
 //! Over TCP, neither side trusts these bytes. Unknown words are refused, and every number is checked
 //! where it is used.
@@ -57,7 +57,7 @@ pub enum SendRecord {
     None,
 }
 
-/// Where receives are posted.
+/// The kind of queue that receives are posted to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Receiving {
@@ -87,7 +87,7 @@ impl From<Compression> for CqeCompression {
     }
 }
 
-/// What comes in the CQE itself.
+/// Payload in the CQE itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scatter {
@@ -110,7 +110,7 @@ impl From<Scatter> for ScatterToCqe {
     }
 }
 
-/// What a peer may do with memory, by the memory's key or by the queue pair.
+/// The access of a peer to memory, by the memory's key or by the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rights {
@@ -156,7 +156,7 @@ pub struct Shape {
     pub scatter: Scatter,
     pub region: Rights,
     pub queue_pair: Rights,
-    /// What a requester waits that finds no receive, in microseconds.
+    /// Wait of a requester that finds no receive, in microseconds.
     pub rnr_micros: u32,
     /// How often it tries again: 7 is for ever.
     pub rnr_retries: u8,
@@ -285,7 +285,7 @@ impl Door {
 pub enum Key {
     #[default]
     Right,
-    /// Of no region.
+    /// A key of no region.
     Wrong,
 }
 
@@ -305,7 +305,7 @@ pub enum Window {
     Type2,
 }
 
-/// What the active side asks.
+/// A request of the active side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Ask {
@@ -351,7 +351,7 @@ pub enum Ask {
     Close,
 }
 
-/// What the passive side answers.
+/// An answer of the passive side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Answer {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What answers libibverbs in this process.
+/// The device side behind libibverbs in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
     /// The model, inside the process.
@@ -13,7 +13,7 @@ pub enum Front {
     Kernel,
 }
 
-/// What the device behind libibverbs is.
+/// Description of the device behind libibverbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bed {
@@ -39,7 +39,7 @@ impl fmt::Display for Bed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// What the device is.
+    /// Description of the device.
     pub bed: Bed,
     /// Its name.
     pub device: String,
@@ -103,7 +103,7 @@ impl fmt::Display for Result {
 pub struct Row {
     /// Its name.
     pub case: String,
-    /// What it shows.
+    /// The behaviour that it shows.
     pub shows: String,
     /// How it ended.
     pub result: Result,

@@ -24,11 +24,11 @@ use crate::verdict::{Verdict, failed, holds, lacking, same};
 pub struct Terms {
     /// The longest wait for one completion or event.
     pub patience: std::time::Duration,
-    /// What is wrong on purpose.
+    /// The deliberate mistake.
     pub spoiled: Spoiled,
 }
 
-/// What a run does wrong on purpose, to see that cases notice.
+/// A deliberate mistake of a run, to see that cases notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spoiled {
     /// Nothing.
@@ -193,7 +193,7 @@ impl<T: Receives + ByCommand> Maker<T> for Firmware {
     }
 }
 
-/// Where receives are posted.
+/// The queue that receives are posted to.
 #[derive(Debug)]
 pub enum Receive {
     /// Nowhere: a requester's end.
@@ -375,7 +375,7 @@ impl<T: Transport, B: Makes<T>> Side<T, B> {
         })
     }
 
-    /// What the other side needs to know of it.
+    /// Its properties that the other side needs.
     pub fn mine(&self) -> &ConnectionData {
         &self.mine
     }

@@ -14,7 +14,7 @@ use crate::report::{Environment, Front, Reach, Report, Result, Row};
 use crate::side::{Spoiled, Terms};
 use crate::verdict::{Stop, Verdict, failed};
 
-/// Where the passive side of each case is.
+/// Place of the passive side of each case.
 #[derive(Debug)]
 pub enum Other {
     /// In this process, on the same port.
@@ -25,12 +25,12 @@ pub enum Other {
     Host(Box<Connection>),
 }
 
-/// What to run, and how.
+/// Choice of cases, and how they run.
 #[derive(Debug)]
 pub struct Run {
     /// The active side's port.
     pub place: Place,
-    /// What answers libibverbs in this process.
+    /// The device side behind libibverbs in this process.
     pub front: Front,
     /// The passive side.
     pub other: Other,
@@ -38,7 +38,7 @@ pub struct Run {
     pub only: String,
     /// The longest wait for one completion or event.
     pub patience: Duration,
-    /// What is done wrong on purpose.
+    /// The deliberate mistake.
     pub spoiled: Spoiled,
 }
 

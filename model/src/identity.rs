@@ -49,7 +49,7 @@ impl PortState {
     }
 }
 
-/// What a device is attached to.
+/// The attachment of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bus {
     /// The memory of a process. Pages that are not there yet come when the device asks for them.
@@ -84,7 +84,7 @@ pub struct Identity {
     pub seed: u64,
     /// Whether programs may have user contexts to issue commands in.
     pub user_contexts: bool,
-    /// What the device is attached to.
+    /// The attachment of the device.
     pub bus: Bus,
     /// State of the port when the device starts.
     pub port: PortState,

@@ -45,7 +45,7 @@ const HEARTBEAT: u64 = 10_000_000;
 pub struct Registers {
     /// Bus address of the command queue.
     queue: u64,
-    /// What the driver wants the function to be (`nic_interface`); 0 is in full operation.
+    /// Operation that the driver asks of the function (`nic_interface`): 0 is full operation.
     interface: u32,
 }
 

@@ -37,7 +37,7 @@ const FUNCTION_RESET: u16 = 1 << 15;
 /// Bit of message control that masks all vectors.
 const MASK_ALL: u16 = 1 << 14;
 
-/// What a store to the configuration space asks for.
+/// A request by a store to the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing more.

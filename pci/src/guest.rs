@@ -15,7 +15,7 @@ use mlx5_model::memory::{Fault, Memory, ProcessMemory};
 use crate::protocol::{MAX_MAPPINGS, Refusal};
 use crate::signals;
 
-/// What the device may do with a mapping.
+/// The device's access to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// The device may read.

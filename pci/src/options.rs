@@ -31,7 +31,7 @@ pub enum Log {
     All,
 }
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The socket of each function.
@@ -42,7 +42,7 @@ pub struct Options {
     pub log: Log,
 }
 
-/// What is wrong with a command line.
+/// A defect of a command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadOption {
     /// An argument without its value.

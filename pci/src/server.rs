@@ -93,7 +93,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     bound.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-/// Returns whether a path is a socket that nobody listens on.
+/// Returns whether a path is a socket without a listener.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let refused = || match UnixStream::connect(path) {

@@ -15,7 +15,7 @@ const CONTROL: usize = (MAX_DESCRIPTORS * size_of::<RawFd>() + 64) / 8;
 pub struct Message {
     /// Its header.
     pub header: Header,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub payload: Vec<u8>,
     /// Descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,

@@ -88,7 +88,7 @@ impl Drop for Flight {
 /// The requests of a queue that was given up. Its queue pair may still work on them.
 #[derive(Debug, Default)]
 pub struct Outstanding {
-    /// Where each WQE begins, and the request's id.
+    /// The start of each WQE, and the request's id.
     requests: Vec<(Counter, u64)>,
     flight: Option<Flight>,
 }

@@ -181,7 +181,7 @@ impl Arguments {
     }
 }
 
-/// What answers libibverbs.
+/// The device side behind libibverbs.
 fn front() -> Front {
     match is_model() {
         true => Front::Model,

@@ -10,7 +10,7 @@ use crate::setup::{self, For};
 /// The links of the model's port, as its variable names them; the report's file has the name.
 const LINKS: [&str; 2] = ["infiniband", "roce"];
 
-/// What happens to the reports in docs/conformance.
+/// The use of the reports in docs/conformance.
 #[derive(Clone, Copy)]
 enum Purpose {
     Compare,

@@ -35,7 +35,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("endpoint.prepared", "A prepared endpoint fires payloads.", prepared),
 ];
 
-/// An endpoint, and what it has returned and nobody has looked at.
+/// An endpoint, and the results it has returned that the case has not yet used.
 struct Line {
     endpoint: Endpoint,
     returned: VecDeque<Returned>,

@@ -58,7 +58,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-/// What is enough for an event that must not come.
+/// Time in which an event that must not come would have come.
 const QUIET: Duration = Duration::from_millis(20);
 
 fn connect(bench: &mut Bench) -> Verdict<(Side<Rc>, Door, CompletionChannel)> {

@@ -48,7 +48,7 @@ fn many(bench: &mut Bench) -> Verdict {
 
 fn stale(bench: &mut Bench) -> Verdict {
     let (mut side, door) = bench.rc(&Shape::default())?;
-    // Completions that nobody takes: successes, a failure, and flushes.
+    // Completions that the case leaves in the CQ: successes, a failure, and flushes.
     for id in 0..5 {
         side.post(id, RdmaWrite::new(Inline(b"old"), door.remote(0)).signaled())?;
     }

@@ -95,7 +95,7 @@ pub struct DecodedRecord {
     pub wqe: Option<usize>,
     /// The data that links completions to WQEs.
     pub(super) key: Key,
-    /// What the causes of a completion's status are ranked by.
+    /// The facts that rank the causes of a completion's status.
     pub(super) facts: Option<Facts>,
 }
 

@@ -7,7 +7,7 @@ use super::{Explanation, explanation};
 pub struct KernelEvent {
     /// Texts that the line has, all of them. The first one begins the message.
     pub tokens: &'static [&'static str],
-    /// What has happened, in a few words.
+    /// The event, in a few words.
     pub title: &'static str,
     /// The meaning, and the cure.
     pub explanation: Explanation,

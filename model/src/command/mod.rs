@@ -221,7 +221,7 @@ const COMMANDS: &[Command] = &[
 const OPCODE: Field = Field::new(0, 31, 16);
 const UID: Field = Field::new(0, 15, 16);
 const OP_MOD: Field = Field::new(4, 15, 16);
-/// What the driver gives as uid of objects that all user contexts may use (Linux,
+/// The uid that the driver gives objects that all user contexts may use (Linux,
 /// `MLX5_SHARED_RESOURCE_UID`).
 const SHARED: u16 = 0xffff;
 

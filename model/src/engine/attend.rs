@@ -1,4 +1,4 @@
-//! What a thread does after it has left a device: it looks after work that waits for devices.
+//! Work that waits for devices, which a thread attends to after it has left a device.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;

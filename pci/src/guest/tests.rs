@@ -6,7 +6,7 @@ use super::*;
 
 /// Returns a file in memory of this many bytes.
 fn file(bytes: u64) -> OwnedFd {
-    // SAFETY: the call reads the name. A descriptor that it returns is nobody else's.
+    // SAFETY: the call reads the name. The descriptor it returns is new.
     let file = unsafe {
         let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);

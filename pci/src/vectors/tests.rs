@@ -5,7 +5,7 @@ use std::os::fd::FromRawFd;
 use super::*;
 
 fn eventfd() -> (OwnedFd, File) {
-    // SAFETY: the call passes integers. A descriptor that it returns is nobody else's.
+    // SAFETY: the call passes integers. The descriptor it returns is new.
     let event = unsafe {
         let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
         assert!(fd >= 0);

@@ -53,7 +53,7 @@ pub struct Client {
 impl Client {
     pub fn connect(socket: &PathBuf) -> Self {
         let stream = UnixStream::connect(socket).expect("the server listens");
-        // SAFETY: the call reads the name. A descriptor that it returns is nobody else's.
+        // SAFETY: the call reads the name. The descriptor it returns is new.
         let memory = unsafe {
             let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);
@@ -155,7 +155,7 @@ impl Client {
 
     /// Listens to a vector of MSI-X.
     pub fn listen(&mut self, vector: u32) -> File {
-        // SAFETY: the call passes integers. A descriptor that it returns is nobody else's.
+        // SAFETY: the call passes integers. The descriptor it returns is new.
         let event = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             assert!(fd >= 0);

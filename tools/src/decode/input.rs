@@ -16,7 +16,7 @@ const LONGEST: u64 = 1 << 20;
 /// Time between two looks at a file that may grow.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What happens at the end of an input.
+/// The action at the end of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtEnd {
     /// It is the end.

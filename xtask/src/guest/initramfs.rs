@@ -61,7 +61,7 @@ const PROVIDERS: &str = "lib/x86_64-linux-gnu/libibverbs";
 /// Folders that init mounts something on.
 const FOLDERS: [&str; 7] = ["dev", "proc", "root", "run", "sys", "tmp", "var"];
 
-/// What guests of one run have in common.
+/// Settings that the guests of one run share.
 pub struct Content {
     archive: Archive,
     userland: Root,

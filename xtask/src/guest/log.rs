@@ -1,4 +1,4 @@
-//! The guest's kernel log: the lines that fail a scenario, and those that a reason is known for.
+//! The guest's kernel log: lines that fail a scenario, and lines with a known reason.
 
 use crate::Result;
 
@@ -30,9 +30,9 @@ pub fn explained(text: &str) -> Result<Vec<Explained>> {
 
 /// The drivers whose failures count.
 const DRIVERS: [&str; 3] = ["mlx5_core", "mlx5_ib", "infiniband"];
-/// What a failure of a driver contains, in lower case.
+/// Words of a driver's failure, in lower case.
 const FAILURES: [&str; 7] = ["error", "fail", "timeout", "timed out", "cannot", "unable", "fatal"];
-/// What only a fault of the kernel or of a driver prints.
+/// Words that only a fault of the kernel or of a driver prints.
 const FAULTS: [&str; 6] =
     ["WARNING:", "BUG:", "Oops", "Call Trace:", "Kernel panic", "blocked for more than"];
 
@@ -60,7 +60,7 @@ impl Explained {
         rest.is_some()
     }
 
-    /// What is printed for lines that this explains.
+    /// Printed for lines that this explains.
     pub fn note(&self, log: &str) -> Option<String> {
         let count = log.lines().filter(|line| is_fault(line) && self.explains(line)).count();
         (count > 0).then(|| format!("{count} × `{}`: {}", self.pattern, self.reason))

@@ -117,7 +117,7 @@ pub enum NetworkEnd {
     Connects,
 }
 
-/// What a QEMU is started with.
+/// Settings of a QEMU.
 pub struct Machine<'a> {
     pub qemu: &'a Root,
     pub accelerator: Accelerator,
@@ -127,12 +127,12 @@ pub struct Machine<'a> {
     pub function: Option<&'a Path>,
     /// Its end of a link to another guest, and the socket of that link.
     pub network: Option<(NetworkEnd, &'a Path)>,
-    /// What its logs are called.
+    /// The name of its logs.
     pub number: usize,
     pub folder: &'a Path,
 }
 
-/// Who sees the guest's serial ports.
+/// The reader of the guest's serial ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Console {
     /// The kernel's goes to a file, the scenario's to this process.

@@ -200,7 +200,7 @@ fn boot(
     }
 }
 
-/// Reports lines of the kernels' logs: those that are explained, and those that fail the run.
+/// Reports lines of the kernels' logs: explained ones, and ones that fail the run.
 fn check_logs(run: &Run, explained: &[log::Explained]) -> Result {
     let mut failures = Vec::new();
     for guest in 1..=run.guests {

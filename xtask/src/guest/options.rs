@@ -59,7 +59,7 @@ impl Kernel {
     }
 }
 
-/// What executes the guest's instructions.
+/// The executor of the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     Tcg,
@@ -83,7 +83,7 @@ pub enum Packages {
     Newest,
 }
 
-/// What a guest does.
+/// The work of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     Scenario(String),
@@ -104,7 +104,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What runs without options.
+    /// The scenario without options.
     pub fn of(task: Task) -> Self {
         Self {
             task,

@@ -316,7 +316,7 @@ fn two_numbers(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
 
-/// Where packages put the libraries, most specific last.
+/// Folders of the packages' libraries, most specific last.
 const LIBRARIES: [&str; 3] =
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/libibverbs"];
 
@@ -351,7 +351,7 @@ impl Root {
         LIBRARIES.map(|folder| self.path.join(folder).display().to_string()).join(":")
     }
 
-    /// What starts a program of the packages on this machine, by their own loader and libraries.
+    /// A command that starts a program of the packages here, by their own loader and libraries.
     ///
     /// # Errors
     /// No package has the program.

@@ -25,7 +25,7 @@ pub struct Scenario {
     pub needs: Needs,
 }
 
-/// What the lines `# name: value` of a scenario say.
+/// The lines `# name: value` of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The link if the scenario runs on one only.

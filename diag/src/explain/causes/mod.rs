@@ -122,7 +122,7 @@ impl Program {
     }
 }
 
-/// What is known of a failed request.
+/// The known facts of a failed request.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// The status.
@@ -151,7 +151,7 @@ pub struct Evidence {
     pub program: Option<Program>,
     /// The confirmed cause.
     pub cause: Cause,
-    /// What helped.
+    /// The cure.
     pub cure: &'static str,
     /// The address of the thread.
     pub source: &'static str,
