@@ -5,11 +5,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use mlx5::verbs::Context;
+use mlx5_tools::perf::interrupt::Interrupt;
 use mlx5_tools::perf::loops::{self, Record, Signals, Task};
 use mlx5_tools::perf::path::Path;
 use mlx5_tools::perf::path::direct::ByHand;
 use mlx5_tools::perf::path::request::{Requests, Visit, visit};
-use mlx5_tools::perf::plan::{Amount, Carrier, Operation, Plan};
+use mlx5_tools::perf::plan::{Amount, Carrier, Header, Operation, Plan, Retransmission};
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
 use mlx5_tools::perf::station::{Backend, Connects, Side, Unconnected};
@@ -59,6 +60,8 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         mtu: None,
         service_level: 0,
         pkey_index: 0,
+        header: Header::default(),
+        retransmission: Retransmission::default(),
     }
 }
 
@@ -84,7 +87,8 @@ impl Visit for Count<'_> {
         if plan.operation == Operation::Read {
             server.memory().fill_target(1, None);
         }
-        let (here, there) = (Signals::new(1), Signals::new(1));
+        let signals = || Signals::new(1, Interrupt::default());
+        let (here, there) = (signals(), signals());
         std::thread::scope(|scope| {
             let task = |signals| Task { plan, signals, thread: 0, yields: true };
             let (work, signals) = (task(&there), &there);

@@ -7,8 +7,12 @@ use clap::Args;
 use mlx5::verbs::{Context, HugePageSize};
 
 use crate::outcome::{Error, Result};
-use crate::perf::plan::{Amount, Arrivals, Carrier, Operation, Plan, Schedule, Stall};
-use crate::perf::result::{Kind, Setting, Via};
+use crate::perf::limit::{Bound, Compared, Limit};
+use crate::perf::perftest::Perftest;
+use crate::perf::plan::{
+    Amount, Arrivals, Carrier, Header, Operation, Plan, Retransmission, Schedule, Stall,
+};
+use crate::perf::result::{Kind, Point, Setting, Via};
 use crate::perf::server::PORT;
 use crate::perf::station::Side;
 use crate::perf::station::memory::Origin;
@@ -152,6 +156,22 @@ pub struct Arguments {
     /// Index into the P_Key tables of both ports
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Queues")]
     pkey_index: u16,
+    /// Traffic class of packets with an IP header or GRH: the DSCP in the upper six bits, so DSCP 26
+    /// is 104 [default: 0]
+    #[arg(long, alias = "tclass", value_name = "N", help_heading = "Queues")]
+    traffic_class: Option<u8>,
+    /// Routers that such a packet may cross [default: 64]
+    #[arg(short = 'L', long, value_name = "N", help_heading = "Queues")]
+    hop_limit: Option<u8>,
+    /// Time to wait for an acknowledgement: 4.096 µs times 2 to the power N, 0 for ever [default: 14]
+    #[arg(short = 'u', long, alias = "qp-timeout", value_name = "N", help_heading = "Queues")]
+    ack_timeout: Option<u8>,
+    /// Retransmissions before a connection fails, 0 to 7 [default: 7]
+    #[arg(long, alias = "retry_count", value_name = "N", help_heading = "Queues")]
+    retries: Option<u8>,
+    /// Retransmissions to a peer without a posted receive, 0 to 6, or 7 for ever [default: 7]
+    #[arg(long, value_name = "N", help_heading = "Queues")]
+    rnr_retries: Option<u8>,
 
     /// Send by a schedule of so many messages a second, such as 100k/s, whatever becomes of them, and
     /// time each from when it should have been sent (an open loop). Without it, a message is sent when
@@ -193,10 +213,18 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = percent,
           default_values_t = [50.0, 90.0, 99.0, 99.9, 99.99], help_heading = "Results")]
     pub percentiles: Vec<f64>,
+    /// Figures that no size may exceed, such as p99=20us,max=1ms; otherwise the exit status is 1
+    #[arg(long, value_name = "LIMITS", value_delimiter = ',', help_heading = "Results")]
+    at_most: Vec<Limit>,
+    /// Figures that each size must reach, such as bw=90Gbit/s,rate=1M/s; otherwise the exit status is 1
+    #[arg(long, value_name = "LIMITS", value_delimiter = ',', help_heading = "Results")]
+    at_least: Vec<Limit>,
     /// Write every measured time, one per line, in nanoseconds
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub raw_samples: Option<PathBuf>,
 
+    #[command(flatten)]
+    perftest: Perftest,
     #[command(flatten)]
     pub(super) local: Local,
 }
@@ -207,6 +235,7 @@ impl Arguments {
     /// # Errors
     /// Returns what cannot be measured, and what to choose instead.
     pub fn plans(&self, kind: Kind) -> Result<Vec<Plan>> {
+        self.perftest.check()?;
         if self.host.is_none() && !self.loopback {
             return Err(Error::Usage(
                 "name the HOST on which `mlx5 perf server` runs, or give --loopback to be both sides"
@@ -289,7 +318,25 @@ impl Arguments {
             mtu: self.mtu,
             service_level: self.sl,
             pkey_index: self.pkey_index,
+            header: Header { traffic_class: self.traffic_class, hop_limit: self.hop_limit },
+            retransmission: Retransmission {
+                ack_timeout: self.ack_timeout,
+                retries: self.retries,
+                rnr_retries: self.rnr_retries,
+            },
         }
+    }
+
+    /// Compares the limits with the points.
+    #[must_use]
+    pub fn compare(&self, points: &[Point]) -> Vec<Compared> {
+        let limits = [(Bound::AtMost, &self.at_most), (Bound::AtLeast, &self.at_least)];
+        let compare = |point| {
+            limits.iter().flat_map(move |&(bound, limits)| {
+                limits.iter().map(move |limit| limit.compare(bound, point))
+            })
+        };
+        points.iter().flat_map(compare).collect()
     }
 
     /// Returns the threads of a side.
@@ -343,6 +390,15 @@ impl Arguments {
             let time = Duration::from_nanos(nanoseconds);
             settings.push(Setting::new("stall", format_args!("{time:?} at message {at}")));
         }
+        let chosen = [
+            ("traffic-class", self.traffic_class),
+            ("hop-limit", self.hop_limit),
+            ("ack-timeout", self.ack_timeout),
+            ("retries", self.retries),
+            ("rnr-retries", self.rnr_retries),
+        ];
+        let chosen = chosen.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        settings.extend(chosen.map(|(name, value)| Setting::new(name, value)));
         if let Some(at) = plan.corrupt_at {
             settings.push(Setting::new("corrupt-at", at));
         }
@@ -355,7 +411,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Parses a number followed by one of the units.
-fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+pub(super) fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let (_, scale) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;

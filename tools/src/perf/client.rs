@@ -9,6 +9,7 @@ use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 use crate::perf::arguments::Arguments;
 use crate::perf::compare;
+use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::{self, Measured, Record, Signals};
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
@@ -45,7 +46,12 @@ impl Found {
     /// Returns the outcome of the command.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        if self.wrong == 0 { Outcome::Good } else { Outcome::Bad }
+        let missed = self.run.limits.iter().any(|limit| !limit.kept);
+        match (self.wrong != 0 || missed, self.run.interrupted) {
+            (true, _) => Outcome::Bad,
+            (false, true) => Outcome::Interrupted,
+            (false, false) => Outcome::Good,
+        }
     }
 }
 
@@ -78,7 +84,7 @@ pub fn measure(
     if let Some(raw) = raw {
         raw.finish()?;
     }
-    let Points { environment, peer, points, comparison, mut notes, wrong } = measured;
+    let Points { environment, peer, points, comparison, mut notes, wrong, .. } = measured;
     if environment.model {
         notes.insert(
             0,
@@ -92,7 +98,16 @@ pub fn measure(
                 .to_owned(),
         );
     }
+    let interrupted = measured.interrupt.came();
+    if interrupted {
+        notes.push(format!(
+            "ended by Ctrl-C: {} of {} points were measured, and the last one not to its end",
+            points.len(),
+            plans.len() * if arguments.compare { 2 } else { 1 }
+        ));
+    }
     let began = points.first().map_or(Duration::ZERO, |(began, _)| *began);
+    let points: Vec<Point> = points.into_iter().map(|(_, point)| point).collect();
     let run = Run {
         kind,
         command: std::env::args().collect(),
@@ -100,7 +115,9 @@ pub fn measure(
         environment,
         peer: arguments.host.is_some().then_some(peer),
         configuration: arguments.settings(&plans),
-        points: points.into_iter().map(|(_, point)| point).collect(),
+        limits: arguments.compare(&points),
+        interrupted,
+        points,
         comparison,
         notes,
     };
@@ -116,6 +133,7 @@ struct Points {
     comparison: Option<Comparison>,
     notes: Vec<String>,
     wrong: u64,
+    interrupt: Interrupt,
 }
 
 /// Measures with the server on a thread of this process.
@@ -173,8 +191,12 @@ fn points(
         comparison: None,
         notes: Vec::new(),
         wrong: 0,
+        interrupt: Interrupt::catch()?,
     };
     for plan in plans {
+        if all.interrupt.came() {
+            break;
+        }
         let mut course = Course {
             arguments,
             side,
@@ -189,8 +211,13 @@ fn points(
             course.compare(plan)?;
         } else {
             let point = course.point(plan, false)?;
-            course.all.points.push(point);
+            if point.1.messages > 0 || !course.all.interrupt.came() {
+                course.all.points.push(point);
+            }
         }
+    }
+    if all.points.is_empty() {
+        return Err(Error::Told("ended by Ctrl-C before anything was measured".to_owned()));
     }
     Ok(all)
 }
@@ -221,7 +248,14 @@ impl Course<'_> {
                 began.get_or_insert(at);
                 *[&mut direct, &mut verbs][way] = Some(point);
             }
+            if self.all.interrupt.came() {
+                // The last block is shorter than its pair.
+                break;
+            }
             pairs.add([direct, verbs].map(|point| point.expect("each way had its turn")));
+        }
+        if pairs.is_empty() {
+            return Ok(());
         }
         let on_card = !self.all.environment.model;
         let ratios = pairs.ratios(on_card);
@@ -298,6 +332,7 @@ impl Course<'_> {
             samples,
             in_a_loop: self.arguments.loopback,
             output: self.output,
+            interrupt: &self.all.interrupt,
             backend: std::marker::PhantomData,
         };
         visit(plan, one).map_err(Error::Told)?
@@ -347,6 +382,7 @@ struct OnePoint<'a, B> {
     samples: usize,
     in_a_loop: bool,
     output: &'a Output,
+    interrupt: &'a Interrupt,
     backend: std::marker::PhantomData<fn() -> B>,
 }
 
@@ -363,7 +399,8 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
     type Output = Result<Finished>;
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, .. } = self;
+        let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } =
+            self;
         // 1. The queues of both sides.
         let unconnected = (0..plan.threads)
             .map(|_| Unconnected::<T>::new(side, plan))
@@ -388,7 +425,7 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
 
         // 2. Messages.
         let before = counters.read();
-        let signals = Signals::new(paths.len());
+        let signals = Signals::new(paths.len(), interrupt.clone());
         let progress = Progress::new(plan, output);
         let mut told = Instant::now();
         let crew = Crew { plan, signals: &signals, cpus };

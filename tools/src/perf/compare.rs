@@ -24,6 +24,12 @@ pub fn blocks(plan: &Plan, pairs: u64) -> [Plan; 2] {
 pub struct Pairs(Vec<[Point; 2]>);
 
 impl Pairs {
+    /// Returns whether there is no pair.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a pair: directly, by verbs.
     pub fn add(&mut self, pair: [Point; 2]) {
         self.0.push(pair);

@@ -6,16 +6,19 @@
 //! path through libmlx5, or either with time stamps. The [`loops`] run over any path and are
 //! compiled for each path and each kind of request. [`compare`] measures both ways in turn.
 //!
-//! A measurement ends in a [`result::Run`], which has all the data of the outputs. [`output`] makes
+//! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data of the outputs. [`output`] makes
 //! tables and files from it, [`page`] the page with plots.
 
 pub mod arguments;
 pub mod client;
 pub mod compare;
+pub mod interrupt;
+pub mod limit;
 pub mod loops;
 pub mod output;
 pub mod page;
 pub mod path;
+mod perftest;
 pub mod plan;
 mod progress;
 pub mod result;

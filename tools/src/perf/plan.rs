@@ -110,6 +110,32 @@ pub struct Plan {
     pub service_level: u8,
     /// Index into each side's P_Key table.
     pub pkey_index: u16,
+    /// Fields of the packets' IP header or GRH.
+    pub header: Header,
+    /// Retransmission of a reliable connection.
+    pub retransmission: Retransmission,
+}
+
+/// Fields of the header that routers read: the IP header on RoCE, the GRH on InfiniBand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Traffic class: the DSCP in its upper six bits.
+    pub traffic_class: Option<u8>,
+    /// Routers that a packet may cross.
+    pub hop_limit: Option<u8>,
+}
+
+/// Retransmission of a reliable connection; `None`: the driver's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retransmission {
+    /// Code of the time to wait for an acknowledgement: 4.096 µs × 2^code, 0 for ever.
+    pub ack_timeout: Option<u8>,
+    /// Retransmissions before the connection fails.
+    pub retries: Option<u8>,
+    /// Retransmissions to a peer without a posted receive; 7 is for ever.
+    pub rnr_retries: Option<u8>,
 }
 
 impl Plan {
@@ -204,6 +230,7 @@ impl Plan {
             return Err("--mtu is 256, 512, 1024, 2048 or 4096".into());
         }
         range("sl", u64::from(self.service_level), 0, 15)?;
+        self.retransmission.check(*carrier)?;
         if self.corrupt_at.is_some() && !self.validate {
             return Err("--corrupt-at is noticed with --validate only".into());
         }
@@ -307,6 +334,24 @@ impl Plan {
     }
 }
 
+impl Retransmission {
+    fn check(&self, carrier: Carrier) -> Result<(), String> {
+        let options = [
+            ("ack-timeout", self.ack_timeout, 31),
+            ("retries", self.retries, 7),
+            ("rnr-retries", self.rnr_retries, 7),
+        ];
+        for (name, value, most) in options {
+            let Some(value) = value else { continue };
+            if carrier != Carrier::Rc {
+                return Err(format!("{carrier} sends nothing again: leave --{name} out"));
+            }
+            range(name, u64::from(value), 0, most)?;
+        }
+        Ok(())
+    }
+}
+
 /// The layout of a queue pair's messages in memory. Slots have equal size, and their numbers are
 /// powers of two, so that a mask finds the slot of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,6 +419,8 @@ pub(super) mod tests {
             mtu: None,
             service_level: 0,
             pkey_index: 0,
+            header: Header::default(),
+            retransmission: Retransmission::default(),
         }
     }
 
@@ -403,6 +450,12 @@ pub(super) mod tests {
         refused(|plan| plan.batch = 2, "bw");
         refused(|plan| plan.amount = Amount::Messages(0), "iterations");
         refused(|plan| plan.mtu = Some(1500), "4096");
+        refused(|plan| plan.retransmission.ack_timeout = Some(32), "0 to 31");
+        refused(|plan| plan.retransmission.retries = Some(8), "0 to 7");
+        refused(
+            |plan| (plan.carrier, plan.retransmission.rnr_retries) = (Carrier::Uc, Some(1)),
+            "leave --rnr-retries out",
+        );
         refused(|plan| plan.corrupt_at = Some(1), "--validate");
         refused(
             |plan| (plan.corrupt_at, plan.validate, plan.warm_up) = (Some(u64::MAX), true, 1),

@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, say};
 use crate::perf::arguments::Local;
+use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::{self, Signals};
 use crate::perf::path::Stop;
 use crate::perf::path::direct::ByHand;
@@ -261,7 +262,7 @@ impl<B: Backend> Visit for Point<'_, B> {
         let before = counters.read();
         session.tell(&Say::Ready {})?;
 
-        let signals = Signals::new(paths.len());
+        let signals = Signals::new(paths.len(), Interrupt::default());
         let sent = Mutex::new(Vec::new());
         let crew = Crew { plan, signals: &signals, cpus };
         let work = |path: &mut _, task: &loops::Task<'_>| {

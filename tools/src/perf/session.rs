@@ -28,7 +28,7 @@ use crate::perf::result::Counter;
 use crate::perf::result::environment::Environment;
 
 /// The version of this exchange.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
 /// An upper bound of messages per queue pair. A peer's numbers are below it, so that they can be

@@ -64,11 +64,7 @@ impl Server {
 
     /// Returns when the server has queues with the client: when messages flow, or soon will.
     pub fn wait_for_client(&self, client: &mut Child) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_measuring(client.id()) {
-            assert!(Instant::now() < deadline, "the client does not begin to measure");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(client, 0);
     }
 
     /// Waits for its end, which has to have this status.
@@ -107,12 +103,29 @@ impl Drop for Server {
     }
 }
 
-/// Whether a process has a thread that measures.
-fn is_measuring(process: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
-    threads.flatten().any(|thread| {
-        fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "perf-0")
-    })
+/// Returns when the first thread of a client has computed for a tenth of a second: when it has
+/// measured messages for which it needs no other thread.
+pub fn wait_until_measuring(client: &mut Child) {
+    wait_until(client, 10);
+}
+
+/// Waits until a process has a thread that measures, which has run for so many ticks.
+fn wait_until(client: &mut Child, ticks: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while ticks_measured(client.id()).is_none_or(|run| run < ticks) {
+        assert!(Instant::now() < deadline, "the client does not begin to measure");
+        assert_eq!(client.try_wait().unwrap(), None, "the client ended early");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ticks of CPU time that the first measuring thread of a process has used, if there is one.
+fn ticks_measured(process: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let stats = threads.flatten().map(|thread| fs::read_to_string(thread.path().join("stat")));
+    let stat = stats.flatten().find(|stat| stat.contains("(perf-0)"))?;
+    let fields: Vec<&str> = stat.split_whitespace().collect();
+    Some(fields.get(13)?.parse::<u64>().ok()? + fields.get(14)?.parse::<u64>().ok()?)
 }
 
 /// A folder that goes when the test ends.

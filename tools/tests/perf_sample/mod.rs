@@ -144,6 +144,8 @@ pub fn sweep(sizes: &[u64]) -> Run {
             ratios: ratios.collect(),
         }),
         points,
+        limits: vec![],
+        interrupted: false,
         notes: vec![format!("a note with {HOSTILE}")],
     }
 }

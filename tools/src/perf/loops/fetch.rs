@@ -27,7 +27,7 @@ impl<P: Path> Client<P> for Fetch {
         while self.sent < last {
             let sequence = self.sent;
             let since = pace.next(&mut wait)?;
-            if since >= span.end {
+            if task.is_over(since, span) {
                 break;
             }
             path.post(0, Message { sequence, signaled: true })?;

@@ -93,7 +93,7 @@ impl<P: Path> Client<P> for Glance {
             let sequence = self.sent;
             task.stamp(path, 0, sequence);
             let since = pace.next(&mut wait)?;
-            if since >= span.end {
+            if task.is_over(since, span) {
                 break;
             }
             self.send(path)?;

@@ -207,6 +207,12 @@ pub fn post_receives<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
 }
 
 impl Task<'_> {
+    /// Returns whether a message that is timed from this tick is not begun any more.
+    #[inline(always)]
+    fn is_over(&self, since: u64, span: Span) -> bool {
+        since >= span.end || self.signals.is_interrupted()
+    }
+
     /// Pauses, if a stall is requested before this message.
     #[inline(always)]
     fn stall(&self, sequence: u64) {

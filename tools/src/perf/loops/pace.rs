@@ -13,7 +13,8 @@ use crate::perf::plan::{Arrivals, Schedule};
 
 /// A policy for the send times.
 pub(super) trait Pace {
-    /// Waits until the next message is due. Returns the tick from which it is timed.
+    /// Waits until the next message is due, or the measurement ends early. Returns the tick from
+    /// which it is timed.
     fn next(&mut self, wait: &mut Wait<'_>) -> Result<u64, Stop>;
 
     /// Returns that tick without waiting; `None` if no message is due at the tick `now`.
@@ -81,6 +82,9 @@ impl Pace for Open {
         loop {
             if let Some(due) = self.due(Clock::now()) {
                 return Ok(due);
+            }
+            if wait.is_interrupted() {
+                return Ok(u64::MAX);
             }
             wait.once()?;
             // Waiting for the scheduled time does not count as time without an event.

@@ -38,7 +38,7 @@ impl<P: Path> Client<P> for Ping {
             let sequence = self.sent;
             task.stamp(path, 0, sequence);
             let since = pace.next(&mut wait)?;
-            if since >= span.end {
+            if task.is_over(since, span) {
                 break;
             }
             path.post(0, Message { sequence, signaled: self.signal.next() })?;

@@ -141,7 +141,7 @@ impl<P: Path> Client<P> for Stream {
         let mut total: u64 = self.flights.iter().map(|flight| flight.sent).sum();
         loop {
             let now = Clock::now();
-            if now >= span.end {
+            if task.is_over(now, span) {
                 break;
             }
             // 1. A batch for each queue pair that has space.
@@ -166,7 +166,7 @@ impl<P: Path> Client<P> for Stream {
                 wait.over();
             }
         }
-        // The time is over. Outstanding requests are waited for. If the last one is not signaled,
+        // The time is over, or the user ended it. Outstanding requests are waited for. If the last one is not signaled,
         // one more request brings a completion.
         for queue in 0..self.flights.len() {
             let flight = &mut self.flights[queue];

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Served, Task};
+use crate::perf::interrupt::Interrupt;
 use crate::perf::path::Stop;
 
 /// Longest time without an event at the client.
@@ -15,6 +16,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Signals {
     abandoned: AtomicBool,
+    /// Has the client's threads begin no more messages.
+    interrupt: Interrupt,
     /// Threads that are ready to begin.
     ready: AtomicU64,
     /// Per thread: messages that the client sent, once that is known.
@@ -31,9 +34,10 @@ struct Counted(AtomicU64);
 impl Signals {
     /// Creates the signals of `threads` threads.
     #[must_use]
-    pub fn new(threads: usize) -> Signals {
+    pub fn new(threads: usize, interrupt: Interrupt) -> Signals {
         Signals {
             abandoned: AtomicBool::new(false),
+            interrupt,
             ready: AtomicU64::new(0),
             expected: (0..threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
             progress: (0..threads).map(|_| Counted::default()).collect(),
@@ -49,6 +53,13 @@ impl Signals {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the measurement ends early: threads begin no more messages.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.came()
     }
 
     /// Sets the number of messages of a thread.
@@ -142,6 +153,11 @@ impl<'a> Wait<'a> {
             thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Returns whether nothing more is to be waited for but what is under way.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.signals.is_interrupted()
     }
 
     /// Restarts the limit after an event.

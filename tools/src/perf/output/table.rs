@@ -68,6 +68,9 @@ fn text(run: &Run) -> Result<String, fmt::Error> {
     if let Some(comparison) = &run.comparison {
         writeln!(out, "\n{}\n  {}", compared(comparison), comparison.what)?;
     }
+    for limit in &run.limits {
+        writeln!(out, "\nlimit: {limit}")?;
+    }
     for note in &run.notes {
         writeln!(out, "\nnote: {note}")?;
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::distribution::Latency;
 use self::environment::Environment;
+use crate::perf::limit::Compared;
 
 /// The kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +92,12 @@ pub struct Run {
     pub points: Vec<Point>,
     /// The comparison, where both ways were measured in turn.
     pub comparison: Option<Comparison>,
+    /// The limits that were asked for, compared with each point.
+    #[serde(default)]
+    pub limits: Vec<Compared>,
+    /// Whether Ctrl-C ended it early.
+    #[serde(default)]
+    pub interrupted: bool,
     /// Remarks on these figures, one sentence each.
     pub notes: Vec<String>,
 }

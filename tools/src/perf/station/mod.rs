@@ -12,8 +12,9 @@ use std::sync::Arc;
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Rc, Receives, Uc, Ud};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Reset, Rts, ScatterToCqe, UdInitAttributes, UnreliableRtsAttributes,
+    AckTimeout, AddressHandle, AddressVector, CompletionQueue, Context, Mtu, Placement,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes, ScatterToCqe,
+    UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Remote, UdAddress};
 
@@ -21,7 +22,7 @@ use self::memory::{Memory, Origin, Target};
 use crate::outcome::{Error, Result};
 use crate::perf::path::Path;
 use crate::perf::path::request::{Requests, Site};
-use crate::perf::plan::{Layout, Plan};
+use crate::perf::plan::{Header, Layout, Plan, Retransmission};
 use crate::perf::result::Via;
 
 /// The Q_Key of datagrams.
@@ -97,8 +98,9 @@ macro_rules! connections {
                 let mut init = way.port.init();
                 init.pkey_index = way.plan.pkey_index;
                 let mut rtr = way.port.rtr(mine, theirs);
-                rtr.address.service_level = way.plan.service_level;
-                let rts = way.port.rts(mine, theirs);
+                way.plan.mark(&mut rtr.address)?;
+                let mut rts = way.port.rts(mine, theirs);
+                way.plan.retransmission.choose(&mut rts)?;
                 let qp = qp.init(&init).map_err(|failed| failed.error)?;
                 let qp = qp.rtr(&rtr.into()).map_err(|failed| failed.error)?;
                 Ok((qp.rts(&rts.into()).map_err(|failed| failed.error)?, None))
@@ -134,9 +136,42 @@ impl Connects for Ud {
         let rts = UnreliableRtsAttributes { sq_psn: mine.psn };
         let qp = qp.rts(&rts).map_err(|failed| failed.error)?;
         let mut address = way.port.address(theirs);
-        address.service_level = way.plan.service_level;
+        way.plan.mark(&mut address)?;
         let handle = AddressHandle::new(way.pd, &address)?;
         Ok((qp, Some(Destination { handle, qpn: theirs.qpn, qkey: QKEY })))
+    }
+}
+
+impl Plan {
+    /// Sets the plan's fields of an address.
+    fn mark(&self, address: &mut AddressVector) -> Result<()> {
+        address.service_level = self.service_level;
+        let Header { traffic_class, hop_limit } = self.header;
+        if (traffic_class, hop_limit) == (None, None) {
+            return Ok(());
+        }
+        let route = address.global.as_mut().ok_or_else(|| {
+            Error::Told(
+                "--traffic-class and --hop-limit are fields of a GRH, which packets between these \
+                 ports do not have: give --gid-index"
+                    .to_owned(),
+            )
+        })?;
+        route.traffic_class = traffic_class.unwrap_or(route.traffic_class);
+        route.hop_limit = hop_limit.unwrap_or(route.hop_limit);
+        Ok(())
+    }
+}
+
+impl Retransmission {
+    /// Sets the chosen attributes.
+    fn choose(&self, rts: &mut RtsAttributes) -> Result<()> {
+        if let Some(code) = self.ack_timeout {
+            rts.timeout = AckTimeout::from_code(code)?;
+        }
+        rts.retry_cnt = self.retries.unwrap_or(rts.retry_cnt);
+        rts.rnr_retry = self.rnr_retries.unwrap_or(rts.rnr_retry);
+        Ok(())
     }
 }
 

@@ -1,0 +1,52 @@
+//! perftest's options that `mlx5 perf` does not have: each is answered with what to give instead.
+
+use clap::Args;
+
+use crate::outcome::{Error, Result};
+
+/// Options of `ib_send_lat` and the like.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Perftest {
+    #[arg(short = 'a', long, hide = true)]
+    all: bool,
+    #[arg(short = 'b', long, hide = true)]
+    bidirectional: bool,
+    #[arg(short = 'e', long, hide = true)]
+    events: bool,
+    #[arg(short = 'F', long = "CPU-freq", hide = true)]
+    cpu_freq: bool,
+    #[arg(short = 'H', long, hide = true)]
+    report_histogram: bool,
+    #[arg(short = 'R', long = "rdma_cm", hide = true)]
+    rdma_cm: bool,
+    #[arg(short = 'U', long, hide = true)]
+    report_unsorted: bool,
+}
+
+impl Perftest {
+    /// Refuses these options.
+    ///
+    /// # Errors
+    /// [`Error::Usage`], with the equivalent of the first one given.
+    pub fn check(self) -> Result<()> {
+        let answers = [
+            (self.all, "-a", "give --sweep 2..8M"),
+            (
+                self.bidirectional,
+                "-b",
+                "both directions are not measured at once: run a second client on the other host",
+            ),
+            (self.events, "-e", "completions are polled: leave it out"),
+            (self.cpu_freq, "-F", "the CPU's frequency is not checked: leave it out"),
+            (self.report_histogram, "-H", "give --hdr-log FILE, or --report FILE.html"),
+            (self.rdma_cm, "-R", "queue pairs are connected over TCP: leave it out"),
+            (self.report_unsorted, "-U", "give --raw-samples FILE"),
+        ];
+        match answers.into_iter().find(|(given, ..)| *given) {
+            Some((_, option, answer)) => {
+                Err(Error::Usage(format!("{option} is an option of perftest; here, {answer}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
