@@ -161,3 +161,18 @@ fn options_of_perftest_are_answered_with_their_equivalent() {
         assert!(refused.err.contains(answer), "{}", refused.err);
     }
 }
+
+#[test]
+fn the_slowest_message_is_told_with_its_moment() {
+    let arguments =
+        ["-o", "read", "-n", "60", "-w", "0", "--stall-at", "50", "--stall-for", "300ms"];
+    let report = rig::finish(&mut looped(&arguments), 0).report();
+    let slowest = report["points"][0]["slowest"].as_array().unwrap();
+    assert_eq!(slowest.len(), 16);
+    let times: Vec<u64> = slowest.iter().map(|slow| slow["ns"].as_u64().unwrap()).collect();
+    assert!(times[0] >= 300_000_000, "{times:?}");
+    assert!(times.is_sorted_by(|one, other| one >= other), "{times:?}");
+    // The 50 messages before it ended earlier, and its own time is a part.
+    let at = slowest[0]["at"].as_f64().unwrap();
+    assert!((0.3..=report["points"][0]["seconds"].as_f64().unwrap()).contains(&at), "{at}");
+}

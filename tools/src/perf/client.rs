@@ -20,7 +20,7 @@ use crate::perf::progress::Progress;
 use crate::perf::result::distribution::Distribution;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
-use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Via};
+use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Slow, Via};
 use crate::perf::server;
 use crate::perf::session::{self, Account, GOING, Say, Session};
 use crate::perf::station::counters::Counters;
@@ -345,16 +345,24 @@ fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
     let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
     let ended = threads.iter().map(|thread| thread.began + thread.ticks).max().unwrap_or(0);
+    let clock = mlx5::timing::Clock::get();
+    let slow = |&(ns, end): &(u64, u64)| Slow {
+        ns,
+        at: clock.nanoseconds(end.saturating_sub(began)) / 1e9,
+    };
+    let mut slowest = threads.iter().flat_map(|thread| thread.record.slowest()).map(slow).collect();
+    Slow::keep(&mut slowest, loops::SLOWEST);
     let messages: u64 = threads.iter().map(|thread| thread.messages).sum();
     let ways = if plan.is_echoed() { 2 } else { 1 };
     Point {
         via: plan.via,
         size: plan.size,
         began: 0.0,
-        seconds: mlx5::timing::Clock::get().nanoseconds(ended - began) / 1e9,
+        seconds: clock.nanoseconds(ended - began) / 1e9,
         messages: messages * ways,
         planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
         latency: distribution.latency(plan.timed(), &arguments.percentiles),
+        slowest,
         cpu: threads.first().and_then(|thread| thread.cpu.clone()),
         phases: threads.first().map(|thread| thread.phases.clone()).unwrap_or_default(),
         counters: Vec::new(),

@@ -5,9 +5,10 @@
 //! to pair. So drift (CPU clocks, other programs, the HCA's caches) affects both ways. Each pair
 //! gives a ratio, and the spread of the ratios shows their precision.
 
+use crate::perf::loops::SLOWEST;
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::result::distribution::Distribution;
-use crate::perf::result::{Comparison, Cpu, Point, Ratio, Via};
+use crate::perf::result::{Comparison, Cpu, Point, Ratio, Slow, Via};
 
 /// Returns the plan of a block, for each way.
 #[must_use]
@@ -119,6 +120,10 @@ fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, Str
         }
     }
     for block in others {
+        let later = block.began - point.began;
+        point
+            .slowest
+            .extend(block.slowest.iter().map(|slow| Slow { at: slow.at + later, ..*slow }));
         point.seconds += block.seconds;
         point.messages += block.messages;
         if let (Some(all), Some(more)) = (&mut point.validated, block.validated) {
@@ -135,6 +140,7 @@ fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, Str
             }
         }
     }
+    Slow::keep(&mut point.slowest, SLOWEST);
     let timed = blocks.iter().find_map(|block| Some(block.latency.as_ref()?.timed));
     point.latency = timed.and_then(|timed| times.latency(timed, percentiles));
     point.cpu = cpu(blocks.iter().filter_map(|block| block.cpu.as_ref()));
@@ -183,6 +189,7 @@ mod tests {
             messages: 10,
             planned_per_second: None,
             latency: times.latency(Timed::Completion, &[50.0]),
+            slowest: vec![],
             cpu: Some(Cpu {
                 hertz: 1e9,
                 posts: Calls { calls: 5, messages: 10, median_ticks: post },

@@ -156,6 +156,7 @@ mod tests {
             messages: 1_000_000,
             planned_per_second: None,
             latency: distribution.latency(Timed::Completion, &[]),
+            slowest: vec![],
             cpu: None,
             phases: vec![],
             counters: vec![],

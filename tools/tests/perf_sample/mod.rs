@@ -6,7 +6,7 @@
 use mlx5_tools::perf::result::distribution::{Distribution, Timed};
 use mlx5_tools::perf::result::environment::Environment;
 use mlx5_tools::perf::result::{
-    Calls, Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Via,
+    Calls, Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Slow, Via,
 };
 
 /// Text that would be markup, an escape from an attribute, or a terminal command.
@@ -53,6 +53,7 @@ pub fn point(via: Via, size: u64, began: f64) -> Point {
         messages: times.len() as u64,
         planned_per_second: None,
         latency: distribution.latency(Timed::HalfRoundTrip, &PERCENTILES),
+        slowest: vec![Slow { ns: 24_321, at: 0.5 }],
         cpu: Some(Cpu {
             hertz: 2.3e9,
             posts: Calls { calls: 4000, messages: 4000, median_ticks: (60 + 2 * extra) as f64 },

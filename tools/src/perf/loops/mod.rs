@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use mlx5::timing::Clock;
 
-pub use record::Record;
+pub use record::{Record, SLOWEST};
 pub use wait::Signals;
 
 use super::path::{Path, Stop};

@@ -62,7 +62,7 @@ fn text(run: &Run) -> Result<String, fmt::Error> {
     if let Some(timed) = timed {
         writeln!(out, "  times in µs: {timed}")?;
     }
-    for table in [cpu(run), phases(run), counters(run)].into_iter().flatten() {
+    for table in [slowest(run), cpu(run), phases(run), counters(run)].into_iter().flatten() {
         writeln!(out, "\n{table}")?;
     }
     if let Some(comparison) = &run.comparison {
@@ -97,6 +97,22 @@ fn points(run: &Run) -> Table {
 /// Returns the name of a point's lines in the tables after the first.
 fn name(point: &Point) -> [String; 2] {
     [point.via.to_string(), point.size.to_string()]
+}
+
+/// The slowest messages, and when they ended.
+fn slowest(run: &Run) -> Option<Table> {
+    /// So many of each point.
+    const MOST: usize = 3;
+    let names = ["via", "bytes", "slowest", "at s", "second", "at s", "third", "at s"];
+    let mut table = Table::new(&names, 1);
+    for point in run.points.iter().filter(|point| !point.slowest.is_empty()) {
+        let mut line = Vec::from(name(point));
+        for slow in point.slowest.iter().take(MOST) {
+            line.extend([format!("{:.3}", slow.ns as f64 / 1e3), format!("{:.6}", slow.at)]);
+        }
+        table.lines.push(line);
+    }
+    (table.lines.len() > 1).then_some(table)
 }
 
 fn cpu(run: &Run) -> Option<Table> {

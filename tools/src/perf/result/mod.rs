@@ -162,6 +162,9 @@ pub struct Point {
     pub planned_per_second: Option<f64>,
     /// The latency of messages.
     pub latency: Option<Latency>,
+    /// The slowest messages, the slowest first.
+    #[serde(default)]
+    pub slowest: Vec<Slow>,
     /// The CPU cost at this side.
     pub cpu: Option<Cpu>,
     /// The time per phase of posts and polls, in a build with the feature `phases`.
@@ -170,6 +173,23 @@ pub struct Point {
     pub counters: Vec<Counter>,
     /// Messages whose content was checked, if checks were enabled.
     pub validated: Option<u64>,
+}
+
+/// A message that took long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slow {
+    /// Its time in nanoseconds, as [`Latency`] counts it.
+    pub ns: u64,
+    /// Its end: seconds after the first message of the point.
+    pub at: f64,
+}
+
+impl Slow {
+    /// Sorts messages, the slowest first, and keeps so many.
+    pub fn keep(all: &mut Vec<Slow>, most: usize) {
+        all.sort_by(|one, other| other.ns.cmp(&one.ns).then(one.at.total_cmp(&other.at)));
+        all.truncate(most);
+    }
 }
 
 impl Point {
@@ -324,6 +344,7 @@ mod tests {
             messages: 2_000_000,
             planned_per_second: None,
             latency: None,
+            slowest: vec![],
             cpu: None,
             phases: vec![],
             counters: vec![],
