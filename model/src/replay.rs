@@ -7,6 +7,7 @@ use crate::card::Card;
 use crate::clock::Clock;
 use crate::object::Memic;
 use crate::trace::{Call, Nothing, Performed, ReadError, Reader, Script, Tap, Verdict};
+use crate::transport::Recipient;
 use crate::wire::Frame;
 
 /// Makes the calls of a stream on fresh cards, and compares what they do with what is recorded.
@@ -59,6 +60,10 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Store { uar, offset, bytes } => card.store(*uar, (*offset).into(), bytes),
         Call::RingAll(uar) => card.ring_all(*uar),
         Call::Receive(frame) => card.receive(&Frame(frame.to_vec())),
+        Call::ReceiveManagement(frame) => {
+            let _ = card.arrive(&Frame(frame.to_vec()), Recipient::Agent);
+        }
+        Call::SendManagement(frame) => card.send_management(Frame(frame.to_vec())),
         Call::Expire => card.expire(),
         Call::Pump => drop(card.pump()),
         Call::Settle => drop(card.settle()),

@@ -181,7 +181,9 @@ pub fn export<R: Read>(recording: Reader<R>, to: impl Write) -> Result<u64, Expo
         let Event { card, time, what } = event?;
         let (direction, bytes) = match what {
             What::Observed(Observed::Sent(bytes)) => (Direction::Outbound, bytes),
-            What::Entered(Call::Receive(bytes)) => (Direction::Inbound, bytes),
+            What::Entered(Call::Receive(bytes) | Call::ReceiveManagement(bytes)) => {
+                (Direction::Inbound, bytes)
+            }
             _ => continue,
         };
         let frame = Frame(bytes.into_owned());

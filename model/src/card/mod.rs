@@ -82,6 +82,8 @@ pub struct Card {
     pub(crate) tapping: Option<Tapping>,
     /// The capture of the port's frames.
     pub(crate) capturing: Option<Capturing>,
+    /// Packets that have arrived for the port's management agent, oldest first. `None` if it has none.
+    pub(crate) managed: Option<VecDeque<Frame>>,
 }
 
 impl Card {
@@ -115,6 +117,7 @@ impl Card {
             moderating: Vec::new(),
             tapping: None,
             capturing: None,
+            managed: None,
         }
     }
 
@@ -138,6 +141,20 @@ impl Card {
     pub(crate) fn send(&mut self, frame: Frame) {
         self.port.pace.sent(Side::Request, frame.0.len());
         self.outbox.push_back(frame);
+    }
+
+    /// Sends a packet of the port's management agent.
+    pub(crate) fn send_management(&mut self, frame: Frame) {
+        self.enter(
+            || Call::SendManagement((&frame.0).into()),
+            |card| card.send(frame.clone()),
+            |()| false,
+        );
+    }
+
+    /// Takes the oldest packet that has arrived for the port's management agent.
+    pub(crate) fn take_managed(&mut self) -> Option<Frame> {
+        self.managed.as_mut()?.pop_front()
     }
 
     /// Puts a packet of a responder into the outbox.

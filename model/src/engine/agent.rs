@@ -12,18 +12,16 @@ use std::sync::Arc;
 
 use super::device::Inside;
 use super::{Engine, Shield};
-use crate::capture::Direction;
 use crate::card::Card;
 pub use crate::fabric::local::{Listening, Reserved};
-use crate::management::{Addressee, Mad, mad};
-use crate::wire::{Frame, Header, LinkAddress};
+use crate::management::{Addressee, Mad};
+use crate::wire::{Frame, LinkAddress};
 
 /// The process's communication manager. It is called by threads that are in a device, and must not
 /// enter the engine.
 pub trait Agent: Send + Sync {
-    /// Takes a datagram to queue pair 1 that has arrived at a device's port. Returns false if it is
-    /// none of the communication manager's.
-    fn receive(&self, card: &Card, frame: &Frame) -> bool;
+    /// Takes a datagram of the communication manager that has arrived at a device's port.
+    fn receive(&self, card: &Card, frame: &Frame);
     /// Returns whether this process listens for a service.
     fn serves(&self, service: u64) -> bool;
     /// Answers a datagram for a service that no process listens for, which was to leave or to
@@ -72,26 +70,18 @@ impl Engine {
     }
 }
 
-/// Gives a frame that has arrived at a port to the device or, if it is a management datagram, to
-/// the agent. `at` is the virtual time of its arrival, if it has one.
-pub(super) fn deliver(
-    agent: Option<&Arc<dyn Agent>>,
-    card: &mut Card,
-    frame: &Frame,
-    at: Option<u64>,
-) {
-    card.port.pace.arrived(at);
-    let link = card.identity.link;
-    let managed = || Header::destination(link, &frame.0).is_some_and(|to| to.1 == mad::QP);
-    let taken = agent.is_some_and(|agent| managed() && agent.receive(card, frame));
-    if taken {
-        card.captured(Direction::Inbound, frame, None);
-    } else {
-        card.receive(frame);
-    }
-}
-
 impl Inside<'_> {
+    /// Gives the agent the datagrams that have arrived for it. Returns whether there were any.
+    pub(super) fn manage(&mut self) -> bool {
+        let Some(agent) = self.engine.agent.get() else { return false };
+        let mut any = false;
+        while let Some(frame) = self.seat.card.take_managed() {
+            agent.receive(&self.seat.card, &frame);
+            any = true;
+        }
+        any
+    }
+
     /// Carries a management datagram to the process that it concerns. Returns false if it is none
     /// of the communication manager's.
     pub(super) fn carry_management(&mut self, to: LinkAddress, frame: &Frame) -> bool {

@@ -1,15 +1,14 @@
 //! The way of a frame from a device to the next one.
 
 use super::device::Inside;
-use super::shared::owner;
+use super::shared::{owner, reached};
 use crate::fabric::local;
 use crate::management::mad;
 use crate::wire::{Frame, Header, Link, LinkAddress};
 
 impl Inside<'_> {
     /// Passes a frame to the port of its address: to the local device that has the destination's QP
-    /// number there, or to the network. A frame for all listeners goes to all devices of this
-    /// process and to the network.
+    /// number there, or to the network. Multicast and raw Ethernet frames go to the listeners.
     pub(super) fn carry(&mut self, frame: Frame) {
         if !self.seat.card.passes(&frame) {
             return;
@@ -38,12 +37,18 @@ impl Inside<'_> {
         }
     }
 
+    /// Passes a frame to the listeners, and to the devices of this process that it arrives at.
     fn carry_to_all(&mut self, frame: Frame) {
-        if let Some(network) = &mut self.engine.outside().network {
+        let mut outside = self.engine.outside();
+        let reached = reached(&self.seat.ports, &frame, |to| {
+            outside.network.as_mut().is_some_and(|network| network.is_attached(to))
+        });
+        if let Some(network) = &mut outside.network {
             network.send_to_all(&frame);
             self.seat.unsent = true;
         }
-        for index in 0..self.engine.devices.len() {
+        drop(outside);
+        for index in reached {
             self.put(index, frame.clone());
         }
     }

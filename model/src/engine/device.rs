@@ -11,8 +11,7 @@ use super::inbox::{Inbox, Note, SPENT};
 use super::lock::{Guard, Lock};
 use super::pace::Order;
 use super::shared::{Directory, next_prefix, owner};
-use super::{Engine, NUMBERS, SPARE, TURN, agent};
-use crate::capture::Direction;
+use super::{Engine, NUMBERS, SPARE, TURN};
 use crate::card::Card;
 use crate::clock::Clock;
 use crate::fabric::local;
@@ -344,7 +343,7 @@ impl Inside<'_> {
     /// to do, and the number of frames.
     pub(super) fn step(&mut self, budget: &mut Budget) -> (bool, usize) {
         let mut frames = 0;
-        let mut busy = self.seat.card.pump();
+        let mut busy = self.seat.card.pump() | self.manage();
         while let Some(frame) = self.seat.card.take_frame() {
             frames += 1;
             self.carry(frame);
@@ -379,7 +378,7 @@ impl Inside<'_> {
     pub(super) fn read_notes(&mut self) -> bool {
         let mut any = false;
         while let Some(frame) = self.seat.loopback.pop_front() {
-            self.receive(frame);
+            self.receive(frame, None);
             any = true;
         }
         let Seat { notes, spent, taken, .. } = &mut *self.seat;
@@ -396,19 +395,21 @@ impl Inside<'_> {
 
     fn read(&mut self, note: Note) {
         match note {
-            Note::Arrived(frame) => self.receive(frame),
-            Note::Send(frame) => {
-                self.seat.card.captured(Direction::Outbound, &frame, None);
-                self.carry(frame);
-            }
+            Note::Arrived(frame) => self.receive(frame, None),
+            Note::Send(frame) => self.seat.card.send_management(frame),
             Note::Datagram(frame) => self.pass_on(&frame),
             Note::Congested { way, full } => self.seat.card.set_congested(way, full),
         }
     }
 
-    /// Receives a frame that has arrived at the port.
-    fn receive(&mut self, frame: Frame) {
-        agent::deliver(self.engine.agent.get(), &mut self.seat.card, &frame, None);
+    /// Receives a frame that has arrived at the port: at this virtual time, if it has one.
+    pub(super) fn receive(&mut self, frame: Frame, at: Option<u64>) {
+        let card = &mut self.seat.card;
+        card.port.pace.arrived(at);
+        if self.engine.agent.get().is_some() {
+            card.managed.get_or_insert_with(VecDeque::new);
+        }
+        card.receive(&frame);
         self.seat.recycle(frame);
     }
 

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 
-use super::agent;
 use super::device::{Budget, Inside};
 use crate::wire::Frame;
 
@@ -113,8 +112,7 @@ impl Inside<'_> {
         let parcel = self.order.as_deref_mut().and_then(|order| order.parcels.pop_front());
         let Some(Parcel { to, at, frame }) = parcel else { return false };
         self.go_to(to);
-        agent::deliver(self.engine.agent.get(), &mut self.seat.card, &frame, Some(at));
-        self.seat.card.recycle(frame);
+        self.receive(frame, Some(at));
         true
     }
 

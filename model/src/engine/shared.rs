@@ -59,6 +59,22 @@ pub(super) fn owner(ports: &[Identity], to: LinkAddress, number: u32) -> Option<
     })
 }
 
+/// Returns the devices at whose ports a frame arrives that the fabric forwards like a switch: those
+/// with its address. A frame to a group, or to an address that no port has, arrives at all ports.
+pub(super) fn reached(
+    ports: &[Identity],
+    frame: &Frame,
+    is_attached: impl FnOnce(LinkAddress) -> bool,
+) -> Vec<usize> {
+    let Some(to) = ports.first().and_then(|port| LinkAddress::of(port.link, &frame.0)) else {
+        return Vec::new();
+    };
+    let owners = ports.iter().enumerate().filter(|(_, port)| port.has_address(to));
+    let owners: Vec<usize> = owners.map(|(index, _)| index).collect();
+    let floods = to.is_group() || owners.is_empty() && !is_attached(to);
+    if floods { (0..ports.len()).collect() } else { owners }
+}
+
 /// Returns a prefix for devices that no other process can reach, unique in this process.
 pub(super) fn next_prefix() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
@@ -188,13 +204,15 @@ impl Engine {
 }
 
 impl Devices for Engine {
-    fn count(&self) -> usize {
-        self.devices.len()
-    }
-
     fn deliver(&self, card: usize, frame: &Frame) {
         self.devices[card].work.inbox.put_copy(frame);
         self.notes.fetch_add(1, Ordering::Release);
+    }
+
+    fn spread(&self, frame: &Frame, is_attached: &mut dyn FnMut(LinkAddress) -> bool) {
+        for index in reached(&self.directory.ports(), frame, is_attached) {
+            self.deliver(index, frame);
+        }
     }
 
     fn set_congested(&self, way: Way, full: bool) {

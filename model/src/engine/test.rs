@@ -1,5 +1,6 @@
 //! Tests of engines that exchange packets through sockets, in one process and across two.
 
+mod delivery;
 mod threads;
 
 use std::io::{BufRead, BufReader, Write};
@@ -249,8 +250,8 @@ fn descriptors_stay_out_of_the_way() {
     assert!(socket::connect("mlx5-model/nobody").is_err());
 }
 
-/// A packet from a port to a queue pair of another port.
-fn packet(from: &Identity, to: &Identity, number: u32) -> Frame {
+/// The route from a port to another one.
+fn route(from: &Identity, to: &Identity) -> Route {
     let global = Global {
         traffic_class: 0,
         flow_label: 0,
@@ -258,15 +259,19 @@ fn packet(from: &Identity, to: &Identity, number: u32) -> Frame {
         source: from.gids[0],
         destination: to.gids[0],
     };
-    let route = match from.link {
+    match from.link {
         Link::InfiniBand => {
             Route::InfiniBand { level: 0, source: from.lid, destination: to.lid, global: None }
         }
         Link::Roce => {
             Route::Ethernet { source: from.mac, destination: to.mac, global, port: 0xc001 }
         }
-    };
-    Header::new(route, Opcode::SendOnly, 0xffff, number, 0).bare()
+    }
+}
+
+/// A packet from a port to a queue pair of another port.
+fn packet(from: &Identity, to: &Identity, number: u32) -> Frame {
+    Header::new(route(from, to), Opcode::SendOnly, 0xffff, number, 0).bare()
 }
 
 /// The packets to queue pairs that a device's port has received.

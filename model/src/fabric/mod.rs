@@ -6,15 +6,16 @@
 pub(crate) mod local;
 pub(crate) mod udp;
 
-use crate::wire::{Frame, Way};
+use crate::wire::{Frame, LinkAddress, Way};
 
 /// The devices of this process, as the fabric reaches them. No call waits for a device: each
 /// leaves the device a note, which is read later.
 pub(crate) trait Devices {
-    /// Returns the number of devices.
-    fn count(&self) -> usize;
     /// Gives a frame that has arrived at its port to a device.
     fn deliver(&self, card: usize, frame: &Frame);
+    /// Gives a frame to the devices that it arrives at, by its address. `is_attached` says whether a
+    /// port of the machine has an address.
+    fn spread(&self, frame: &Frame, is_attached: &mut dyn FnMut(LinkAddress) -> bool);
     /// Tells all devices whether a way is full.
     fn set_congested(&self, way: Way, full: bool);
 }
@@ -22,11 +23,9 @@ pub(crate) trait Devices {
 /// No device.
 #[cfg(test)]
 impl Devices for () {
-    fn count(&self) -> usize {
-        0
-    }
-
     fn deliver(&self, _: usize, _: &Frame) {}
+
+    fn spread(&self, _: &Frame, _: &mut dyn FnMut(LinkAddress) -> bool) {}
 
     fn set_congested(&self, _: Way, _: bool) {}
 }

@@ -94,6 +94,11 @@ impl Mad {
         Some((header.route, Self::decode(&frame.0[payload])?))
     }
 
+    /// Returns whether a packet has a MAD of the communication manager.
+    pub fn is_in(link: Link, frame: &Frame) -> bool {
+        Self::of_frame(link, frame).is_some()
+    }
+
     /// Returns who takes the MAD at the port it is for.
     pub fn addressee(&self) -> Addressee {
         match &self.message {

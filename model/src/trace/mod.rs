@@ -37,9 +37,9 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams that are written. One of a later version is not read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
-/// from the start.
+/// from the start. Those before version 4 lack the packets of management agents.
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

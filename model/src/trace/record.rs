@@ -79,6 +79,10 @@ pub enum Call<'a> {
     RingAll(u32),
     /// A packet arrived.
     Receive(Cow<'a, [u8]>),
+    /// A packet arrived for the port's management agent.
+    ReceiveManagement(Cow<'a, [u8]>),
+    /// The port's management agent gave the device a packet to send.
+    SendManagement(Cow<'a, [u8]>),
     /// Due timers fire.
     Expire,
     /// Queues with packets to send put them into the outbox.
@@ -223,6 +227,8 @@ mod kind {
     pub const STOP: u8 = 19;
     pub const RESET: u8 = 20;
     pub const NOTICE: u8 = 21;
+    pub const RECEIVE_MANAGEMENT: u8 = 22;
+    pub const SEND_MANAGEMENT: u8 = 23;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -395,6 +401,14 @@ impl Call<'_> {
                 put.rest(frame);
                 kind::RECEIVE
             }
+            Call::ReceiveManagement(frame) => {
+                put.rest(frame);
+                kind::RECEIVE_MANAGEMENT
+            }
+            Call::SendManagement(frame) => {
+                put.rest(frame);
+                kind::SEND_MANAGEMENT
+            }
             Call::Expire => kind::EXPIRE,
             Call::Pump => kind::PUMP,
             Call::Settle => kind::SETTLE,
@@ -452,6 +466,8 @@ impl Call<'_> {
             }
             kind::RING_ALL => Call::RingAll(take.u32()?),
             kind::RECEIVE => Call::Receive(take.rest()),
+            kind::RECEIVE_MANAGEMENT => Call::ReceiveManagement(take.rest()),
+            kind::SEND_MANAGEMENT => Call::SendManagement(take.rest()),
             kind::EXPIRE => Call::Expire,
             kind::PUMP => Call::Pump,
             kind::SETTLE => Call::Settle,

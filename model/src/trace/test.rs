@@ -249,7 +249,7 @@ fn what_is_no_recording_is_told() {
     other[8] += 1;
     assert!(matches!(error(&other), ReadError::Version(other) if other == VERSION + 1));
     other[8] = OLDEST as u8;
-    Reader::new(&other[..]).expect("the version before lacks a call alone");
+    Reader::new(&other[..]).expect("earlier versions lack calls alone");
     other[8] -= 1;
     assert!(matches!(error(&other), ReadError::Version(1)));
     for at in 12..60 {
@@ -283,6 +283,8 @@ fn records_are_read_as_they_were_written() {
         call(Call::Store { uar: 7, offset: 0x800, bytes: bytes() }),
         call(Call::RingAll(9)),
         call(Call::Receive(bytes())),
+        call(Call::ReceiveManagement(bytes())),
+        call(Call::SendManagement(bytes())),
         call(Call::Expire),
         call(Call::Pump),
         call(Call::Settle),

@@ -36,6 +36,7 @@ use queue_pair::{Notes, Packet, Transport};
 
 use crate::card::{Aftermath, Card, Link, TURN};
 use crate::cost::Store;
+use crate::management::Mad;
 use crate::object::State;
 use crate::queue::QpEvent;
 use crate::trace::Call;
@@ -50,7 +51,7 @@ const TURNS: usize = 1024;
 
 /// The reason for which a port dropped a packet before a transport saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Dropped {
+pub(crate) enum Dropped {
     #[error("the port is down, the firmware has stopped, or it exceeds the MTU")]
     Port,
     #[error(transparent)]
@@ -59,6 +60,15 @@ enum Dropped {
     Destination,
     #[error("no queue pair of this number and service receives here")]
     QueuePair,
+}
+
+/// What receives a packet at the port that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipient {
+    /// Queue pairs.
+    Queues,
+    /// The port's management agent.
+    Agent,
 }
 
 /// Returns whether a packet has the LID of a port that has none yet, or whose LID the sender does not
@@ -96,16 +106,28 @@ impl Card {
 
     /// Handles a packet after all faults of its way.
     fn deliver(&mut self, frame: &Frame) {
-        let call = || Call::Receive((&frame.0).into());
-        let dropped = self.enter(call, |card| card.arrived(frame).err(), |_| false);
-        if let Some(reason) = dropped {
+        let is_managed = self.managed.is_some() && Mad::is_in(self.identity.link, frame);
+        let recipient = if is_managed { Recipient::Agent } else { Recipient::Queues };
+        let arrived = self.arrive(frame, recipient);
+        if let Err(reason) = &arrived {
             tracing::debug!(%reason, "packet dropped");
+        } else if let (Recipient::Agent, Some(managed)) = (recipient, &mut self.managed) {
+            managed.push_back(frame.clone());
         }
-        let dropped = dropped.as_ref().map(|reason| reason as &dyn fmt::Display);
+        let dropped = arrived.as_ref().err().map(|reason| reason as &dyn fmt::Display);
         self.captured(Direction::Inbound, frame, dropped);
     }
 
-    fn arrived(&mut self, frame: &Frame) -> Result<(), Dropped> {
+    /// Receives a packet at the port. The caller gives it to the agent.
+    pub(crate) fn arrive(&mut self, frame: &Frame, recipient: Recipient) -> Result<(), Dropped> {
+        let call = || match recipient {
+            Recipient::Queues => Call::Receive((&frame.0).into()),
+            Recipient::Agent => Call::ReceiveManagement((&frame.0).into()),
+        };
+        self.enter(call, |card| card.arrived(frame, recipient), |_| false)
+    }
+
+    fn arrived(&mut self, frame: &Frame, recipient: Recipient) -> Result<(), Dropped> {
         if !self.passes(frame) {
             return Err(Dropped::Port);
         }
@@ -133,6 +155,9 @@ impl Card {
             return Err(Dropped::Destination);
         }
         self.count_received(frame);
+        if recipient == Recipient::Agent {
+            return Ok(());
+        }
         let handled = self.congestion.handled;
         let number = self.objects.at_wire_number(header.destination).ok_or(Dropped::QueuePair);
         let taken = number.and_then(|number| self.receive_for(number, &packet));

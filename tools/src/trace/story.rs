@@ -71,7 +71,9 @@ impl Story {
                 line.with("uar", *uar);
                 return Some(line);
             }
-            Call::Receive(frame) => return self.packet(of(Kind::Packet), frame, false),
+            Call::Receive(frame) | Call::ReceiveManagement(frame) => {
+                return self.packet(of(Kind::Packet), frame, false);
+            }
             Call::Reset | Call::Notice(_) => of(Kind::Function),
             _ => of(Kind::Port),
         };

@@ -23,8 +23,8 @@
 //! Prefix 0 is that of QP0 and QP1, which all processes of a port are behind. Each process listens
 //! for it under a name with a random end. A frame from another process arrives at one of them.
 //!
-//! A frame to all listeners, on an Ethernet or to a multicast group, goes to each process that has
-//! registered as a listener (`hall`). A listener whose backlog is full loses frames, and no sender
+//! A raw Ethernet frame, or a frame to a multicast group, goes to each process that has registered as
+//! a listener (`hall`), which gives it to the ports that a switch would forward it to. A listener whose backlog is full loses frames, and no sender
 //! waits for it.
 
 mod bundle;
@@ -113,7 +113,7 @@ enum Source {
 enum Recipient {
     /// One device, by index, at an address of its port.
     Port(usize, LinkAddress),
-    /// All devices.
+    /// The devices that a frame arrives at by its own address.
     All,
 }
 
@@ -141,6 +141,22 @@ pub(crate) fn prefix(number: u32) -> u16 {
 struct Attached {
     addresses: BTreeSet<LinkAddress>,
     prefixes: Vec<u16>,
+}
+
+/// Returns the start of the names of a fabric.
+fn fabric(domain: &str) -> String {
+    format!("{}{domain}/", socket::user_names())
+}
+
+/// Returns the start of an address's names in the fabric.
+fn address_name(address: LinkAddress) -> String {
+    match address {
+        LinkAddress::Lid(lid) => format!("{lid:04x}/"),
+        LinkAddress::Mac(mac) => {
+            let mac = mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+            format!("{mac:012x}/")
+        }
+    }
 }
 
 /// The sockets of this process.
@@ -238,7 +254,7 @@ impl Network {
 
     /// Returns a name in this fabric: the common start, then `rest`.
     pub(super) fn name(&self, rest: &str) -> String {
-        format!("{}{}/{rest}", socket::user_names(), self.domain)
+        fabric(&self.domain) + rest
     }
 
     /// Has the thread wake up for a descriptor of another network too, with the token [`OUTSIDE`].
@@ -262,13 +278,14 @@ impl Network {
 
     /// Returns the name of a prefix at an address of a port.
     fn prefix_name(&self, address: LinkAddress, prefix: u16) -> String {
-        self.name(&match address {
-            LinkAddress::Lid(lid) => format!("{lid:04x}/{prefix:04x}"),
-            LinkAddress::Mac(mac) => {
-                let mac = mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
-                format!("{mac:012x}/{prefix:04x}")
-            }
-        })
+        self.name(&format!("{}{prefix:04x}", address_name(address)))
+    }
+
+    /// Returns whether a port of the machine has an address. A port that has got it in the last
+    /// milliseconds may be missed.
+    pub(crate) fn is_attached(&mut self, address: LinkAddress) -> bool {
+        let fabric = fabric(&self.domain);
+        self.names.is_attached(&fabric, address)
     }
 
     /// Has the thread try again soon what failed for lack of a descriptor.
@@ -347,14 +364,17 @@ impl Network {
             Some(Source::Door { .. }) => self.hear_callers(),
             Some(Source::Caller { .. }) => self.hear(token),
             Some(Source::Inbound { fd, to, .. }) => {
-                let to = match *to {
-                    Recipient::Port(card, _) => card..card + 1,
-                    Recipient::All => 0..cards.count(),
-                };
+                let to = *to;
+                let fabric = fabric(&self.domain);
                 for _ in 0..TURN {
                     let received = self.buffers.receive(fd, |frame| {
                         self.activity.frames += 1;
-                        to.clone().for_each(|card| cards.deliver(card, frame));
+                        match to {
+                            Recipient::Port(card, _) => cards.deliver(card, frame),
+                            Recipient::All => {
+                                cards.spread(frame, &mut |to| self.names.is_attached(&fabric, to))
+                            }
+                        }
                     });
                     match received {
                         Ok(Received::Some(bundles)) => self.activity.bundles += bundles,

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::socket;
+use super::{address_name, socket};
+use crate::wire::LinkAddress;
 
 /// Lists that are read at once, after a time without any.
 const BURST: u32 = 8;
@@ -54,6 +55,11 @@ impl Names {
         }
         let from = self.ends.range(start.to_owned()..);
         Ok(from.map_while(|end| end.strip_prefix(start)).map(str::to_owned).collect())
+    }
+
+    /// Returns whether a port in the fabric whose names start with `fabric` has an address.
+    pub fn is_attached(&mut self, fabric: &str, address: LinkAddress) -> bool {
+        self.after(fabric, &address_name(address)).is_ok_and(|names| !names.is_empty())
     }
 
     fn may_read(&mut self) -> bool {

@@ -7,12 +7,9 @@ use crate::management::{Mad, Reason};
 use crate::wire::Frame;
 
 impl Agent for &'static Manager {
-    fn receive(&self, card: &Card, frame: &Frame) -> bool {
+    fn receive(&self, card: &Card, frame: &Frame) {
         let identity = &card.identity;
-        let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return false };
-        if !identity.is_for_port(&route) || !card.passes(frame) {
-            return true;
-        }
+        let Some((route, mad)) = Mad::of_frame(identity.link, frame) else { return };
         let mut state = self.lock();
         // Ports on addresses of one interface have one GUID.
         let same =
@@ -21,7 +18,6 @@ impl Agent for &'static Manager {
         if let Some(own) = own {
             state.arrived(own, &route, &mad);
         }
-        true
     }
 
     fn serves(&self, service: u64) -> bool {

@@ -18,14 +18,14 @@ use crate::trace::Sink;
 use crate::wire::{Acknowledge, Frame, Header, NakCode, Opcode};
 
 /// A frame of a capture.
-struct Seen {
-    inbound: bool,
-    dropped: Option<String>,
-    frame: Frame,
+pub(crate) struct Seen {
+    pub(crate) inbound: bool,
+    pub(crate) dropped: Option<String>,
+    pub(crate) frame: Frame,
 }
 
 /// The frames of a capture.
-fn frames(link: Link, capture: &[u8]) -> Vec<Seen> {
+pub(crate) fn frames(link: Link, capture: &[u8]) -> Vec<Seen> {
     let mut reader = PcapNgReader::new(capture).unwrap();
     let mut seen = Vec::new();
     while let Some(block) = reader.next_block() {

@@ -25,7 +25,7 @@
 //! - [`scale`]: many queue pairs.
 //! - [`seeds`]: random operations under random faults.
 
-mod captures;
+pub(crate) mod captures;
 mod congestion;
 mod counters;
 mod datagram;
