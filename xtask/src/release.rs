@@ -23,6 +23,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mlx5-sys", folder: "mlx5-sys" },
     Package { name: "mlx5-diag", folder: "diag" },
     Package { name: "mlx5-model", folder: "model" },
+    Package { name: "mlx5-model-library", folder: "model/library" },
     Package { name: "mlx5-model-pci", folder: "pci" },
     Package { name: "mlx5", folder: "." },
     Package { name: "mlx5-conformance", folder: "conformance" },
