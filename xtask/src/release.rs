@@ -133,7 +133,7 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// `workspace.package.version`.
-fn version() -> Result<String> {
+pub fn version() -> Result<String> {
     let manifest = read("Cargo.toml")?;
     let lines = table(&manifest, "[workspace.package]");
     let version = lines.iter().find_map(|line| value(line, "version"));
