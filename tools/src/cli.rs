@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::options::Options;
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, plain, stderr, stdout};
-use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, trace};
+use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, run, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -32,7 +32,7 @@ Exit status:
      replay: another completion; decode: nothing was found)
   2  the command line is wrong
   3  it could not be done: no device, no permission, no such file
-trace ends as the program does that it runs.";
+run and trace end as the program does that they run.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -42,6 +42,7 @@ enum Command {
     Perf(Box<perf::Arguments>),
     Decode(decode::Arguments),
     Lint(Box<lint::Arguments>),
+    Run(run::Arguments),
     Trace(trace::Arguments),
     Replay(replay::Arguments),
     Dump(dump::Arguments),
@@ -57,7 +58,7 @@ impl Command {
 
     /// Whether it is about the model and no device's.
     fn is_of_the_model(&self) -> bool {
-        matches!(self, Command::Trace(_) | Command::Replay(_))
+        matches!(self, Command::Run(_) | Command::Trace(_) | Command::Replay(_))
     }
 }
 
@@ -110,6 +111,7 @@ impl Cli {
             Command::Perf(arguments) => arguments.run(&machine, &output),
             Command::Decode(arguments) => arguments.run(&output),
             Command::Lint(arguments) => arguments.run(&output),
+            Command::Run(arguments) => arguments.run(),
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),

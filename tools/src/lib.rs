@@ -23,5 +23,7 @@ pub mod options;
 pub mod outcome;
 pub mod output;
 pub mod perf;
+mod program;
 pub mod replay;
+mod run;
 pub mod trace;

@@ -4,6 +4,7 @@ mod rig;
 
 use std::fs;
 
+use rig::folder::Folder;
 use rig::{Printed, finish, mlx5, run};
 
 #[test]
@@ -49,21 +50,39 @@ fn a_reader_that_leaves_early_is_no_error() {
     assert_eq!(ended.status, Some(0), "{}", ended.err);
 }
 
+/// Full names of all commands, such as `mlx5 perf lat`, as the help of each lists them.
+fn commands(name: &str) -> Vec<String> {
+    let mut words: Vec<&str> = name.split(' ').skip(1).collect();
+    words.push("--help");
+    let help = run(&words, 0).out;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let below = listed.take_while(|line| !line.trim().is_empty()).filter_map(|line| {
+        // Names stand two columns in; their texts go on further to the right.
+        let name = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?;
+        name.split(' ').next().filter(|name| *name != "help")
+    });
+    let mut all = vec![name.to_owned()];
+    all.extend(below.flat_map(|below| commands(&format!("{name} {below}"))));
+    all
+}
+
 #[test]
-fn completions_and_manual_pages_know_the_commands() {
-    assert!(run(&["completions", "bash"], 0).out.contains("info"));
-    let folder = std::env::temp_dir().join(format!("mlx5-man-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    run(&["man", folder.to_str().unwrap()], 0);
-    let page = fs::read_to_string(folder.join("mlx5.1")).unwrap();
-    assert!(page.contains("Exit status") && page.contains("info"), "{page}");
-    assert!(
-        fs::read_to_string(folder.join("mlx5-info.1"))
-            .unwrap()
-            .replace('\\', "")
-            .contains("--device")
-    );
-    fs::remove_dir_all(&folder).unwrap();
-    let missing = run(&["man", folder.to_str().unwrap()], 3);
+fn each_command_has_a_manual_page_and_completions() {
+    let commands = commands("mlx5");
+    assert!(commands.iter().any(|name| name == "mlx5 perf lat"), "{commands:?}");
+    let folder = Folder::new("man");
+    run(&["man", folder.path().to_str().unwrap()], 0);
+    let scripts = ["bash", "zsh", "fish"].map(|shell| run(&["completions", shell], 0).out);
+    for name in &commands {
+        let file = folder.file(&format!("{}.1", name.replace(' ', "-")));
+        let page = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}: {page}");
+        let word = name.rsplit(' ').next().unwrap();
+        assert!(scripts.iter().all(|script| script.contains(word)), "{word}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), commands.len());
+    let of_all = fs::read_to_string(folder.file("mlx5.1")).unwrap();
+    assert!(of_all.contains("Exit status"), "{of_all}");
+    let missing = run(&["man", folder.file("missing").to_str().unwrap()], 3);
     assert!(missing.err.contains("no folder"), "{}", missing.err);
 }

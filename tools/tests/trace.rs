@@ -617,15 +617,17 @@ fn a_recording_at_the_limit_of_files_ends_and_the_program_does_not() {
         command
     };
     let writes = "6000";
+    let preloads = on_the_model("true", &[]);
+    let library = preloads.get_envs().find(|(name, _)| *name == "LD_PRELOAD").unwrap().1.unwrap();
     let of_command = folder.file("command.trace");
     let mut command = limited(env!("CARGO_BIN_EXE_mlx5"));
-    command.args(["trace", "--kind", "command", "-o", "/dev/null", "--record"]).arg(&of_command);
+    // The command's own model is longer than that.
+    command.args(["trace", "--kind", "command", "-o", "/dev/null", "--library"]).arg(library);
+    command.arg("--record").arg(&of_command);
     let printed = finish(command.args(["--", PYTHON, FLOOD, writes]), 0);
     assert!(printed.err.contains("the recording ends here: File too large"), "{}", printed.err);
     // The model of the program, writing by itself.
     let of_model = folder.file("model.trace");
-    let preloads = on_the_model("true", &[]);
-    let library = preloads.get_envs().find(|(name, _)| *name == "LD_PRELOAD").unwrap().1.unwrap();
     let mut command = limited("env");
     command
         .arg(format!("LD_PRELOAD={}", library.to_str().unwrap()))

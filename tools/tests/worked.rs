@@ -1,15 +1,18 @@
 //! Runs the `console` blocks of `docs/tools.md`, and compares their output with the page.
 //!
-//! A block is one session of bash in a folder that has copies of `tools/tests/programs` and nothing else,
-//! with the built `mlx5` in PATH, on the model:
+//! A block is one session of bash in an empty folder, with `mlx5` in PATH, on the model. Its environment
+//! has nothing else. `MLX5_WORKED_COMMAND` names an installed `mlx5`; otherwise the built one is copied.
+//! In a session:
 //!
 //! - `$ ` begins a command, `> ` goes on with it, `# ` is a remark;
 //! - all other lines are what the command above them prints, on standard output and standard error;
 //!   numbers may differ, `…` in a line stands for anything, and a line of `…` for any number of lines;
 //! - a line `[exit status N]` ends a command that has to end so, and other commands end with 0;
 //! - `&` works, and commands that still run when the block ends are ended then. A command in the
-//!   background writes to a file, or its lines come at any place;
-//! - `cargo xtask run -- PROGRAM` puts the program on the model, from what is built already.
+//!   background writes to a file, or its lines come at any place.
+//!
+//! A block of commands that cannot run here is marked `sh`. The line before it says why:
+//! `<!-- not run: REASON -->`.
 //!
 //! Every command says that the model was chosen. A block need not show it.
 
@@ -18,6 +21,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// How long a block may take: many times what the longest needs.
@@ -91,17 +95,7 @@ impl Block {
 
     /// The session: each command followed by a mark with its number and status.
     fn script(&self) -> String {
-        let mut script = String::from(
-            "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n\
-             cargo() {\n\
-               if [ \"$1 $2\" != 'xtask run' ]; then echo \"not run here: cargo $*\"; return 1; fi\n\
-               shift 2\n\
-               local link=${MLX5_MODEL_LINK-infiniband}\n\
-               if [ \"$1\" = --roce ]; then link=roce; shift; fi\n\
-               shift\n\
-               MLX5_MODEL_LINK=$link LD_PRELOAD=$MODEL_LIBRARY command \"$@\"\n\
-             }\n",
-        );
+        let mut script = String::from("trap 'kill $(jobs -p) 2>/dev/null' EXIT\n");
         for (number, step) in self.steps.iter().enumerate() {
             let command = &step.command;
             writeln!(script, "{command}\nstatus=$?; printf '\\n\\036%d %d\\n' {number} $status")
@@ -115,11 +109,6 @@ impl Block {
         let folder =
             std::env::temp_dir().join(format!("mlx5-worked-{}-{}", std::process::id(), self.line));
         fs::create_dir(&folder).expect("a folder of its own");
-        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-        for program in fs::read_dir(programs).expect("programs") {
-            let program = program.expect("a program");
-            fs::copy(program.path(), folder.join(program.file_name())).expect("a copy");
-        }
         let printed = self.run_in(&folder);
         fs::remove_dir_all(&folder).expect("the folder is still there");
         let (text, ended) = printed?;
@@ -140,18 +129,12 @@ impl Block {
         let transcript = folder.with_extension("out");
         fs::write(&script, self.script()).expect("the script is written");
         let out = fs::File::create(&transcript).expect("the transcript is made");
-        let mlx5 = PathBuf::from(env!("CARGO_BIN_EXE_mlx5"));
-        let path = format!(
-            "{}:{}",
-            mlx5.parent().expect("in a folder").display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
-        let mut session = Command::new("bash")
+        let mut session = Command::new("/bin/bash")
             .arg(&script)
             .current_dir(folder)
-            .env("PATH", path)
+            .env_clear()
+            .env("PATH", format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", installed().display()))
             .env("MLX5_MODEL", "always")
-            .env("MODEL_LIBRARY", model_library())
             .stdin(Stdio::null())
             .stderr(out.try_clone().expect("the same file"))
             .stdout(out)
@@ -283,12 +266,24 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Returns the path where cargo built it, beside the tests.
-fn model_library() -> PathBuf {
-    let test = std::env::current_exe().expect("a program knows its own path");
-    let library = test.with_file_name("libmlx5_model.so");
-    assert!(library.is_file(), "{} is built with the tests", library.display());
-    library
+/// The folder of an installed `mlx5`, or of a copy of the built one with nothing beside it.
+fn installed() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(command) = std::env::var_os("MLX5_WORKED_COMMAND") {
+            let command = PathBuf::from(command);
+            assert!(command.is_absolute() && command.is_file(), "{}", command.display());
+            return command.parent().expect("a file is in a folder").to_owned();
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worked");
+        fs::create_dir_all(&folder).expect("a folder for a copy");
+        let copy = folder.join("mlx5");
+        // A name of its own first: another run of this test may be using the copy.
+        let new = folder.join(std::process::id().to_string());
+        fs::copy(env!("CARGO_BIN_EXE_mlx5"), &new).expect("a copy of the command");
+        fs::rename(new, copy).expect("the copy has its name");
+        folder
+    });
+    &FOLDER
 }
 
 fn page() -> String {
@@ -320,6 +315,33 @@ fn the_page_shows_what_the_commands_print() {
         }
     }
     assert!(wrong.is_empty(), "docs/tools.md\n\n{}", wrong.join("\n"));
+}
+
+/// The lines of blocks that are neither run nor say why not.
+fn silent(page: &str) -> Vec<usize> {
+    let mut silent = Vec::new();
+    let (mut open, mut before) = (false, "");
+    for (index, line) in page.lines().enumerate() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            let is_told = before.starts_with("<!-- not run: ") && before.ends_with(" -->");
+            // A block in another language is text, such as a line of a manifest.
+            if !open && matches!(language, "" | "sh" | "bash" | "shell") && !is_told {
+                silent.push(index + 1);
+            }
+            open = !open;
+        }
+        before = line;
+    }
+    silent
+}
+
+#[test]
+fn every_block_of_commands_is_run_or_says_why_not() {
+    assert!(silent(&page()).is_empty(), "docs/tools.md, lines {:?}", silent(&page()));
+    let fenced = |language| format!("```{language}\nmlx5 info\n```\n");
+    assert_eq!(silent(&format!("{}\n{}", fenced("sh"), fenced("console"))), [1]);
+    assert!(silent(&format!("<!-- not run: two hosts -->\n{}", fenced("sh"))).is_empty());
+    assert_eq!(silent(&fenced("")), [1]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::build;
 use crate::conform;
 use crate::executables;
 use crate::guest;
+use crate::install;
 use crate::layers;
 use crate::libclang;
 use crate::miri;
@@ -54,6 +55,7 @@ const CHECKS: &[Check] = &[
     ("mlx5 perf --compare", bench::check_compare),
     ("cargo xtask sideway", sideway::check),
     ("cargo xtask guest", guest::check),
+    ("cargo xtask install", install::check),
     ("packages", release::check),
 ];
 

@@ -11,9 +11,11 @@ mod book;
 mod build;
 mod ci;
 mod conform;
+mod deb;
 mod demo;
 mod executables;
 mod guest;
+mod install;
 mod layers;
 mod libclang;
 mod matrix;
@@ -87,13 +89,18 @@ usage: cargo xtask COMMAND [ARGUMENTS]
         [--accel tcg|kvm] [--refresh] SCENARIO | --shell | --list
                          boots Debian's kernel in QEMU with the model as a PCI function, and runs a
                          scenario of xtask/guest, or a shell; --refresh takes the newest packages
+  install --check [--release]
+                         installs the command mlx5 into target/install, as `cargo install` does, and
+                         runs every block of docs/tools.md with it
+  deb [--check]          the command mlx5 as a Debian package in target/debian; --check looks at it
+                         with lintian, and installs it in a new root folder, as root
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
                          `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
                          `mlx5 perf --compare`, `conform`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest` and the
-                         packages; with NAME only one of
+                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest`, `install`
+                         and the packages; with NAME only one of
                          those, by its name in the summary
 
 `miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where
@@ -149,6 +156,8 @@ fn main() -> ExitCode {
         "bench" => bench::command(rest),
         "guest" => guest::command(rest),
         "model-speed" => model_speed::command(rest),
+        "install" => install::command(rest),
+        "deb" => deb::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
         "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {

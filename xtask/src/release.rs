@@ -23,6 +23,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mlx5-sys", folder: "mlx5-sys" },
     Package { name: "mlx5-diag", folder: "diag" },
     Package { name: "mlx5-model", folder: "model" },
+    Package { name: "mlx5-model-library", folder: "model/library" },
     Package { name: "mlx5-model-pci", folder: "pci" },
     Package { name: "mlx5", folder: "." },
     Package { name: "mlx5-conformance", folder: "conformance" },
@@ -132,7 +133,7 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// `workspace.package.version`.
-fn version() -> Result<String> {
+pub fn version() -> Result<String> {
     let manifest = read("Cargo.toml")?;
     let lines = table(&manifest, "[workspace.package]");
     let version = lines.iter().find_map(|line| value(line, "version"));

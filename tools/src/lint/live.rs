@@ -11,8 +11,8 @@ use super::recording::Stream;
 use super::report::Report;
 use crate::outcome::{Error, Result};
 use crate::output::say;
-use crate::trace::library;
-use crate::trace::run::{Message, Program};
+use crate::program::Program;
+use crate::trace::run::{Message, Traced};
 
 /// Runs the program and checks the WQEs that it posts. Findings go to standard error at once, as
 /// does a failure of the program. The report is filled when the program ends.
@@ -22,10 +22,10 @@ pub(super) fn lint(
     strict: bool,
     report: &mut Report,
 ) -> Result<()> {
-    let library = library::find(named)?;
     // The program's output must not mix with the report.
-    let program = Program { words, library: &library, record: None, is_aside: true };
-    let (status, followed) = program.run(|messages, _| follow(&messages, strict, report))?;
+    let program = Program { words, library: named, is_aside: true };
+    let traced = Traced { program, record: None };
+    let (status, followed) = traced.run(|messages, _| follow(&messages, strict, report))?;
     if !status.success() {
         say!("the program ended with {status}");
     }

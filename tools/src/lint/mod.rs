@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Fail also if something is only suspicious
     #[arg(long)]
     pedantic: bool,
-    /// The model to put the program on [default: the one beside this command]
+    /// The model to put the program on [default: this command's own]
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
     /// A program to run on the model, and its arguments

@@ -1,14 +1,13 @@
 //! `mlx5 trace`: shows how a program uses the HCA, as it happens.
 //!
-//! `run` starts the program on the model and collects the streams of its processes, `library` finds
-//! the model's library, `recording` reads a stream and stores a copy. `story` turns events into
+//! `run` starts the program on the model and collects the streams of its processes, `recording` reads
+//! a stream and stores a copy. `story` turns events into
 //! `line`s, with `command` for firmware commands and `packet` for packets. It remembers posted
 //! requests, so that a completion can name its request. `filter` selects lines, `print` writes
 //! them.
 
 mod command;
 mod filter;
-pub(crate) mod library;
 pub(crate) mod line;
 mod packet;
 mod print;
@@ -27,6 +26,7 @@ use mlx5_model::trace::{ReadError, Reader};
 
 use crate::outcome::Result;
 use crate::output::{Form, Output};
+use crate::program::Program;
 use filter::Filter;
 
 /// Run a program and show what it does with the device: strace for the device
@@ -65,7 +65,7 @@ pub struct Arguments {
         ]
     )]
     pcap: Option<PathBuf>,
-    /// The model to put the program on [default: the one beside this command]
+    /// The model to put the program on [default: this command's own]
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
     /// The program and its arguments
@@ -99,14 +99,13 @@ impl Arguments {
                 print::Printer::open(&self.output, true, form)?,
             ),
             (None, _) => {
-                let library = library::find(self.library.as_deref())?;
-                let program = run::Program {
+                let program = Program {
                     words: &self.program,
-                    library: &library,
-                    record: self.record.as_deref(),
+                    library: self.library.as_deref(),
                     is_aside: false,
                 };
-                program.trace(&self.filter, style, print::Printer::open(&self.output, false, form)?)
+                let traced = run::Traced { program, record: self.record.as_deref() };
+                traced.trace(&self.filter, style, print::Printer::open(&self.output, false, form)?)
             }
         }
     }

@@ -1,0 +1,119 @@
+//! `cargo xtask deb --check`: lintian, and the package in a root folder that has nothing else of this
+//! project.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{NAME, output};
+use crate::Result;
+use crate::build;
+use crate::executables;
+use crate::mirrors::{self, Archive};
+use crate::needs;
+use crate::setup;
+
+/// Packages of the programs that docs/tools.md runs, besides those that the package depends on.
+const OF_THE_PAGE: &str = "ibverbs-utils,jq,perftest,python3-pyverbs,util-linux,bash,grep,gawk";
+
+/// Runs a command in a root folder, with mounts that end with it: `ROOT SHARED`, then the command.
+/// The folder SHARED has the same path inside.
+const ENTER: &str = r#"
+root=$1 shared=$2
+shift 2
+mkdir -p "$root$shared"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --rbind "$shared" "$root$shared"
+exec chroot "$root" "$@"
+"#;
+
+/// Checks a package.
+///
+/// # Errors
+/// Fails if lintian finds an error, or the installed command is not complete.
+pub(super) fn run(package: &Path) -> Result {
+    if !setup::is_root() || !needs::program_exists("mmdebstrap") {
+        return Err(
+            "`deb --check` makes a root folder: run it as root, with the package mmdebstrap \
+                    installed"
+                .to_owned(),
+        );
+    }
+    if !needs::program_exists("lintian") {
+        return Err("lintian is not installed: apt-get install lintian".to_owned());
+    }
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--fail-on", "error", "--allow-root", "--tag-display-limit", "0"]).arg(package);
+    build::run("lintian", &mut lintian)?;
+    let root = package.with_file_name("fresh");
+    make(&root, package)?;
+    let checked = complete(&root).and_then(|()| page(&root));
+    let mut rm = Command::new("rm");
+    build::run("rm", rm.args(["-rf", "--one-file-system", "--"]).arg(&root))?;
+    checked
+}
+
+/// Makes the root folder and installs the package. dpkg fails if the package names too few others.
+fn make(root: &Path, package: &Path) -> Result {
+    let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
+    let names = depends.split(',').filter_map(|one| one.split_whitespace().next());
+    let names = names.collect::<Vec<_>>().join(",");
+    println!("a root folder with {names}, {OF_THE_PAGE}");
+    let suite = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let suite = suite.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let mut mmdebstrap = Command::new("mmdebstrap");
+    mmdebstrap.args(["--quiet", "--variant=apt", "--include"]);
+    mmdebstrap.arg(format!("{names},{OF_THE_PAGE}"));
+    mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
+    mmdebstrap.arg(suite.unwrap_or("stable")).arg(root).arg(mirrors::of(Archive::Debian)?);
+    build::run("mmdebstrap", &mut mmdebstrap)?;
+    let mut dpkg = Command::new("dpkg");
+    dpkg.arg(format!("--root={}", root.display())).arg("--install").arg(package);
+    build::run("dpkg --install", &mut dpkg)
+}
+
+/// A command in the root folder, with an empty environment.
+fn enter(root: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-e", "-c", ENTER, "enter"]);
+    command.arg(root).arg(build::root()).args(["/usr/bin/env", "-i"]).args(words);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Checks that the command, its pages and the library are there and work.
+fn complete(root: &Path) -> Result {
+    let shown = output(&mut enter(root, &["/usr/bin/mlx5", "run", "--", "ibv_devinfo"]))?;
+    let preloaded = output(&mut enter(
+        root,
+        &["LD_PRELOAD=/usr/lib/mlx5/libmlx5_model.so", "MLX5_MODEL=always", "/usr/bin/ibv_devinfo"],
+    ))?;
+    for text in [shown, preloaded] {
+        if !text.contains("MLX5-MODEL") {
+            return Err(format!("ibv_devinfo shows no model:\n{text}"));
+        }
+    }
+    let listed = output(&mut enter(root, &["/usr/bin/dpkg", "-L", NAME]))?;
+    for file in ["/usr/share/man/man1/mlx5-perf-lat.1.gz", "/usr/share/doc/mlx5-tools/copyright"] {
+        if !listed.lines().any(|line| line == file) {
+            return Err(format!("the package does not contain {file}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs docs/tools.md with the installed command.
+fn page(root: &Path) -> Result {
+    let mut cargo = build::cargo("test");
+    cargo.args(["--package", "mlx5-tools", "--test", "worked"]);
+    for test in executables::build(cargo)? {
+        fs::copy(&test.path, root.join("worked"))
+            .map_err(|error| format!("cannot copy {}: {error}", test.path.display()))?;
+        let installed = "MLX5_WORKED_COMMAND=/usr/bin/mlx5";
+        let page = "the_page_shows_what_the_commands_print";
+        let mut command = enter(root, &[installed, "/worked", page]);
+        build::run("the page docs/tools.md in the root folder", &mut command)?;
+    }
+    Ok(())
+}
