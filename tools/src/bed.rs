@@ -10,11 +10,14 @@ pub fn is_model() -> bool {
     mlx5_model::offered()
 }
 
-/// Returns the kind of devices: `model` or `card`; `None` where there is no device.
+/// The line that reports on the model begin with.
+pub const ON_THE_MODEL: &str = "the model, a software ConnectX; this is no device of this machine";
+
+/// Returns the kind of devices: `model` or `device`; `None` where there is no device.
 #[must_use]
 pub fn runs_on() -> Option<&'static str> {
     if is_model() {
         return Some("model");
     }
-    verbs::devices().is_ok_and(|devices| devices.iter().any(Device::is_mlx5)).then_some("card")
+    verbs::devices().is_ok_and(|devices| devices.iter().any(Device::is_mlx5)).then_some("device")
 }

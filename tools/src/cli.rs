@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::machine::Machine;
-use crate::options::Options;
+use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, plain, stderr, stdout};
 use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, run, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
-/// Every command runs on a device. Where none is found it runs on the model, a software ConnectX inside
-/// the process, and says so: all is as on a device but the times.
+/// Commands about devices run on this machine's devices. With --model they run on the model, a software
+/// ConnectX inside the process, and say so: all is as on a device but the times. Only perf takes the
+/// model by itself where no device is found; trace, replay and lint of a program always take it.
 #[derive(Debug, Parser)]
 #[command(name = "mlx5", version, max_term_width = 100, after_help = ENDINGS)]
 pub struct Cli {
@@ -51,14 +52,17 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it runs on the model where no device is found.
-    fn may_fall_back(&self) -> bool {
-        !matches!(self, Command::Doctor(_) | Command::Conform(_))
-    }
-
-    /// Whether it is about the model and no device's.
-    fn is_of_the_model(&self) -> bool {
-        matches!(self, Command::Run(_) | Command::Trace(_) | Command::Replay(_))
+    /// What the command runs on.
+    fn subject(&self) -> Subject {
+        match self {
+            Command::Info(_) | Command::Doctor(_) | Command::Dump(_) | Command::Conform(_) => {
+                Subject::Device
+            }
+            Command::Perf(_) => Subject::DeviceOrModel,
+            Command::Run(_) | Command::Trace(_) | Command::Replay(_) => Subject::Model,
+            Command::Decode(_) | Command::Lint(_) => Subject::Texts,
+            Command::Completions(_) | Command::Man(_) => Subject::Texts,
+        }
     }
 }
 
@@ -101,9 +105,10 @@ impl Cli {
     #[must_use]
     pub fn run(mut self) -> ExitCode {
         outlive_file_limits();
-        self.options.model |= self.command.is_of_the_model();
-        let machine = Machine::choose(&self.options, self.command.may_fall_back());
-        let output = Output::new(&self.options);
+        let subject = self.command.subject();
+        self.options.model |= subject == Subject::Model;
+        let machine = Machine::choose(&self.options, subject);
+        let output = Output::new(&self.options, subject);
         let ended = match self.command {
             Command::Info(arguments) => arguments.run(&machine, &output),
             Command::Doctor(arguments) => arguments.run(&machine, &output),

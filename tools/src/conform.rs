@@ -106,6 +106,7 @@ impl Arguments {
             output.report("conform", &List(all().filter(matches).map(listed).collect()))?;
             return Ok(Outcome::Good);
         }
+        machine.say_model();
         // Fails with the cause where there is no device.
         let context = machine.open()?;
         let place =

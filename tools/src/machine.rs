@@ -1,10 +1,10 @@
 //! Selects the device or the model for a command.
 
-use mlx5::verbs::Context;
+use mlx5::verbs::{self, Context, Device};
 
 use crate::bed::is_model;
-use crate::options::Options;
-use crate::outcome::Result;
+use crate::options::{Options, Subject};
+use crate::outcome::{Error, Result};
 use crate::output::say;
 
 /// The devices that a command may open.
@@ -17,15 +17,15 @@ impl Machine {
     /// Selects devices by the options. The model reads its environment when the first file is
     /// opened, so this must be called before anything else.
     ///
-    /// If `fallback` is not set, the model is used only on request, by the option or by its own
-    /// variable. A missing device then shows as missing.
+    /// Commands on [`Subject::Device`] use the model only on request, by the option or by
+    /// `MLX5_MODEL=always`. A missing device then shows as missing.
     #[must_use]
-    pub fn choose(options: &Options, fallback: bool) -> Machine {
+    pub fn choose(options: &Options, subject: Subject) -> Machine {
         let asked = std::env::var_os("MLX5_MODEL").is_some_and(|value| value != "auto");
-        let chosen = match (options.model, fallback || asked) {
+        let chosen = match (options.model, subject) {
             (true, _) => Some("always"),
-            (false, false) => Some("never"),
-            (false, true) => None,
+            (false, Subject::Device) if !asked => Some("never"),
+            (false, _) => None,
         };
         if let Some(value) = chosen {
             // SAFETY: no other thread runs yet: this is called first by `main`.
@@ -53,16 +53,33 @@ impl Machine {
         }
     }
 
-    /// Opens the requested device, or the first. Reports on standard error if it is the model's.
+    /// Opens the requested device, or the first.
     ///
     /// # Errors
-    /// Those of [`Context::open`] and [`Context::open_first`].
+    /// Those of [`Context::open`] and [`Context::open_first`]. If the machine has no device, the
+    /// error says how to run on the model.
     pub fn open(&self) -> Result<Context> {
-        self.say_model();
-        Ok(match &self.device {
-            Some(name) => Context::open(name)?,
-            None => Context::open_first()?,
-        })
+        let opened = match &self.device {
+            Some(name) => Context::open(name),
+            None => Context::open_first(),
+        };
+        opened.map_err(or_the_model)
+    }
+
+    /// Lists all RDMA devices, of any vendor.
+    ///
+    /// # Errors
+    /// Those of [`verbs::devices`], and [`Error::NoDevice`] if the list is empty.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let listed = verbs::devices().map_err(or_the_model)?;
+        if listed.is_empty() {
+            return Err(Error::NoDevice(
+                "no RDMA device found: `lspci -d 15b3:` lists this machine's ConnectX functions, \
+                 and their driver is mlx5_ib"
+                    .to_owned(),
+            ));
+        }
+        Ok(listed)
     }
 
     /// Returns the requested name.
@@ -70,4 +87,14 @@ impl Machine {
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
+}
+
+/// Marks the errors that a missing device causes: without one, only the model is left.
+fn or_the_model(error: mlx5::Error) -> Error {
+    let absent = match &error {
+        mlx5::Error::NoDevices { .. } => true,
+        mlx5::Error::DeviceNotFound { present, .. } => present.is_empty(),
+        _ => false,
+    };
+    if absent { Error::NoDevice(error.to_string()) } else { error.into() }
 }

@@ -35,6 +35,9 @@ pub enum Error {
     /// The driver, libibverbs or the HCA refused a call.
     #[error(transparent)]
     Driver(#[from] mlx5::Error),
+    /// The machine has no device.
+    #[error("{0}; with --model, the command runs on the model, a software ConnectX")]
+    NoDevice(String),
     /// A file could not be read or written.
     #[error("{what}: {error}")]
     File {

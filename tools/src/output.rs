@@ -13,13 +13,14 @@ use std::process::Stdio;
 use serde::Serialize;
 
 use crate::bed;
-use crate::options::Options;
+use crate::options::{Options, Subject};
 use crate::outcome::{Error, Result};
 
 /// The destination and form of reports.
 #[derive(Clone, Debug)]
 pub struct Output {
     json: bool,
+    subject: Subject,
 }
 
 /// The JSON object around each report.
@@ -27,7 +28,7 @@ pub struct Output {
 struct Envelope<'a, R> {
     command: &'a str,
     version: &'static str,
-    /// The result of [`bed::runs_on`].
+    /// The result of [`bed::runs_on`]; `None` for a command about texts.
     runs_on: Option<&'static str>,
     report: &'a R,
 }
@@ -40,8 +41,8 @@ struct Failed {
 impl Output {
     /// Creates an output by the options.
     #[must_use]
-    pub fn new(options: &Options) -> Output {
-        Output { json: options.json }
+    pub fn new(options: &Options, subject: Subject) -> Output {
+        Output { json: options.json, subject }
     }
 
     /// Returns whether the output is for programs: then nothing is printed before the report.
@@ -62,6 +63,18 @@ impl Output {
         writeln!(out, "{report}").and_then(|()| out.flush()).map_err(Error::Output)
     }
 
+    /// Begins reports on devices: if the devices are the model's, the first line says so.
+    ///
+    /// # Errors
+    /// [`Error::Output`].
+    pub fn begin(&self) -> Result<()> {
+        if self.json || !bed::is_model() {
+            return Ok(());
+        }
+        let mut out = stdout(Form::Text);
+        writeln!(out, "{}", bed::ON_THE_MODEL).and_then(|()| out.flush()).map_err(Error::Output)
+    }
+
     /// Prints a report whose text has colours.
     ///
     /// # Errors
@@ -79,7 +92,10 @@ impl Output {
         self.json(&Envelope {
             command,
             version: env!("CARGO_PKG_VERSION"),
-            runs_on: bed::runs_on(),
+            runs_on: match self.subject {
+                Subject::Texts => None,
+                _ => bed::runs_on(),
+            },
             report,
         })
     }

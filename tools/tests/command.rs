@@ -30,11 +30,47 @@ fn a_device_that_is_not_there_ends_with_3_and_names_those_that_are() {
 
 #[test]
 fn the_model_is_said_to_be_one() {
-    assert!(run(&["info"], 0).err.contains("the model"));
-    assert_eq!(run(&["info", "--json"], 0).json()["runs_on"], "model");
+    for arguments in [&["info"][..], &["dump"], &["doctor", "--no-traffic"]] {
+        let printed = run(arguments, 0);
+        let first = printed.out.lines().next().unwrap_or_default();
+        assert!(first.starts_with("the model, a software ConnectX"), "{arguments:?}: {first}");
+        assert_eq!(run(&[arguments, &["--json"]].concat(), 0).json()["runs_on"], "model");
+    }
+    assert!(run(&["perf", "lat", "--loopback", "-n", "10"], 0).err.contains("the model"));
     // Also where only the option asks for it.
     let asked = finish(mlx5(&["info", "--model", "--json"]).env("MLX5_MODEL", "never"), 0);
     assert_eq!(asked.json()["runs_on"], "model");
+}
+
+/// What makes the kernel offer RDMA devices, if anything does.
+fn has_device() -> bool {
+    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
+#[test]
+fn without_a_device_the_model_is_used_on_request_alone() {
+    for (arguments, status) in
+        [(&["info"][..], 3), (&["info", "-d", "mlx5_0"], 3), (&["dump"], 3), (&["doctor"], 1)]
+    {
+        if has_device() {
+            continue;
+        }
+        let without = |arguments: &[&str]| {
+            let mut command = mlx5(arguments);
+            finish(command.env_remove("MLX5_MODEL"), status)
+        };
+        let printed = without(arguments);
+        let said = format!("{}{}", printed.out, printed.err);
+        assert!(said.contains("--model"), "{arguments:?} names the cure: {said}");
+        assert!(!said.contains("MLX5-MODEL") && !said.contains("20.35"), "{arguments:?}: {said}");
+        let json = without(&[arguments, &["--json"]].concat()).json();
+        assert!(json["runs_on"].is_null(), "{arguments:?}: {json}");
+    }
+}
+
+#[test]
+fn a_command_about_texts_runs_on_nothing() {
+    assert!(run(&["decode", "--table", "--json"], 0).json()["runs_on"].is_null());
 }
 
 #[test]

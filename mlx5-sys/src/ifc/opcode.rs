@@ -212,6 +212,7 @@ opcodes! {
     CREATE_UMEM = 0xa08,
     DESTROY_UMEM = 0xa0a,
     SYNC_STEERING = 0xb00,
+    ACCESS_REGISTER_USER = 0xb0c,
     QUERY_VHCA_STATE = 0xb0d,
     MODIFY_VHCA_STATE = 0xb0e,
 }

@@ -1,8 +1,10 @@
-//! Access registers, which ACCESS_REG reads and writes: those of a port, and of the host. The
-//! datagrams of MAD_IFC.
+//! Access registers, which ACCESS_REG reads and writes: those of a port, of its module, and of the
+//! host. The datagrams of MAD_IFC.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+//! What that header does not have is as `register_access_table.adb` in mstflint describes it. Where
+//! the header has two halves of a counter, the field here is both.
 
 use super::layout;
 
@@ -110,6 +112,122 @@ layout! {
         LINK_OVERRUN_ERRORS 0xc 7 8;
         VL_15_DROPPED 0x10 15 16;
         PORT_XMIT_WAIT 0x24 31 32;
+    }
+    pmlp_reg 0x40 {
+        RXTX 0x0 31 1;
+        LOCAL_PORT 0x0 23 8;
+        WIDTH 0x0 7 8;
+        LANE0_MODULE_MAPPING 0x4 31 32;
+    }
+    pplm_reg 0x50 {
+        LOCAL_PORT 0x0 23 8;
+        FEC_MODE_ACTIVE 0xc 23 24;
+    }
+    slrg_reg 0x28 {
+        STATUS 0x0 31 4;
+        VERSION 0x0 27 4;
+        LOCAL_PORT 0x0 23 8;
+        LANE 0x0 11 4;
+        GRADE_LANE_SPEED 0x4 3 4;
+        GRADE_VERSION 0x8 31 8;
+        GRADE 0x8 23 24;
+    }
+    slrg_7nm 0x18 {
+        LAST_FOM 0x8 31 8;
+        UPPER_EYE 0x8 23 8;
+        MID_EYE 0x8 15 8;
+        LOWER_EYE 0x8 7 8;
+    }
+    pddr_reg 0x100 {
+        LOCAL_PORT 0x0 23 8;
+        PNAT 0x0 15 2;
+        MODULE_INFO_EXT 0x4 30 2;
+        PAGE_SELECT 0x4 7 8;
+        PAGE_DATA 0x8 31 1984;
+    }
+    pddr_troubleshooting_page 0xf8 {
+        GROUP_OPCODE 0x0 15 16;
+        STATUS_OPCODE 0x4 31 32;
+        STATUS_MESSAGE 0xc 31 1888;
+    }
+    pddr_link_down_info_page 0xf4 {
+        DOWN_INTENT 0x0 7 4;
+        DOWN_BLAME 0x0 3 4;
+        LOCAL_REASON_OPCODE 0x4 7 8;
+        REMOTE_REASON_OPCODE 0x8 7 8;
+    }
+    phys_layer_statistical_cntrs 0xf8 {
+        TIME_SINCE_LAST_CLEAR 0x0 31 64;
+        PHY_RECEIVED_BITS 0x8 31 64;
+        PHY_SYMBOL_ERRORS 0x10 31 64;
+        PHY_CORRECTED_BITS 0x18 31 64;
+        RAW_BER_MAGNITUDE 0x60 15 8;
+        RAW_BER_COEF 0x60 3 4;
+        EFFECTIVE_BER_MAGNITUDE 0x64 15 8;
+        EFFECTIVE_BER_COEF 0x64 3 4;
+    }
+    eth_2863_cntrs_grp_data_layout 0xf8 {
+        IF_IN_OCTETS 0x0 31 64;
+        IF_IN_UCAST_PKTS 0x8 31 64;
+        IF_IN_DISCARDS 0x10 31 64;
+        IF_IN_ERRORS 0x18 31 64;
+        IF_IN_UNKNOWN_PROTOS 0x20 31 64;
+        IF_OUT_OCTETS 0x28 31 64;
+        IF_OUT_UCAST_PKTS 0x30 31 64;
+        IF_OUT_DISCARDS 0x38 31 64;
+        IF_OUT_ERRORS 0x40 31 64;
+        IF_IN_MULTICAST_PKTS 0x48 31 64;
+        IF_IN_BROADCAST_PKTS 0x50 31 64;
+        IF_OUT_MULTICAST_PKTS 0x58 31 64;
+        IF_OUT_BROADCAST_PKTS 0x60 31 64;
+    }
+    eth_per_prio_grp_data_layout 0xf8 {
+        RX_OCTETS 0x0 31 64;
+        RX_FRAMES 0x20 31 64;
+        TX_OCTETS 0x28 31 64;
+        TX_FRAMES 0x48 31 64;
+        RX_PAUSE 0x50 31 64;
+        RX_PAUSE_DURATION 0x58 31 64;
+        TX_PAUSE 0x60 31 64;
+        TX_PAUSE_DURATION 0x68 31 64;
+        RX_PAUSE_TRANSITION 0x70 31 64;
+        RX_DISCARDS 0x78 31 64;
+    }
+    mcia_reg 0x90 {
+        L 0x0 31 1;
+        MODULE 0x0 23 8;
+        STATUS 0x0 7 8;
+        I2C_DEVICE_ADDRESS 0x4 31 8;
+        PAGE_NUMBER 0x4 23 8;
+        DEVICE_ADDRESS 0x4 15 16;
+        DATA_SIZE 0x8 15 16;
+        DWORDS 0x10 31 1024;
+    }
+    mtcap_reg 0x10 {
+        SENSOR_COUNT 0x0 6 7;
+        SENSOR_MAP 0x8 31 64;
+    }
+    mtmp_reg 0x20 {
+        SENSOR_INDEX 0x0 11 12;
+        TEMPERATURE 0x4 15 16;
+        MTE 0x8 31 1;
+        MAX_TEMPERATURE 0x8 15 16;
+        TEMPERATURE_THRESHOLD_HI 0xc 15 16;
+        SENSOR_NAME 0x18 31 64;
+    }
+    mpein_reg 0x30 {
+        DEPTH 0x0 29 6;
+        PCIE_INDEX 0x0 23 8;
+        NODE 0x0 15 8;
+        LINK_WIDTH_ENABLED 0x8 23 8;
+        LINK_SPEED_ENABLED 0x8 15 16;
+        LINK_WIDTH_ACTIVE 0xc 23 8;
+        LINK_SPEED_ACTIVE 0xc 15 16;
+        MAX_READ_REQUEST_SIZE 0x18 31 4;
+        MAX_PAYLOAD_SIZE 0x18 27 4;
+        PWR_STATUS 0x18 18 3;
+        LINK_PEER_MAX_SPEED 0x1c 31 16;
+        PCI_POWER 0x1c 11 12;
     }
     register_host_endianness 0x10 {
         HE 0x0 31 1;

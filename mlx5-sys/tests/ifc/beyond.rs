@@ -15,6 +15,11 @@ const LIKENESS: &str = "the same place as in cqc, wq, create_cq_in and create_qp
 /// Appended lists, which the header has inside the structure before.
 const APPENDED: &str = "the same bits of create_umem_in.umem.mtt";
 
+/// Descriptions of registers.
+const MSTFLINT: &str = "mstflint, tools_layouts/adb/prm/hca/ext/register_access_table.adb";
+/// The header's `size`, which is the name of each structure's size here.
+const SIZE: &str = "the same bits as mcia_reg.size";
+
 /// Fields: structure, name, source.
 pub const FIELDS: &[(&str, &str, &str)] = &[
     ("cmd_hca_cap", "LOG_DMA_MMO_MAX_SIZE", RDMA_CORE),
@@ -41,11 +46,24 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("create_xrc_srq_in", "XRC_SRQ_UMEM_ID", LIKENESS),
     ("modify_tir_bitmask", "INDIRECT_TABLE", DPDK),
     ("create_umem_in", "MTT", APPENDED),
+    ("pddr_reg", "MODULE_INFO_EXT", MSTFLINT),
+    ("phys_layer_statistical_cntrs", "RAW_BER_MAGNITUDE", MSTFLINT),
+    ("phys_layer_statistical_cntrs", "RAW_BER_COEF", MSTFLINT),
+    ("phys_layer_statistical_cntrs", "EFFECTIVE_BER_MAGNITUDE", MSTFLINT),
+    ("phys_layer_statistical_cntrs", "EFFECTIVE_BER_COEF", MSTFLINT),
+    ("mcia_reg", "DATA_SIZE", SIZE),
+    ("mpein_reg", "LINK_PEER_MAX_SPEED", MSTFLINT),
 ];
 
 /// Lists whose elements come in a longer form as well, which the header has: structure, field.
 pub const SHORT_FORMS: &[(&str, &str)] = &[("flow_context", "DESTINATION")];
 
 /// Structures: name, source.
-pub const LAYOUTS_OF_OTHERS: &[(&str, &str)] =
-    &[("qpc_ext", RDMA_CORE), ("rts2rts_qp_ext_in", RDMA_CORE)];
+pub const LAYOUTS_OF_OTHERS: &[(&str, &str)] = &[
+    ("qpc_ext", RDMA_CORE),
+    ("rts2rts_qp_ext_in", RDMA_CORE),
+    ("slrg_7nm", MSTFLINT),
+    ("pddr_link_down_info_page", MSTFLINT),
+    ("mtcap_reg", MSTFLINT),
+    ("mtmp_reg", MSTFLINT),
+];

@@ -43,6 +43,20 @@ impl Place {
     }
 }
 
+impl Structure {
+    /// Whether the field, by its name in lower case, is what the structure has as two halves,
+    /// `…_high` and `…_low`.
+    pub fn has_halves(&self, name: &str, field: Field) -> bool {
+        let is_half = |half: &str, bit: usize| {
+            let place = self.fields.get(&format!("{name}_{half}"));
+            place.is_some_and(|place| (place.bit, place.whole) == (bit, 32))
+        };
+        field.width() == 64
+            && is_half("high", field.bit_offset())
+            && is_half("low", field.bit_offset() + 32)
+    }
+}
+
 impl Header {
     /// The installed header: of Linux 6.1, if there are several.
     ///

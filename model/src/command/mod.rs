@@ -111,6 +111,7 @@ const COMMANDS: &[Command] = &[
         lives::SINCE_ENABLED,
         modified(command(opcode::ACCESS_REG, 0x10, 0x10, register::access)),
     ),
+    modified(command(opcode::ACCESS_REGISTER_USER, 0x10, 0x10, register::access_by_user)),
     during(lives::SINCE_ENABLED, command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(()))),
     modified(command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)),
     command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, nic_vport::query),

@@ -1,9 +1,11 @@
-//! ACCESS_REG: registers of the port and of the host, answered from the device's state.
+//! ACCESS_REG: registers of the port, its module and the host, answered from the device's state.
+//! ACCESS_REGISTER_USER lets user contexts read them.
 
 use mlx5_sys::ifc::{
     Field, access_register_in, access_register_out, eth_802_3_cntrs_grp_data_layout,
-    ib_port_cntrs_grp_data_layout, paos_reg, pmtu_reg, ppcnt_reg, ptys_reg, pvlc_reg,
-    register_host_endianness,
+    eth_2863_cntrs_grp_data_layout, eth_per_prio_grp_data_layout, ib_port_cntrs_grp_data_layout,
+    mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg, pddr_reg, pmlp_reg, pmtu_reg, ppcnt_reg,
+    pplm_reg, ptys_reg, pvlc_reg, register_host_endianness, slrg_reg,
 };
 
 use super::nic_vport::LONGEST_FRAME;
@@ -27,17 +29,38 @@ struct Register {
 }
 
 const REGISTERS: &[Register] = &[
+    Register { number: 0x5002, size: pmlp_reg::SIZE, answer: physical::lane_mapping },
     Register { number: 0x5003, size: pmtu_reg::SIZE, answer: mtu },
     Register { number: 0x5004, size: ptys_reg::SIZE, answer: speed },
     Register { number: 0x5006, size: paos_reg::SIZE, answer: state },
     Register { number: 0x5008, size: ppcnt_reg::SIZE, answer: counters },
     Register { number: 0x500f, size: pvlc_reg::SIZE, answer: lanes },
+    Register { number: 0x5023, size: pplm_reg::SIZE, answer: physical::correction },
+    Register { number: 0x5028, size: slrg_reg::SIZE, answer: physical::grade },
+    Register { number: 0x5031, size: pddr_reg::SIZE, answer: physical::diagnosis },
     Register { number: 0x6001, size: NODE_DESCRIPTION, answer: description },
     Register { number: 0x7004, size: register_host_endianness::SIZE, answer: byte_order },
+    Register { number: 0x9009, size: mtcap_reg::SIZE, answer: physical::sensors },
+    Register { number: 0x900a, size: mtmp_reg::SIZE, answer: physical::temperature },
+    Register { number: 0x9014, size: mcia_reg::SIZE, answer: physical::module_memory },
+    Register { number: 0x9050, size: mpein_reg::SIZE, answer: physical::pci_link },
 ];
 
+/// ACCESS_REG, the driver's.
 pub fn access(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     super::by_driver(input)?;
+    perform(card, input, output)
+}
+
+/// ACCESS_REGISTER_USER. User contexts only read.
+pub fn access_by_user(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    if get(input, OP_MOD) == 0 {
+        super::by_driver(input)?;
+    }
+    perform(card, input, output)
+}
+
+fn perform(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let access = match get(input, OP_MOD) {
         0 => Access::Write,
         1 => Access::Read,
@@ -165,19 +188,24 @@ fn state(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal
     Ok(())
 }
 
-/// PPCNT: the counters of an InfiniBand port, and those of IEEE 802.3. Packets with wrong headers or
-/// a wrong ICRC are errors of reception. No other error happens.
+/// PPCNT: the counters of an InfiniBand port, of IEEE 802.3, of RFC 2863, of a priority, and of the
+/// physical layer. Packets with wrong headers or a wrong ICRC are errors of reception. No other error
+/// happens. All traffic has priority 0.
 fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
-    use eth_802_3_cntrs_grp_data_layout as e;
     use ppcnt_reg as r;
     /// Groups of counters (`device.h`, `MLX5_*_COUNTERS_GROUP`).
     const IEEE_802_3: u64 = 0;
+    const RFC_2863: u64 = 1;
+    const PRIORITY: u64 = 0x10;
+    const PHYSICAL: u64 = 0x16;
     const INFINIBAND: u64 = 0x20;
     port(data, r::LOCAL_PORT)?;
     let group = r::GRP.get(data);
-    if access == Access::Write || !matches!(group, IEEE_802_3 | INFINIBAND) {
+    let groups = [IEEE_802_3, RFC_2863, PRIORITY, PHYSICAL, INFINIBAND];
+    if access == Access::Write || !groups.contains(&group) {
         return Err(Refusal::RegisterValue);
     }
+    let priority = r::PRIO_TC.get(data);
     let Traffic { received, sent, wrong } = card.traffic;
     let (clear, counters) = (r::CLR.get(data) == 1, &mut data[r::COUNTER_SET.bytes()]);
     counters.fill(0);
@@ -190,24 +218,71 @@ fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refu
         return Ok(());
     }
     let all = |counts: &Counts, of: fn(&Count) -> u64| counts.iter().map(of).sum();
-    for (high, low, count) in [
-        (e::A_FRAMES_TRANSMITTED_OK_HIGH, e::A_FRAMES_TRANSMITTED_OK_LOW, all(&sent, packets)),
-        (e::A_FRAMES_RECEIVED_OK_HIGH, e::A_FRAMES_RECEIVED_OK_LOW, all(&received, packets)),
-        (
-            e::A_FRAME_CHECK_SEQUENCE_ERRORS_HIGH,
-            e::A_FRAME_CHECK_SEQUENCE_ERRORS_LOW,
-            wrong.packets,
-        ),
-        (e::A_OCTETS_TRANSMITTED_OK_HIGH, e::A_OCTETS_TRANSMITTED_OK_LOW, all(&sent, octets)),
-        (e::A_OCTETS_RECEIVED_OK_HIGH, e::A_OCTETS_RECEIVED_OK_LOW, all(&received, octets)),
-    ] {
-        high.set(counters, count >> 32);
-        low.set(counters, count & 0xffff_ffff);
+    let totals = [
+        (all(&received, octets), all(&received, packets)),
+        (all(&sent, octets), all(&sent, packets)),
+    ];
+    match group {
+        PHYSICAL => physical::bit_errors(all(&received, octets), counters),
+        RFC_2863 => interface(totals, wrong.packets, counters),
+        PRIORITY if priority == 0 => of_priority(totals, counters),
+        PRIORITY => {}
+        _ => {
+            ieee_802_3(totals, wrong.packets, counters);
+        }
     }
     if clear {
         card.traffic = Traffic::default();
     }
     Ok(())
+}
+
+/// Octets and packets: received, and sent.
+type Totals = [(u64, u64); 2];
+
+/// The counters of IEEE 802.3, of which 32 bits each are in a field.
+fn ieee_802_3(totals: Totals, wrong: u64, counters: &mut [u8]) {
+    use eth_802_3_cntrs_grp_data_layout as e;
+    let [(octets_in, packets_in), (octets_out, packets_out)] = totals;
+    for (high, low, count) in [
+        (e::A_FRAMES_TRANSMITTED_OK_HIGH, e::A_FRAMES_TRANSMITTED_OK_LOW, packets_out),
+        (e::A_FRAMES_RECEIVED_OK_HIGH, e::A_FRAMES_RECEIVED_OK_LOW, packets_in),
+        (e::A_FRAME_CHECK_SEQUENCE_ERRORS_HIGH, e::A_FRAME_CHECK_SEQUENCE_ERRORS_LOW, wrong),
+        (e::A_OCTETS_TRANSMITTED_OK_HIGH, e::A_OCTETS_TRANSMITTED_OK_LOW, octets_out),
+        (e::A_OCTETS_RECEIVED_OK_HIGH, e::A_OCTETS_RECEIVED_OK_LOW, octets_in),
+    ] {
+        high.set(counters, count >> 32);
+        low.set(counters, count & 0xffff_ffff);
+    }
+}
+
+/// The counters of RFC 2863. Which packets are multicast is not counted.
+fn interface(totals: Totals, wrong: u64, counters: &mut [u8]) {
+    use eth_2863_cntrs_grp_data_layout as e;
+    let [(octets_in, packets_in), (octets_out, packets_out)] = totals;
+    for (field, count) in [
+        (e::IF_IN_OCTETS, octets_in),
+        (e::IF_IN_UCAST_PKTS, packets_in),
+        (e::IF_IN_ERRORS, wrong),
+        (e::IF_OUT_OCTETS, octets_out),
+        (e::IF_OUT_UCAST_PKTS, packets_out),
+    ] {
+        field.set(counters, count);
+    }
+}
+
+/// The counters of a priority. There are no pauses.
+fn of_priority(totals: Totals, counters: &mut [u8]) {
+    use eth_per_prio_grp_data_layout as e;
+    let [(octets_in, packets_in), (octets_out, packets_out)] = totals;
+    for (field, count) in [
+        (e::RX_OCTETS, octets_in),
+        (e::RX_FRAMES, packets_in),
+        (e::TX_OCTETS, octets_out),
+        (e::TX_FRAMES, packets_out),
+    ] {
+        field.set(counters, count);
+    }
 }
 
 fn packets(count: &Count) -> u64 {
@@ -243,5 +318,6 @@ fn byte_order(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refus
     fixed(access, data, &[order], &[(order, 0)])
 }
 
+mod physical;
 #[cfg(test)]
 pub mod tests;

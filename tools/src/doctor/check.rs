@@ -23,7 +23,7 @@ pub enum Verdict {
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// The HCA on the PCI bus.
-    Card,
+    Pci,
     /// Modules of the kernel.
     Kernel,
     /// Device nodes and permissions.
@@ -50,7 +50,7 @@ impl Group {
     /// Returns the title in the report.
     pub fn title(self) -> &'static str {
         match self {
-            Group::Card => "card",
+            Group::Pci => "PCI",
             Group::Kernel => "kernel",
             Group::Access => "access",
             Group::Libraries => "libraries",

@@ -1,7 +1,7 @@
 //! `mlx5 doctor`: finds faults that prevent traffic, and names the cure of each.
 //!
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
-//! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`card`],
+//! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
 //! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
 //! [`fabric`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
 //! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
@@ -16,7 +16,6 @@ use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 
 mod access;
-mod card;
 mod check;
 mod device;
 mod fabric;
@@ -24,6 +23,7 @@ mod gid;
 mod kernel;
 mod libraries;
 mod memory;
+mod pci;
 mod placement;
 mod port;
 mod processor;
@@ -45,7 +45,7 @@ use situation::Situation;
 /// Last it sends a message from each active port to itself.
 ///
 /// It examines this machine's device. It does not fall back to the model, which would hide that there is
-/// no device: --model asks for it.
+/// no device: --model asks for it, and the first line of the output says so.
 ///
 /// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
 /// possible), or a question mark, where it could not be found out. The exit status is 1 if anything is
@@ -123,14 +123,12 @@ impl Arguments {
         let situation = Situation::find(machine, self);
         let examined = match &self.root {
             Some(root) => format!("by the files in {}", root.display()),
-            None if situation.model => {
-                machine.say_model();
-                "on the model".to_owned()
-            }
+            None if situation.model => "on the model".to_owned(),
             None => "on this machine".to_owned(),
         };
         let device = situation.device.as_ref().map(|device| device.name.clone());
         let report = Report::new(examined, device, look(&situation), self.verbose);
+        output.begin()?;
         output.page("doctor", &report, &report.page())?;
         Ok(if report.counts.broken > 0 { Outcome::Bad } else { Outcome::Good })
     }
@@ -139,7 +137,7 @@ impl Arguments {
 /// Runs all checks, in order.
 fn look(situation: &Situation) -> Vec<Check> {
     let families: [fn(&Situation) -> Vec<Check>; 11] = [
-        card::look,
+        pci::look,
         kernel::look,
         access::look,
         libraries::look,

@@ -96,7 +96,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 impl Arguments {
     /// Prints one report, or reports in sequence.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
-        machine.say_model();
+        machine.devices()?;
+        output.begin()?;
         let Some(pid) = self.pid else {
             output.report("dump", &look::everybody()?)?;
             return Ok(Outcome::Good);

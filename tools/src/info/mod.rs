@@ -10,7 +10,6 @@ mod port;
 mod text;
 
 use clap::Args;
-use mlx5::verbs::devices;
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -62,12 +61,11 @@ impl Arguments {
     /// Prints the report.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
         let mut report = Report { devices: Vec::new(), others: Vec::new(), verbose: self.verbose };
-        let listed = devices()?;
+        let listed = machine.devices()?;
         if machine.device().is_some() || !listed.iter().any(|device| device.is_mlx5()) {
             // Opening fails with the reason if no device can be used.
             report.devices.push(Device::of(&machine.open()?, self)?);
         } else {
-            machine.say_model();
             let (mut failed, mut opened) = (None, false);
             for device in listed {
                 if !device.is_mlx5() {
@@ -89,6 +87,7 @@ impl Arguments {
                 return Err(error.into());
             }
         }
+        output.begin()?;
         output.report("info", &report)?;
         Ok(Outcome::Good)
     }

@@ -72,6 +72,7 @@ pub fn measure(
         machine.watch_registers();
     }
     let mut raw = arguments.raw_samples.as_deref().map(Raw::create).transpose()?;
+    machine.say_model();
     let side = arguments.local.side(machine.open()?)?;
     let cpus = arguments.local.cpus()?;
     let measured = match &arguments.host {

@@ -87,6 +87,7 @@ struct Client {
 impl Arguments {
     /// Serves.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
+        machine.say_model();
         let context = machine.open()?;
         let side = self.local.side(context)?;
         let cpus = self.local.cpus()?;

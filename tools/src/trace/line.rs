@@ -75,7 +75,7 @@ impl Line {
         let nanoseconds = self.time.saturating_add(place.begins);
         object.insert("time_ns".into(), nanoseconds.into());
         object.insert("process".into(), place.process.into());
-        object.insert("card".into(), self.card.into());
+        object.insert("device".into(), self.card.into());
         object.insert("kind".into(), self.kind.name().into());
         if self.is_error {
             object.insert("error".into(), true.into());

@@ -13,7 +13,7 @@ use super::super::capability::group;
 use super::super::hca::tests as hca;
 use super::super::nic_vport::tests as nic_vport;
 use super::super::register::tests as register;
-use super::super::{OP_MOD, Refusal};
+use super::super::{OP_MOD, OPCODE, Refusal};
 use super::{Case, Command, Rig, Row};
 
 pub const ROWS: &[Row] = &[
@@ -34,6 +34,8 @@ pub const ROWS: &[Row] = &[
     Row::drivers(set_hca_cap),
     Row::drivers(read_register),
     Row::drivers(write_register),
+    Row::new(read_register_by_user),
+    Row::drivers(write_register_by_user),
     Row::drivers(mad_ifc),
     Row::new(query_hca_cap),
     Row::new(query_context),
@@ -183,6 +185,21 @@ fn read_register(_: &mut Rig) -> Case {
         .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
         .refuses(register::data(pmtu_reg::LOCAL_PORT), 0u64, Refusal::Port)
         .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+}
+
+fn read_register_by_user(_: &mut Rig) -> Case {
+    let driver = register::access(0x5003, 1, pmtu_reg::SIZE);
+    let read = driver.set(OPCODE, opcode::ACCESS_REGISTER_USER);
+    Case::anyones(read)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+}
+
+fn write_register_by_user(rig: &mut Rig) -> Case {
+    let case = write_register(rig);
+    let accepted = case.accepted.clone().set(OPCODE, opcode::ACCESS_REGISTER_USER);
+    Case { accepted, ..case }
 }
 
 fn write_register(_: &mut Rig) -> Case {

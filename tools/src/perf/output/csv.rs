@@ -33,7 +33,7 @@ pub fn text(run: &Run) -> String {
             point.cpu.as_ref().and_then(of).map_or(String::new(), |ticks| ticks.to_string())
         };
         let mut values = vec![
-            if run.environment.model { "model" } else { "card" }.to_owned(),
+            if run.environment.model { "model" } else { "device" }.to_owned(),
             run.kind.to_string(),
             point.via.to_string(),
             point.size.to_string(),

@@ -17,7 +17,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
 
 fn present(situation: &Situation) -> Check {
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "function",
         "/sys/bus/pci/devices/*/vendor, /sys/class/infiniband/*/device",
         "without a function of vendor 15b3 (Mellanox, NVIDIA) on the bus there is nothing to drive",
@@ -64,7 +64,7 @@ fn present(situation: &Situation) -> Check {
 
 fn driver(situation: &Situation, function: &Function) -> Check {
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "driver",
         format!("{}/driver", Tree::shown(&function.folder)),
         "mlx5_core brings the function up; mlx5_ib makes an RDMA device of it",
@@ -105,7 +105,7 @@ fn link(situation: &Situation, function: &Function) -> Check {
     let tree = &situation.tree;
     let folder = &function.folder;
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "PCI link",
         format!(
             "{}/{{current,max}}_link_{{speed,width}}, and of the port above",
@@ -157,7 +157,7 @@ fn device_control(config: &[u8]) -> Option<u16> {
 fn requests(situation: &Situation, function: &Function) -> Check {
     let path = format!("{}/config", function.folder);
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "PCI requests",
         Tree::shown(&path),
         "small read requests (MaxReadReq) limit how fast the device fetches WQEs and payload",
@@ -187,7 +187,7 @@ fn requests(situation: &Situation, function: &Function) -> Check {
 fn iommu(situation: &Situation, function: &Function) -> Check {
     let path = format!("{}/iommu_group", function.folder);
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "IOMMU",
         format!("{}, /sys/kernel/iommu_groups/*/type", Tree::shown(&path)),
         "where an IOMMU translates, each access of the device may miss in its cache of translations",
@@ -212,7 +212,7 @@ fn iommu(situation: &Situation, function: &Function) -> Check {
 
 fn firmware(situation: &Situation) -> Check {
     let question = Question::new(
-        Group::Card,
+        Group::Pci,
         "firmware",
         "/sys/class/infiniband/*/fw_ver",
         "what the device can do depends on it; drivers name the oldest that they were tested with",
