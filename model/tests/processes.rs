@@ -4,6 +4,8 @@
 mod support;
 
 use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
 use mlx5_model as _;
@@ -171,11 +173,24 @@ fn a_thousand_queue_pairs_of_two_processes_speak() {
     first.destroy();
 }
 
+#[test]
+fn process_of_another_format_is_named_on_standard_error() {
+    let name = format!("{}v0/infiniband/0001/0001", port::names_of_all_formats());
+    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    let other = UnixListener::bind_addr(&address).expect("a free name");
+    let run = || Model::default().run("ibv_devinfo", &["-d", "mlx5_0"]);
+    let output = run();
+    let said = "processes here have format v0 of the fabric, and this one has v1";
+    assert!(output.assert_success().stderr.contains(said), "{output}");
+    drop(other);
+    let output = run();
+    assert!(!output.assert_success().stderr.contains("format"), "{output}");
+}
+
 /// Names of the model's sockets that this network namespace has.
 fn names() -> Vec<String> {
     let table = fs::read_to_string("/proc/net/unix").expect("the kernel's table");
-    // SAFETY: always succeeds.
-    let start = format!("@mlx5-model/{}/", unsafe { libc::geteuid() });
+    let start = format!("@{}", port::names());
     table
         .lines()
         .filter_map(|line| line.split_whitespace().last()?.strip_prefix(&start))

@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 
 use mlx5_model as _;
 use mlx5_sys::verbs::*;
+use support::port;
 use support::role::{Player, hear, play, say};
 use support::target::{meet, reach, target};
 use support::users::{ATTACKER, as_root};
@@ -97,8 +98,7 @@ fn callers(fd: &OwnedFd) -> usize {
 
 /// Returns the name of a socket of this user that ends with `rest`.
 fn own(rest: &str) -> String {
-    // SAFETY: geteuid passes no memory and cannot fail.
-    format!("mlx5-model/{}/{rest}", unsafe { libc::geteuid() })
+    port::names() + rest
 }
 
 /// Binds names of prefixes of queue pair numbers, and listens on half of them.

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mlx5_model::replay::replay;
-use mlx5_model::trace::{Observed, Reader, Verdict, What};
+use mlx5_model::trace::{Call, Observed, Reader, Verdict, What};
+use mlx5_model::wire::{Header, Link};
 use support::port;
 use support::process::Process;
 use support::role::{Player, hear, play, say};
 use support::verbs::{Device, Station, connect, exchange};
-use support::{LIMIT, Model};
+use support::{LIMIT, Model, turn};
 
 #[test]
 fn role() {
@@ -89,6 +90,45 @@ fn pair(model: Model, program: &str, arguments: &[&str]) -> Vec<(Verdict, Vec<Ob
             (verdict, observed(recording))
         })
         .collect()
+}
+
+/// Counts the packets to queue pair 1 that a recorded process has sent and received.
+fn datagrams(recording: &Path) -> [usize; 2] {
+    let mut counts = [0; 2];
+    for event in reader(recording).events() {
+        let (at, frame) = match event.expect("whole").what {
+            What::Observed(Observed::Sent(frame)) => (0, frame),
+            What::Entered(Call::ReceiveManagement(frame)) => (1, frame),
+            _ => continue,
+        };
+        let to = Header::destination(Link::InfiniBand, &frame);
+        counts[at] += usize::from(to.is_some_and(|(_, number)| number == 1));
+    }
+    counts
+}
+
+#[test]
+fn connection_by_rdmacm_is_done_again_with_its_datagrams() {
+    let (_turn, folder) = (turn(), Folder::new("rping"));
+    let port = port::free().to_string();
+    let start = |side: &str| {
+        let mut command = Model::default().command("rping");
+        command.args([side, "-C", "3", "-a", "127.0.0.1", "-p", &port]);
+        command.env("MLX5_MODEL_TRACE", folder.each());
+        Process::start("rping", command)
+    };
+    let mut server = start("-s");
+    port::wait_for_service(&port, &mut server);
+    start("-c").finish(LIMIT).assert_success();
+    server.finish(LIMIT).assert_success();
+    let recordings = folder.recordings();
+    assert_eq!(recordings.len(), 2);
+    for recording in recordings {
+        replays(&recording);
+        // REQ, REP and RTU: each side sends one of them at least, and gets one at least.
+        let [sent, received] = datagrams(&recording);
+        assert!(sent > 0 && received > 0 && sent + received >= 3, "{sent}, {received}");
+    }
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::support::port;
 use crate::support::random::Random;
 use crate::support::role::{Player, say};
+use crate::support::{LIMIT, port};
 
 /// Commands (`RDMA_USER_CM_CMD_*`).
 const CREATE_ID: u32 = 0;
@@ -134,8 +134,17 @@ impl Channel {
         self.command(MIGRATE_ID, &body, size_of_val(&reported)).expect("an id of the channel");
     }
 
-    /// Takes an event; waits for one if the channel blocks.
+    /// Takes an event, and waits for it.
+    ///
+    /// # Panics
+    /// If none has come in the end.
     fn event(&self) -> io::Result<Event> {
+        assert!(self.is_readable_within(LIMIT), "no event");
+        self.take_event()
+    }
+
+    /// Takes an event by one command, which waits if the channel blocks.
+    fn take_event(&self) -> io::Result<Event> {
         let mut reply = [0u8; EVENT];
         let response = reply.as_mut_ptr() as u64;
         self.command(GET_EVENT, &response.to_ne_bytes(), EVENT)?;
@@ -146,9 +155,15 @@ impl Channel {
 
     /// Returns whether the channel's descriptor is readable.
     fn is_readable(&self) -> bool {
+        self.is_readable_within(Duration::ZERO)
+    }
+
+    /// Returns whether the channel's descriptor becomes readable in this time.
+    fn is_readable_within(&self, limit: Duration) -> bool {
+        let limit = limit.as_millis().try_into().expect("some seconds");
         let mut wait = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: the call reads and writes one pollfd, which is there.
-        let ready = unsafe { libc::poll(&mut wait, 1, 0) };
+        let ready = unsafe { libc::poll(&mut wait, 1, limit) };
         assert!(ready >= 0);
         ready == 1
     }
@@ -172,9 +187,7 @@ fn listener_that_moves_takes_its_unread_requests_along() {
     from.listen(listener).expect("a bound id");
     let id = client.id(8);
     client.connect(id, port);
-    while !from.is_readable() {
-        std::thread::yield_now();
-    }
+    assert!(from.is_readable_within(LIMIT), "no request");
     to.migrate(listener, &from);
     assert!(!from.is_readable());
     let request = to.event().expect("the request");
@@ -228,7 +241,7 @@ fn channel_is_readable_as_long_as_events_wait() {
         assert_eq!(channel.event().expect("an event"), Event { uid, id, event: ADDR_RESOLVED });
     }
     assert!(!channel.is_readable(), "all events were taken");
-    assert_eq!(channel.event().unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    assert_eq!(channel.take_event().unwrap_err().raw_os_error(), Some(libc::EAGAIN));
 }
 
 /// Returns the processor time of a thread.
@@ -254,9 +267,10 @@ fn thread_that_waits_for_an_event_uses_no_processor_time() {
     let next = channel.id(8);
     let waits = channel.clone();
     let (sender, started) = mpsc::channel();
+    let (done, event) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         sender.send(()).expect("the test listens");
-        waits.event()
+        done.send(waits.take_event()).expect("the test listens");
     });
     started.recv().expect("the thread runs");
     let thread_id = thread.as_pthread_t();
@@ -270,7 +284,8 @@ fn thread_that_waits_for_an_event_uses_no_processor_time() {
     let used = processor_time(thread_id) - before;
     assert!(used < worked / 4, "waiting took {used:?} while this thread computed for {worked:?}");
     channel.resolve(next).expect("the address of a port");
-    let event = thread.join().expect("no panic").expect("an event");
+    let event = event.recv_timeout(LIMIT).expect("the thread is woken").expect("an event");
+    thread.join().expect("no panic");
     assert_eq!(event, Event { uid: 8, id: next, event: ADDR_RESOLVED });
 }
 
@@ -329,7 +344,7 @@ pub fn forked() -> i32 {
     if child == 0 {
         let refused =
             |result: io::Result<()>| result.unwrap_err().raw_os_error() == Some(libc::EACCES);
-        let all = refused(channel.event().map(drop)) && refused(channel.resolve(id));
+        let all = refused(channel.take_event().map(drop)) && refused(channel.resolve(id));
         let read = (&channel.0).read(&mut [0; 8]).unwrap_err().raw_os_error();
         let well = all && read == Some(libc::EINVAL);
         // SAFETY: the call ends the process.

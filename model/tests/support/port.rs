@@ -59,6 +59,17 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
+/// The start of the names of this user's sockets.
+pub fn names() -> String {
+    format!("{}v1/", names_of_all_formats())
+}
+
+/// The start of the names of this user's sockets in all formats.
+pub fn names_of_all_formats() -> String {
+    // SAFETY: geteuid passes no memory and cannot fail.
+    format!("mlx5-model/{}/", unsafe { libc::geteuid() })
+}
+
 /// The lines of `/proc/net/unix` about sockets of the model.
 pub fn sockets() -> Vec<String> {
     let list = fs::read("/proc/net/unix").expect("the kernel lists local sockets");

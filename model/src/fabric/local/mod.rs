@@ -148,6 +148,24 @@ fn fabric(domain: &str) -> String {
     format!("{}{domain}/", socket::user_names())
 }
 
+/// Returns a text if processes of this fabric have another format. They have other names, so neither
+/// side reaches the other.
+fn other_format(domain: &str) -> Option<String> {
+    // If the list cannot be read, the first use of it reports that.
+    let names = socket::names(&socket::names_of_all_formats()).ok()?;
+    let formats = names.iter().filter_map(|name| {
+        let (format, rest) = name.split_once('/')?;
+        (rest.split('/').next() == Some(domain) && format != socket::FORMAT).then_some(format)
+    });
+    formats.last().map(|format| {
+        format!(
+            "processes here have format {format} of the fabric, and this one has {}: neither \
+             reaches the other; start all with one build of the model",
+            socket::FORMAT
+        )
+    })
+}
+
 /// Returns the start of an address's names in the fabric.
 fn address_name(address: LinkAddress) -> String {
     match address {
@@ -229,6 +247,9 @@ impl Network {
         // Do not reuse at once the prefixes of a process that has just ended: its peers may still
         // be repeating packets to them.
         let entropy = u64::from(std::process::id()) << 32 ^ start_time();
+        if let Some(complaint) = other_format(domain) {
+            eprintln!("mlx5-model: {complaint}");
+        }
         Ok(Self {
             domain: domain.to_owned(),
             random: Random::seeded(seed ^ entropy),

@@ -18,11 +18,20 @@ pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// The format of what processes send each other, and of the names of their sockets. It is a part of
+/// each name, so that builds with different formats do not meet. A change of either needs a new one.
+pub(super) const FORMAT: &str = "v1";
+
+/// Returns the common start of the names of this user's sockets in all formats.
+pub(super) fn names_of_all_formats() -> String {
+    // SAFETY: geteuid passes no memory and cannot fail.
+    format!("mlx5-model/{}/", unsafe { libc::geteuid() })
+}
+
 /// Returns the common start of the names of this user's sockets. Another user may bind such a name
 /// as well, so both ends of a connection check the credentials.
 pub(crate) fn user_names() -> String {
-    // SAFETY: geteuid passes no memory and cannot fail.
-    format!("mlx5-model/{}/", unsafe { libc::geteuid() })
+    format!("{}{FORMAT}/", names_of_all_formats())
 }
 
 /// Returns an unguessable end for a name.

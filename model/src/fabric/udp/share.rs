@@ -87,8 +87,8 @@ fn explained(error: &io::Error, gid: &[u8; 16]) -> io::Error {
     let address = text(gid);
     let cure = match error.kind() {
         ErrorKind::AddrInUse => format!(
-            "another program has it, or another user's, or one with another MLX5_MODEL_NETWORK: \
-             see `ss -ulpn sport = :{ROCE_PORT}`, and `rdma link` for rdma_rxe"
+            "another program has it, or another user's, or one with another MLX5_MODEL_NETWORK or \
+             build of the model: see `ss -ulpn sport = :{ROCE_PORT}`, and `rdma link` for rdma_rxe"
         ),
         ErrorKind::PermissionDenied => "another user's process receives there".into(),
         ErrorKind::AddrNotAvailable => "the interface no longer has it".into(),
