@@ -68,6 +68,10 @@ fn make(root: &Path, package: &Path) -> Result {
     mmdebstrap.args(["--aptopt=Acquire::Check-Valid-Until \"false\""]);
     mmdebstrap.arg(suite.unwrap_or("stable")).arg(root).arg(mirrors::of(Archive::Debian)?);
     build::run("mmdebstrap", &mut mmdebstrap)?;
+    // Every machine has this file; programs of the page connect to localhost.
+    let hosts = root.join("etc/hosts");
+    fs::write(&hosts, "127.0.0.1 localhost\n")
+        .map_err(|error| format!("{}: {error}", hosts.display()))?;
     let mut dpkg = Command::new("dpkg");
     dpkg.arg(format!("--root={}", root.display())).arg("--install").arg(package);
     build::run("dpkg --install", &mut dpkg)
