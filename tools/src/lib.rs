@@ -23,5 +23,6 @@ pub mod options;
 pub mod outcome;
 pub mod output;
 pub mod perf;
+mod register;
 pub mod replay;
 pub mod trace;
