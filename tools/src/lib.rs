@@ -24,6 +24,7 @@ pub mod outcome;
 pub mod output;
 pub mod perf;
 mod program;
+mod register;
 pub mod replay;
 mod run;
 pub mod trace;

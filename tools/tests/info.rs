@@ -325,6 +325,61 @@ fn refused_commands_are_told_with_the_reason() {
 }
 
 #[test]
+fn what_the_firmware_knows_of_link_and_module_is_told() {
+    for (link, correction) in [("infiniband", "RS(271,257)"), ("roce", "RS(544,514)")] {
+        let report = report(&[], link, 1);
+        let device = &report["devices"][0];
+        assert_eq!(device["temperatures"][0]["celsius"], 45.0);
+        assert_eq!(device["temperatures"][0]["limit"], 105.0);
+        // The firmware and the function's configuration space speak of one PCI link.
+        let (firmware, sysfs) = (&device["pci_link"], &device["pci"]["link"]);
+        assert_eq!(firmware["megatransfers"], sysfs["megatransfers"]);
+        assert_eq!(firmware["lanes"], sysfs["lanes"]);
+        let port = &device["ports"][0];
+        assert_eq!(port["link"]["state"]["linked"], true);
+        assert_eq!(port["link"]["diagnosis"]["code"], 0);
+        let told = port["link"]["correction"].as_str().unwrap();
+        assert!(told.contains(correction), "{told}");
+        assert_eq!(port["link"]["bit_errors"]["raw"], 0.0);
+        assert_eq!(port["link"]["receivers"].as_array().unwrap().len(), 4);
+        let module = &port["module"];
+        assert_eq!((&module["form"], &module["metres"]), (&"QSFP28".into(), &5.0.into()));
+        assert_eq!(module["monitors"]["celsius"], 31.0);
+        assert_eq!(module["monitors"]["lanes"][3]["received_milliwatts"], 0.9);
+    }
+}
+
+#[test]
+fn a_link_that_is_down_is_told_with_the_reason() {
+    for (state, text, reason, module) in [
+        ("polling", "Cable is unplugged", "the cable was unplugged", false),
+        ("disabled", "closed by command", "taken down by command", true),
+    ] {
+        let mut command = mlx5(&["info", "--json"]);
+        let report = finish(command.env("MLX5_MODEL_PORT", state), 0).report();
+        let port = &report["devices"][0]["ports"][0];
+        let diagnosis = &port["link"]["diagnosis"];
+        assert!(diagnosis["text"].as_str().unwrap().contains(text), "{diagnosis}");
+        assert!(diagnosis["cure"].is_string());
+        assert_eq!(port["link"]["last_down"]["local"], reason);
+        assert!(port["link"]["correction"].is_null());
+        assert_eq!(port["module"]["form"].is_string(), module);
+        assert_eq!(port["module"]["refused"].is_string(), !module);
+    }
+}
+
+#[test]
+fn registers_that_no_way_tells_are_named_with_the_reason() {
+    let mut command = mlx5(&["info"]);
+    let text = finish(command.env("MLX5_MODEL_DEVX", "refused"), 0).out;
+    let line = text.lines().find(|line| line.starts_with("  not told")).expect(&text);
+    for word in ["temperatures", "port 1 module", "CAP_NET_RAW", "mlx5_fwctl"] {
+        assert!(line.contains(word), "{word} in {line}");
+    }
+    assert!(!text.contains("45.0"), "{text}");
+}
+
+#[test]
 fn one_device_is_chosen_by_name() {
     let mut command = mlx5(&["info", "--json", "-d", "mlx5_2"]);
     let report = finish(command.env("MLX5_MODEL_DEVICES", "3"), 0).report();

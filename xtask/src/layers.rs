@@ -131,6 +131,7 @@ const ORDERS: &[Order] = &[
             ("trace", "shows what programs do on the model, and prints recordings"),
             ("lint", "looks for defects in what decode and trace read"),
             ("replay", "replays recordings and shows them as trace does"),
+            ("register", "reads access registers by the ways that the machine permits"),
             ("info", "reports on a device"),
             ("doctor", "checks a device's surroundings"),
             ("dump", "shows the objects of running programs"),

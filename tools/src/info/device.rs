@@ -10,6 +10,8 @@ use super::Arguments;
 use super::capabilities::{self, Capabilities};
 use super::port::Port;
 use crate::outcome::Result;
+use crate::register::sensor::{PciLink as PciLinkSeen, Sensor};
+use crate::register::{self, Told};
 
 /// A device.
 #[derive(Debug, Serialize)]
@@ -38,6 +40,10 @@ pub(super) struct Open {
     pub pci: Option<Pci>,
     pub devx: DevxState,
     pub registers: Registers,
+    /// Temperatures of the chip, by the firmware.
+    pub temperatures: Told<Vec<Sensor>>,
+    /// The PCI link, by the firmware.
+    pub pci_link: Told<PciLinkSeen>,
     pub ports: Vec<Port>,
     /// `ibv_device_attr` and `ibv_device_attr_ex`, by the header's names.
     pub verbs: Map<String, Value>,
@@ -116,8 +122,9 @@ impl Device {
     /// Queries an opened device.
     pub fn of(context: &Context, arguments: &Arguments) -> Result<Device> {
         let attributes = context.attributes()?;
+        let registers = register::Registers::new(context);
         let ports: Vec<Port> = (1..=attributes.ports)
-            .map(|number| Port::of(context, number, arguments.counters))
+            .map(|number| Port::of(context, &registers, number, arguments.counters))
             .collect::<Result<_>>()?;
         let fastest = ports.iter().map(|port| port.mbps).max().unwrap_or(0);
         let verbs = context.verbs_capabilities()?;
@@ -149,6 +156,8 @@ impl Device {
                     },
                 },
                 registers: Registers::of(context),
+                temperatures: registers.temperatures(),
+                pci_link: registers.pci_link(),
                 ports,
                 flags: verbs
                     .iter()

@@ -6,6 +6,7 @@
 
 mod capabilities;
 mod device;
+mod physical;
 mod port;
 mod text;
 

@@ -7,6 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::outcome::Result;
+use crate::register::link::Link;
+use crate::register::module::Module;
+use crate::register::{Registers, Told};
 
 /// A port.
 #[derive(Debug, Serialize)]
@@ -42,6 +45,10 @@ pub(super) struct Port {
     pub pkey_table_length: u16,
     /// Entries that are not empty.
     pub pkeys: Vec<Pkey>,
+    /// What the firmware knows of the link.
+    pub link: Link,
+    /// The cable or module.
+    pub module: Told<Module>,
     pub counters: Option<Counters>,
 }
 
@@ -82,7 +89,12 @@ pub(super) struct Counters {
 
 impl Port {
     /// Queries a port.
-    pub fn of(context: &Context, number: u8, counters: bool) -> Result<Port> {
+    pub fn of(
+        context: &Context,
+        registers: &Registers<'_>,
+        number: u8,
+        counters: bool,
+    ) -> Result<Port> {
         let port = context.port(number)?;
         let gids = context.gids(number)?;
         let mut pkeys = Vec::new();
@@ -122,6 +134,8 @@ impl Port {
             gids: gids.iter().map(|entry| Gid::of(context, entry)).collect(),
             pkey_table_length: port.pkey_table_length,
             pkeys,
+            link: registers.link(number),
+            module: registers.module(number),
             counters: counters.then(|| Counters::of(context, number)),
         })
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::Report;
 use super::capabilities::Capabilities;
 use super::device::{Device, Open, Pci, Registers};
+use super::physical;
 use super::port::{Counters, Gid, Port};
 
 impl fmt::Display for Report {
@@ -50,9 +51,11 @@ fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> f
     }
     write_registers(f, &open.registers, verbose)?;
     write!(f, "\n  events      {} completion vectors", open.completion_vectors)?;
+    physical::write_device(f, open)?;
     for port in &open.ports {
         write_port(f, port, verbose)?;
     }
+    physical::write_refused(f, open)?;
     if verbose {
         write_verbs(f, open)?;
     }
@@ -155,6 +158,7 @@ fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Re
     if port.grh_required {
         write!(f, "\n    address   by GID alone: packets need a global route header")?;
     }
+    physical::write_port(f, port, verbose)?;
     for gid in &port.gids {
         write_gid(f, gid)?;
     }
