@@ -8,7 +8,10 @@
 [ "$GUESTS" = 1 ] || start_link
 start_driver
 if [ "$GUESTS" = 1 ]; then
-    mlx5 conform
+    status=0
+    mlx5 conform --report /tmp/report.json || status=$?
+    keep /tmp/report.json "guest-$KERNEL-$LINK.json"
+    [ "$status" = 0 ] || fail "status $status of conform"
 elif [ "$GUEST" = 1 ]; then
     mlx5 conform --listen --once &
     server=$!

@@ -135,3 +135,8 @@ pair() {
     fi
     meet "$MEETING"
 }
+
+# keep FILE NAME: the host keeps a text file of this guest, in the folder of the run.
+keep() {
+    sed "s/^/@keep $2 /" "$1"
+}

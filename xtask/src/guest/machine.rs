@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::kept::Kept;
 use super::options::{Accelerator, Link};
 use super::packages::Root;
 use crate::Result;
@@ -299,7 +300,11 @@ pub fn run(machines: &[Machine], mut server: Option<&mut Server>, limit: Duratio
         }
     }
     drop(sender);
-    let mut outcomes = watch(&events, machines.len(), limit);
+    let mut kept = Kept::default();
+    let mut outcomes = watch(&events, machines.len(), limit, &mut kept);
+    if let Some(machine) = machines.first() {
+        outcomes.push(kept.write(machine.folder));
+    }
     if let Some(server) = &mut server {
         outcomes.push(server.check());
     }
@@ -323,8 +328,10 @@ fn appear(socket: &Path, process: &mut Running) -> Result {
     Ok(())
 }
 
-/// Prints the lines of guests until all have ended, and returns how each has.
-fn watch(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result> {
+/// Prints the lines of guests until all have ended, and returns how each has. Lines of files are
+/// kept.
+fn watch(events: &Receiver<Event>, guests: usize, limit: Duration, kept: &mut Kept) -> Vec<Result> {
+    let mut refused = Ok(());
     let deadline = Instant::now() + limit;
     let mut status: Vec<Option<String>> = vec![None; guests];
     let mut open = guests;
@@ -333,8 +340,12 @@ fn watch(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result
         match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Event::Line(number, line)) => match line.strip_prefix(ENDED) {
                 Some(text) => status[number - 1] = Some(text.to_owned()),
-                None if guests == 1 => println!("{line}"),
-                None => println!("guest {number} | {line}"),
+                None => match kept.take(&line) {
+                    Ok(true) => {}
+                    Ok(false) if guests == 1 => println!("{line}"),
+                    Ok(false) => println!("guest {number} | {line}"),
+                    Err(error) => refused = Err(error),
+                },
             },
             Ok(Event::Closed) => open -= 1,
             Err(RecvTimeoutError::Disconnected) => open = 0,
@@ -350,7 +361,7 @@ fn watch(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result
         None if in_time => Err(format!("guest {} ended without a status", index + 1)),
         None => Err(format!("guest {} was stopped after {} s", index + 1, limit.as_secs())),
     };
-    status.into_iter().enumerate().map(outcome).collect()
+    status.into_iter().enumerate().map(outcome).chain([refused]).collect()
 }
 
 /// The last lines of a file, for a message.
@@ -403,7 +414,7 @@ mod tests {
         sender.send(Event::Line(2, "text".to_owned())).unwrap();
         sender.send(Event::Line(3, format!("{ENDED}4"))).unwrap();
         (1..=3).for_each(|_| sender.send(Event::Closed).unwrap());
-        let outcomes = watch(&events, 3, Duration::from_secs(30));
+        let outcomes = watch(&events, 3, Duration::from_secs(30), &mut Kept::default());
         assert!(outcomes[0].is_ok());
         assert!(outcomes[1].as_ref().unwrap_err().contains("without a status"));
         assert!(outcomes[2].as_ref().unwrap_err().contains("guest 3 failed (4)"));
@@ -412,7 +423,7 @@ mod tests {
     #[test]
     fn a_guest_that_does_not_end_is_given_up() {
         let (_sender, events) = channel();
-        let outcomes = watch(&events, 1, Duration::from_millis(1));
+        let outcomes = watch(&events, 1, Duration::from_millis(1), &mut Kept::default());
         assert!(outcomes[0].as_ref().unwrap_err().contains("was stopped"));
     }
 

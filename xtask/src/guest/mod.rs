@@ -6,6 +6,7 @@
 
 mod cpio;
 mod initramfs;
+mod kept;
 mod kernel;
 mod log;
 mod machine;
