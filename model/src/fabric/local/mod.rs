@@ -153,11 +153,11 @@ fn fabric(domain: &str) -> String {
 fn other_format(domain: &str) -> Option<String> {
     // If the list cannot be read, the first use of it reports that.
     let names = socket::names(&socket::names_of_all_formats()).ok()?;
-    let formats = names.iter().filter_map(|name| {
+    let mut formats = names.iter().filter_map(|name| {
         let (format, rest) = name.split_once('/')?;
         (rest.split('/').next() == Some(domain) && format != socket::FORMAT).then_some(format)
     });
-    formats.last().map(|format| {
+    formats.next_back().map(|format| {
         format!(
             "processes here have format {format} of the fabric, and this one has {}: neither \
              reaches the other; start all with one build of the model",
