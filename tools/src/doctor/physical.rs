@@ -18,7 +18,9 @@ pub fn heat(situation: &Situation) -> Vec<Check> {
     let Some(context) = situation.context() else {
         return vec![question.not_applicable(situation.why_not_open())];
     };
-    vec![told(question, &Registers::new(context).temperatures(), temperature)]
+    vec![told(question, &Registers::new(context).temperatures(), |question, sensors| {
+        temperature(question, sensors)
+    })]
 }
 
 /// Checks the link and the module of each port.
@@ -59,7 +61,7 @@ fn told<T>(question: Question, value: &Told<T>, judge: fn(Question, &T) -> Check
     }
 }
 
-fn temperature(question: Question, sensors: &Vec<Sensor>) -> Check {
+fn temperature(question: Question, sensors: &[Sensor]) -> Check {
     let words = |sensor: &Sensor| format!("{} {:.1} °C", sensor.name, sensor.celsius);
     let found = sensors.iter().map(words).collect::<Vec<_>>().join(", ");
     let is_hot = |sensor: &Sensor| sensor.limit.is_some_and(|limit| sensor.celsius >= limit);
@@ -119,7 +121,7 @@ mod tests {
     fn a_device_at_its_limit_is_too_hot() {
         let sensor = |celsius, limit| {
             let sensor = Sensor { name: "asic".to_owned(), celsius, highest: None, limit };
-            temperature(question(), &vec![sensor]).verdict
+            temperature(question(), &[sensor]).verdict
         };
         assert_eq!(sensor(104.9, Some(105.0)), Verdict::Good);
         assert_eq!(sensor(105.0, Some(105.0)), Verdict::Warning);
