@@ -3,7 +3,7 @@
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
 //! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
+//! [`fabric`], [`physical`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
 //! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
 
 use std::fmt;
@@ -24,6 +24,7 @@ mod kernel;
 mod libraries;
 mod memory;
 mod pci;
+mod physical;
 mod placement;
 mod port;
 mod processor;
@@ -136,14 +137,16 @@ impl Arguments {
 
 /// Runs all checks, in order.
 fn look(situation: &Situation) -> Vec<Check> {
-    let families: [fn(&Situation) -> Vec<Check>; 11] = [
+    let families: [fn(&Situation) -> Vec<Check>; 13] = [
         pci::look,
         kernel::look,
         access::look,
         libraries::look,
         device::look,
+        physical::heat,
         memory::look,
         port::look,
+        physical::look,
         registers::look,
         processor::look,
         placement::look,

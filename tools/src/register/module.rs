@@ -277,8 +277,11 @@ fn ascii(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// Bus address, page and offset of 128 bytes, and pieces of them by place.
+    type Half<'a> = (u64, u64, u64, &'a [(usize, &'a [u8])]);
+
     /// A module whose memory is these bytes, by bus address, page and offset.
-    fn module(halves: &[(u64, u64, u64, &[(usize, &[u8])])]) -> Result<Module, String> {
+    fn module(halves: &[Half<'_>]) -> Result<Module, String> {
         Module::of(&|address, page, offset| {
             let found =
                 halves.iter().find(|half| (half.0, half.1, half.2) == (address, page, offset));
@@ -310,7 +313,7 @@ mod tests {
 
     #[test]
     fn passive_copper_has_no_monitors() {
-        let halves: [(u64, u64, u64, &[(usize, &[u8])]); 2] =
+        let halves: [Half<'_>; 2] =
             [(0x50, 0, 0, &[(0, &[0x0d])]), (0x50, 0, 128, &[(19, &[0xa0])])];
         let module = module(&halves).unwrap();
         assert_eq!((module.technology, module.monitors), (Some("passive copper"), None));

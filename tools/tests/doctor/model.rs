@@ -93,6 +93,8 @@ fn nothing_is_wrong_with_the_model() {
         let report = report(&mut doctor(&[], &variables), 0);
         assert_eq!(wrong(&report), [""; 0], "{report:#}");
         says(&report, "port 1 message", "good", "came back whole", "");
+        says(&report, "temperature", "good", "asic 45.0 °C", "");
+        says(&report, "port 1 module", "good", "QSFP28, MLX5-MODEL AOC-5M, 31.0 °C", "");
         assert!(report["verdict"].as_str().unwrap().starts_with("traffic works"));
         let found = |name: &str| check(&report, name)["found"].as_str().unwrap().to_owned();
         // What ibv_devinfo says of the same.
@@ -201,6 +203,11 @@ fn a_port_that_is_not_active_is_told_why() {
         let report = report(&mut doctor(&[], &variables), 1);
         says(&report, "port 1 link", "broken", found, cure);
         assert_eq!(with(&report, "broken"), ["port 1 link"], "{report:#}");
+        match state {
+            "polling" => says(&report, "port 1 diagnosis", "warning", "Cable is unplugged", "plug"),
+            "disabled" => says(&report, "port 1 diagnosis", "warning", "closed by", "switch"),
+            _ => says(&report, "port 1 diagnosis", "good", "No issue", ""),
+        }
         assert_eq!(check(&report, "port 1 message")["verdict"], "not_applicable");
     }
 }
