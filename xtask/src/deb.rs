@@ -20,14 +20,15 @@ use crate::setup::{self, For};
 const NAME: &str = "mlx5-tools";
 const USAGE: &str = "usage: cargo xtask deb [--check]";
 
-/// Where completions of a shell belong: the shell's name, and the file.
+/// The file of completions in the package, by the name of the shell.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/mlx5"),
     ("zsh", "usr/share/zsh/vendor-completions/_mlx5"),
     ("fish", "usr/share/fish/vendor_completions.d/mlx5.fish"),
 ];
 
-/// The maintainer, as Debian's tools take it from the environment. The default address is nobody's.
+/// The maintainer, as Debian's tools take it from the environment. The default address
+/// has the domain that is reserved for examples.
 fn maintainer() -> String {
     let variable = |name, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let name = variable("DEBFULLNAME", "the mlx5 authors");

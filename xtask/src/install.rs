@@ -15,7 +15,7 @@ const USAGE: &str = "usage: cargo xtask install --check [--release]; to install 
 /// How the command is built.
 #[derive(Clone, Copy, PartialEq)]
 enum Profile {
-    /// As the tests are, so that little is built again.
+    /// As the tests are, which takes less time.
     Debug,
     /// As users do.
     Release,
@@ -40,13 +40,14 @@ pub fn check() -> Result {
 
 /// Installs into an empty folder, and runs the page with what is there.
 fn run(profile: Profile) -> Result {
-    let root = build::target_directory()?.join("install");
+    let folder = build::target_directory()?.join("install");
+    let root = folder.join("root");
     if root.exists() {
         fs::remove_dir_all(&root)
             .map_err(|error| format!("cannot delete {}: {error}", root.display()))?;
     }
     let started = Instant::now();
-    install(&root, profile)?;
+    install(&root, &folder.join("build"), profile)?;
     let command = root.join("bin/mlx5");
     let bytes =
         fs::metadata(&command).map_err(|error| format!("{}: {error}", command.display()))?.len();
@@ -56,11 +57,12 @@ fn run(profile: Profile) -> Result {
     build::run("the page docs/tools.md with the installed command", &mut test)
 }
 
-/// `cargo install`. It builds in the environment of the tests, so that it builds little again.
-fn install(root: &Path, profile: Profile) -> Result {
+/// `cargo install`. It builds in a folder of its own: the model's library has no hash in its name, and
+/// the one of the tests would have to be built again.
+fn install(root: &Path, target: &Path, profile: Profile) -> Result {
     let mut install = Command::new(build::program());
     install.current_dir(build::root()).args(["install", "--locked", "--path", "tools", "--root"]);
-    install.arg(root);
+    install.arg(root).env("CARGO_TARGET_DIR", target);
     if profile == Profile::Debug {
         install.arg("--debug");
     }

@@ -90,7 +90,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          boots Debian's kernel in QEMU with the model as a PCI function, and runs a
                          scenario of xtask/guest, or a shell; --refresh takes the newest packages
   install --check [--release]
-                         installs the command mlx5 into target/install, as `cargo install` does, and
+                         installs the command mlx5 into target/install/root, as `cargo install` does, and
                          runs every block of docs/tools.md with it
   deb [--check]          the command mlx5 as a Debian package in target/debian; --check looks at it
                          with lintian, and installs it in a new root folder, as root

@@ -13,7 +13,7 @@ use crate::mirrors::{self, Archive};
 use crate::needs;
 use crate::setup;
 
-/// Packages of the programs that docs/tools.md runs, besides those that the package depends on.
+/// Packages of the programs that docs/tools.md runs, without the package's own dependencies.
 const OF_THE_PAGE: &str = "ibverbs-utils,jq,perftest,python3-pyverbs,util-linux,bash,grep,gawk";
 
 /// Runs a command in a root folder, with mounts that end with it: `ROOT SHARED`, then the command.
