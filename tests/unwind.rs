@@ -38,8 +38,8 @@ unsafe impl Buffer for Bomb {
 /// is told to.
 fn endpoint(rig: &Rig, target: &MrSlice) -> (SendEndpoint, impl Sized) {
     let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
-    let [qp, peer] = [&cq, &peer_cq]
-        .map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).max_send_sge(2)));
+    let [qp, peer] =
+        [&cq, &peer_cq].map(|cq| rig.init(QueuePair::builder(&rig.pd, cq).max_send_sge(2)));
     let (qp, peer) = rig.connect(qp, peer);
     let reader = CqReader::new(&cq).unwrap();
     let mut endpoint = Endpoint::sender(qp, reader, SendConfig::default()).unwrap();
