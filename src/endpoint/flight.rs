@@ -48,7 +48,7 @@ impl Flight {
     pub(super) fn put(&mut self, at: Counter, request: impl Owned) {
         let slot = self.slot(at);
         if !matches!(slot, Buffers::None) {
-            free(slot);
+            return put_over(slot, request.into_buffers());
         }
         // Not an assignment, which would call the destructor of nothing.
         forget(replace(slot, request.into_buffers()));
@@ -106,9 +106,10 @@ impl Outstanding {
     }
 }
 
-/// Drops the memory that a leaked batch left in a slot.
+/// Stores the memory of a request, and drops what a leaked batch left in its slot.
 #[cold]
 #[inline(never)]
-fn free(slot: &mut Buffers) {
-    *slot = Buffers::None;
+fn put_over(slot: &mut Buffers, request: Buffers) {
+    // In this order: a destructor of the program may panic, and the HCA may work on the request.
+    drop(replace(slot, request));
 }

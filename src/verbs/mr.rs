@@ -310,14 +310,17 @@ impl MemoryRegion {
     /// outstanding: requests that meet the change may fail.
     ///
     /// # Errors
-    /// [`Error::Attribute`], [`Error::Call`]: the rights are unchanged then.
+    /// [`Error::Attribute`]: the rights are unchanged then. [`Error::Call`]: verbs do not say which
+    /// rights the region has then. [`access`](Self::access) returns those before and those asked
+    /// for, until a later change succeeds.
     #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_ACCESS"))]
     pub fn set_access(&mut self, access: Access) -> Result<()> {
         check_region_access(access)?;
         let pd = std::ptr::null_mut();
-        self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0, pd, access)?;
-        self.access = access;
-        Ok(())
+        let result = self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0, pd, access);
+        // A peer may write the bytes if either allows it: `as_mut_slice` must not return them.
+        self.access = if result.is_ok() { access } else { self.access | access };
+        result
     }
 
     /// Moves the region to another protection domain of the same device, under the same keys. No

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
+use mlx5::Error;
 use mlx5::cqe::{Completion, Status};
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
@@ -375,4 +376,29 @@ fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
     let mut bytes = vec![0; 65536];
     region.read(0, &mut bytes);
     assert_eq!(bytes, [3; 65536]);
+}
+
+/// Rights that the kernel may or may not have granted count as granted: no reference is given out.
+#[test]
+fn a_region_whose_rights_failed_to_change_lends_no_bytes() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let pages = Pages::new(4096).unwrap();
+    let start = pages.as_ptr().as_ptr().cast();
+    let mut region = rig.pd.register(pages, Access::REMOTE_READ).unwrap();
+    assert!(region.as_mut_slice().is_some());
+    let protect = |bits| {
+        // SAFETY: whole pages of the region, which nothing writes until they are writable again.
+        assert_eq!(unsafe { libc::mprotect(start, 4096, bits) }, 0);
+    };
+    // The kernel refuses to let peers write memory that this process may not write.
+    protect(libc::PROT_READ);
+    let writable = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let error = region.set_access(writable).unwrap_err();
+    assert!(matches!(error, Error::Call { .. }), "{error:?}");
+    protect(libc::PROT_READ | libc::PROT_WRITE);
+    assert_eq!(region.access(), writable | Access::REMOTE_READ);
+    assert!(region.as_mut_slice().is_none());
+    region.set_access(Access::LOCAL_WRITE).unwrap();
+    assert_eq!(region.access(), Access::LOCAL_WRITE);
+    assert!(region.as_mut_slice().is_some());
 }
