@@ -4,23 +4,18 @@ use mlx5_sys::ifc::{
     alloc_q_counter_out, dealloc_q_counter_in, qpc, query_q_counter_in, query_q_counter_out,
 };
 
-use super::{Refusal, get, owned, uid};
+use super::{Refusal, SHARED, UID, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Counters, Qp};
 
-/// Whether a queue of user context `user` may be counted in a set; zero is none.
+/// Whether a queue of user context `user` may be counted in a set: in one of its own, or in one that the
+/// driver has made for all. Zero is none.
 pub fn may_name(card: &Card, set: u32, user: u16) -> Result<(), Refusal> {
-    if set == 0 { Ok(()) } else { find(card, set, user).map(|_| ()) }
-}
-
-/// The same where a queue changes its state. Any queue may then be counted in a set of the driver, which
-/// has one for the port.
-pub fn may_count(card: &Card, set: u32, user: u16) -> Result<(), Refusal> {
-    let of_driver = |counters: &Counters| counters.uid == 0;
-    if card.objects.counters.get(set).is_some_and(of_driver) {
+    let for_all = |counters: &Counters| counters.uid == SHARED;
+    if set == 0 || card.objects.counters.get(set).is_some_and(for_all) {
         return Ok(());
     }
-    may_name(card, set, user)
+    find(card, set, user).map(|_| ())
 }
 
 fn find(card: &Card, set: u32, user: u16) -> Result<&Counters, Refusal> {
@@ -30,7 +25,8 @@ fn find(card: &Card, set: u32, user: u16) -> Result<&Counters, Refusal> {
 }
 
 pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let set = card.objects.counters.add(Counters::new(uid(input))).ok_or(Refusal::Exhausted)?;
+    let owner = get(input, UID) as u16;
+    let set = card.objects.counters.add(Counters::new(owner)).ok_or(Refusal::Exhausted)?;
     alloc_q_counter_out::COUNTER_SET_ID.set(output, set.into());
     Ok(())
 }
@@ -77,5 +73,17 @@ mod tests {
             .set(dealloc_q_counter_in::COUNTER_SET_ID, set);
         rig.run(&dealloc).unwrap();
         assert_eq!(rig.counters(), set);
+    }
+
+    #[test]
+    fn queues_of_all_user_contexts_may_count_in_a_set_for_all_and_only_the_driver_may_free_it() {
+        let mut rig = Rig::new();
+        let of_driver = rig.counters();
+        let alloc = Command::new(opcode::ALLOC_Q_COUNTER, 0x10).set(UID, SHARED);
+        let for_all = rig.number(&alloc, alloc_q_counter_out::COUNTER_SET_ID);
+        assert_eq!(may_name(&rig.card, for_all, 7), Ok(()));
+        assert_eq!(may_name(&rig.card, of_driver, 7), Err(Refusal::Owner));
+        assert_eq!(find(&rig.card, for_all, 7).err(), Some(Refusal::Owner));
+        assert!(find(&rig.card, for_all, 0).is_ok());
     }
 }

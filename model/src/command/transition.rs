@@ -49,7 +49,7 @@ fn start(
     for group in taken {
         take(card, group, &given, &mut context)?;
     }
-    counter::may_count(card, get(&context[..], qpc::COUNTER_SET_ID), uid(input))?;
+    counter::may_name(card, get(&context[..], qpc::COUNTER_SET_ID), uid(input))?;
     let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     qp.context = context;
     qp.state = transition.to;

@@ -26,6 +26,10 @@ use crate::card::Card;
 use crate::engine::Engine;
 use crate::object::Memic;
 
+/// The uid of an object that queues of all user contexts may name (Linux,
+/// `MLX5_SHARED_RESOURCE_UID`).
+const FOR_ALL: u64 = 0xffff;
+
 /// Entries in each event queue.
 const EQES: usize = 1 << 12;
 /// Bytes of an EQE.
@@ -119,7 +123,9 @@ impl Function {
         let reply = run(Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE))?;
         let pdn = alloc_pd_out::PD.get(&reply) as u32;
         let (size, reply) = (alloc_q_counter_in::SIZE, alloc_q_counter_out::SIZE);
-        let reply = run(Command::new(opcode::ALLOC_Q_COUNTER, size, reply))?;
+        let mut command = Command::new(opcode::ALLOC_Q_COUNTER, size, reply);
+        command.set(alloc_q_counter_in::UID, FOR_ALL);
+        let reply = run(command)?;
         let counters = alloc_q_counter_out::COUNTER_SET_ID.get(&reply) as u32;
         let vectors = std::thread::available_parallelism().map_or(1, usize::from).min(64);
         let mut eqns = Vec::new();
