@@ -64,7 +64,7 @@ impl Command {
         self
     }
 
-    fn page(mut self, address: u64) -> Self {
+    pub fn page(mut self, address: u64) -> Self {
         self.0.extend_from_slice(&address.to_be_bytes());
         self
     }

@@ -14,9 +14,6 @@ use crate::card::{Card, CongestionCounts, Count, Counts, Sort, Traffic};
 const OWN: u32 = 0;
 const UPLINK: u32 = 2;
 
-/// Bytes of the longest packet that an Ethernet port takes without its header.
-pub const MTU: u64 = 1500;
-
 /// Checks the fields by which a command could name another virtual port.
 pub fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
     if get(input, other) == 1 || get(input, vport) != 0 {

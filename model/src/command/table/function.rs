@@ -34,6 +34,7 @@ pub const ROWS: &[Row] = &[
     Row::drivers(set_hca_cap),
     Row::drivers(read_register),
     Row::drivers(write_register),
+    Row::drivers(write_port_mtu).roce(),
     Row::new(read_register_by_user),
     Row::drivers(write_register_by_user),
     Row::drivers(mad_ifc),
@@ -212,6 +213,18 @@ fn write_register(_: &mut Rig) -> Case {
         .refuses(mtu, 2048u64, Refusal::RegisterValue)
 }
 
+fn write_port_mtu(_: &mut Rig) -> Case {
+    let mtu = register::data(pmtu_reg::ADMIN_MTU);
+    let write = register::access(0x5003, 0, pmtu_reg::SIZE).set(mtu, 9022u64);
+    Case::drivers(write, Refusal::ForDriver)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+        .refuses(mtu, 89u64, Refusal::RegisterValue)
+        .refuses(mtu, 10_001u64, Refusal::RegisterValue)
+        .elsewhere(Refusal::RegisterValue)
+}
+
 fn mad_ifc(_: &mut Rig) -> Case {
     let ask = Command::new(opcode::MAD_IFC, 0x110).set(mad_ifc_in::PORT, 1u64);
     Case::drivers(ask, Refusal::ForDriver)
@@ -275,7 +288,7 @@ fn modify_nic_vport_context(_: &mut Rig) -> Case {
         .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
         .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
         .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
-        .refuses(mtu, 1523u64, Refusal::VportMtu)
+        .refuses(mtu, 10_001u64, Refusal::VportMtu)
         .elsewhere(Refusal::NotRoce);
     fixed
         .into_iter()

@@ -15,22 +15,9 @@ use super::receive::flushed;
 use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
-use crate::wire::ethernet::{HEADER, Headers, TAG};
-
-/// Bytes of the longest frame's payload: what Ethernet ports of the model are set to.
-pub const MTU: usize = 1500;
 
 /// log2 of the longest packet that is cut into segments.
 pub const LOG_MAX_LSO: u32 = 18;
-
-/// Whether a frame is no longer than the port lets through. A tag does not count.
-fn fits(frame: &[u8]) -> bool {
-    let tag = match Headers::of(frame) {
-        Some(Headers { vlan: Some(_), .. }) => TAG,
-        _ => 0,
-    };
-    frame.len() <= HEADER + tag + MTU
-}
 
 /// The transport's state of an Ethernet queue.
 #[derive(Clone, Debug, Default)]

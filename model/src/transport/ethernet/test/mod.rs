@@ -1,5 +1,6 @@
 //! Tests of the whole path, from a doorbell to the CQEs of a frame's receivers.
 
+mod jumbo;
 mod receive;
 
 use mlx5_sys::ifc::{
