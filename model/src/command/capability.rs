@@ -10,6 +10,8 @@ use mlx5_sys::ifc::{
     query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
 };
 
+use super::flow_counter::{LOG_MAX_COUNTERS, LOG_MAX_QUERIED};
+use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Link};
 use crate::function::LONGEST_LIST;
@@ -184,6 +186,12 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_CURRENT_UC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_CURRENT_MC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_VLAN_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_L2_TABLE, if roce { LOG_MAX_L2_TABLE.into() } else { 0 }),
+        // Counters of flows.
+        (c::MAX_FLOW_COUNTER_15_0, if roce { 0xffff } else { 0 }),
+        (c::LOG_MAX_FLOW_COUNTER_BULK, if roce { LOG_MAX_QUERIED.into() } else { 0 }),
+        // What the port does about congestion can be asked and not changed.
+        (c::CC_QUERY_ALLOWED, u64::from(roce)),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
         // Counters, of which zero is none.
@@ -206,6 +214,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::BF, 1),
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
+        (c::NULL_MKEY, 1),
         // UMR changes lists of keys, and no lists of pages.
         (c::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
         (c::PG, u64::from(card.identity.bus == Bus::Process)),
@@ -312,6 +321,8 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 (flow_table_nic_cap::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1),
                 properties(flow_table_prop_layout::FT_SUPPORT, 1),
                 properties(flow_table_prop_layout::FLOW_TAG, 1),
+                properties(flow_table_prop_layout::FLOW_COUNTER, 1),
+                properties(flow_table_prop_layout::LOG_MAX_FLOW_COUNTER, LOG_MAX_COUNTERS),
                 properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
                 properties(flow_table_prop_layout::MODIFY_ROOT, 1),
                 properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE_MODE, 1),

@@ -52,7 +52,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     ] {
         field.set(context, value);
     }
-    for (field, set) in PROMISCUOUS.into_iter().zip(vport.promiscuous) {
+    for (field, set) in PROMISCUOUS.into_iter().zip(vport.promiscuous()) {
         field.set(context, set.into());
     }
     Ok(())
@@ -93,7 +93,7 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
         vport.roce = c::ROCE_EN.get(context) == 1;
     }
     if selected(select::PROMISC) {
-        vport.promiscuous = PROMISCUOUS.map(|field| field.get(context) == 1);
+        vport.set_promiscuous(PROMISCUOUS.map(|field| field.get(context) == 1));
     }
     if selected(select::ADDRESSES_LIST) {
         let start = q::NIC_VPORT_CONTEXT.bytes().end;

@@ -15,6 +15,7 @@ use super::receive::flushed;
 use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
+use crate::wire::ethernet::Headers;
 
 /// log2 of the longest packet that is cut into segments.
 pub const LOG_MAX_LSO: u32 = 18;
@@ -61,6 +62,20 @@ impl Card {
     /// Whether anything in it receives what goes to all.
     pub fn listens_to_all(&self) -> bool {
         !self.objects.steering.is_empty() || !self.objects.groups.is_empty()
+    }
+
+    /// Returns whether the virtual port's settings and the table of addresses let an Ethernet frame
+    /// through. They do for all frames until the driver has set any of them.
+    pub(super) fn admits(&self, frame: &[u8]) -> bool {
+        let (vport, table) = (&self.function.vport, &self.objects.l2_table);
+        if !vport.filters() && table.is_empty() {
+            return true;
+        }
+        let (Some(to), Some(headers)) = (frame.first_chunk(), Headers::of(frame)) else {
+            return false;
+        };
+        let vlan = headers.vlan.map(|(_, tag)| tag & 0xfff);
+        vport.wants(*to) || table.values().any(|entry| entry.covers(*to, vlan))
     }
 
     /// A frame of Ethernet has arrived at the port.
