@@ -28,7 +28,7 @@ pub(crate) use port::{Aftermath, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
-pub use crate::identity::{Bus, Identity, PortState};
+pub use crate::identity::{Bus, Feature, Identity, PortState, Profile};
 pub use crate::trace::Complaints;
 pub use crate::wire::Link;
 

@@ -13,7 +13,7 @@ use mlx5_sys::ifc::{
 use super::flow_counter::{LOG_MAX_COUNTERS, LOG_MAX_QUERIED};
 use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Bus, Card, Link};
+use crate::card::{Bus, Card, Feature, Link};
 use crate::function::LONGEST_LIST;
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
@@ -102,6 +102,8 @@ impl Card {
 fn general(card: &Card) -> Vec<(Field, u64)> {
     use cmd_hca_cap as c;
     let roce = card.identity.link == Link::Roce;
+    let has = |feature| u64::from(card.identity.profile.has(feature));
+    let streams = has(Feature::DciStreams) * u64::from(LOG_MAX_STREAMS);
     vec![
         (c::HCA_CAP_2, 1),
         (c::VHCA_ID, 1),
@@ -154,13 +156,13 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // Queues that wait for others and let others run.
         (c::CD, 1),
         // Copies by the card, of up to 2 GiB.
-        (c::DMA_MMO_SQ, 1),
-        (c::LOG_DMA_MMO_MAX_SIZE, 31),
+        (c::DMA_MMO_SQ, has(Feature::DmaCopy)),
+        (c::LOG_DMA_MMO_MAX_SIZE, has(Feature::DmaCopy) * 31),
         (c::CQ_RESIZE, 1),
         (c::CQ_MODERATION, 1),
         (c::CQE_COMPRESSION, 1),
         (c::CQE_COMPRESSION_128, 1),
-        (c::ENHANCED_CQE_COMPRESSION, 1),
+        (c::ENHANCED_CQE_COMPRESSION, has(Feature::EnhancedCqes)),
         (c::MINI_CQE_RESP_STRIDE_INDEX, 1),
         (c::CQE_COMPRESSION_MAX_NUM, MAX_BLOCK as u64),
         (c::CQE_128_ALWAYS, 1),
@@ -172,8 +174,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_RA_REQ_DC, LOG_MAX_READS.into()),
         (c::LOG_MAX_RA_RES_DC, LOG_MAX_READS.into()),
         (c::DC_REQ_SCAT_DATA_CQE, 1),
-        (c::LOG_MAX_DCI_STREAM_CHANNELS, LOG_MAX_STREAMS.into()),
-        (c::LOG_MAX_DCI_ERRORED_STREAMS, LOG_MAX_STREAMS.into()),
+        (c::LOG_MAX_DCI_STREAM_CHANNELS, streams),
+        (c::LOG_MAX_DCI_ERRORED_STREAMS, streams),
         // Streams of initiators are reset by the extension of the context.
         (c::QPC_EXTENSION, 1),
         (c::ETH_NET_OFFLOADS, u64::from(roce)),
@@ -248,6 +250,11 @@ fn on_demand() -> Vec<(Field, u64)> {
     caps
 }
 
+/// Returns 1 if send queues need no doorbell record.
+fn recordless(card: &Card) -> u64 {
+    card.identity.profile.has(Feature::Recordless).into()
+}
+
 /// Capabilities, each with its greatest value.
 type Values = Vec<(Field, u64)>;
 
@@ -258,8 +265,11 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
         group::GENERAL_2 => vec![
             (cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into()),
-            (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, 1),
-            (cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ, LOG_MAX_RECORDLESS_SQ.into()),
+            (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, recordless(card)),
+            (
+                cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ,
+                recordless(card) * u64::from(LOG_MAX_RECORDLESS_SQ),
+            ),
         ],
         group::ODP if card.identity.bus == Bus::Process => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![

@@ -37,7 +37,13 @@ pub struct Vport {
 
 impl Default for Vport {
     fn default() -> Self {
-        Self { roce: true, mtu: None, promiscuous: [false; 3], lists: Default::default(), filters: false }
+        Self {
+            roce: true,
+            mtu: None,
+            promiscuous: [false; 3],
+            lists: Default::default(),
+            filters: false,
+        }
     }
 }
 

@@ -42,7 +42,8 @@ fn the_driver_sets_the_mtu_of_an_ethernet_port_until_a_reset() {
         let reply = read(rig, &access(0x5003, 1, pmtu_reg::SIZE));
         [pmtu_reg::MAX_MTU, pmtu_reg::ADMIN_MTU, pmtu_reg::OPER_MTU].map(|field| field.get(&reply))
     };
-    for (mtu, accepted) in [(9022u64, true), (89, false), (90, true), (10_001, false), (10_000, true)]
+    for (mtu, accepted) in
+        [(9022u64, true), (89, false), (90, true), (10_001, false), (10_000, true)]
     {
         let before = shown(&mut rig);
         let written = rig.run(&set.clone().set(data(pmtu_reg::ADMIN_MTU), mtu));

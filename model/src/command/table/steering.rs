@@ -308,8 +308,7 @@ fn query_counter(rig: &mut Rig) -> Case {
 
 fn dealloc_counter(rig: &mut Rig) -> Case {
     use dealloc_flow_counter_in as q;
-    let (own, busy, foreign) =
-        (flow_counter(rig), flow_counter(rig), rig.foreign(flow_counter));
+    let (own, busy, foreign) = (flow_counter(rig), flow_counter(rig), rig.foreign(flow_counter));
     let table = table(rig);
     let group = group(rig, table);
     rig.run(&counted_command(table, group, busy)).expect("an entry");

@@ -1,19 +1,20 @@
 //! The kinds of objects that programs may create by DevX commands, one line each.
 
 use mlx5_sys::ifc::{
-    Field, alloc_flow_counter_out, alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_xrcd_out,
-    arm_dct_in, arm_xrc_srq_in, arm_xrq_in, cqc, create_cq_in, create_cq_out, create_dct_out,
-    create_mkey_out, create_psv_out, create_qp_in, create_qp_out, create_rmp_in, create_rmp_out,
-    create_rq_in, create_rq_out, create_rqt_out, create_sq_in, create_sq_out, create_srq_out,
-    create_tir_out, create_tis_out, create_xrc_srq_in, create_xrc_srq_out, create_xrq_in,
-    create_xrq_out, dealloc_flow_counter_in, dealloc_pd_in, dealloc_q_counter_in, dealloc_transport_domain_in,
-    dealloc_xrcd_in, destroy_cq_in, destroy_dct_in, destroy_mkey_in, destroy_psv_in, destroy_qp_in,
-    destroy_rmp_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in, destroy_srq_in, destroy_tir_in,
-    destroy_tis_in, destroy_xrc_srq_in, destroy_xrq_in, modify_cq_in, modify_rmp_in, modify_rq_in,
-    modify_rqt_in, modify_sq_in, modify_tir_in, modify_tis_in, opcode, qpc, query_cq_in,
-    query_dct_in, query_flow_counter_in, query_mkey_in, query_q_counter_in, query_qp_in, query_rmp_in, query_rq_in,
-    query_rqt_in, query_sq_in, query_srq_in, query_tir_in, query_tis_in, query_xrc_srq_in,
-    query_xrq_in, rmpc, rqc, sqc, wq, xrc_srqc, xrqc,
+    Field, alloc_flow_counter_out, alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out,
+    alloc_xrcd_out, arm_dct_in, arm_xrc_srq_in, arm_xrq_in, cqc, create_cq_in, create_cq_out,
+    create_dct_out, create_mkey_out, create_psv_out, create_qp_in, create_qp_out, create_rmp_in,
+    create_rmp_out, create_rq_in, create_rq_out, create_rqt_out, create_sq_in, create_sq_out,
+    create_srq_out, create_tir_out, create_tis_out, create_xrc_srq_in, create_xrc_srq_out,
+    create_xrq_in, create_xrq_out, dealloc_flow_counter_in, dealloc_pd_in, dealloc_q_counter_in,
+    dealloc_transport_domain_in, dealloc_xrcd_in, destroy_cq_in, destroy_dct_in, destroy_mkey_in,
+    destroy_psv_in, destroy_qp_in, destroy_rmp_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in,
+    destroy_srq_in, destroy_tir_in, destroy_tis_in, destroy_xrc_srq_in, destroy_xrq_in,
+    modify_cq_in, modify_rmp_in, modify_rq_in, modify_rqt_in, modify_sq_in, modify_tir_in,
+    modify_tis_in, opcode, qpc, query_cq_in, query_dct_in, query_flow_counter_in, query_mkey_in,
+    query_q_counter_in, query_qp_in, query_rmp_in, query_rq_in, query_rqt_in, query_sq_in,
+    query_srq_in, query_tir_in, query_tis_in, query_xrc_srq_in, query_xrq_in, rmpc, rqc, sqc, wq,
+    xrc_srqc, xrqc,
 };
 
 use super::QP_CHANGES;

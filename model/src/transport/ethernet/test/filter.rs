@@ -49,7 +49,8 @@ fn the_lists_of_the_virtual_port_say_which_frames_pass() {
 fn the_table_of_addresses_lets_frames_of_a_vlan_pass() {
     let mut side = Side::new();
     use set_l2_table_entry_in as q;
-    let set = Command::new(opcode::SET_L2_TABLE_ENTRY, q::SIZE).set(q::MAC_ADDRESS, 0x0200_0000_0101u64);
+    let set =
+        Command::new(opcode::SET_L2_TABLE_ENTRY, q::SIZE).set(q::MAC_ADDRESS, 0x0200_0000_0101u64);
     side.rig.run(&set).unwrap();
     assert_eq!([OWN, OTHER].map(|to| passes(&side, to)), [true, false]);
     side.rig.run(&set.set(q::VLAN_VALID, 1u64).set(q::VLAN, 5u64)).unwrap();
