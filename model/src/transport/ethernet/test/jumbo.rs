@@ -59,6 +59,25 @@ fn a_frame_may_be_as_long_as_the_driver_says() {
 }
 
 #[test]
+fn a_segment_that_allows_padding_is_no_longer_than_its_count() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    // Linux sets the flag in every segment of its receives.
+    let segment = |offset: u64| pointer(0x8000_0000 | 64, side.key, START + offset);
+    let list = [segment(0), segment(0x400)].concat();
+    side.rig.write(side.receive.0, &list);
+    side.rig.write(side.receive.1, &1u32.to_be_bytes());
+    let frame = tcp(0x0101, 40);
+    side.rig.card.receive(&Frame(frame.clone()));
+    side.rig.card.settle();
+    assert_eq!(side.received(0)[63] >> 4, 2);
+    assert_eq!(side.rig.read::<64>(side.page)[..], frame[..64]);
+    assert_eq!(side.rig.read::<8>(side.page + 64), [0; 8], "behind the first segment");
+    assert_eq!(side.rig.read::<30>(side.page + 0x400)[..], frame[64..]);
+}
+
+#[test]
 fn a_longer_frame_does_not_arrive() {
     let mut side = Side::new();
     let tir = side.tir;
