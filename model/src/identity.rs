@@ -1,8 +1,11 @@
 //! The identity of a device: its names, its link, and the state of its port.
 
+mod profile;
+
 use std::collections::BTreeMap;
 
 use crate::wire::{Link, LinkAddress, Route};
+pub use profile::{Feature, Profile};
 
 /// The state of a port's link (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +89,8 @@ pub struct Identity {
     pub user_contexts: bool,
     /// The attachment of the device.
     pub bus: Bus,
+    /// The generation that the device stands for.
+    pub profile: Profile,
     /// State of the port when the device starts.
     pub port: PortState,
     /// log2 of a packet's maximum payload in bytes, if it is not the link's

@@ -61,6 +61,30 @@ fn number(fields: &[(String, String)], name: &str) -> u64 {
 }
 
 #[test]
+fn ibv_devinfo_shows_the_profile() {
+    for (profile, part, firmware) in [
+        ("cx5", 0x1017, "16.35.1012"),
+        ("cx6", 0x101b, "20.35.1012"),
+        ("cx6dx", 0x101d, "22.35.1012"),
+        ("cx7", 0x1021, "28.35.1012"),
+    ] {
+        let mut command = ROCE.command("ibv_devinfo");
+        command.args(["-d", "mlx5_0"]).env("MLX5_MODEL_PROFILE", profile);
+        let output = Process::start("ibv_devinfo", command).finish(LIMIT);
+        output.assert_success();
+        let fields: Vec<_> =
+            output.stdout.lines().filter_map(|line| line.split_once(':')).collect();
+        let shown = |name: &str| {
+            let found = fields.iter().find(|(field, _)| field.trim() == name);
+            found.unwrap_or_else(|| panic!("no {name} in {output}")).1.trim()
+        };
+        assert_eq!(shown("vendor_part_id"), part.to_string(), "{profile}");
+        assert_eq!(shown("fw_ver"), firmware, "{profile}");
+        assert_eq!(shown("state"), "PORT_ACTIVE (4)", "{profile}");
+    }
+}
+
+#[test]
 fn ibv_devinfo_shows_a_connectx() {
     let fields = devinfo(INFINIBAND);
     assert_eq!(field(&fields, "hca_id"), "mlx5_0");

@@ -1,6 +1,6 @@
 //! BAR 0: the initialization segment, the MSI-X table and pending bits, and the UAR pages.
 
-use mlx5_model::card::Card;
+use mlx5_model::card::{Card, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
 
@@ -33,10 +33,8 @@ mod at {
     pub const HEALTH: u64 = 0x1010;
 }
 
-/// Firmware 16.35, subversion 0: minor in the upper half, major in the lower.
-const FIRMWARE: u32 = 35 << 16 | 16;
-/// Revision 5 of the command interface.
-const INTERFACE: u32 = 5 << 16;
+/// Revision of the command interface.
+const INTERFACE: u32 = 5;
 /// Nanoseconds between two values of the health counter.
 const HEARTBEAT: u64 = 10_000_000;
 
@@ -62,6 +60,8 @@ pub struct Way<'a> {
     pub clock: &'a Clock,
     /// Which commands are logged.
     pub log: Log,
+    /// The generation that the device stands for.
+    pub profile: Profile,
 }
 
 impl Registers {
@@ -90,9 +90,10 @@ impl Registers {
 
     /// Reads a word of the initialization segment.
     fn word(&self, way: Way<'_>, at: u64) -> u32 {
+        let [major, minor, number] = way.profile.firmware().map(u32::from);
         match at {
-            at::FIRMWARE => FIRMWARE,
-            at::INTERFACE => INTERFACE,
+            at::FIRMWARE => minor << 16 | major,
+            at::INTERFACE => INTERFACE << 16 | number,
             at::QUEUE_HIGH => (self.queue >> 32) as u32,
             at::QUEUE_LOW => self.queue as u32 | self.interface << 8 | LOG_SLOTS << 4 | LOG_STRIDE,
             at::TIMER_HIGH => (way.clock.now() >> 32) as u32,

@@ -6,9 +6,8 @@ use crate::vectors;
 /// Bytes of the configuration space. No extended capability is in it.
 pub const SIZE: usize = 4096;
 
-/// Vendor and device: a ConnectX-6, as the device's node information says.
+/// Vendor.
 const VENDOR: u16 = 0x15b3;
-const DEVICE: u16 = 0x101b;
 /// A network controller, for InfiniBand and Ethernet alike.
 const CLASS: u32 = 0x02_0700;
 
@@ -54,11 +53,12 @@ pub struct ConfigSpace {
     writable: Vec<u8>,
 }
 
-impl Default for ConfigSpace {
-    fn default() -> Self {
+impl ConfigSpace {
+    /// Creates the configuration space of a device, which is the number that PCI has of it.
+    pub fn new(device: u16) -> Self {
         let mut space = Self { bytes: vec![0; SIZE], writable: vec![0; SIZE] };
         space.put(0, &VENDOR.to_le_bytes());
-        space.put(2, &DEVICE.to_le_bytes());
+        space.put(2, &device.to_le_bytes());
         // Memory space, bus master, parity, SERR, no INTx.
         space.allow(at::COMMAND, &0x0546u16.to_le_bytes());
         // There are capabilities.
@@ -73,9 +73,7 @@ impl Default for ConfigSpace {
         space.put_capabilities();
         space
     }
-}
 
-impl ConfigSpace {
     fn put_capabilities(&mut self) {
         // Power management, version 3; D3hot keeps the state.
         self.put(at::POWER, &[0x01, at::VENDOR as u8, 0x03, 0x00, 0x08]);

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use mlx5_model::card::Card;
+use mlx5_model::card::{Card, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
 
@@ -57,6 +57,7 @@ pub struct Function {
     vectors: Arc<Vectors>,
     clock: Clock,
     log: Log,
+    profile: Profile,
     config: ConfigSpace,
     registers: Registers,
 }
@@ -70,14 +71,15 @@ impl Function {
         vectors: Arc<Vectors>,
         log: Log,
     ) -> Self {
-        let clock = engine.enter(card, |card| card.clock.clone());
-        let (config, registers) = (ConfigSpace::default(), Registers::default());
-        Self { engine, card, memory, vectors, clock, log, config, registers }
+        let (clock, profile) =
+            engine.enter(card, |card| (card.clock.clone(), card.identity.profile));
+        let (config, registers) = (ConfigSpace::new(profile.device()), Registers::default());
+        Self { engine, card, memory, vectors, clock, log, profile, config, registers }
     }
 
     /// Resets the function. The client keeps its mappings and eventfds.
     pub fn reset(&mut self) {
-        self.config = ConfigSpace::default();
+        self.config = ConfigSpace::new(self.profile.device());
         self.registers = Registers::default();
         self.engine.enter(self.card, Card::reset);
         self.vectors.reset();
@@ -91,8 +93,8 @@ impl Function {
     }
 
     fn way(&self) -> Way<'_> {
-        let Self { engine, card, vectors, clock, log, .. } = self;
-        Way { engine, card: *card, vectors, clock, log: *log }
+        let Self { engine, card, vectors, clock, log, profile, .. } = self;
+        Way { engine, card: *card, vectors, clock, log: *log, profile: *profile }
     }
 
     /// Answers a request: returns the reply's payload.

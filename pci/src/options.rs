@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mlx5_model::card::Link;
+use mlx5_model::card::{Link, Profile};
 
 /// The text of `--help`.
 pub const USAGE: &str = "\
@@ -13,6 +13,8 @@ device vfio-user-pci. All functions are ports of one fabric.
 
   --function SOCKET   path of the socket of a function; may be repeated
   --link LINK         infiniband (default) or roce
+  --profile NAME      complete (default), cx5, cx6, cx6dx (roce alone) or cx7: the generation of
+                      ConnectX
   --log LEVEL         none (default); refused: commands that the device refuses; all: every command
 ";
 
@@ -38,6 +40,8 @@ pub struct Options {
     pub sockets: Vec<PathBuf>,
     /// The link of all ports.
     pub link: Link,
+    /// The generation that all functions stand for.
+    pub profile: Profile,
     /// Which commands are logged on stderr.
     pub log: Log,
 }
@@ -54,6 +58,9 @@ pub enum BadOption {
     /// An argument that is not known.
     #[error("{0}: this option is not known")]
     Unknown(String),
+    /// A profile without ports of the link.
+    #[error("--profile {0} has no such ports: set --link roce")]
+    Link(&'static str),
     /// No function, or too many.
     #[error("{0} functions: name 1 to {MOST_FUNCTIONS} with --function SOCKET")]
     Functions(usize),
@@ -65,10 +72,11 @@ impl Options {
     /// # Errors
     /// The first mistake.
     pub fn parse(arguments: &[String]) -> Result<Self, BadOption> {
-        let mut options = Self { sockets: Vec::new(), link: Link::InfiniBand, log: Log::None };
+        let (link, profile) = (Link::InfiniBand, Profile::default());
+        let mut options = Self { sockets: Vec::new(), link, profile, log: Log::None };
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
-            if !matches!(name.as_str(), "--function" | "--link" | "--log") {
+            if !matches!(name.as_str(), "--function" | "--link" | "--profile" | "--log") {
                 return Err(BadOption::Unknown(name.clone()));
             }
             let value = rest.next().ok_or_else(|| BadOption::NoValue(name.clone()))?;
@@ -76,11 +84,18 @@ impl Options {
                 ("--function", path) => options.sockets.push(path.into()),
                 ("--link", "infiniband") => options.link = Link::InfiniBand,
                 ("--link", "roce") => options.link = Link::Roce,
+                ("--profile", name) => {
+                    let unknown = || BadOption::Value("--profile".into(), name.into());
+                    options.profile = Profile::named(name).ok_or_else(unknown)?;
+                }
                 ("--log", "none") => options.log = Log::None,
                 ("--log", "refused") => options.log = Log::Refused,
                 ("--log", "all") => options.log = Log::All,
                 _ => return Err(BadOption::Value(name.clone(), value.clone())),
             }
+        }
+        if !options.profile.carries(options.link) {
+            return Err(BadOption::Link(options.profile.name()));
         }
         match options.sockets.len() {
             1..=MOST_FUNCTIONS => Ok(options),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mlx5_model::card::{Bus, Card, Identity, Link};
+use mlx5_model::card::{Bus, Card, Identity};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::{Engine, Interrupt, identities};
 
@@ -33,7 +33,7 @@ impl Server {
             options.sockets.iter().map(|path| bind(path)).collect::<io::Result<_>>()?;
         let parts: Vec<_> =
             listeners.iter().map(|_| function::parts()).collect::<io::Result<_>>()?;
-        let identities = of_functions(listeners.len(), options.link);
+        let identities = of_functions(listeners.len(), options);
         let cards = identities.into_iter().zip(&parts).map(|(identity, (memory, _))| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
             card.reset();
@@ -64,13 +64,13 @@ impl Server {
 }
 
 /// Returns the identities of functions. On Ethernet the driver sets the GIDs.
-fn of_functions(count: usize, link: Link) -> Vec<Identity> {
+fn of_functions(count: usize, options: &Options) -> Vec<Identity> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = now.map_or(0, |since| since.as_nanos() as u64);
-    let of_machine = identities(count, link, seed);
+    let of_machine = identities(count, options.link, seed);
     let of_function = |mut identity: Identity| {
         identity.gids.truncate(1);
-        Identity { bus: Bus::Pci, ..identity }
+        Identity { bus: Bus::Pci, profile: options.profile, ..identity }
     };
     of_machine.into_iter().map(of_function).collect()
 }

@@ -4,11 +4,11 @@ mod support;
 
 use std::os::unix::fs::FileExt;
 
-use mlx5_model::card::Link;
+use mlx5_model::card::{Feature, Link, Profile};
 use mlx5_model_pci::protocol::command;
 use mlx5_sys::ifc::{cmd_hca_cap, destroy_eq_in, opcode};
 use support::driver::{self, Driver, QUEUE, bytes};
-use support::{BAR, CONFIG, Client, connect_last, serve, signals};
+use support::{BAR, CONFIG, Client, connect_last, serve, serve_as, signals};
 
 fn driver(link: Link) -> Driver {
     Driver::new(connect_last(&serve(1, link)[0]))
@@ -41,6 +41,27 @@ fn a_driver_starts_the_hca_and_its_events() {
         let destroy = bytes(opcode::DESTROY_EQ, 0x10, &[(destroy_eq_in::EQ_NUMBER, eq)]);
         driver.run(&destroy, 0x10).unwrap();
         assert_eq!(signals(&mut event), 0, "the EQ that was to hear of it is gone");
+    }
+}
+
+#[test]
+fn every_profile_starts_and_tells_what_it_is() {
+    for (profile, device, major) in [
+        (Profile::Complete, 0x101b, 20),
+        (Profile::ConnectX5, 0x1017, 16),
+        (Profile::ConnectX6, 0x101b, 20),
+        (Profile::ConnectX6Dx, 0x101d, 22),
+        (Profile::ConnectX7, 0x1021, 28),
+    ] {
+        let mut driver = Driver::new(connect_last(&serve_as(1, Link::Roce, profile)[0]));
+        let id = driver.client.read(CONFIG, 0, 4).unwrap();
+        assert_eq!(id, [0xb3, 0x15, device as u8, (device >> 8) as u8], "{profile:?}");
+        driver.boot();
+        assert_eq!(driver.client.word(0) & 0xffff, major, "{profile:?}");
+        assert_eq!(driver.client.word(4) & 0xffff, 1012, "{profile:?}");
+        let general = driver.capabilities(0).unwrap();
+        let copies = cmd_hca_cap::DMA_MMO_SQ.get(&general) == 1;
+        assert_eq!(copies, profile.has(Feature::DmaCopy), "{profile:?}");
     }
 }
 

@@ -72,9 +72,19 @@ fn packets_are_counted_as_they_go() {
 }
 
 #[test]
+fn the_port_is_not_bonded_and_its_counters_are_asked_for() {
+    let context = rig().context;
+    let reply = execute(&Command::new(opcode::QUERY_LAG, 0x10).reply(0x10), &context).unwrap();
+    assert_eq!(reply.as_bytes()[8..0x10], [0; 8], "no state, no affinity");
+    for code in [opcode::QUERY_VNIC_ENV, opcode::QUERY_CONG_STATISTICS] {
+        execute(&Command::new(code, 0x10).reply(0x210), &context).unwrap();
+    }
+}
+
+#[test]
 fn what_the_kernel_passes_and_the_card_does_not_do_is_refused_by_the_card() {
     let context = rig().context;
-    for code in [opcode::QUERY_LAG, opcode::QUERY_CONG_STATUS, opcode::QUERY_VNIC_ENV, 0xb05] {
+    for code in [opcode::QUERY_ESW_VPORT_CONTEXT, opcode::GET_DROPPED_PACKET_LOG, 0xb05] {
         let error = execute(&Command::new(code, 0x20).reply(0x100), &context).unwrap_err();
         let Error::Refused(refused) = &error else { panic!("{error}") };
         assert_eq!(refused.status(), status::BAD_OP_ERR, "{error}");

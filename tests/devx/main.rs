@@ -12,6 +12,7 @@ mod cq_kinds;
 mod dynamic;
 mod ends;
 mod events;
+mod flow_counters;
 mod function;
 mod keys;
 mod made;

@@ -142,6 +142,30 @@ layout! {
         SYNDROME 0x4 31 32;
         CONGESTION_PARAMETERS 0x10 31 2048;
     }
+    cong_control_r_roce_ecn_np 0x100 {
+        MIN_TIME_BETWEEN_CNPS 0x14 31 32;
+        CNP_DSCP 0x18 13 6;
+        CNP_PRIO_MODE 0x18 3 1;
+        CNP_802P_PRIO 0x18 2 3;
+    }
+    cong_control_r_roce_ecn_rp 0x100 {
+        CLAMP_TGT_RATE 0xc 27 1;
+        CLAMP_TGT_RATE_AFTER_TIME_INC 0xc 23 1;
+        RPG_TIME_RESET 0x14 31 32;
+        RPG_BYTE_RESET 0x18 31 32;
+        RPG_THRESHOLD 0x1c 31 32;
+        RPG_MAX_RATE 0x20 31 32;
+        RPG_AI_RATE 0x24 31 32;
+        RPG_HAI_RATE 0x28 31 32;
+        RPG_GD 0x2c 31 32;
+        RPG_MIN_DEC_FAC 0x30 31 32;
+        RPG_MIN_RATE 0x34 31 32;
+        RATE_TO_SET_ON_FIRST_CNP 0x54 31 32;
+        DCE_TCP_G 0x58 31 32;
+        DCE_TCP_RTT 0x5c 31 32;
+        RATE_REDUCE_MONITOR_PERIOD 0x60 31 32;
+        INITIAL_ALPHA_VALUE 0x68 31 32;
+    }
     query_cong_statistics_in 0x10 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;

@@ -1,4 +1,5 @@
-//! Changes of the context of a virtual Ethernet port.
+//! Changes of the context of a virtual Ethernet port, and the table of addresses that lead packets to
+//! it.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
@@ -27,5 +28,30 @@ layout! {
         PERMANENT_ADDRESS 0x0 3 1;
         ADDRESSES_LIST 0x0 2 1;
         ROCE_EN 0x0 1 1;
+    }
+    set_l2_table_entry_in 0x40 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        TABLE_INDEX 0x14 23 24;
+        VLAN_VALID 0x1c 12 1;
+        VLAN 0x1c 11 12;
+        MAC_ADDRESS 0x20 31 64 = mac_address_layout;
+    }
+    query_l2_table_entry_in 0x40 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        TABLE_INDEX 0x14 23 24;
+    }
+    query_l2_table_entry_out 0x40 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        VLAN_VALID 0x1c 12 1;
+        VLAN 0x1c 11 12;
+        MAC_ADDRESS 0x20 31 64 = mac_address_layout;
+    }
+    delete_l2_table_entry_in 0x40 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        TABLE_INDEX 0x14 23 24;
     }
 }

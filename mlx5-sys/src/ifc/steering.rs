@@ -261,4 +261,36 @@ layout! {
         MISC_PARAMETERS_4 0x140 31 512;
         MISC_PARAMETERS_5 0x180 31 512;
     }
+    alloc_flow_counter_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        FLOW_COUNTER_BULK_LOG_SIZE 0xc 12 5;
+        FLOW_COUNTER_BULK 0xc 7 8;
+    }
+    alloc_flow_counter_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        FLOW_COUNTER_ID 0x8 31 32;
+    }
+    dealloc_flow_counter_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        FLOW_COUNTER_ID 0x8 31 32;
+    }
+    query_flow_counter_in 0x20 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        CLEAR 0x18 31 1;
+        DUMP_TO_MEMORY 0x18 30 1;
+        NUM_OF_COUNTERS 0x18 15 16;
+        FLOW_COUNTER_ID 0x1c 31 32;
+    }
+    query_flow_counter_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    flow_counter_list 0x8 {
+        FLOW_COUNTER_ID 0x0 31 32;
+    }
 }

@@ -35,6 +35,7 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("flow_table_prop_layout", "MODIFY_AND_VLAN_ACTION", RDMA_CORE),
     ("flow_table_prop_layout", "METADATA_REG_B_WIDTH", RDMA_CORE),
     ("flow_table_prop_layout", "METADATA_REG_A_WIDTH", RDMA_CORE),
+    ("query_flow_counter_in", "DUMP_TO_MEMORY", DPDK),
     ("create_mkey_in", "INPUT_MKEY_INDEX", LATER),
     ("create_qp_in", "WQ_UMEM_OFFSET", DPDK),
     ("create_cq_in", "CQ_UMEM_OFFSET", UNION),

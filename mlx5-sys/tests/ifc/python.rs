@@ -16,6 +16,7 @@ const PYTHON: &str = "/usr/bin/python3";
 pub const MISTAKEN: &[(&str, &str, &str)] = &[
     ("cmd_hca_cap", "regexp_params", "a flag of older firmware beside the same name"),
     ("cmd_hca_cap", "enhanced_cqe_compression", "rdma-core's own header has Linux's place"),
+    ("query_flow_counter_in", "num_of_counters", "Linux has the lower half of it alone"),
 ];
 
 /// Prints a line for each field: structure, field, first bit, bits.

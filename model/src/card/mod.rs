@@ -21,14 +21,14 @@ use crate::function::Function;
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed};
-use crate::wire::{Direction, Frame, Header, Way};
+use crate::wire::{Direction, Frame, Header, Way, ethernet};
 pub(crate) use boundary::Tapping;
 pub use port::Port;
 pub(crate) use port::{Aftermath, TURN};
 pub(crate) use registers::{BlueflameCopy, Registers};
 pub use traffic::{CongestionCounts, Count, Counts, Sort, Traffic};
 
-pub use crate::identity::{Bus, Identity, PortState};
+pub use crate::identity::{Bus, Feature, Identity, PortState, Profile};
 pub use crate::trace::Complaints;
 pub use crate::wire::Link;
 
@@ -314,6 +314,20 @@ impl Card {
     }
 
     fn is_too_long(&self, frame: &Frame) -> bool {
+        self.exceeds_port(frame) || self.exceeds_link(frame)
+    }
+
+    /// Returns whether a frame is longer than its Ethernet port lets through. A driver that sets no
+    /// limit leaves the length of RoCE packets to connections.
+    fn exceeds_port(&self, frame: &Frame) -> bool {
+        let (link, limit) = (self.identity.link, self.function.limit);
+        link == Link::Roce
+            && ethernet::payload(&frame.0) > limit.payload()
+            && (limit.is_set() || !frame.is_transport(link))
+    }
+
+    /// Returns whether a packet of the transport has more payload than the link's MTU.
+    fn exceeds_link(&self, frame: &Frame) -> bool {
         let Some(log_mtu) = self.identity.log_mtu else { return false };
         let mtu = 1 << log_mtu;
         // Decode the headers only if the frame may be too long.

@@ -10,8 +10,10 @@ use mlx5_sys::ifc::{
     query_hca_cap_in, query_hca_cap_out, roce_cap, set_hca_cap_in,
 };
 
+use super::flow_counter::{LOG_MAX_COUNTERS, LOG_MAX_QUERIED};
+use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Bus, Card, Link};
+use crate::card::{Bus, Card, Feature, Link};
 use crate::function::LONGEST_LIST;
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
@@ -100,6 +102,8 @@ impl Card {
 fn general(card: &Card) -> Vec<(Field, u64)> {
     use cmd_hca_cap as c;
     let roce = card.identity.link == Link::Roce;
+    let has = |feature| u64::from(card.identity.profile.has(feature));
+    let streams = has(Feature::DciStreams) * u64::from(LOG_MAX_STREAMS);
     vec![
         (c::HCA_CAP_2, 1),
         (c::VHCA_ID, 1),
@@ -152,13 +156,13 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // Queues that wait for others and let others run.
         (c::CD, 1),
         // Copies by the card, of up to 2 GiB.
-        (c::DMA_MMO_SQ, 1),
-        (c::LOG_DMA_MMO_MAX_SIZE, 31),
+        (c::DMA_MMO_SQ, has(Feature::DmaCopy)),
+        (c::LOG_DMA_MMO_MAX_SIZE, has(Feature::DmaCopy) * 31),
         (c::CQ_RESIZE, 1),
         (c::CQ_MODERATION, 1),
         (c::CQE_COMPRESSION, 1),
         (c::CQE_COMPRESSION_128, 1),
-        (c::ENHANCED_CQE_COMPRESSION, 1),
+        (c::ENHANCED_CQE_COMPRESSION, has(Feature::EnhancedCqes)),
         (c::MINI_CQE_RESP_STRIDE_INDEX, 1),
         (c::CQE_COMPRESSION_MAX_NUM, MAX_BLOCK as u64),
         (c::CQE_128_ALWAYS, 1),
@@ -170,8 +174,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_RA_REQ_DC, LOG_MAX_READS.into()),
         (c::LOG_MAX_RA_RES_DC, LOG_MAX_READS.into()),
         (c::DC_REQ_SCAT_DATA_CQE, 1),
-        (c::LOG_MAX_DCI_STREAM_CHANNELS, LOG_MAX_STREAMS.into()),
-        (c::LOG_MAX_DCI_ERRORED_STREAMS, LOG_MAX_STREAMS.into()),
+        (c::LOG_MAX_DCI_STREAM_CHANNELS, streams),
+        (c::LOG_MAX_DCI_ERRORED_STREAMS, streams),
         // Streams of initiators are reset by the extension of the context.
         (c::QPC_EXTENSION, 1),
         (c::ETH_NET_OFFLOADS, u64::from(roce)),
@@ -184,6 +188,12 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_CURRENT_UC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_CURRENT_MC_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
         (c::LOG_MAX_VLAN_LIST, if roce { LONGEST_LIST.ilog2().into() } else { 0 }),
+        (c::LOG_MAX_L2_TABLE, if roce { LOG_MAX_L2_TABLE.into() } else { 0 }),
+        // Counters of flows.
+        (c::MAX_FLOW_COUNTER_15_0, if roce { 0xffff } else { 0 }),
+        (c::LOG_MAX_FLOW_COUNTER_BULK, if roce { LOG_MAX_QUERIED.into() } else { 0 }),
+        // What the port does about congestion can be asked and not changed.
+        (c::CC_QUERY_ALLOWED, u64::from(roce)),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
         // Counters, of which zero is none.
@@ -206,6 +216,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::BF, 1),
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
+        (c::NULL_MKEY, 1),
         // UMR changes lists of keys, and no lists of pages.
         (c::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
         (c::PG, u64::from(card.identity.bus == Bus::Process)),
@@ -239,6 +250,11 @@ fn on_demand() -> Vec<(Field, u64)> {
     caps
 }
 
+/// Returns 1 if send queues need no doorbell record.
+fn recordless(card: &Card) -> u64 {
+    card.identity.profile.has(Feature::Recordless).into()
+}
+
 /// Capabilities, each with its greatest value.
 type Values = Vec<(Field, u64)>;
 
@@ -249,8 +265,11 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
         group::GENERAL_2 => vec![
             (cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into()),
-            (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, 1),
-            (cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ, LOG_MAX_RECORDLESS_SQ.into()),
+            (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, recordless(card)),
+            (
+                cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ,
+                recordless(card) * u64::from(LOG_MAX_RECORDLESS_SQ),
+            ),
         ],
         group::ODP if card.identity.bus == Bus::Process => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
@@ -312,6 +331,8 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 (flow_table_nic_cap::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1),
                 properties(flow_table_prop_layout::FT_SUPPORT, 1),
                 properties(flow_table_prop_layout::FLOW_TAG, 1),
+                properties(flow_table_prop_layout::FLOW_COUNTER, 1),
+                properties(flow_table_prop_layout::LOG_MAX_FLOW_COUNTER, LOG_MAX_COUNTERS),
                 properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
                 properties(flow_table_prop_layout::MODIFY_ROOT, 1),
                 properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE_MODE, 1),

@@ -8,7 +8,7 @@ use super::buffer::{self, Geometry};
 use super::capability::LOG_MAX_CQ_SIZE;
 use super::umem::{self, RecordFields};
 use super::{OP_MOD, Refusal, context, get, owned, uid};
-use crate::card::Card;
+use crate::card::{Card, Feature};
 use crate::object::{Cq, Pages, Srq, Used};
 use crate::queue::{Compression, Layout, asked_for};
 
@@ -32,6 +32,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         return Err(Refusal::CqKind);
     }
     let compression = asked_for(&cqc[..]).map_err(|()| Refusal::CqCompression)?;
+    let is_enhanced = compression.as_ref().is_some_and(|it| it.layout() == Layout::Enhanced);
+    if is_enhanced && !card.identity.profile.has(Feature::EnhancedCqes) {
+        return Err(Refusal::CqCompression);
+    }
     if field(cqc::CC) == 1 && compression.is_some() {
         return Err(Refusal::CqCompression);
     }

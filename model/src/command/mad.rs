@@ -10,9 +10,8 @@ use crate::management::mad::SIZE;
 use crate::management::smp::Agent;
 use crate::transport::p_key;
 
-/// Vendor and device, as PCI has them: a ConnectX-6.
+/// Vendor, as PCI has it.
 const VENDOR: u32 = 0x15b3;
-const DEVICE: u16 = 0x101b;
 
 /// MAD_IFC. Its op_mod lets the agent ignore keys of management, which it has none of.
 pub fn ask(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
@@ -43,7 +42,7 @@ fn agent(card: &Card) -> Agent {
         description: card.function.description,
         node_guid: identity.node_guid,
         vendor: VENDOR,
-        device: DEVICE,
+        device: identity.profile.device(),
         prefix: identity.gids.first().map_or(0, |gid| half(&gid[..8])),
         guids,
         p_keys: (0..PKEYS).map(key).collect(),

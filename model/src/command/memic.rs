@@ -1,4 +1,4 @@
-//! Commands on device memory, and the null keys, which stand for no memory.
+//! Commands on device memory, and the keys that no command makes.
 
 use mlx5_sys::ifc::{
     alloc_memic_in, alloc_memic_out, dealloc_memic_in, mkc, query_special_contexts_out,
@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 use super::{Refusal, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Memic, Run, Translation};
-use crate::queue::DUMP_FILL;
+use crate::queue::{DUMP_FILL, NULL, RESERVED};
 
 pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let length = u64::from(get(input, alloc_memic_in::MEMIC_SIZE));
@@ -53,7 +53,12 @@ pub fn dealloc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
 
 /// QUERY_SPECIAL_CONTEXTS: returns keys that no command creates.
 pub fn query_special_contexts(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    query_special_contexts_out::DUMP_FILL_MKEY.set(output, DUMP_FILL.into());
+    use query_special_contexts_out as r;
+    for (field, key) in
+        [(r::DUMP_FILL_MKEY, DUMP_FILL), (r::RESD_LKEY, RESERVED), (r::NULL_MKEY, NULL)]
+    {
+        field.set(output, key.into());
+    }
     Ok(())
 }
 

@@ -13,12 +13,15 @@
 
 mod buffer;
 pub mod capability;
+mod congestion;
 mod counter;
 mod cq;
 mod dct;
 mod eq;
 pub(crate) mod ethernet;
+mod flow_counter;
 mod hca;
+mod l2_table;
 mod mad;
 mod memic;
 mod mkey;
@@ -117,7 +120,14 @@ const COMMANDS: &[Command] = &[
     command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, nic_vport::query),
     command(opcode::MODIFY_NIC_VPORT_CONTEXT, 0x200, 0x10, nic_vport::modify),
     command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
-    command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, vport::query_congestion),
+    command(opcode::QUERY_VNIC_ENV, 0x10, 0x210, vport::query_environment),
+    command(opcode::QUERY_LAG, 0x10, 0x10, vport::query_lag),
+    command(opcode::QUERY_CONG_STATUS, 0x10, 0x10, congestion::query_status),
+    command(opcode::QUERY_CONG_PARAMS, 0x10, 0x110, congestion::query_parameters),
+    command(opcode::QUERY_CONG_STATISTICS, 0x10, 0x110, congestion::query_statistics),
+    command(opcode::SET_L2_TABLE_ENTRY, 0x40, 0x10, l2_table::set),
+    command(opcode::QUERY_L2_TABLE_ENTRY, 0x40, 0x40, l2_table::query),
+    command(opcode::DELETE_L2_TABLE_ENTRY, 0x40, 0x10, l2_table::delete),
     modified(command(opcode::MAD_IFC, 0x110, 0x110, mad::ask)),
     command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
     command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
@@ -143,7 +153,7 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_PSV, 0x10, 0x10, psv::destroy),
     command(opcode::ALLOC_MEMIC, 0x20, 0x10, memic::alloc),
     command(opcode::DEALLOC_MEMIC, 0x20, 0x10, memic::dealloc),
-    command(opcode::QUERY_SPECIAL_CONTEXTS, 0x10, 0x10, memic::query_special_contexts),
+    command(opcode::QUERY_SPECIAL_CONTEXTS, 0x10, 0x14, memic::query_special_contexts),
     command(opcode::CREATE_MKEY, 0x110, 0x10, mkey::create),
     command(opcode::QUERY_MKEY, 0x10, 0x110, mkey::query),
     command(opcode::DESTROY_MKEY, 0x10, 0x10, mkey::destroy),
@@ -197,6 +207,9 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_FLOW_GROUP, 0x40, 0x10, steering::destroy_group),
     modified(command(opcode::SET_FLOW_TABLE_ENTRY, 0x340, 0x10, steering::set_entry)),
     command(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40, 0x10, steering::delete_entry),
+    command(opcode::ALLOC_FLOW_COUNTER, 0x10, 0x10, flow_counter::alloc),
+    command(opcode::QUERY_FLOW_COUNTER, 0x20, 0x20, flow_counter::query),
+    command(opcode::DEALLOC_FLOW_COUNTER, 0x10, 0x10, flow_counter::dealloc),
     command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
     command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
     command(opcode::DESTROY_QP, 0x10, 0x10, qp::destroy),

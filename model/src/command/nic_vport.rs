@@ -5,15 +5,13 @@ use mlx5_sys::ifc::{
     query_nic_vport_context_in, query_nic_vport_context_out,
 };
 
-use super::vport::{MTU, own};
+use super::vport::own;
 use super::{Refusal, get};
 use crate::card::{Card, Link};
-use crate::function::{List, Vport};
+use crate::function::{LONGEST_FRAME, List, MTU, Vport};
 
 /// Bytes of an entry of a list.
 const ENTRY: usize = 8;
-/// Bytes of the longest frame: header, VLAN tag and checksum are counted.
-pub const LONGEST_FRAME: u64 = MTU + 14 + 4 + 4;
 
 /// The bits for packets to one receiver, to groups, and all.
 const PROMISCUOUS: [Field; 3] =
@@ -44,7 +42,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     let address = card.identity.mac.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
     for (field, value) in [
         (c::ROCE_EN, vport.roce.into()),
-        (c::MTU, vport.mtu.map_or(MTU, u64::from)),
+        (c::MTU, vport.mtu.unwrap_or(MTU).into()),
         (c::SYSTEM_IMAGE_GUID, card.identity.node_guid),
         (c::PORT_GUID, card.identity.node_guid),
         (c::NODE_GUID, card.identity.node_guid),
@@ -54,7 +52,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
     ] {
         field.set(context, value);
     }
-    for (field, set) in PROMISCUOUS.into_iter().zip(vport.promiscuous) {
+    for (field, set) in PROMISCUOUS.into_iter().zip(vport.promiscuous()) {
         field.set(context, set.into());
     }
     Ok(())
@@ -86,7 +84,7 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
     let mut vport: Vport = card.function.vport.clone();
     if selected(select::MTU) {
         let mtu = c::MTU.get(context);
-        if mtu > LONGEST_FRAME {
+        if mtu > LONGEST_FRAME.into() {
             return Err(Refusal::VportMtu);
         }
         vport.mtu = Some(mtu as u16);
@@ -95,7 +93,7 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
         vport.roce = c::ROCE_EN.get(context) == 1;
     }
     if selected(select::PROMISC) {
-        vport.promiscuous = PROMISCUOUS.map(|field| field.get(context) == 1);
+        vport.set_promiscuous(PROMISCUOUS.map(|field| field.get(context) == 1));
     }
     if selected(select::ADDRESSES_LIST) {
         let start = q::NIC_VPORT_CONTEXT.bytes().end;

@@ -8,7 +8,7 @@ use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, uid};
-use crate::card::Card;
+use crate::card::{Card, Feature};
 use crate::object::{Qp, ReceiveQueue, Role, SendQueue, Service, Special, Srq, State};
 use crate::transport::QueuePair;
 
@@ -79,14 +79,18 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         let uar = card.objects.uars.get(field(qpc::UAR_PAGE)).ok_or(Refusal::NoUar)?;
         owned(uar.uid, user)?;
     }
-    if field(qpc::LOG_NUM_DCI_STREAM_CHANNELS) > LOG_MAX_STREAMS
-        || field(qpc::LOG_NUM_DCI_ERRORED_STREAMS) > LOG_MAX_STREAMS
+    let profile = card.identity.profile;
+    let streams = if profile.has(Feature::DciStreams) { LOG_MAX_STREAMS } else { 0 };
+    if field(qpc::LOG_NUM_DCI_STREAM_CHANNELS) > streams
+        || field(qpc::LOG_NUM_DCI_ERRORED_STREAMS) > streams
     {
         return Err(Refusal::QpStreams);
     }
     match field(qpc::SEND_DBR_MODE) {
         0 => {}
-        1 if queues.sends && field(qpc::LOG_SQ_SIZE) <= LOG_MAX_RECORDLESS_SQ => {}
+        1 if queues.sends
+            && profile.has(Feature::Recordless)
+            && field(qpc::LOG_SQ_SIZE) <= LOG_MAX_RECORDLESS_SQ => {}
         _ => return Err(Refusal::QpRecordless),
     }
     let stride = 16usize << field(qpc::LOG_RQ_STRIDE);

@@ -82,6 +82,9 @@ refusals! {
     VportField = 0x5c_0015, BadParameter, "a selected field of the virtual port cannot be set";
     VportMtu = 0x5c_0016, BadParameter, "mtu is above that of the port";
     VportListLength = 0x5c_0017, BadSize, "a list of the virtual port has at most 128 entries";
+    CongestionProtocol = 0x5c_0018, BadParameter, "congestion is answered by protocols 1 and 2, for priorities 0 to 7";
+    L2Index = 0x5c_0019, BadIndex, "table_index is above the capability";
+    NoL2Entry = 0x5c_001a, BadResource, "the table of Ethernet addresses has no such entry";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
@@ -212,8 +215,12 @@ refusals! {
     FlowRange = 0x5c_0f07, BadIndex, "the index lies outside the table or group, or is taken, or is free where it should be taken";
     NoFlowGroup = 0x5c_0f08, BadResource, "there is no such flow group";
     FlowGroupBusy = 0x5c_0f09, BadResourceState, "the flow group has entries";
-    FlowAction = 0x5c_0f0a, BadParameter, "flows are forwarded or dropped; nothing else is offered";
+    FlowAction = 0x5c_0f0a, BadParameter, "flows are forwarded or dropped, and counted; nothing else is offered";
     FlowDestination = 0x5c_0f0b, BadParameter, "flows lead to TIRs and tables; nothing else is offered";
+    NoFlowCounter = 0x5c_0f0c, BadResource, "there is no such counter of flows";
+    FlowCounterBusy = 0x5c_0f0d, BadResourceState, "flows are still counted by the counter";
+    FlowCounterBulk = 0x5c_0f0e, BadParameter, "counters of flows are made one by one, and up to 1024 are shown in the reply";
+    FlowCounterList = 0x5c_0f0f, BadSize, "a flow that is counted names one to four counters";
 
     Issi = 0x5c_1001, BadParameter, "the function offers version 1 of the command interface alone";
     IssiUnset = 0x5c_1002, BadSystemState, "the driver has not set the version of the command interface";

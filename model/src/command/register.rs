@@ -8,10 +8,9 @@ use mlx5_sys::ifc::{
     pplm_reg, ptys_reg, pvlc_reg, register_host_endianness, slrg_reg,
 };
 
-use super::nic_vport::LONGEST_FRAME;
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Count, Counts, Link, PortState, Traffic};
-use crate::function::NODE_DESCRIPTION;
+use crate::function::{LONGEST_FRAME, NODE_DESCRIPTION};
 
 /// What the driver does to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,14 +100,20 @@ fn fixed(
 }
 
 /// PMTU. An InfiniBand port counts the payload of a packet, an Ethernet port the longest frame with
-/// VLAN tag and checksum.
+/// VLAN tag and checksum. The driver sets that of an Ethernet port.
 fn mtu(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
     /// The longest payload on InfiniBand.
     const GREATEST: u64 = 4096;
     port(data, pmtu_reg::LOCAL_PORT)?;
     let (greatest, current) = match card.identity.link {
         Link::InfiniBand => (GREATEST, 1 << card.log_mtu()),
-        Link::Roce => (LONGEST_FRAME, LONGEST_FRAME),
+        Link::Roce => {
+            let asked = pmtu_reg::ADMIN_MTU.get(data);
+            if access == Access::Write && !card.function.limit.set(asked) {
+                return Err(Refusal::RegisterValue);
+            }
+            (LONGEST_FRAME.into(), card.function.limit.frame().into())
+        }
     };
     let values = [
         (pmtu_reg::MAX_MTU, greatest),

@@ -3,11 +3,12 @@
 use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param,
+    destroy_flow_table_in, flow_context, flow_counter_list, flow_table_context, fte_match_param,
     set_flow_table_root_in, set_fte_in,
 };
 
 use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};
+use super::flow_counter::{self, LOG_MAX_COUNTERS};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::{Card, Link};
 use crate::object::{
@@ -21,6 +22,7 @@ const TO_TIR: u32 = 2;
 /// Actions (`mlx5_ifc.h`, `MLX5_FLOW_CONTEXT_ACTION_*`).
 const DROP: u32 = 2;
 const FORWARD: u32 = 4;
+const COUNT: u32 = 8;
 
 /// Looks up a table that a command may touch.
 fn table<'a>(
@@ -185,6 +187,22 @@ fn destinations(
     Ok(destinations)
 }
 
+/// The counters of an entry, each checked. Their list follows that of destinations.
+fn counters(card: &Card, input: &[u8]) -> Result<Vec<u32>, Refusal> {
+    let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
+    let count = field(flow_context::FLOW_COUNTER_LIST_SIZE) as usize;
+    if !(1..=1 << LOG_MAX_COUNTERS).contains(&count) {
+        return Err(Refusal::FlowCounterList);
+    }
+    let before = field(flow_context::DESTINATION_LIST_SIZE) as usize * dest_format_struct::SIZE;
+    let start = set_fte_in::FLOW_CONTEXT.bytes().start + flow_context::SIZE + before;
+    let list = input.get(start..start + count * flow_counter_list::SIZE);
+    let list = list.ok_or(Refusal::InputLength)?.chunks_exact(flow_counter_list::SIZE);
+    let numbers = list.map(|entry| get(entry, flow_counter_list::FLOW_COUNTER_ID));
+    let checked = |number| flow_counter::check(card, number, input).map(|()| number);
+    numbers.map(checked).collect()
+}
+
 pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     /// op_mod: a new entry, or changes to one.
     const NEW: u32 = 0;
@@ -198,14 +216,16 @@ pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         return Err(Refusal::OpModifier);
     }
     let level = table(card, number, kind, input)?.level;
-    let destinations = match field(flow_context::ACTION) {
+    let action = field(flow_context::ACTION);
+    let destinations = match action & !COUNT {
         DROP => Vec::new(),
         FORWARD => destinations(card, input, kind, level)?,
         _ => return Err(Refusal::FlowAction),
     };
+    let counters = if action & COUNT == 0 { Vec::new() } else { counters(card, input)? };
     let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
     let value: Box<[u8; MATCH]> = context(input, value)?;
-    let entry = FlowEntry { value, tag: field(flow_context::FLOW_TAG), destinations };
+    let entry = FlowEntry { value, tag: field(flow_context::FLOW_TAG), destinations, counters };
     let id = field(flow_context::GROUP_ID);
     let group =
         table(card, number, kind, input)?.groups.get_mut(&id).ok_or(Refusal::NoFlowGroup)?;

@@ -14,7 +14,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Bus, Card, Identity, Link, PortState};
+use crate::card::{Bus, Card, Identity, Link, PortState, Profile};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
@@ -64,7 +64,7 @@ impl Command {
         self
     }
 
-    fn page(mut self, address: u64) -> Self {
+    pub fn page(mut self, address: u64) -> Self {
         self.0.extend_from_slice(&address.to_be_bytes());
         self
     }
@@ -128,6 +128,7 @@ pub fn identity(link: Link) -> Identity {
         seed: 1,
         user_contexts: true,
         bus: Bus::Process,
+        profile: Profile::default(),
         port: PortState::Active,
         log_mtu: None,
         timeout_floor: Identity::TIMEOUT_FLOOR,

@@ -1,21 +1,17 @@
-//! Queries of the device's only virtual port: state, context, counters, and the version of the
-//! command interface.
+//! Queries of the device's only virtual port: state, counters, environment, and bond.
 
 use mlx5_sys::ifc::{
-    Field, query_cong_statistics_in, query_cong_statistics_out, query_vport_counter_in,
-    query_vport_counter_out, query_vport_state_in, query_vport_state_out, traffic_counter,
+    Field, query_vnic_env_in, query_vport_counter_in, query_vport_counter_out,
+    query_vport_state_in, query_vport_state_out, traffic_counter,
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, CongestionCounts, Count, Counts, Sort, Traffic};
+use crate::card::{Card, Count, Counts, Sort, Traffic};
 
 /// The port that `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or
 /// the card's port behind it.
 const OWN: u32 = 0;
 const UPLINK: u32 = 2;
-
-/// Bytes of the longest packet that an Ethernet port takes without its header.
-pub const MTU: u64 = 1500;
 
 /// Checks the fields by which a command could name another virtual port.
 pub fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
@@ -67,22 +63,15 @@ pub fn query_counter(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
     Ok(())
 }
 
-/// QUERY_CONG_STATISTICS: what the port did about congestion.
-pub fn query_congestion(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    use query_cong_statistics_out as c;
-    let CongestionCounts { marked, sent, handled, ignored } = card.congestion;
-    for (high, low, count) in [
-        (c::NP_ECN_MARKED_ROCE_PACKETS_HIGH, c::NP_ECN_MARKED_ROCE_PACKETS_LOW, marked),
-        (c::NP_CNP_SENT_HIGH, c::NP_CNP_SENT_LOW, sent),
-        (c::RP_CNP_HANDLED_HIGH, c::RP_CNP_HANDLED_LOW, handled),
-        (c::RP_CNP_IGNORED_HIGH, c::RP_CNP_IGNORED_LOW, ignored),
-    ] {
-        high.set(output, count >> 32);
-        low.set(output, count & 0xffff_ffff);
-    }
-    if get(input, query_cong_statistics_in::CLEAR) == 1 {
-        card.congestion = CongestionCounts::default();
-    }
+/// QUERY_VNIC_ENV: no counter of it is claimed, so all of them are zero.
+pub fn query_environment(_: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use query_vnic_env_in as q;
+    own(input, q::OTHER_VPORT, q::VPORT_NUMBER)
+}
+
+/// QUERY_LAG: the device has one port and cannot bond it (`num_lag_ports` and `lag_master` are 0). So
+/// the bond is off, which is zero.
+pub fn query_lag(_: &mut Card, _: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::card::{Bus, Identity, Link, PortState};
+use crate::card::{Bus, Identity, Link, PortState, Profile};
 use crate::wire::mac;
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
@@ -35,6 +35,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 seed: seed.wrapping_add(index as u64),
                 user_contexts: true,
                 bus: Bus::Process,
+                profile: Profile::default(),
                 port: PortState::Active,
                 log_mtu: None,
                 timeout_floor: Identity::TIMEOUT_FLOOR,

@@ -4,6 +4,7 @@
 //! [`Function`] is the firmware's view of its driver. It knows no objects: `command/` reads the
 //! driver's commands and asks it, and [`Card::reset`](crate::card::Card::reset) renews it.
 
+mod frame;
 mod notice;
 mod pages;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod vport;
 
 use std::collections::BTreeMap;
 
+pub use frame::{FrameLimit, LONGEST_FRAME, MTU, SHORTEST_FRAME};
 pub use notice::{Notice, PortChange};
 pub use pages::{Pages, Unasked};
 pub use vport::{LONGEST_LIST, List, Vport};
@@ -54,6 +56,8 @@ pub struct Function {
     pub description: [u8; NODE_DESCRIPTION],
     /// Settings of the virtual Ethernet port.
     pub vport: Vport,
+    /// The longest frame of the Ethernet port.
+    pub limit: FrameLimit,
     /// Pages of the driver's.
     pub pages: Pages,
     /// Groups of capabilities that the driver has set, by number.
@@ -66,8 +70,8 @@ impl Function {
         let mut description = [0; NODE_DESCRIPTION];
         description[..DESCRIPTION.len()].copy_from_slice(DESCRIPTION);
         let (pages, chosen) = (Pages::of_boot(), BTreeMap::new());
-        let vport = Vport::default();
-        Self { life: Life::Disabled, issi: 0, description, vport, pages, chosen }
+        let (vport, limit) = (Vport::default(), FrameLimit::default());
+        Self { life: Life::Disabled, issi: 0, description, vport, limit, pages, chosen }
     }
 
     /// Creates a function that is running already, and wants no pages.

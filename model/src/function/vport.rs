@@ -21,22 +21,29 @@ impl List {
     }
 }
 
-/// Settings of a virtual Ethernet port. They say what its driver receives, to an embedded switch. The
-/// model has none, so they have no effect on packets.
+/// Settings of a virtual Ethernet port. They say which Ethernet frames reach its driver, other than
+/// packets of RoCE.
 #[derive(Clone, Debug)]
 pub struct Vport {
     /// Whether the driver uses RoCE.
     pub roce: bool,
     /// The longest packet that the driver has set, in bytes.
     pub mtu: Option<u16>,
-    /// Whether the driver wants all packets to one receiver, all to groups, and all.
-    pub promiscuous: [bool; 3],
+    promiscuous: [bool; 3],
     lists: [Vec<u64>; 3],
+    /// Whether the driver has said what it wants.
+    filters: bool,
 }
 
 impl Default for Vport {
     fn default() -> Self {
-        Self { roce: true, mtu: None, promiscuous: [false; 3], lists: Default::default() }
+        Self {
+            roce: true,
+            mtu: None,
+            promiscuous: [false; 3],
+            lists: Default::default(),
+            filters: false,
+        }
     }
 }
 
@@ -51,7 +58,34 @@ impl Vport {
         let fits = entries.len() <= LONGEST_LIST;
         if fits {
             self.lists[which as usize] = entries;
+            self.filters |= matches!(which, List::Unicast | List::Multicast);
         }
         fits
+    }
+
+    /// Returns whether the driver wants all packets to one receiver, all to groups, and all.
+    pub fn promiscuous(&self) -> [bool; 3] {
+        self.promiscuous
+    }
+
+    /// Sets what [`Vport::promiscuous`] returns.
+    pub fn set_promiscuous(&mut self, promiscuous: [bool; 3]) {
+        self.promiscuous = promiscuous;
+        self.filters = true;
+    }
+
+    /// Returns whether the driver has said which packets it wants. Until then it gets all.
+    pub fn filters(&self) -> bool {
+        self.filters
+    }
+
+    /// Returns whether the driver wants packets to an address. Broadcast is an address of a group.
+    pub fn wants(&self, to: [u8; 6]) -> bool {
+        const ADDRESS: u64 = (1 << 48) - 1;
+        let [unicast, multicast, all] = self.promiscuous;
+        let (list, every) =
+            if to[0] & 1 == 1 { (List::Multicast, multicast) } else { (List::Unicast, unicast) };
+        let to = to.iter().fold(0, |address, byte| address << 8 | u64::from(*byte));
+        all || every || self.list(list).iter().any(|entry| entry & ADDRESS == to)
     }
 }

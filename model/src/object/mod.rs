@@ -10,7 +10,9 @@ mod counter;
 mod cq;
 mod eq;
 mod ethernet;
+mod flow_counter;
 mod groups;
+mod l2_table;
 mod memic;
 mod mkey;
 mod pages;
@@ -31,14 +33,17 @@ pub use counter::Counters;
 pub use cq::{Arm, Cq, Untold};
 pub use eq::Eq;
 pub use ethernet::{DIRECT, INDIRECT, Rqt, Strides, Tir, Tis};
+pub use flow_counter::FlowCounter;
 pub use groups::Groups;
+pub use l2_table::L2Entry;
 pub use memic::{Memic, Run};
 pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
-    Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX, Steering,
+    Classified, Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX,
+    SNIFFER_TX, Steering,
 };
 pub use table::Table;
 pub use tags::{TagEntry, TagList};
@@ -102,6 +107,10 @@ pub struct Objects {
     pub rqts: Table<Rqt>,
     /// Flow tables.
     pub steering: Steering,
+    /// Counters of flows.
+    pub flow_counters: Table<FlowCounter>,
+    /// Entries of the table of Ethernet addresses, by index.
+    pub l2_table: BTreeMap<u32, L2Entry>,
     /// UAR pages.
     pub uars: Table<Owned>,
     /// Umems: memory that commands name by number.
@@ -194,6 +203,8 @@ impl Default for Objects {
             tises: Table::new(0x80, 0x00ff_ffff),
             rqts: Table::new(0xc0, 0x00ff_ffff),
             steering: Steering::default(),
+            flow_counters: Table::new(0x50, 0x00ff_ffff),
+            l2_table: BTreeMap::new(),
             // Page numbers in the BAR of a PCI function, whose first pages are not UARs.
             uars: Table::new(0x10, 0xffff),
             umems: Table::new(0x20, 0x00ff_ffff),

@@ -35,6 +35,17 @@ pub struct FlowEntry {
     pub tag: u32,
     /// Destinations of matching packets; empty if they are dropped.
     pub destinations: Vec<Destination>,
+    /// Counters of matching packets.
+    pub counters: Vec<u32>,
+}
+
+/// The receivers and counters that the tables give a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classified {
+    /// TIRs that receive it, each with the flow's tag.
+    pub tirs: Vec<(u32, u32)>,
+    /// Counters that count it.
+    pub counters: Vec<u32>,
 }
 
 /// Entries of a table that compare the same bits.
@@ -83,10 +94,10 @@ impl Default for Steering {
 }
 
 impl Steering {
-    /// Returns the TIRs and flow tags for a packet with these headers that starts at a type's root.
-    /// In each table the first matching entry counts.
-    pub fn classify(&self, kind: u8, headers: &[u8; MATCH]) -> Vec<(u32, u32)> {
-        let mut tirs = Vec::new();
+    /// Returns receivers and counters of a packet with these headers, from a type's root on. In each
+    /// table the first matching entry decides.
+    pub fn classify(&self, kind: u8, headers: &[u8; MATCH]) -> Classified {
+        let mut classified = Classified::default();
         let mut ways: Vec<(u32, u32)> =
             self.roots.get(&kind).map(|root| (*root, 0)).into_iter().collect();
         while let Some((number, tag)) = ways.pop() {
@@ -100,9 +111,10 @@ impl Steering {
             match found {
                 Some((_, (_, entry))) => {
                     let tag = if entry.tag == 0 { tag } else { entry.tag };
+                    classified.counters.extend_from_slice(&entry.counters);
                     for destination in &entry.destinations {
                         match destination {
-                            Destination::Tir(tir) => tirs.push((*tir, tag)),
+                            Destination::Tir(tir) => classified.tirs.push((*tir, tag)),
                             // Levels only rise, so this loop ends.
                             Destination::Table(table) => ways.push((*table, tag)),
                         }
@@ -111,12 +123,17 @@ impl Steering {
                 None => ways.extend(table.miss.map(|miss| (miss, tag))),
             }
         }
-        tirs
+        classified
     }
 
     /// Returns whether any entry leads to a TIR.
     pub fn uses_tir(&self, tir: u32) -> bool {
         self.entries().any(|entry| entry.destinations.contains(&Destination::Tir(tir)))
+    }
+
+    /// Returns whether any entry names a counter.
+    pub fn uses_counter(&self, counter: u32) -> bool {
+        self.entries().any(|entry| entry.counters.contains(&counter))
     }
 
     /// Returns whether packets reach a table, by an entry or after a miss.

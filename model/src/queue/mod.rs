@@ -31,7 +31,7 @@ mod translate;
 pub use compress::MAX_BLOCK;
 pub(crate) use compress::asked_for;
 pub(crate) use doorbell::{RECORDLESS, blueflame_end};
-pub(crate) use translate::{DUMP_FILL, INDIRECTION};
+pub(crate) use translate::{DUMP_FILL, INDIRECTION, NULL, RESERVED};
 
 pub use crate::object::{Compression, Layout, MiniFormat, Untold};
 pub use crate::work::{

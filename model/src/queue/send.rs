@@ -3,10 +3,10 @@
 use mlx5_sys::ifc::qpc;
 
 use super::{Fetch, Syndrome};
-use crate::card::{Card, Tapping};
+use crate::card::{Card, Feature, Tapping};
 use crate::object::State;
 use crate::trace::Observed;
-use crate::work::decode::{self, Control};
+use crate::work::decode::{self, Control, opcode};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -100,6 +100,12 @@ impl Card {
         match decode::request(qp.service, &bytes) {
             Ok(wqe) if wqe.length() > qp.longest_message() => {
                 malformed(control.opcode, Syndrome::LocalLength)
+            }
+            Ok(wqe)
+                if wqe.opcode == opcode::MMO && !self.identity.profile.has(Feature::DmaCopy) =>
+            {
+                tracing::warn!(qp = qp.number, index, "the device copies no memory");
+                malformed(control.opcode, Syndrome::LocalQpOperation)
             }
             Ok(wqe) => Fetch::Wqe(wqe),
             Err(syndrome) => {

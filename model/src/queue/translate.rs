@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use mlx5_sys::ifc::mkc;
+use mlx5_sys::ifc::{mkc, qpc};
 
 use super::{Access, Data, Denied, Domain};
 use crate::card::Card;
 use crate::memory::Fault;
-use crate::object::{Mkey, Translation};
+use crate::object::{Mkey, Qp, Translation};
 
 /// How many keys over other keys an access may go through.
 pub(crate) const INDIRECTION: u32 = 4;
@@ -15,6 +15,12 @@ pub(crate) const INDIRECTION: u32 = 4;
 /// The key of no memory: reads give zeros, and writes have no effect. Local requests may use it, at
 /// any address.
 pub(crate) const DUMP_FILL: u32 = 0x300;
+
+/// The key of the whole bus, for local requests of queue pairs that the driver makes for it (`rlky`).
+pub(crate) const RESERVED: u32 = 0x200;
+
+/// The key of memory that is not there: every access fails.
+pub(crate) const NULL: u32 = 0x400;
 
 impl Card {
     /// Looks a key up and checks everything about an access but its length of zero.
@@ -26,6 +32,9 @@ impl Card {
         length: u64,
         access: Access,
     ) -> Result<&Mkey, Denied> {
+        if key == NULL {
+            return Err(Denied::Fault);
+        }
         let mkey = self.objects.mkeys.get(key >> 8).ok_or(Denied::Key)?;
         if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
             return Err(Denied::Key);
@@ -55,10 +64,18 @@ impl Card {
         length: u64,
         access: Access,
     ) -> Result<(), Denied> {
-        if length == 0 || nowhere(key, access) {
+        if length == 0 || nowhere(key, access) || self.is_reserved(domain, key, access) {
             return Ok(());
         }
         self.region(domain, key, address, length, access).map(|_| ())
+    }
+
+    /// Returns whether an access is by the reserved key, and of a queue pair that may use it.
+    fn is_reserved(&self, domain: Domain, key: u32, access: Access) -> bool {
+        let may_use = |qp: &Qp| qp.uid == 0 && qp.get(qpc::RLKY) == 1;
+        key == RESERVED
+            && matches!(access, Access::LocalRead | Access::LocalWrite)
+            && self.objects.queue_pair(domain.qp).is_some_and(may_use)
     }
 
     /// Does `work` on each piece of the region behind a key that is contiguous on the bus, in
@@ -76,6 +93,9 @@ impl Card {
         let (access, depth) = access;
         if bytes.is_empty() || nowhere(key, access) {
             return Ok(());
+        }
+        if self.is_reserved(domain, key, access) {
+            return work(address, bytes).map_err(|_| Denied::Fault);
         }
         let mkey = self.region(domain, key, address, bytes.len() as u64, access)?;
         match &mkey.translation {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bytes::{Put, Take};
 use super::{BUILD, OLDEST, ReadError, VERSION};
-use crate::identity::{Bus, Identity, PortState};
+use crate::identity::{Bus, Identity, PortState, Profile};
 use crate::wire::Link;
 
 /// The first bytes of every stream.
@@ -81,7 +81,9 @@ impl Header {
                 put.rest(gid);
             }
             put.u64(card.seed);
-            put.u8(u8::from(card.user_contexts) | u8::from(card.bus == Bus::Pci) << 1);
+            // The complete profile is 0, as in streams of builds that knew no others.
+            let profile = (card.profile as u8) << 2;
+            put.u8(profile | u8::from(card.user_contexts) | u8::from(card.bus == Bus::Pci) << 1);
             put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8).u8(card.timeout_floor);
         }
         let mut bytes = MAGIC.to_vec();
@@ -147,7 +149,8 @@ impl Header {
             for _ in 0..entries {
                 gids.push(take.bytes(16)?.try_into().ok()?);
             }
-            let (seed, flags) = (take.u64()?, take.u8().filter(|flags| *flags < 4)?);
+            let (seed, flags) = (take.u64()?, take.u8()?);
+            let profile = *Profile::ALL.get(usize::from(flags >> 2))?;
             let user_contexts = flags & 1 == 1;
             let bus = if flags & 2 == 0 { Bus::Process } else { Bus::Pci };
             let port = *PortState::ALL.get(usize::from(take.u8()?))?;
@@ -168,6 +171,7 @@ impl Header {
                 seed,
                 user_contexts,
                 bus,
+                profile,
                 port,
                 log_mtu,
                 timeout_floor,

@@ -24,6 +24,41 @@ const CLASS: u8 = 48 << 2;
 /// Bytes after the BTH of a notification, all zero.
 const RESERVED: usize = 16;
 
+/// The constants of the reaction to congestion, as QUERY_CONG_PARAMS shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Microseconds between notifications to one sender.
+    pub interval: u64,
+    /// DSCP of notifications.
+    pub dscp: u64,
+    /// Microseconds of a period.
+    pub period: u64,
+    /// Periods in which only the current rate grows.
+    pub recovery: u64,
+    /// The full rate in Mb/s.
+    pub full: u64,
+    /// The least rate in Mb/s.
+    pub least: u64,
+    /// Growth of the target rate in a period, in Mb/s.
+    pub step: u64,
+}
+
+impl Settings {
+    /// Returns the settings, which are the same for all devices and do not change.
+    pub fn of_model() -> Self {
+        let megabits = |bytes: u64| bytes * 8 / 1_000_000;
+        Self {
+            interval: INTERVAL / 1000,
+            dscp: u64::from(CLASS >> 2),
+            period: Rate::PERIOD / 1000,
+            recovery: Rate::RECOVERY.into(),
+            full: megabits(Rate::FULL),
+            least: megabits(Rate::LEAST),
+            step: megabits(Rate::STEP),
+        }
+    }
+}
+
 /// The reaction of a queue pair to congestion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Congestion {

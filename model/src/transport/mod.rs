@@ -28,6 +28,7 @@ use std::fmt;
 
 use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
+pub use congestion::Settings;
 pub(crate) use faults::Unanswered;
 pub use parameters::Parameters;
 pub use psn::Psn;
@@ -56,6 +57,8 @@ pub(crate) enum Dropped {
     Port,
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    #[error("the virtual port's addresses leave it out")]
+    Filtered,
     #[error("not for this port")]
     Destination,
     #[error("no queue pair of this number and service receives here")]
@@ -133,6 +136,9 @@ impl Card {
         }
         let link = self.identity.link;
         if !frame.is_transport(link) {
+            if !self.admits(&frame.0) {
+                return Err(Dropped::Filtered);
+            }
             if !self.receive_ethernet(&frame.0) {
                 return Err(Dropped::Destination);
             }

@@ -37,6 +37,12 @@ pub fn is_roce(frame: &[u8]) -> bool {
     word(packet, udp + 2) == Some(ROCE_PORT)
 }
 
+/// Returns the bytes of a frame behind its header and its first VLAN tag.
+pub fn payload(frame: &[u8]) -> usize {
+    let tag = matches!(word(frame, HEADER - 2), Some(VLAN | SERVICE_VLAN));
+    frame.len().saturating_sub(HEADER + if tag { TAG } else { 0 })
+}
+
 /// The protocol above Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {

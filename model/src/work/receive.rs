@@ -8,6 +8,10 @@ pub(crate) const END: u32 = 0x100;
 /// The length that a byte count of zero stands for.
 pub(crate) const TWO_GIB: u32 = 0x8000_0000;
 
+/// The flag beside a byte count that lets the device pad the start of packets (`MLX5_HW_START_PADDING`
+/// of Linux's `device.h`). The model pads none.
+const START_PADDING: u32 = 0x8000_0000;
+
 /// The scatter list of a receive WQE.
 pub(crate) fn list(bytes: &[u8]) -> Vec<Data> {
     let mut data = Vec::new();
@@ -15,7 +19,7 @@ pub(crate) fn list(bytes: &[u8]) -> Vec<Data> {
         let word = |at: usize| {
             u32::from_be_bytes([segment[at], segment[at + 1], segment[at + 2], segment[at + 3]])
         };
-        let (length, key) = (word(0), word(4));
+        let (length, key) = (word(0) & !START_PADDING, word(4));
         if key == END {
             break;
         }

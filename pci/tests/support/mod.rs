@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mlx5_model::card::Link;
+use mlx5_model::card::{Link, Profile};
 use mlx5_model_pci::options::{Log, Options};
 use mlx5_model_pci::protocol::{Access, HEADER, Header, command, words};
 use mlx5_model_pci::server::Server;
@@ -26,12 +26,17 @@ pub const CONFIG: u32 = 7;
 
 /// Starts a server of so many functions, and returns the paths of their sockets.
 pub fn serve(functions: usize, link: Link) -> Vec<PathBuf> {
+    serve_as(functions, link, Profile::default())
+}
+
+/// The same, of a generation of ConnectX.
+pub fn serve_as(functions: usize, link: Link, profile: Profile) -> Vec<PathBuf> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let run = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir();
     let name = |index| format!("mlx5-model-pci-{}.{run}.{index}", std::process::id());
     let sockets: Vec<PathBuf> = (0..functions).map(|index| folder.join(name(index))).collect();
-    let options = Options { sockets: sockets.clone(), link, log: Log::Refused };
+    let options = Options { sockets: sockets.clone(), link, profile, log: Log::Refused };
     let _running = Server::start(&options).expect("the server starts");
     sockets
 }

@@ -1,9 +1,10 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::opcode;
+use mlx5_sys::ifc::{cqc, create_cq_in, create_qp_in, opcode, qpc};
 
 use super::super::test::{Command, Rig};
 use super::*;
+use crate::card::Profile;
 
 fn ask(group: u32, current: u32) -> Command {
     Command::new(opcode::QUERY_HCA_CAP, 0x10).set(OP_MOD, group << 1 | current)
@@ -62,4 +63,54 @@ fn the_board_has_a_name() {
     let query = Command::new(opcode::QUERY_ADAPTER, 0x10);
     let reply = rig.run(&query).unwrap();
     assert_eq!(reply[0x10 + 0xf0..0x10 + 0x100], *PSID);
+}
+
+#[test]
+fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
+    let of_cq = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
+    let of_qp = |field: Field| field.within(create_qp_in::QPC);
+    for profile in Profile::ALL {
+        let mut rig = Rig::on(Link::Roce);
+        rig.card.identity.profile = profile;
+        let general = rig.run(&ask(group::GENERAL, 1)).unwrap();
+        let second = rig.run(&ask(group::GENERAL_2, 1)).unwrap();
+        let enhanced = rig
+            .create_cq()
+            .set(of_cq(cqc::CQE_COMP_EN), 1u64)
+            .set(of_cq(cqc::CQE_COMPRESSION_LAYOUT), 1u64);
+        let (sends, receives) = (rig.cq(), rig.cq());
+        let streams =
+            rig.create_qp(sends, receives).set(of_qp(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 2u64);
+        let recordless = rig.create_qp(sends, receives).set(of_qp(qpc::SEND_DBR_MODE), 1u64);
+        for (feature, capability, reply, command, refusal) in [
+            (
+                Feature::EnhancedCqes,
+                cmd_hca_cap::ENHANCED_CQE_COMPRESSION,
+                &general,
+                enhanced,
+                Refusal::CqCompression,
+            ),
+            (
+                Feature::DciStreams,
+                cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS,
+                &general,
+                streams,
+                Refusal::QpStreams,
+            ),
+            (
+                Feature::Recordless,
+                cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT,
+                &second,
+                recordless,
+                Refusal::QpRecordless,
+            ),
+        ] {
+            let has = profile.has(feature);
+            assert_eq!(capability.get(&reply[0x10..]) != 0, has, "{profile:?} {feature:?}");
+            let refused = rig.run(&command).err();
+            assert_eq!(refused, (!has).then_some(refusal), "{profile:?} {feature:?}");
+        }
+        let copies = cmd_hca_cap::DMA_MMO_SQ.get(&general[0x10..]) == 1;
+        assert_eq!(copies, profile.has(Feature::DmaCopy), "{profile:?}");
+    }
 }

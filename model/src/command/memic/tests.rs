@@ -23,5 +23,7 @@ fn the_special_keys_are_told() {
     let mut rig = Rig::new();
     let query = Command::new(opcode::QUERY_SPECIAL_CONTEXTS, 0x10);
     let reply = rig.run_into(&query, 0x18).unwrap();
-    assert_eq!(query_special_contexts_out::DUMP_FILL_MKEY.get(&reply) as u32, DUMP_FILL);
+    use query_special_contexts_out as r;
+    let keys = [r::DUMP_FILL_MKEY, r::RESD_LKEY, r::NULL_MKEY].map(|key| key.get(&reply) as u32);
+    assert_eq!(keys, [DUMP_FILL, RESERVED, NULL]);
 }

@@ -63,7 +63,7 @@ fn the_driver_sets_what_it_selects() {
     let read = |rig: &mut Rig, field: Field| field.get(&rig.run(&ask(0)).unwrap()[0x10..]);
     for (selector, field, before, after) in [
         (s::ROCE_EN, c::ROCE_EN, 1, 0u64),
-        (s::MTU, c::MTU, 1500, 1522),
+        (s::MTU, c::MTU, 1500, 9022),
         (s::PROMISC, c::PROMISC_MC, 0, 1),
     ] {
         assert_eq!(read(&mut rig, field), before);

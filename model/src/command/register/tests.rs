@@ -35,6 +35,26 @@ fn the_mtu_is_that_of_the_link() {
 }
 
 #[test]
+fn the_driver_sets_the_mtu_of_an_ethernet_port_until_a_reset() {
+    let mut rig = Rig::on(Link::Roce);
+    let set = access(0x5003, 0, pmtu_reg::SIZE);
+    let shown = |rig: &mut Rig| {
+        let reply = read(rig, &access(0x5003, 1, pmtu_reg::SIZE));
+        [pmtu_reg::MAX_MTU, pmtu_reg::ADMIN_MTU, pmtu_reg::OPER_MTU].map(|field| field.get(&reply))
+    };
+    for (mtu, accepted) in
+        [(9022u64, true), (89, false), (90, true), (10_001, false), (10_000, true)]
+    {
+        let before = shown(&mut rig);
+        let written = rig.run(&set.clone().set(data(pmtu_reg::ADMIN_MTU), mtu));
+        assert_eq!(written.err(), (!accepted).then_some(Refusal::RegisterValue), "{mtu}");
+        assert_eq!(shown(&mut rig), if accepted { [10_000, mtu, mtu] } else { before }, "{mtu}");
+    }
+    rig.card.reset();
+    assert_eq!(rig.card.function.limit.frame(), 1522);
+}
+
+#[test]
 fn a_port_without_a_link_has_no_speed() {
     for (link, mask, field, value) in [
         (Link::InfiniBand, 1u64, ptys_reg::IB_PROTO_OPER, 64),

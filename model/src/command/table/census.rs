@@ -27,6 +27,7 @@ pub fn census(card: &Card) -> Census {
     enter(&mut census, "TIS", &objects.tises, |tis| tis.uid);
     enter(&mut census, "RQT", &objects.rqts, |rqt| rqt.uid);
     enter(&mut census, "flow table", &objects.steering.tables, |table| table.uid);
+    enter(&mut census, "flow counter", &objects.flow_counters, |counter| counter.uid);
     enter(&mut census, "UAR", &objects.uars, |uar| uar.uid);
     enter(&mut census, "umem", &objects.umems, |umem| umem.uid);
     enter(&mut census, "PSV", &objects.psvs, |psv| psv.uid);
@@ -43,6 +44,7 @@ pub fn census(card: &Card) -> Census {
     let function = format!("{:?}", card.function);
     census.insert(("the function", 0), (0, function));
     let rest = (&objects.groups, &objects.roce_addresses.len(), &objects.steering.roots);
+    let rest = (rest, &objects.l2_table);
     census.insert(("the card", 0), (0, format!("{rest:?} {:?}", card.identity.gids)));
     census
 }

@@ -1,12 +1,13 @@
 //! Commands on the function and its port.
 
 use mlx5_sys::ifc::{
-    Field, access_register_in, atomic_caps, cmd_hca_cap, disable_hca_in, enable_hca_in,
-    init_hca_in, mad_ifc_in, manage_pages_in, modify_nic_vport_context_in,
-    modify_nic_vport_field_select, nic_vport_context, opcode, pmtu_reg, query_hca_cap_in,
-    query_hca_vport_context_in, query_hca_vport_gid_in, query_hca_vport_pkey_in,
-    query_nic_vport_context_in, query_pages_in, query_roce_address_in, query_vport_counter_in,
-    query_vport_state_in, set_hca_cap_in, set_issi_in, set_roce_address_in, teardown_hca_in,
+    Field, access_register_in, atomic_caps, cmd_hca_cap, delete_l2_table_entry_in, disable_hca_in,
+    enable_hca_in, init_hca_in, mad_ifc_in, manage_pages_in, modify_nic_vport_context_in,
+    modify_nic_vport_field_select, nic_vport_context, opcode, pmtu_reg, query_cong_params_in,
+    query_cong_status_in, query_hca_cap_in, query_hca_vport_context_in, query_hca_vport_gid_in,
+    query_hca_vport_pkey_in, query_l2_table_entry_in, query_nic_vport_context_in, query_pages_in,
+    query_roce_address_in, query_vnic_env_in, query_vport_counter_in, query_vport_state_in,
+    set_hca_cap_in, set_issi_in, set_l2_table_entry_in, set_roce_address_in, teardown_hca_in,
 };
 
 use super::super::capability::group;
@@ -15,6 +16,7 @@ use super::super::nic_vport::tests as nic_vport;
 use super::super::register::tests as register;
 use super::super::{OP_MOD, OPCODE, Refusal};
 use super::{Case, Command, Rig, Row};
+use crate::object::L2Entry;
 
 pub const ROWS: &[Row] = &[
     Row::new(|_| Case::anyones(Command::new(opcode::NOP, 0x10))),
@@ -34,6 +36,7 @@ pub const ROWS: &[Row] = &[
     Row::drivers(set_hca_cap),
     Row::drivers(read_register),
     Row::drivers(write_register),
+    Row::drivers(write_port_mtu).roce(),
     Row::new(read_register_by_user),
     Row::drivers(write_register_by_user),
     Row::drivers(mad_ifc),
@@ -46,6 +49,13 @@ pub const ROWS: &[Row] = &[
     Row::drivers(modify_nic_vport_list).roce(),
     Row::new(query_vport_counter),
     Row::new(|_| Case::anyones(Command::new(opcode::QUERY_CONG_STATISTICS, 0x10))),
+    Row::new(|_| Case::anyones(Command::new(opcode::QUERY_LAG, 0x10))),
+    Row::new(query_vnic_env),
+    Row::new(query_cong_status).roce(),
+    Row::new(query_cong_params).roce(),
+    Row::drivers(set_l2_entry).roce(),
+    Row::drivers(query_l2_entry).roce(),
+    Row::drivers(delete_l2_entry).roce(),
     Row::new(query_gid),
     Row::new(query_pkey),
     Row::new(query_roce_address).roce(),
@@ -212,6 +222,18 @@ fn write_register(_: &mut Rig) -> Case {
         .refuses(mtu, 2048u64, Refusal::RegisterValue)
 }
 
+fn write_port_mtu(_: &mut Rig) -> Case {
+    let mtu = register::data(pmtu_reg::ADMIN_MTU);
+    let write = register::access(0x5003, 0, pmtu_reg::SIZE).set(mtu, 9022u64);
+    Case::drivers(write, Refusal::ForDriver)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(access_register_in::REGISTER_ID, 0x5001u64, Refusal::NoRegister)
+        .refuses(register::data(pmtu_reg::LOCAL_PORT), 2u64, Refusal::Port)
+        .refuses(mtu, 89u64, Refusal::RegisterValue)
+        .refuses(mtu, 10_001u64, Refusal::RegisterValue)
+        .elsewhere(Refusal::RegisterValue)
+}
+
 fn mad_ifc(_: &mut Rig) -> Case {
     let ask = Command::new(opcode::MAD_IFC, 0x110).set(mad_ifc_in::PORT, 1u64);
     Case::drivers(ask, Refusal::ForDriver)
@@ -275,7 +297,7 @@ fn modify_nic_vport_context(_: &mut Rig) -> Case {
         .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
         .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
         .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
-        .refuses(mtu, 1523u64, Refusal::VportMtu)
+        .refuses(mtu, 10_001u64, Refusal::VportMtu)
         .elsewhere(Refusal::NotRoce);
     fixed
         .into_iter()
@@ -302,6 +324,64 @@ fn query_vport_counter(_: &mut Rig) -> Case {
         .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
         .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)
+}
+
+fn query_vnic_env(_: &mut Rig) -> Case {
+    use query_vnic_env_in as q;
+    Case::anyones(Command::new(opcode::QUERY_VNIC_ENV, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+}
+
+fn query_cong_status(_: &mut Rig) -> Case {
+    use query_cong_status_in as q;
+    Case::anyones(Command::new(opcode::QUERY_CONG_STATUS, 0x10).set(q::CONG_PROTOCOL, 1u64))
+        .refuses(q::CONG_PROTOCOL, 0u64, Refusal::CongestionProtocol)
+        .refuses(q::CONG_PROTOCOL, 3u64, Refusal::CongestionProtocol)
+        .refuses(q::PRIORITY, 8u64, Refusal::CongestionProtocol)
+        .elsewhere(Refusal::NotRoce)
+}
+
+fn query_cong_params(_: &mut Rig) -> Case {
+    use query_cong_params_in as q;
+    Case::anyones(Command::new(opcode::QUERY_CONG_PARAMS, 0x10).set(q::CONG_PROTOCOL, 2u64))
+        .refuses(q::CONG_PROTOCOL, 0u64, Refusal::CongestionProtocol)
+        .refuses(q::CONG_PROTOCOL, 3u64, Refusal::CongestionProtocol)
+        .elsewhere(Refusal::NotRoce)
+}
+
+fn set_l2_entry(_: &mut Rig) -> Case {
+    use set_l2_table_entry_in as q;
+    let set = Command::new(opcode::SET_L2_TABLE_ENTRY, q::SIZE).set(q::TABLE_INDEX, 3u64);
+    Case::drivers(set, Refusal::ForDriver)
+        .refuses(q::TABLE_INDEX, 128u64, Refusal::L2Index)
+        .elsewhere(Refusal::NotRoce)
+}
+
+/// Puts an entry at index 3 of the table of addresses.
+fn l2_entry(rig: &mut Rig) {
+    rig.card.objects.l2_table.insert(3, L2Entry { mac: [2; 6], vlan: Some(5) });
+}
+
+fn query_l2_entry(rig: &mut Rig) -> Case {
+    use query_l2_table_entry_in as q;
+    l2_entry(rig);
+    let query = Command::new(opcode::QUERY_L2_TABLE_ENTRY, q::SIZE).set(q::TABLE_INDEX, 3u64);
+    Case::drivers(query, Refusal::ForDriver)
+        .refuses(q::TABLE_INDEX, 128u64, Refusal::L2Index)
+        .refuses(q::TABLE_INDEX, 4u64, Refusal::NoL2Entry)
+        .elsewhere(Refusal::NotRoce)
+}
+
+fn delete_l2_entry(rig: &mut Rig) -> Case {
+    use delete_l2_table_entry_in as q;
+    l2_entry(rig);
+    let delete = Command::new(opcode::DELETE_L2_TABLE_ENTRY, q::SIZE).set(q::TABLE_INDEX, 3u64);
+    Case::drivers(delete, Refusal::ForDriver)
+        .refuses(q::TABLE_INDEX, 128u64, Refusal::L2Index)
+        .refuses(q::TABLE_INDEX, 4u64, Refusal::NoL2Entry)
+        .elsewhere(Refusal::NotRoce)
+        .twice(Refusal::NoL2Entry)
 }
 
 fn query_gid(_: &mut Rig) -> Case {

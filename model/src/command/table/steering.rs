@@ -1,9 +1,10 @@
 //! Commands on flow tables, their groups and entries.
 
 use mlx5_sys::ifc::{
-    Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
-    create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param, opcode,
+    Field, alloc_flow_counter_in, alloc_flow_counter_out, create_flow_group_in,
+    create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
+    delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
+    flow_counter_list, flow_table_context, fte_match_param, opcode, query_flow_counter_in,
     set_flow_table_root_in, set_fte_in,
 };
 
@@ -20,6 +21,10 @@ pub const ROWS: &[Row] = &[
     Row::new(set_entry).roce(),
     Row::new(change_entry).roce(),
     Row::new(delete_entry).roce(),
+    Row::new(count_entry).roce(),
+    Row::new(alloc_counter).roce(),
+    Row::new(query_counter).roce(),
+    Row::new(dealloc_counter).roce(),
 ];
 
 fn context(field: Field) -> Field {
@@ -246,4 +251,70 @@ fn delete_entry(rig: &mut Rig) -> Case {
     on_table(rig, delete, delete_fte_in::TABLE_TYPE, delete_fte_in::TABLE_ID, table)
         .refuses(delete_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
         .twice(Refusal::FlowRange)
+}
+
+fn flow_counter(rig: &mut Rig) -> u32 {
+    let alloc = Command::new(opcode::ALLOC_FLOW_COUNTER, 0x10);
+    rig.number(&alloc, alloc_flow_counter_out::FLOW_COUNTER_ID)
+}
+
+/// An entry of a group that drops packets and counts them.
+fn counted_command(table: u32, group: u32, counter: u32) -> Command {
+    /// `MLX5_FLOW_CONTEXT_ACTION_DROP` and `_COUNT`
+    const DROP_AND_COUNT: u64 = 2 | 8;
+    entry_command(table, group, 0)
+        .set(entry(flow_context::ACTION), DROP_AND_COUNT)
+        .set(entry(flow_context::DESTINATION_LIST_SIZE), 0u64)
+        .set(entry(flow_context::FLOW_COUNTER_LIST_SIZE), 1u64)
+        .set(list(flow_counter_list::FLOW_COUNTER_ID), counter)
+}
+
+fn count_entry(rig: &mut Rig) -> Case {
+    let (table, counter, foreign) = (table(rig), flow_counter(rig), rig.foreign(flow_counter));
+    let group = group(rig, table);
+    let command = counted_command(table, group, counter);
+    on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(OP_MOD, 1u64, Refusal::FlowRange)
+        .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)
+        .refuses(entry(flow_context::ACTION), 9u64, Refusal::FlowAction)
+        .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 1u64, Refusal::InputLength)
+        .refuses(entry(flow_context::FLOW_COUNTER_LIST_SIZE), 0u64, Refusal::FlowCounterList)
+        .refuses(entry(flow_context::FLOW_COUNTER_LIST_SIZE), 5u64, Refusal::FlowCounterList)
+        .refuses(entry(flow_context::FLOW_COUNTER_LIST_SIZE), 2u64, Refusal::InputLength)
+        .refuses(set_fte_in::FLOW_INDEX, 2u64, Refusal::FlowRange)
+        .refuses(list(flow_counter_list::FLOW_COUNTER_ID), 5u64, Refusal::NoFlowCounter)
+        .foreign(list(flow_counter_list::FLOW_COUNTER_ID), foreign)
+        .twice(Refusal::FlowRange)
+}
+
+fn alloc_counter(_: &mut Rig) -> Case {
+    use alloc_flow_counter_in as q;
+    Case::anyones(Command::new(opcode::ALLOC_FLOW_COUNTER, q::SIZE))
+        .refuses(q::FLOW_COUNTER_BULK, 1u64, Refusal::FlowCounterBulk)
+        .refuses(q::FLOW_COUNTER_BULK_LOG_SIZE, 1u64, Refusal::FlowCounterBulk)
+        .elsewhere(Refusal::NotRoce)
+}
+
+fn query_counter(rig: &mut Rig) -> Case {
+    use query_flow_counter_in as q;
+    let (own, foreign) = (flow_counter(rig), rig.foreign(flow_counter));
+    Case::new(Command::new(opcode::QUERY_FLOW_COUNTER, q::SIZE).set(q::FLOW_COUNTER_ID, own))
+        .refuses(q::FLOW_COUNTER_ID, 5u64, Refusal::NoFlowCounter)
+        .foreign(q::FLOW_COUNTER_ID, foreign)
+        .refuses(q::DUMP_TO_MEMORY, 1u64, Refusal::FlowCounterBulk)
+        .refuses(q::NUM_OF_COUNTERS, 1025u64, Refusal::FlowCounterBulk)
+}
+
+fn dealloc_counter(rig: &mut Rig) -> Case {
+    use dealloc_flow_counter_in as q;
+    let (own, busy, foreign) = (flow_counter(rig), flow_counter(rig), rig.foreign(flow_counter));
+    let table = table(rig);
+    let group = group(rig, table);
+    rig.run(&counted_command(table, group, busy)).expect("an entry");
+    Case::new(Command::new(opcode::DEALLOC_FLOW_COUNTER, q::SIZE).set(q::FLOW_COUNTER_ID, own))
+        .refuses(q::FLOW_COUNTER_ID, 5u64, Refusal::NoFlowCounter)
+        .foreign(q::FLOW_COUNTER_ID, foreign)
+        .held(q::FLOW_COUNTER_ID, busy, Refusal::FlowCounterBusy, [delete_command(table)])
+        .twice(Refusal::NoFlowCounter)
 }

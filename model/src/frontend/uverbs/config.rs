@@ -1,7 +1,7 @@
 //! Environment variables. Every variable the model reads is read here; the crate's documentation
 //! lists them.
 
-use crate::card::{Identity, Link, PortState};
+use crate::card::{Identity, Link, PortState, Profile};
 use crate::fault::Faults;
 
 /// When the model offers devices.
@@ -104,6 +104,8 @@ pub(super) struct Config {
     pub trace: Option<(String, bool)>,
     /// Output of the capture.
     pub capture: Option<String>,
+    /// The generation that the devices stand for.
+    pub profile: Profile,
     /// State of the ports.
     pub port: PortState,
     /// log2 of the links' MTU, if it is not the default.
@@ -135,6 +137,7 @@ impl Config {
     pub fn applied_to(&self, identity: Identity) -> Identity {
         Identity {
             user_contexts: self.user_contexts,
+            profile: self.profile,
             port: self.port,
             log_mtu: self.log_mtu,
             timeout_floor: self.timeout_floor,
@@ -192,6 +195,7 @@ impl Config {
         if link == Link::Roce && !matches!(port, PortState::Active | PortState::Disabled) {
             return Err("with MLX5_MODEL_LINK=roce MLX5_MODEL_PORT is active or disabled".into());
         }
+        let profile = profile(get, link)?;
         let log_mtu = choose(
             get,
             "MLX5_MODEL_MTU",
@@ -215,6 +219,7 @@ impl Config {
             user_contexts: devx.unwrap_or(true),
             trace,
             capture,
+            profile,
             port,
             log_mtu,
             timeout_floor: timeout_floor.map_or(Identity::TIMEOUT_FLOOR, |code| code as u8),
@@ -245,6 +250,20 @@ fn file(
         Some(name) if name.is_empty() => Err(format!("{variable} names no file")),
         name => Ok(name),
     }
+}
+
+/// Reads the generation of ConnectX, which the link has to fit.
+fn profile(
+    get: &dyn Fn(&str) -> Result<Option<String>, String>,
+    link: Link,
+) -> Result<Profile, String> {
+    const NAME: &str = "MLX5_MODEL_PROFILE";
+    let values = Profile::ALL.map(|profile| (profile.name(), profile));
+    let profile = choose(get, NAME, &values)?.unwrap_or_default();
+    if profile.carries(link) {
+        return Ok(profile);
+    }
+    Err(format!("{NAME}={} has no InfiniBand ports: set MLX5_MODEL_LINK=roce", profile.name()))
 }
 
 /// Reads the rules for faults: a value with a slash is the path of a file.

@@ -17,7 +17,6 @@ use super::command::Command;
 use super::errno::{Errno, Result};
 use super::event::EventQueue;
 use super::file::CommandFile;
-use super::identity::{FIRMWARE, PART};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::{clock, function, uar, user, visitor, wq};
@@ -389,10 +388,9 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
             flags |= flag;
         }
     }
+    let [major, minor, number] = function.device.profile.firmware();
     Ok(QueryDevice {
-        fw_ver: u64::from(FIRMWARE[0]) << 32
-            | u64::from(FIRMWARE[1]) << 16
-            | u64::from(FIRMWARE[2]),
+        fw_ver: u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(number),
         node_guid: function.device.guid.to_be(),
         sys_image_guid: function.device.guid.to_be(),
         max_mr_size: u64::MAX,
@@ -400,7 +398,7 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
             !((1u64 << caps.get(cmd_hca_cap::LOG_PG_SZ)) as u32).wrapping_sub(1),
         ),
         vendor_id: vendor,
-        vendor_part_id: u32::from(PART),
+        vendor_part_id: function.device.profile.device().into(),
         hw_ver: 0,
         max_qp,
         max_qp_wr: caps.power(cmd_hca_cap::LOG_MAX_QP_SZ),

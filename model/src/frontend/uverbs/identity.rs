@@ -3,7 +3,7 @@
 //! Every process of the machine sees the same devices, as with hardware. So everything here follows
 //! from the device's number and its identity alone.
 
-use crate::card::{Identity, Link, PortState};
+use crate::card::{Identity, Link, PortState, Profile};
 use crate::transport::p_key;
 
 /// The names of a device and the addresses of its port.
@@ -23,6 +23,8 @@ pub(super) struct Device {
     pub port: PortState,
     /// log2 of the link's MTU.
     pub log_mtu: u32,
+    /// The generation that it stands for.
+    pub profile: Profile,
     /// The filled entries at the beginning of the GID table.
     pub gids: Vec<[u8; 16]>,
 }
@@ -32,14 +34,8 @@ pub(super) const BUS: &str = "pci6d35:00";
 
 /// PCI vendor: Mellanox.
 pub(super) const VENDOR: u16 = 0x15b3;
-/// PCI device: ConnectX-6.
-pub(super) const PART: u16 = 0x101b;
-/// Name of the device by its PCI device number (MT4123).
-pub(super) const HCA_TYPE: &str = "MT4123";
 /// The board id by which users recognize the model: in sysfs, and from there in `ibv_devinfo`.
 pub(super) const BOARD_ID: &str = "MLX5-MODEL";
-/// Firmware version.
-pub(super) const FIRMWARE: [u16; 3] = [20, 35, 1012];
 
 impl Device {
     /// Device number `index` of the machine, which has this identity.
@@ -52,6 +48,7 @@ impl Device {
             lid: if identity.port.is_configured() { identity.lid } else { 0 },
             port: identity.port,
             log_mtu: identity.log_mtu(),
+            profile: identity.profile,
             gids: identity.gids.clone(),
         }
     }
@@ -78,7 +75,13 @@ impl Device {
     }
 
     /// Firmware version as text.
-    pub fn firmware() -> String {
-        format!("{}.{}.{:04}", FIRMWARE[0], FIRMWARE[1], FIRMWARE[2])
+    pub fn firmware(&self) -> String {
+        let [major, minor, number] = self.profile.firmware();
+        format!("{major}.{minor}.{number:04}")
+    }
+
+    /// Name of the device by its PCI device number, such as MT4123.
+    pub fn hca_type(&self) -> String {
+        format!("MT{}", self.profile.device())
     }
 }

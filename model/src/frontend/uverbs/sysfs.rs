@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use super::config::Node;
 use super::counters;
 use super::folder::{self, Entry};
-use super::identity::{BOARD_ID, BUS, Device, HCA_TYPE, PART, VENDOR};
+use super::identity::{BOARD_ID, BUS, Device, VENDOR};
 use crate::card::{Link, PortState};
 
 /// The kernel's own folders, by a name that is not redirected.
@@ -156,13 +156,14 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
     let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
     let class = if device.link == Link::InfiniBand { 0x020700 } else { 0x020000 };
     let guid = eui(device.guid);
+    let part = device.profile.device();
 
     let mut file = |path: String, text: &str| {
         entries.push((path, Entry::File(format!("{text}\n"))));
     };
     for (name, text) in [
         ("vendor", format!("{VENDOR:#06x}")),
-        ("device", format!("{PART:#06x}")),
+        ("device", format!("{part:#06x}")),
         ("subsystem_vendor", format!("{VENDOR:#06x}")),
         ("subsystem_device", "0x0000".into()),
         ("class", format!("{class:#08x}")),
@@ -177,7 +178,7 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         (
             "modalias",
             format!(
-                "pci:v{VENDOR:08X}d{PART:08X}sv{VENDOR:08X}sd00000000bc02sc{:02X}i00",
+                "pci:v{VENDOR:08X}d{part:08X}sv{VENDOR:08X}sd00000000bc02sc{:02X}i00",
                 class >> 8 & 0xff
             ),
         ),
@@ -189,9 +190,9 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         ("node_guid", &guid),
         ("sys_image_guid", &guid),
         ("node_desc", "mlx5-model"),
-        ("fw_ver", &Device::firmware()),
+        ("fw_ver", &device.firmware()),
         ("hw_rev", "0"),
-        ("hca_type", HCA_TYPE),
+        ("hca_type", &device.hca_type()),
         ("board_id", BOARD_ID),
     ] {
         file(format!("{ib}/{name}"), text);

@@ -1,6 +1,6 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{Field, create_mkey_in, destroy_mkey_in, opcode};
+use mlx5_sys::ifc::{Field, create_mkey_in, create_qp_in, create_qp_out, destroy_mkey_in, opcode};
 
 use super::*;
 use crate::command::test::{BASE, Command, Rig, SIZE};
@@ -92,6 +92,38 @@ fn behind_the_key_of_no_memory_are_zeroes() {
     assert_eq!(bytes, [0; 100]);
     for access in [Access::RemoteRead, Access::RemoteWrite, Access::RemoteAtomic] {
         assert_eq!(rig.card.check(pd, DUMP_FILL, 0, 1, access), Err(Denied::Key));
+    }
+}
+
+#[test]
+fn the_key_of_the_bus_is_for_queue_pairs_of_the_driver_that_ask_for_it() {
+    let mut rig = Rig::new();
+    let page = rig.page();
+    let create = |rig: &mut Rig, wants: u64| {
+        let (sends, receives) = (rig.cq(), rig.cq());
+        let create = rig.create_qp(sends, receives).set(qpc::RLKY.within(create_qp_in::QPC), wants);
+        Domain { pd: rig.pd, qp: rig.number(&create, create_qp_out::QPN) }
+    };
+    let (with, without) = (create(&mut rig, 1), create(&mut rig, 0));
+    rig.card.write_key(with, RESERVED, page + 8, Access::LocalWrite, &[7; 8]).unwrap();
+    assert_eq!(rig.read::<8>(page + 8), [7; 8]);
+    let mut bytes = [0; 8];
+    rig.card.read_key(with, RESERVED, page + 8, Access::LocalRead, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 8]);
+    assert_eq!(rig.card.check(without, RESERVED, page, 1, Access::LocalRead), Err(Denied::Key));
+    for access in [Access::RemoteRead, Access::RemoteWrite, Access::RemoteAtomic] {
+        assert_eq!(rig.card.check(with, RESERVED, page, 1, access), Err(Denied::Key));
+    }
+    rig.become_user();
+    let of_user = create(&mut rig, 1);
+    assert_eq!(rig.card.check(of_user, RESERVED, page, 1, Access::LocalRead), Err(Denied::Key));
+}
+
+#[test]
+fn behind_the_null_key_is_no_memory() {
+    let rig = Rig::new();
+    for access in [Access::LocalRead, Access::LocalWrite, Access::RemoteRead, Access::RemoteWrite] {
+        assert_eq!(rig.card.check(domain(&rig), NULL, START, 1, access), Err(Denied::Fault));
     }
 }
 

@@ -15,22 +15,10 @@ use super::receive::flushed;
 use super::{Completion, Notes, Packet, Transport};
 use crate::card::Card;
 use crate::object::{NIC_RX, SNIFFER_RX, State};
-use crate::wire::ethernet::{HEADER, Headers, TAG};
-
-/// Bytes of the longest frame's payload: what Ethernet ports of the model are set to.
-pub const MTU: usize = 1500;
+use crate::wire::ethernet::Headers;
 
 /// log2 of the longest packet that is cut into segments.
 pub const LOG_MAX_LSO: u32 = 18;
-
-/// Whether a frame is no longer than the port lets through. A tag does not count.
-fn fits(frame: &[u8]) -> bool {
-    let tag = match Headers::of(frame) {
-        Some(Headers { vlan: Some(_), .. }) => TAG,
-        _ => 0,
-    };
-    frame.len() <= HEADER + tag + MTU
-}
 
 /// The transport's state of an Ethernet queue.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +62,20 @@ impl Card {
     /// Whether anything in it receives what goes to all.
     pub fn listens_to_all(&self) -> bool {
         !self.objects.steering.is_empty() || !self.objects.groups.is_empty()
+    }
+
+    /// Returns whether the virtual port's settings and the table of addresses let an Ethernet frame
+    /// through. They do for all frames until the driver has set any of them.
+    pub(super) fn admits(&self, frame: &[u8]) -> bool {
+        let (vport, table) = (&self.function.vport, &self.objects.l2_table);
+        if !vport.filters() && table.is_empty() {
+            return true;
+        }
+        let (Some(to), Some(headers)) = (frame.first_chunk(), Headers::of(frame)) else {
+            return false;
+        };
+        let vlan = headers.vlan.map(|(_, tag)| tag & 0xfff);
+        vport.wants(*to) || table.values().any(|entry| entry.covers(*to, vlan))
     }
 
     /// A frame of Ethernet has arrived at the port.

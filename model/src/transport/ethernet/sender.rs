@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{qpc, sqc};
 
 use super::super::{Completion, Transport};
 use super::LOG_MAX_LSO;
-use super::{Ethernet, MTU, fits, segments};
+use super::{Ethernet, segments};
 use crate::card::Card;
 use crate::object::{Role, SNIFFER_TX, State};
 use crate::queue::{Access, Data, Domain, EthernetSegment, Fetch, SendWqe, Signal, Syndrome};
@@ -50,14 +50,14 @@ impl Ethernet {
 
 /// The most bytes, header included, that a WQE of this opcode may describe: a frame with a tag, or
 /// one large send. A card reads no more for a DUMP than one frame holds.
-fn limit(opcode: u8) -> u64 {
-    let frame = (HEADER + TAG + MTU) as u64;
+fn limit(card: &Card, opcode: u8) -> u64 {
+    let frame = (HEADER + TAG + card.function.limit.payload()) as u64;
     if opcode == TSO { 1 << LOG_MAX_LSO } else { frame }
 }
 
 /// Checks length and keys of a gather list before memory is set aside for it.
 fn check(card: &Card, domain: Domain, wqe: &SendWqe, header: usize) -> Result<(), Syndrome> {
-    if header as u64 + wqe.length() > limit(wqe.opcode) {
+    if header as u64 + wqe.length() > limit(card, wqe.opcode) {
         tracing::debug!(qp = domain.qp, length = wqe.length(), "a WQE describes too many bytes");
         return Err(Syndrome::LocalLength);
     }
@@ -143,7 +143,7 @@ fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Resu
         let [kind, under] = VLAN.to_be_bytes();
         frame.splice(HEADER - 2..HEADER - 2, [kind, under, high, low]);
     }
-    if !fits(&frame) {
+    if ethernet::payload(&frame) > card.function.limit.payload() {
         tracing::debug!(length = frame.len(), "a frame is longer than the port lets through");
         return Err(Syndrome::LocalLength);
     }

@@ -162,7 +162,13 @@ impl Card {
             return wanted;
         }
         let Some(headers) = Headers::of(frame) else { return wanted };
-        for (tir, tag) in self.objects.steering.classify(kind, &key(frame, &headers)) {
+        let found = self.objects.steering.classify(kind, &key(frame, &headers));
+        for counter in found.counters {
+            if let Some(counter) = self.objects.flow_counters.get_mut(counter) {
+                counter.count(frame.len());
+            }
+        }
+        for (tir, tag) in found.tirs {
             let Some(tir) = self.objects.tirs.get(tir) else { continue };
             let hashed = hash(tir, frame, &headers);
             let queue = if tir.get(tirc::DISP_TYPE) == DIRECT {

@@ -4,6 +4,7 @@ use mlx5_sys::ifc::qpc;
 
 use super::side::{Post, Side};
 use super::{Pair, Setup};
+use crate::card::{Feature, Profile};
 use crate::object::{Service, State};
 
 const LOCAL_QP_OPERATION: u8 = 0x02;
@@ -160,6 +161,22 @@ fn the_card_copies_in_the_order_it_was_told() {
     assert_eq!(own.outcomes(0), [(0, 0), (1, 0), (2, 0)]);
     assert_eq!(own.get(200_000, 100_000), bytes);
     assert_eq!(own.get(400_000, 7), b"fetched");
+}
+
+#[test]
+fn a_device_of_a_profile_without_copies_makes_none() {
+    for profile in Profile::ALL {
+        let mut pair = Pair::new(Setup::default());
+        let [own, _] = &mut pair.sides;
+        own.rig.card.identity.profile = profile;
+        own.put(0, &[7; 64]);
+        own.post(&copy(own, 0, 4096, 64));
+        pair.settle();
+        let copies = profile.has(Feature::DmaCopy);
+        let syndrome = if copies { 0 } else { LOCAL_QP_OPERATION };
+        assert_eq!(pair.sides[0].outcomes(0), [(0, syndrome)], "{profile:?}");
+        assert_eq!(pair.sides[0].get(4096, 64), [if copies { 7 } else { 0 }; 64], "{profile:?}");
+    }
 }
 
 #[test]

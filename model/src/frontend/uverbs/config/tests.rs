@@ -85,6 +85,9 @@ fn a_value_that_is_not_known_is_refused_by_name() {
         ("MLX5_MODEL_TRACE_DETAIL", "all"),
         ("MLX5_MODEL_PORT", "up"),
         ("MLX5_MODEL_MTU", "1500"),
+        ("MLX5_MODEL_PROFILE", "cx4"),
+        // InfiniBand is the default link.
+        ("MLX5_MODEL_PROFILE", "cx6dx"),
         ("MLX5_MODEL_TIMEOUT_FLOOR", "32"),
         ("MLX5_MODEL_TIMEOUT_FLOOR", "-1"),
         ("MLX5_MODEL_FAULTS", "los"),

@@ -1,5 +1,7 @@
 //! Tests of the whole path, from a doorbell to the CQEs of a frame's receivers.
 
+mod filter;
+mod jumbo;
 mod receive;
 
 use mlx5_sys::ifc::{
@@ -51,6 +53,11 @@ fn striding(command: Command) -> Command {
         .set(field(wq::WQ_TYPE), 3u64)
         .set(field(wq::LOG_WQE_NUM_OF_STRIDES), 10u64)
         .set(field(wq::LOG_WQE_STRIDE_SIZE), 0u64)
+}
+
+/// The lower bytes of a destination address, in criteria or values to match.
+fn dmac(container: Field) -> Field {
+    fte_match_set_lyr_2_4::DMAC_15_0.within(fte_match_param::OUTER_HEADERS).within(container)
 }
 
 impl Side {
@@ -112,20 +119,8 @@ impl Side {
         self.rig.run(&modify)
     }
 
-    /// Leads frames with a destination address to a TIR, by an entry of a group of its own.
-    fn lead(&mut self, index: u32, address: u16, tirs: &[u32]) {
-        let dmac = |container: Field| {
-            fte_match_set_lyr_2_4::DMAC_15_0
-                .within(fte_match_param::OUTER_HEADERS)
-                .within(container)
-        };
-        let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
-            .set(create_flow_group_in::TABLE_ID, self.table)
-            .set(create_flow_group_in::START_FLOW_INDEX, index)
-            .set(create_flow_group_in::END_FLOW_INDEX, index)
-            .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64)
-            .set(dmac(create_flow_group_in::MATCH_CRITERIA), 0xffffu64);
-        let group = self.rig.number(&group, create_flow_group_out::GROUP_ID);
+    /// The command for an entry that leads frames with a destination address to TIRs.
+    fn entry(&self, index: u32, address: u16, tirs: &[u32], group: u32) -> Command {
         let field = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
         let mut entry = Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE)
             .set(set_fte_in::TABLE_ID, self.table)
@@ -141,6 +136,19 @@ impl Side {
             dest_format_struct::DESTINATION_ID.set(&mut destination, (*tir).into());
             entry.0.extend_from_slice(&destination);
         }
+        entry
+    }
+
+    /// Leads frames with a destination address to a TIR, by an entry of a group of its own.
+    fn lead(&mut self, index: u32, address: u16, tirs: &[u32]) {
+        let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
+            .set(create_flow_group_in::TABLE_ID, self.table)
+            .set(create_flow_group_in::START_FLOW_INDEX, index)
+            .set(create_flow_group_in::END_FLOW_INDEX, index)
+            .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64)
+            .set(dmac(create_flow_group_in::MATCH_CRITERIA), 0xffffu64);
+        let group = self.rig.number(&group, create_flow_group_out::GROUP_ID);
+        let entry = self.entry(index, address, tirs, group);
         self.rig.run(&entry).unwrap();
     }
 

@@ -1,0 +1,132 @@
+//! Generations of ConnectX: what a device calls itself, and which capabilities it lacks.
+//!
+//! One table has the data. Which generation began to offer a capability is rarely published: each
+//! entry names its source, or says that it is assumed.
+
+use crate::wire::Link;
+
+/// A capability that not all generations have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// The enhanced layout of compressed CQEs. "Introduced in ConnectX-6": Linux, commit "net/mlx5e:
+    /// Support enhanced CQE compression".
+    EnhancedCqes,
+    /// Copies of memory by the device (MMO). BlueField-2 has them (DOCA 1.5, "DMA Programming Guide"),
+    /// and its controller is a ConnectX-6 Dx (Linux, `mlx5_core_pci_table`, 0xa2d6).
+    DmaCopy,
+    /// Streams of initiators of dynamic connections. Linux has the fields since July 2021, and UCX
+    /// (pull request 8445) knows older generations without them. That they began with ConnectX-6 Dx
+    /// is assumed.
+    DciStreams,
+    /// Send queues without a doorbell record. rdma-core has the fields since release 45 of 2023. That
+    /// they began with ConnectX-7 is assumed.
+    Recordless,
+}
+
+/// The generation that a device stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// A ConnectX-6 by name, with every capability that the model has.
+    #[default]
+    Complete,
+    /// ConnectX-5.
+    ConnectX5,
+    /// ConnectX-6.
+    ConnectX6,
+    /// ConnectX-6 Dx.
+    ConnectX6Dx,
+    /// ConnectX-7.
+    ConnectX7,
+}
+
+/// A row of the table.
+struct Generation {
+    /// Its name in settings.
+    name: &'static str,
+    /// PCI device (Linux, `mlx5_core_pci_table`).
+    device: u16,
+    /// Version of the firmware. The major number is that of NVIDIA's firmware for the adapter.
+    firmware: [u16; 3],
+    /// Links of its ports (DPDK, "NVIDIA MLX5 Ethernet Driver", and NVIDIA's manuals: ConnectX-6 Dx is
+    /// an adapter of Ethernet alone).
+    links: &'static [Link],
+    lacks: &'static [Feature],
+}
+
+const BOTH: &[Link] = &[Link::InfiniBand, Link::Roce];
+
+/// All generations, in the order of [`Profile::ALL`].
+const GENERATIONS: [Generation; 5] = [
+    Generation {
+        name: "complete",
+        device: 0x101b,
+        firmware: [20, 35, 1012],
+        links: BOTH,
+        lacks: &[],
+    },
+    Generation {
+        name: "cx5",
+        device: 0x1017,
+        firmware: [16, 35, 1012],
+        links: BOTH,
+        lacks: &[Feature::EnhancedCqes, Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
+    },
+    Generation {
+        name: "cx6",
+        device: 0x101b,
+        firmware: [20, 35, 1012],
+        links: BOTH,
+        lacks: &[Feature::DmaCopy, Feature::DciStreams, Feature::Recordless],
+    },
+    Generation {
+        name: "cx6dx",
+        device: 0x101d,
+        firmware: [22, 35, 1012],
+        links: &[Link::Roce],
+        lacks: &[Feature::Recordless],
+    },
+    Generation { name: "cx7", device: 0x1021, firmware: [28, 35, 1012], links: BOTH, lacks: &[] },
+];
+
+impl Profile {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 5] =
+        [Self::Complete, Self::ConnectX5, Self::ConnectX6, Self::ConnectX6Dx, Self::ConnectX7];
+
+    fn generation(self) -> &'static Generation {
+        &GENERATIONS[self as usize]
+    }
+
+    /// Returns the profile with this name in settings.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Returns its name in settings.
+    pub fn name(self) -> &'static str {
+        self.generation().name
+    }
+
+    /// Returns the PCI device.
+    pub fn device(self) -> u16 {
+        self.generation().device
+    }
+
+    /// Returns the version of the firmware: major, minor, and the number after it.
+    pub fn firmware(self) -> [u16; 3] {
+        self.generation().firmware
+    }
+
+    /// Returns whether its ports are of a link.
+    pub fn carries(self, link: Link) -> bool {
+        self.generation().links.contains(&link)
+    }
+
+    /// Returns whether it has a capability.
+    pub fn has(self, feature: Feature) -> bool {
+        !self.generation().lacks.contains(&feature)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+use super::*;
+
+#[test]
+fn every_profile_has_its_name_and_number() {
+    for (number, profile) in Profile::ALL.into_iter().enumerate() {
+        assert_eq!(profile as usize, number);
+        assert_eq!(Profile::named(profile.name()), Some(profile));
+        assert!(profile.carries(Link::Roce));
+    }
+    assert_eq!(Profile::named("cx4"), None);
+    assert_eq!(Profile::default(), Profile::Complete);
+    let devices = Profile::ALL.map(Profile::device);
+    assert_eq!(devices, [0x101b, 0x1017, 0x101b, 0x101d, 0x1021]);
+    assert!(!Profile::ConnectX6Dx.carries(Link::InfiniBand));
+}
+
+#[test]
+fn a_later_generation_lacks_nothing_that_an_earlier_one_has() {
+    let features =
+        [Feature::EnhancedCqes, Feature::DmaCopy, Feature::DciStreams, Feature::Recordless];
+    for pair in Profile::ALL[1..].windows(2) {
+        for feature in features {
+            assert!(!pair[0].has(feature) || pair[1].has(feature), "{pair:?} {feature:?}");
+        }
+    }
+    assert!(features.into_iter().all(|feature| Profile::Complete.has(feature)));
+    assert!(!features.into_iter().any(|feature| Profile::ConnectX5.has(feature)));
+}
