@@ -45,7 +45,7 @@ start_driver() {
     load mlx5_core mlx5_ib ib_uverbs ib_umad rdma_ucm
     if [ "$LINK" = roce ]; then
         within 10 port_device >/dev/null || fail "the function has no network device"
-        ip addr add "$PORT_NET.$GUEST/24" dev "$(port_device)"
+        ip addr replace "$PORT_NET.$GUEST/24" dev "$(port_device)"
         ip link set "$(port_device)" up
     fi
     within 30 port_is_active || fail "the port is $(port_state), not active"

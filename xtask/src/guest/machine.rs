@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::kept::Kept;
 use super::options::{Accelerator, Link};
 use super::packages::Root;
-use super::requests::{self, Host, Slot};
+use super::requests::Host;
 use crate::Result;
 
 /// The package, and the program, that serves functions.
@@ -193,11 +193,6 @@ impl Machine<'_> {
         self.folder.join(format!("kernel{}.log", self.number))
     }
 
-    /// The socket of QEMU's monitor.
-    fn monitor(&self) -> PathBuf {
-        self.folder.join(format!("monitor{}.sock", self.number))
-    }
-
     /// The command line of QEMU.
     fn words(&self, console: Console) -> Result<Vec<String>> {
         let mut words = self.qemu.words("bin/qemu-system-x86_64")?;
@@ -244,7 +239,6 @@ impl Machine<'_> {
         let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         match console {
             Console::Recorded => {
-                add("-qmp", format!("unix:{},server=on,wait=off", self.monitor().display()));
                 add("-serial", format!("file:{}", self.kernel_log().display()));
                 add("-serial", "stdio".to_owned());
             }
@@ -269,9 +263,12 @@ impl Machine<'_> {
             );
         }
         if let Some(socket) = self.function {
-            let slot = requests::SLOT;
-            add("-device", format!("pcie-root-port,id={slot},chassis=1,slot=1"));
-            add("-device", requests::device(socket));
+            let socket = socket.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+            let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
+            // Behind a port, as on a machine: a BAR that the guest moves cannot cover its memory.
+            add("-device", "pcie-root-port,id=port1,chassis=1,slot=1".to_owned());
+            let device = r#""driver":"vfio-user-pci","bus":"port1""#;
+            add("-device", format!("{{{device},\"socket\":{socket}}}"));
         }
         arguments
     }
@@ -352,12 +349,7 @@ pub fn run(machines: &[Machine], mut server: Option<&mut Server>, limit: Duratio
     }
     drop(sender);
     let mut kept = Kept::default();
-    let slot = |machine: &Machine| Slot {
-        monitor: machine.monitor(),
-        function: machine.function.map(Path::to_path_buf),
-    };
-    let slots = machines.iter().map(slot).collect();
-    let mut host = Host { server: server.as_deref_mut(), slots };
+    let mut host = Host { server: server.as_deref_mut() };
     let mut outcomes = watch(&events, machines.len(), limit, &mut kept, &mut host);
     if let Some(machine) = machines.first() {
         outcomes.push(kept.write(machine.folder));
@@ -386,8 +378,8 @@ fn appear(socket: &Path, process: &mut Running) -> Result {
 }
 
 /// Takes a line that is not for the reader: one of a file, or a request.
-fn taken(kept: &mut Kept, host: &mut Host, guest: usize, line: &str) -> Result<bool> {
-    Ok(kept.take(line)? || host.take(guest, line)?)
+fn taken(kept: &mut Kept, host: &mut Host, line: &str) -> Result<bool> {
+    Ok(kept.take(line)? || host.take(line)?)
 }
 
 /// Prints the lines of guests until all have ended, and returns how each has. Lines of files are
@@ -408,7 +400,7 @@ fn watch(
         match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Event::Line(number, line)) => match line.strip_prefix(ENDED) {
                 Some(text) => status[number - 1] = Some(text.to_owned()),
-                None => match taken(kept, host, number, &line) {
+                None => match taken(kept, host, &line) {
                     Ok(true) => {}
                     Ok(false) if guests == 1 => println!("{line}"),
                     Ok(false) => println!("guest {number} | {line}"),
@@ -477,7 +469,7 @@ mod tests {
     }
 
     fn watch_alone(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result> {
-        let mut host = Host { server: None, slots: Vec::new() };
+        let mut host = Host { server: None };
         watch(events, guests, limit, &mut Kept::default(), &mut host)
     }
 
