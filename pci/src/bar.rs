@@ -38,13 +38,25 @@ const INTERFACE: u32 = 5;
 /// Nanoseconds between two values of the health counter.
 const HEARTBEAT: u64 = 10_000_000;
 
+/// Operation of the function (`nic_interface`): full, or none.
+const FULL: u32 = 0;
+const DISABLED: u32 = 1;
+
 /// The registers of the initialization segment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Registers {
     /// Bus address of the command queue.
     queue: u64,
-    /// Operation that the driver asks of the function (`nic_interface`): 0 is full operation.
+    /// Operation that the driver asks of the function (`nic_interface`). After a reset there is none
+    /// until the driver gives the address of its queue, so a driver that was not told of the reset
+    /// learns of it here.
     interface: u32,
+}
+
+impl Default for Registers {
+    fn default() -> Self {
+        Self { queue: 0, interface: DISABLED }
+    }
 }
 
 /// The way from the BAR to the device.
@@ -132,7 +144,7 @@ impl Registers {
                 self.queue = self.queue & !0xffff_ffff | low;
                 self.interface = value >> 8 & 7;
             }
-            at::DOORBELL if self.interface == 0 => {
+            at::DOORBELL if self.interface == FULL => {
                 let queue = self.queue;
                 let ring = |card: &mut Card| commands::execute(card, queue, value, way.log);
                 way.engine.enter(way.card, ring);

@@ -6,6 +6,7 @@ use mlx5_model::function::Notice;
 use mlx5_model::memory::Memory;
 use mlx5_sys::ifc::opcode;
 
+use crate::left::left_behind;
 use crate::mailbox::{Delivery, ENTRY, Entry};
 use crate::options::Log;
 
@@ -57,6 +58,9 @@ fn deliver(
 ) -> Result<(), Delivery> {
     let command = entry.command(memory)?;
     let mut reply = entry.reply()?;
+    if let Some(text) = left_behind(card, &command) {
+        complain(log, || text);
+    }
     card.execute(&command, &mut reply);
     report(&command, &reply, log);
     entry.answer(memory, &reply)

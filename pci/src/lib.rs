@@ -19,6 +19,7 @@
 //! - [`guest`] – the guest's memory as the device sees it.
 //! - [`vectors`] – MSI-X.
 //! - [`mailbox`] – entries of the command queue and their mailboxes.
+//! - [`left`] – what a driver leaves at the function.
 //! - [`commands`] – executes commands of the command queue.
 //! - [`bar`] – the BAR: initialization segment, MSI-X tables, UAR pages.
 //! - [`config`] – the configuration space.
@@ -30,6 +31,7 @@ pub mod commands;
 pub mod config;
 pub mod function;
 pub mod guest;
+pub mod left;
 pub mod mailbox;
 pub mod options;
 pub mod protocol;

@@ -45,7 +45,7 @@ start_driver() {
     load mlx5_core mlx5_ib ib_uverbs ib_umad rdma_ucm
     if [ "$LINK" = roce ]; then
         within 10 port_device >/dev/null || fail "the function has no network device"
-        ip addr add "$PORT_NET.$GUEST/24" dev "$(port_device)"
+        ip addr replace "$PORT_NET.$GUEST/24" dev "$(port_device)"
         ip link set "$(port_device)" up
     fi
     within 30 port_is_active || fail "the port is $(port_state), not active"
@@ -134,6 +134,71 @@ pair() {
         wait "$pid" || { cat /tmp/server; fail "the server: $server"; }
     fi
     meet "$MEETING"
+}
+
+# The function's address on the bus.
+function() {
+    basename "$(readlink /sys/class/infiniband/mlx5_0/device)"
+}
+
+# The number of the driver's interrupts.
+vectors() {
+    grep -c mlx5 /proc/interrupts || true
+}
+
+# A short run of messages.
+traffic() {
+    local gid=
+    if [ "$LINK" = roce ]; then
+        within 10 roce_gid >/dev/null || fail "the port has no GID of its IPv4 address"
+        gid="-g $(roce_gid)"
+    fi
+    pair "tcp_listens 18515" "ibv_rc_pingpong -n 50 $gid" "ibv_rc_pingpong -n 50 $gid HOST"
+}
+
+# Starts traffic that lasts until the processes SERVER and CLIENT are killed.
+begin_traffic() {
+    local gid=
+    if [ "$LINK" = roce ]; then
+        within 10 roce_gid >/dev/null || fail "the port has no GID of its IPv4 address"
+        gid="-g $(roce_gid)"
+    fi
+    step "traffic"
+    ibv_rc_pingpong -n 10000000 $gid >/tmp/server 2>&1 &
+    SERVER=$!
+    within 20 tcp_listens 18515 || fail "ibv_rc_pingpong does not listen"
+    ibv_rc_pingpong -n 10000000 $gid 127.0.0.1 >/tmp/client 2>&1 &
+    CLIENT=$!
+    within 20 moves || fail "there is no traffic"
+}
+
+# Ends the traffic, which may have failed.
+end_traffic() {
+    kill "$SERVER" "$CLIENT" 2>/dev/null || true
+    within 60 gone "$SERVER" || fail "a program cannot be killed"
+    within 60 gone "$CLIENT" || fail "a program cannot be killed"
+}
+
+# said PATTERN: the kernel's log has a line like that.
+said() {
+    dmesg | grep -Eq "$1"
+}
+
+# gone PROCESS: a child has ended.
+gone() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
+absent() {
+    [ ! -e "$1" ]
+}
+
+# moves: the port has sent packets since the last call.
+SENT=
+moves() {
+    local before=$SENT
+    SENT=$(cat /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_packets)
+    [ -n "$before" ] && [ "$SENT" -gt "$before" ]
 }
 
 # keep FILE NAME: the host keeps a text file of this guest, in the folder of the run.

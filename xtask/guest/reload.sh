@@ -3,17 +3,8 @@
 # limit: 240
 . /scenario/lib.sh
 
-traffic() {
-    gid=
-    [ "$LINK" = infiniband ] || gid="-g $(roce_gid)"
-    pair "tcp_listens 18515" "ibv_rc_pingpong -n 50 $gid" "ibv_rc_pingpong -n 50 $gid HOST"
-}
-
 start_driver
-function=$(basename "$(readlink /sys/class/infiniband/mlx5_0/device)")
-vectors() {
-    grep -c mlx5 /proc/interrupts || true
-}
+function=$(function)
 before=$(vectors)
 traffic
 for round in 1 2 3 4 5 6 7 8 9 10; do

@@ -108,6 +108,7 @@ const ORDERS: &[Order] = &[
             ("guest", "the guest's memory, mapped by requests"),
             ("vectors", "MSI-X: its table, masks and eventfds"),
             ("mailbox", "entries of the command queue as bytes in guest memory"),
+            ("left", "counts what a driver leaves at the device"),
             ("commands", "hands commands of the queue to the device"),
             ("bar", "decodes accesses of the BAR for vectors, commands and the device"),
             ("config", "the configuration space, which says where the BAR has what"),

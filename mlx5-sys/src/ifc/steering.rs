@@ -36,6 +36,20 @@ layout! {
         SW_OWNER_ICM_ROOT_1 0x18 31 64;
         SW_OWNER_ICM_ROOT_0 0x20 31 64;
     }
+    modify_flow_table_in 0x40 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        OTHER_VPORT 0x8 31 1;
+        VPORT_NUMBER 0x8 15 16;
+        MODIFY_FIELD_SELECT 0xc 15 16;
+        TABLE_TYPE 0x10 31 8;
+        TABLE_ID 0x14 23 24;
+        FLOW_TABLE_CONTEXT 0x18 31 320 = flow_table_context;
+    }
+    modify_flow_table_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     destroy_flow_table_in 0x40 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;

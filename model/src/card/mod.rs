@@ -121,6 +121,11 @@ impl Card {
         }
     }
 
+    /// Returns the number of pages that the driver has given and not taken back.
+    pub fn pages(&self) -> usize {
+        self.function.pages.count()
+    }
+
     /// Replaces the device's clock by virtual time. `host` is the program's time, which all devices of
     /// a process share. Must come before a tap.
     pub(crate) fn keep_virtual_time(&mut self, host: &Arc<VirtualTime>, parameters: Parameters) {

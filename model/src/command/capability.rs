@@ -336,6 +336,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
                 properties(flow_table_prop_layout::MODIFY_ROOT, 1),
                 properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE_MODE, 1),
+                properties(flow_table_prop_layout::FLOW_TABLE_MODIFY, 1),
                 properties(flow_table_prop_layout::LOG_MAX_FT_SIZE, LOG_MAX_FLOW_TABLE),
                 properties(flow_table_prop_layout::MAX_FT_LEVEL, MAX_FLOW_LEVEL),
                 properties(flow_table_prop_layout::LOG_MAX_FT_NUM, 24),

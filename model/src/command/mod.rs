@@ -201,6 +201,7 @@ const COMMANDS: &[Command] = &[
     command(opcode::MODIFY_RQT, 0x110, 0x10, ethernet::modify_rqt),
     command(opcode::DESTROY_RQT, 0x10, 0x10, ethernet::destroy_rqt),
     command(opcode::CREATE_FLOW_TABLE, 0x40, 0x10, steering::create_table),
+    command(opcode::MODIFY_FLOW_TABLE, 0x40, 0x10, steering::modify_table),
     command(opcode::DESTROY_FLOW_TABLE, 0x40, 0x10, steering::destroy_table),
     command(opcode::SET_FLOW_TABLE_ROOT, 0x40, 0x10, steering::set_root),
     command(opcode::CREATE_FLOW_GROUP, 0x400, 0x10, steering::create_group),

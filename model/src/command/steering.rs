@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
     destroy_flow_table_in, flow_context, flow_counter_list, flow_table_context, fte_match_param,
-    set_flow_table_root_in, set_fte_in,
+    modify_flow_table_in, set_flow_table_root_in, set_fte_in,
 };
 
 use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};
@@ -40,9 +40,6 @@ fn table<'a>(
 }
 
 pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    /// `table_miss_action`: on to the default, or to the table that is named.
-    const DEFAULT: u32 = 0;
-    const NAMED: u32 = 1;
     let field = |field: Field| get(input, field.within(create_flow_table_in::FLOW_TABLE_CONTEXT));
     if card.identity.link != Link::Roce {
         return Err(Refusal::NotRoce);
@@ -66,17 +63,7 @@ pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
         return Err(Refusal::FlowTableType);
     }
     let level = field(flow_table_context::LEVEL) as u8;
-    let miss = match field(flow_table_context::TABLE_MISS_ACTION) {
-        DEFAULT => None,
-        NAMED => {
-            let next = field(flow_table_context::TABLE_MISS_ID);
-            if table(card, next, kind.into(), input)?.level <= level {
-                return Err(Refusal::FlowTableLevel);
-            }
-            Some(next)
-        }
-        _ => return Err(Refusal::FlowTableType),
-    };
+    let miss = miss(card, input, create_flow_table_in::FLOW_TABLE_CONTEXT, kind.into(), level)?;
     let table = FlowTable {
         uid: uid(input),
         kind,
@@ -88,6 +75,49 @@ pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<
     };
     let number = card.objects.steering.tables.add(table).ok_or(Refusal::Exhausted)?;
     create_flow_table_out::TABLE_ID.set(output, number.into());
+    Ok(())
+}
+
+/// Returns the table for packets that match no entry of a table of a type and level, as the context
+/// at a field names it.
+fn miss(
+    card: &mut Card,
+    input: &[u8],
+    at: Field,
+    kind: u32,
+    level: u8,
+) -> Result<Option<u32>, Refusal> {
+    /// `table_miss_action`: on to the default, or to the table that is named.
+    const DEFAULT: u32 = 0;
+    const NAMED: u32 = 1;
+    match get(input, flow_table_context::TABLE_MISS_ACTION.within(at)) {
+        DEFAULT => Ok(None),
+        NAMED => {
+            let next = get(input, flow_table_context::TABLE_MISS_ID.within(at));
+            if table(card, next, kind, input)?.level <= level {
+                return Err(Refusal::FlowTableLevel);
+            }
+            Ok(Some(next))
+        }
+        _ => Err(Refusal::FlowTableType),
+    }
+}
+
+/// MODIFY_FLOW_TABLE: another table for packets that match no entry.
+pub fn modify_table(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use modify_flow_table_in as m;
+    /// `modify_field_select`: the action and the table for packets that match no entry.
+    const MISS_TABLE: u32 = 1;
+    if get(input, m::OTHER_VPORT) == 1 {
+        return Err(Refusal::OtherFunction);
+    }
+    if get(input, m::MODIFY_FIELD_SELECT) != MISS_TABLE {
+        return Err(Refusal::EthernetModify);
+    }
+    let (number, kind) = (get(input, m::TABLE_ID), get(input, m::TABLE_TYPE));
+    let level = table(card, number, kind, input)?.level;
+    let miss = miss(card, input, m::FLOW_TABLE_CONTEXT, kind, level)?;
+    table(card, number, kind, input)?.miss = miss;
     Ok(())
 }
 

@@ -36,7 +36,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds the files below a folder of this machine. Symbolic links are followed.
+    /// Adds the files below a folder of this machine. Symbolic links are followed, but for those with
+    /// an absolute path, which means the guest's file.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -45,9 +46,12 @@ impl Archive {
             .map_err(|error| format!("cannot read {}: {error}", from.display()))?;
         for entry in entries.flatten() {
             let path = format!("{path}/{}", entry.file_name().to_string_lossy());
-            match entry.path().is_dir() {
-                true => self.tree(&path, &entry.path())?,
-                false => self.copy(&path, &entry.path())?,
+            match fs::read_link(entry.path()) {
+                Ok(target) if target.is_absolute() => {
+                    self.symlink(&path, &target.to_string_lossy())
+                }
+                _ if entry.path().is_dir() => self.tree(&path, &entry.path())?,
+                _ => self.copy(&path, &entry.path())?,
             }
         }
         Ok(())
@@ -129,6 +133,21 @@ mod tests {
         assert_eq!(&bytes[..14], b"07070100000001");
         assert_eq!(&bytes[110..120], b"a\0hello\0\0\0");
         assert_eq!(bytes.len(), 120);
+    }
+
+    #[test]
+    fn absolute_links_of_a_tree_stay_links() {
+        let folder = std::env::temp_dir().join(format!("mlx5-tree-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        fs::write(folder.join("inner/file"), "text").unwrap();
+        std::os::unix::fs::symlink("inner", folder.join("near")).unwrap();
+        std::os::unix::fs::symlink("/not/there", folder.join("far")).unwrap();
+        let mut archive = Archive::default();
+        archive.tree("t", &folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(archive.entries["t/far"], (SYMLINK, b"/not/there".to_vec()));
+        assert_eq!(archive.entries["t/near/file"], (PROGRAM, b"text".to_vec()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
+use super::machine::SERVER;
 use super::packages::{self, Root};
 use super::scenario;
 use crate::Result;
@@ -57,6 +58,9 @@ const LIBRARIES: &[&str] = &[
 
 /// libmlx5 as libibverbs loads it; the number in its name is that of rdma-core's interface.
 const PROVIDERS: &str = "lib/x86_64-linux-gnu/libibverbs";
+
+/// rdma-core's Python tests in their package.
+const PYVERBS: &str = "usr/share/doc/rdma-core/tests";
 
 /// Folders that init mounts something on.
 const FOLDERS: [&str; 7] = ["dev", "proc", "root", "run", "sys", "tmp", "var"];
@@ -112,6 +116,39 @@ impl Content {
         let mut strip = Command::new("strip");
         build::run("strip", strip.arg("-o").arg(&stripped).arg(program))?;
         self.add_program(&format!("bin/{name}"), &stripped)
+    }
+
+    /// Adds rdma-core's Python tests, with all that Python and they load.
+    ///
+    /// # Errors
+    /// A file is missing, or a library cannot be loaded.
+    pub fn add_pyverbs(&mut self) -> Result {
+        let python = self.userland.find("bin/python3")?;
+        let python =
+            fs::canonicalize(&python).map_err(|error| format!("{}: {error}", python.display()))?;
+        let version = python.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.add_program("bin/python3", &python)?;
+        for folder in [format!("lib/{version}"), "lib/python3".to_owned()] {
+            let from = self.userland.find(&format!("usr/{folder}"))?;
+            self.archive.tree(&format!("usr/{folder}"), &from)?;
+            self.add_libraries_below(&from)?;
+        }
+        let tests = self.userland.find(PYVERBS)?;
+        self.archive.tree("root/tests", &tests)
+    }
+
+    /// Adds the libraries that the libraries below a folder need.
+    fn add_libraries_below(&mut self, folder: &Path) -> Result {
+        let entries =
+            fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        for entry in entries.flatten().map(|entry| entry.path()) {
+            if entry.is_dir() {
+                self.add_libraries_below(&entry)?;
+            } else if entry.extension().is_some_and(|extension| extension == "so") {
+                self.add_libraries(&entry)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the initramfs of one guest.
@@ -218,7 +255,8 @@ pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<P
             command.args(["-p", "mlx5-tools", "--bin", program]);
             files.push(debug.join(program));
         } else {
-            command.args(["-p", "mlx5", "--example", program]);
+            let package = if program == HOSTILE { SERVER } else { "mlx5" };
+            command.args(["-p", package, "--example", program]);
             files.push(debug.join("examples").join(program));
         }
     }
@@ -230,6 +268,9 @@ pub fn build_programs(server: Option<&str>, programs: &[String]) -> Result<Vec<P
 
 /// The command of the package mlx5-tools.
 const COMMAND: &str = "mlx5";
+
+/// The example of the server's package that attacks the function from inside of a guest.
+const HOSTILE: &str = "hostile_guest";
 
 /// Makes the folder of a run anew.
 ///

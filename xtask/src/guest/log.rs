@@ -1,4 +1,5 @@
-//! The guest's kernel log: lines that fail a scenario, and lines with a known reason.
+//! Logs of the guest's kernel and of the server: lines that fail a scenario, and lines with a known
+//! reason.
 
 use crate::Result;
 
@@ -32,9 +33,18 @@ pub fn explained(text: &str) -> Result<Vec<Explained>> {
 const DRIVERS: [&str; 3] = ["mlx5_core", "mlx5_ib", "infiniband"];
 /// Words of a driver's failure, in lower case.
 const FAILURES: [&str; 7] = ["error", "fail", "timeout", "timed out", "cannot", "unable", "fatal"];
-/// Words that only a fault of the kernel or of a driver prints.
-const FAULTS: [&str; 6] =
-    ["WARNING:", "BUG:", "Oops", "Call Trace:", "Kernel panic", "blocked for more than"];
+/// Words that only a fault of the kernel, of a driver or of the server prints.
+const FAULTS: [&str; 9] = [
+    "WARNING:",
+    "BUG:",
+    "Oops",
+    "Call Trace:",
+    "Kernel panic",
+    "blocked for more than",
+    "left behind",
+    "internal error",
+    "panicked at",
+];
 
 /// The lines that report a fault and are not explained.
 pub fn unexplained<'a>(log: &'a str, explained: &[Explained]) -> Vec<&'a str> {
@@ -87,6 +97,13 @@ mod tests {
         let of = |text: &str| found.iter().any(|line| line.contains(text));
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(of("ACCESS_REG") && of("MANAGE_PAGES") && of("WARNING"));
+    }
+
+    #[test]
+    fn what_a_driver_leaves_at_the_function_is_a_fault() {
+        let log = "mlx5-model-pci: TEARDOWN_HCA: left behind: 2 mkeys\n\
+                   mlx5-model-pci: 0x200 CREATE_MKEY op_mod 0x0: status 0x3\n";
+        assert_eq!(unexplained(log, &[]).len(), 1);
     }
 
     #[test]

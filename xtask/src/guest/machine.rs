@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::kept::Kept;
 use super::options::{Accelerator, Link};
 use super::packages::Root;
+use super::requests::Host;
 use crate::Result;
 
 /// The package, and the program, that serves functions.
@@ -21,6 +22,9 @@ const LIMIT_OF_SERVER: Duration = Duration::from_secs(20);
 
 /// Memory of a guest, in MiB.
 const MEMORY: u32 = 512;
+
+/// Memory that the server may have of its own, in MiB.
+const OWN_MEMORY: u64 = 256;
 
 /// The line that init prints once a scenario has ended; the status follows.
 const ENDED: &str = "init: the scenario ended with status ";
@@ -56,9 +60,17 @@ impl Drop for Running {
     }
 }
 
+/// Whether a scenario had the server killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Unasked,
+    Asked,
+}
+
 /// The server of functions.
 pub struct Server {
     process: Running,
+    end: End,
     /// The socket of each function.
     pub sockets: Vec<PathBuf>,
 }
@@ -81,7 +93,7 @@ impl Server {
         let process = Running::start(SERVER, &words, |command| {
             command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         })?;
-        let mut server = Self { process, sockets };
+        let mut server = Self { process, end: End::Unasked, sockets };
         let deadline = Instant::now() + LIMIT_OF_SERVER;
         while !server.sockets.iter().all(|socket| socket.exists()) {
             server.check()?;
@@ -93,14 +105,47 @@ impl Server {
         Ok(server)
     }
 
+    /// Kills the server, as a scenario asks.
+    ///
     /// # Errors
-    /// The server has ended, which it does not while functions are in use.
+    /// It has ended already, or cannot be killed.
+    pub fn kill(&mut self) -> Result {
+        self.check()?;
+        self.end = End::Asked;
+        let child = &mut self.process.child;
+        child.kill().map_err(|error| format!("cannot kill {SERVER}: {error}"))
+    }
+
+    /// # Errors
+    /// - The server has ended, and no scenario asked for that.
+    /// - It has more memory than functions need, besides the memory of guests.
     pub fn check(&mut self) -> Result {
         match self.process.status()? {
-            None => Ok(()),
+            None => self.check_memory(),
+            Some(_) if self.end == End::Asked => Ok(()),
             Some(status) => Err(format!("{SERVER} ended ({status}); see server.log")),
         }
     }
+
+    /// Memory of guests counts as the server's, as far as the server has touched it.
+    fn check_memory(&self) -> Result {
+        let file = format!("/proc/{}/status", self.process.child.id());
+        let status = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+        // A process that is ending has none.
+        let Some(most) = most_memory(&status) else { return Ok(()) };
+        let allowed = OWN_MEMORY + u64::from(MEMORY) * self.sockets.len() as u64;
+        match most <= allowed {
+            true => Ok(()),
+            false => Err(format!("{SERVER} had {most} MiB of memory; {allowed} are enough")),
+        }
+    }
+}
+
+/// The most MiB that a process had in memory so far, from its status.
+fn most_memory(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024)
 }
 
 /// A file for both outputs of a process.
@@ -187,7 +232,7 @@ impl Machine<'_> {
             "-initrd",
             &self.initramfs.display().to_string(),
             "-append",
-            "console=ttyS0 ignore_loglevel panic=-1",
+            "console=ttyS0 ignore_loglevel panic=-1 iomem=relaxed",
         ]
         .map(str::to_owned)
         .to_vec();
@@ -220,7 +265,10 @@ impl Machine<'_> {
         if let Some(socket) = self.function {
             let socket = socket.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
             let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
-            add("-device", format!(r#"{{"driver":"vfio-user-pci","socket":{socket}}}"#));
+            // Behind a port, as on a machine: a BAR that the guest moves cannot cover its memory.
+            add("-device", "pcie-root-port,id=port1,chassis=1,slot=1".to_owned());
+            let device = r#""driver":"vfio-user-pci","bus":"port1""#;
+            add("-device", format!("{{{device},\"socket\":{socket}}}"));
         }
         arguments
     }
@@ -301,7 +349,8 @@ pub fn run(machines: &[Machine], mut server: Option<&mut Server>, limit: Duratio
     }
     drop(sender);
     let mut kept = Kept::default();
-    let mut outcomes = watch(&events, machines.len(), limit, &mut kept);
+    let mut host = Host { server: server.as_deref_mut() };
+    let mut outcomes = watch(&events, machines.len(), limit, &mut kept, &mut host);
     if let Some(machine) = machines.first() {
         outcomes.push(kept.write(machine.folder));
     }
@@ -328,9 +377,20 @@ fn appear(socket: &Path, process: &mut Running) -> Result {
     Ok(())
 }
 
+/// Takes a line that is not for the reader: one of a file, or a request.
+fn taken(kept: &mut Kept, host: &mut Host, line: &str) -> Result<bool> {
+    Ok(kept.take(line)? || host.take(line)?)
+}
+
 /// Prints the lines of guests until all have ended, and returns how each has. Lines of files are
-/// kept.
-fn watch(events: &Receiver<Event>, guests: usize, limit: Duration, kept: &mut Kept) -> Vec<Result> {
+/// kept, and requests are granted.
+fn watch(
+    events: &Receiver<Event>,
+    guests: usize,
+    limit: Duration,
+    kept: &mut Kept,
+    host: &mut Host,
+) -> Vec<Result> {
     let mut refused = Ok(());
     let deadline = Instant::now() + limit;
     let mut status: Vec<Option<String>> = vec![None; guests];
@@ -340,7 +400,7 @@ fn watch(events: &Receiver<Event>, guests: usize, limit: Duration, kept: &mut Ke
         match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Event::Line(number, line)) => match line.strip_prefix(ENDED) {
                 Some(text) => status[number - 1] = Some(text.to_owned()),
-                None => match kept.take(&line) {
+                None => match taken(kept, host, &line) {
                     Ok(true) => {}
                     Ok(false) if guests == 1 => println!("{line}"),
                     Ok(false) => println!("guest {number} | {line}"),
@@ -400,11 +460,40 @@ mod tests {
         let function = Some(Path::new("/k/f\"1.sock"));
         let arguments = machine(&qemu, network, function).arguments(Console::Recorded);
         let has = |text: &str| arguments.iter().any(|argument| argument.contains(text));
-        assert!(has(r#""vfio-user-pci","socket":{"type":"unix","path":"/k/f\"1.sock"}"#));
+        assert!(has(r#""socket":{"type":"unix","path":"/k/f\"1.sock"}"#));
+        assert!(has("pcie-root-port,id=port1") && has(r#""bus":"port1""#));
         assert!(has("server=off,addr.type=unix,addr.path=/k/net.sock"));
         assert!(has("share=on") && has("file:/k/kernel1.log"));
         let arguments = machine(&qemu, None, None).arguments(Console::Terminal);
         assert!(!arguments.iter().any(|argument| argument.contains("vfio-user")));
+    }
+
+    fn watch_alone(events: &Receiver<Event>, guests: usize, limit: Duration) -> Vec<Result> {
+        let mut host = Host { server: None };
+        watch(events, guests, limit, &mut Kept::default(), &mut host)
+    }
+
+    #[test]
+    fn the_most_memory_of_a_process_is_in_its_status() {
+        let status = "Name:\tx\nVmPeak:\t 999999 kB\nVmHWM:\t  307200 kB\nVmRSS:\t 1 kB\n";
+        assert_eq!(most_memory(status), Some(300));
+        assert_eq!(most_memory("Name:\tx\nState:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
+    fn a_server_is_killed_only_when_asked() {
+        let words = ["sh", "-c", "cat"].map(str::to_owned);
+        let process = Running::start("sh", &words, |command| {
+            command.stdin(Stdio::piped());
+        });
+        let process = process.unwrap();
+        let mut server = Server { process, end: End::Unasked, sockets: vec!["/s".into()] };
+        server.check().unwrap();
+        server.kill().unwrap();
+        server.process.child.wait().unwrap();
+        server.check().unwrap();
+        server.end = End::Unasked;
+        assert!(server.check().unwrap_err().contains("ended"));
     }
 
     #[test]
@@ -414,7 +503,7 @@ mod tests {
         sender.send(Event::Line(2, "text".to_owned())).unwrap();
         sender.send(Event::Line(3, format!("{ENDED}4"))).unwrap();
         (1..=3).for_each(|_| sender.send(Event::Closed).unwrap());
-        let outcomes = watch(&events, 3, Duration::from_secs(30), &mut Kept::default());
+        let outcomes = watch_alone(&events, 3, Duration::from_secs(30));
         assert!(outcomes[0].is_ok());
         assert!(outcomes[1].as_ref().unwrap_err().contains("without a status"));
         assert!(outcomes[2].as_ref().unwrap_err().contains("guest 3 failed (4)"));
@@ -423,7 +512,7 @@ mod tests {
     #[test]
     fn a_guest_that_does_not_end_is_given_up() {
         let (_sender, events) = channel();
-        let outcomes = watch(&events, 1, Duration::from_millis(1), &mut Kept::default());
+        let outcomes = watch_alone(&events, 1, Duration::from_millis(1));
         assert!(outcomes[0].as_ref().unwrap_err().contains("was stopped"));
     }
 

@@ -12,6 +12,7 @@ mod log;
 mod machine;
 mod options;
 mod packages;
+mod requests;
 mod scenario;
 
 use std::fs;
@@ -25,7 +26,7 @@ use kernel::Kernel;
 use machine::{Machine, NetworkEnd, Server};
 use options::{Link, Options, Task};
 use packages::Root;
-use scenario::{Device, Needs, Scenario};
+use scenario::{Device, Needs, Scenario, Tests};
 
 /// How long a shell may stay open.
 const LIMIT_OF_SHELL: Duration = Duration::from_secs(8 * 3600);
@@ -132,7 +133,11 @@ fn run(options: &Options, scenario: Option<&Scenario>) -> Result {
     let qemu = packages::qemu(options.packages)?;
     let package = packages::kernel(options.kernel, options.packages)?;
     let kernel = Kernel::ready(&package, &qemu)?;
-    let mut content = Content::new(packages::userland(options.packages)?, &kernel)?;
+    let userland = packages::userland(run.needs.tests, options.packages)?;
+    let mut content = Content::new(userland, &kernel)?;
+    if run.needs.tests == Tests::Pyverbs {
+        content.add_pyverbs()?;
+    }
     for program in built {
         content.add_built(&program, &run.folder)?;
     }
@@ -201,24 +206,30 @@ fn boot(
     }
 }
 
-/// Reports lines of the kernels' logs: explained ones, and ones that fail the run.
+/// Reports lines of the logs of kernels and server: explained ones, and ones that fail the run.
 fn check_logs(run: &Run, explained: &[log::Explained]) -> Result {
+    let mut logs: Vec<(String, String)> = (1..=run.guests)
+        .map(|guest| (format!("kernel of guest {guest}"), format!("kernel{guest}.log")))
+        .collect();
+    if run.needs.device == Device::Function {
+        logs.push(("server".to_owned(), "server.log".to_owned()));
+    }
     let mut failures = Vec::new();
-    for guest in 1..=run.guests {
-        let file = run.folder.join(format!("kernel{guest}.log"));
+    for (source, name) in &logs {
+        let file = run.folder.join(name);
         let bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         let text = String::from_utf8_lossy(&bytes);
         for note in explained.iter().filter_map(|known| known.note(&text)) {
-            println!("kernel log of guest {guest}, explained: {note}");
+            println!("log of the {source}, explained: {note}");
         }
         for line in log::unexplained(&text, explained) {
-            failures.push(format!("  guest {guest}: {line}"));
+            failures.push(format!("  {source}: {line}"));
         }
     }
     match failures.len() {
         0 => Ok(()),
         count => Err(format!(
-            "{count} lines of the kernel log are not explained. Mend their cause, or add each with \
+            "{count} lines of the logs are not explained. Mend their cause, or add each with \
              its reason to xtask/guest/all.explained or SCENARIO.explained:\n{}",
             failures.join("\n")
         )),

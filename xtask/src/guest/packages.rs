@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::options::{Kernel, Packages};
+use super::scenario::Tests;
 use crate::Result;
 use crate::build;
 use crate::mirrors::{self, Archive};
@@ -65,6 +66,9 @@ const USERLAND: [&str; 14] = [
     "strace",
 ];
 
+/// rdma-core's Python tests, with their bindings, and the library that they make packets with.
+const PYVERBS: [&str; 2] = ["python3-pyverbs", "python3-scapy"];
+
 /// A folder of unpacked packages.
 pub struct Root {
     pub path: PathBuf,
@@ -82,11 +86,16 @@ pub fn qemu(packages: Packages) -> Result<Root> {
 ///
 /// # Errors
 /// As for [`qemu`].
-pub fn userland(packages: Packages) -> Result<Root> {
+pub fn userland(tests: Tests, packages: Packages) -> Result<Root> {
     let suite = if glibc()? <= (2, 36) { "bookworm" } else { "trixie" };
-    let folder = format!("userland-{suite}");
+    let mut names = USERLAND.to_vec();
+    let mut folder = format!("userland-{suite}");
+    if tests == Tests::Pyverbs {
+        names.extend(PYVERBS);
+        folder = format!("userland-pyverbs-{suite}");
+    }
     let set =
-        Set { folder: &folder, suite, backports: false, packages: &USERLAND, dependencies: true };
+        Set { folder: &folder, suite, backports: false, packages: &names, dependencies: true };
     unpack(&set, packages)
 }
 

@@ -33,9 +33,18 @@ pub struct Needs {
     /// The guests that it may run in, the default first.
     pub guests: Vec<usize>,
     pub limit: Duration,
-    /// Programs of this workspace: examples of `mlx5`, and `mlx5`, the command.
+    /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, and `hostile_guest`.
     pub programs: Vec<String>,
     pub device: Device,
+    pub tests: Tests,
+}
+
+/// Tests of other projects in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tests {
+    None,
+    /// rdma-core's, with Python.
+    Pyverbs,
 }
 
 /// Whether guests have the function.
@@ -53,6 +62,7 @@ impl Default for Needs {
             limit: LIMIT,
             programs: Vec::new(),
             device: Device::Function,
+            tests: Tests::None,
         }
     }
 }
@@ -132,6 +142,7 @@ fn parse(script: &str) -> Result<Needs> {
             "programs" => {
                 needs.programs = value.split_whitespace().map(str::to_owned).collect();
             }
+            "tests" if value == "pyverbs" => needs.tests = Tests::Pyverbs,
             "device" if value == "none" => needs.device = Device::Nothing,
             name if name.contains(' ') => {}
             unknown => return Err(format!("`{unknown}: {value}` is unknown")),
@@ -150,7 +161,7 @@ mod tests {
     #[test]
     fn needs_are_read_from_the_first_comment() {
         let script = "#!/bin/sh\n# A summary: of it.\n# link: roce\n# guests: 2 1\n# limit: 30\n\
-                      # programs: mlx5 rc_pingpong\nset -e\n# limit: 40\n";
+                      # programs: mlx5 rc_pingpong\n# tests: pyverbs\nset -e\n# limit: 40\n";
         let needs = parse(script).unwrap();
         let expected = Needs {
             link: Some(Link::Roce),
@@ -158,13 +169,21 @@ mod tests {
             limit: Duration::from_secs(30),
             programs: vec!["mlx5".to_owned(), "rc_pingpong".to_owned()],
             device: Device::Function,
+            tests: Tests::Pyverbs,
         };
         assert_eq!(needs, expected);
     }
 
     #[test]
     fn wrong_needs_are_refused() {
-        for line in ["# link: token-ring", "# guests: 3", "# guests:", "# limit: x", "# gests: 1"] {
+        for line in [
+            "# link: token-ring",
+            "# guests: 3",
+            "# guests:",
+            "# limit: x",
+            "# gests: 1",
+            "# tests: x",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

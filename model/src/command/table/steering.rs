@@ -4,8 +4,8 @@ use mlx5_sys::ifc::{
     Field, alloc_flow_counter_in, alloc_flow_counter_out, create_flow_group_in,
     create_flow_group_out, create_flow_table_in, create_flow_table_out, dealloc_flow_counter_in,
     delete_fte_in, dest_format_struct, destroy_flow_group_in, destroy_flow_table_in, flow_context,
-    flow_counter_list, flow_table_context, fte_match_param, opcode, query_flow_counter_in,
-    set_flow_table_root_in, set_fte_in,
+    flow_counter_list, flow_table_context, fte_match_param, modify_flow_table_in, opcode,
+    query_flow_counter_in, set_flow_table_root_in, set_fte_in,
 };
 
 use super::super::{OP_MOD, Refusal};
@@ -14,6 +14,7 @@ use super::{Case, Command, Rig, Row};
 
 pub const ROWS: &[Row] = &[
     Row::new(create_table).roce(),
+    Row::new(modify_table).roce(),
     Row::new(destroy_table).roce(),
     Row::new(set_root).roce(),
     Row::new(create_group).roce(),
@@ -132,6 +133,27 @@ fn on_table(rig: &mut Rig, command: Command, kind: Field, number: Field, own: u3
         .refuses(number, 5u64, Refusal::NoFlowTable)
         .refuses(kind, 5u64, Refusal::FlowTableType)
         .foreign(number, foreign)
+}
+
+fn modify_table(rig: &mut Rig) -> Case {
+    use modify_flow_table_in as m;
+    let field = |field: Field| field.within(m::FLOW_TABLE_CONTEXT);
+    let (own, lower, higher) = (table(rig), table_of(rig, 1), table_of(rig, 5));
+    let (foreign, miss) = (rig.foreign(table), field(flow_table_context::TABLE_MISS_ID));
+    let action = field(flow_table_context::TABLE_MISS_ACTION);
+    let modify = Command::new(opcode::MODIFY_FLOW_TABLE, 0x40)
+        .set(m::MODIFY_FIELD_SELECT, 1u64)
+        .set(action, 1u64)
+        .set(miss, higher);
+    on_table(rig, modify, m::TABLE_TYPE, m::TABLE_ID, own)
+        .refuses(m::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(m::MODIFY_FIELD_SELECT, 0u64, Refusal::EthernetModify)
+        .refuses(m::MODIFY_FIELD_SELECT, 0x8000u64, Refusal::EthernetModify)
+        .refuses(action, 2u64, Refusal::FlowTableType)
+        .refuses(miss, 5u64, Refusal::NoFlowTable)
+        .refuses(miss, own, Refusal::FlowTableLevel)
+        .refuses(miss, lower, Refusal::FlowTableLevel)
+        .foreign(miss, foreign)
 }
 
 fn destroy_table(rig: &mut Rig) -> Case {
