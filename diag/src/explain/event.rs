@@ -65,6 +65,7 @@ events! {
         "A peer's request, or a receive, named memory that it may not use. The queue pair is in error.";
         "a wrong rkey or address, or missing remote rights" => "look at the peer's completion: it names address and rkey";
         "the region was deregistered too early" => "agree about the end of its use before";
+        "the two ends use different path MTUs" => "give both hosts' interfaces one MTU";
     }
     ["invalid request"] "a queue pair received an invalid request" {
         "A peer's request was not allowed on this queue pair, which is in error now.";
@@ -215,7 +216,7 @@ events! {
         "The command that removes it was refused or not answered.";
         "a command failed before, or the device is being reset" => "look for the first refused command or health line";
     }
-    [" to RESET failed", "mlx5"] "a queue pair could not be moved to RESET" {
+    ["modify QP ", " to RESET failed"] "a queue pair could not be moved to RESET" {
         "The command was refused or not answered, so the queue pair stays allocated.";
         "the function was reset or taken away" => "look for the first refused command, FLR or health line";
     }

@@ -130,6 +130,10 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         "mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
         &[],
     ),
+    (
+        "[[27217,0],12][btl_openib_component.c:3556:handle_wc] from nvb27 to: nvb27 error polling L\nP CQ with status REMOTE ACCESS ERROR status number 10 for wr_id 19059c8 opcode 4  vendor e\nrror 136 qp_idx 3",
+        &[("status", "IBV_WC_REM_ACCESS_ERR"), ("vendor code", "0x88"), ("wr_id", "0x19059c8")],
+    ),
 ];
 
 #[test]
