@@ -328,6 +328,15 @@ events! {
         "The slot or a bridge before it has fewer lanes or a lower speed than the card.";
         "the card is in a slot of fewer lanes, or the link trained down" => "`mlx5 doctor`, `lspci -vv` (LnkSta); another slot; reseat";
     }
+    ["PCIe width is lower than device's capability"] "the PCIe link is slower than the card" {
+        "The slot or a bridge before it has fewer lanes than the card. `x0` in the next line: no link is seen, as within a virtual machine.";
+        "the card is in a slot of fewer lanes, or the link trained down" => "`mlx5 doctor`, `lspci -vv` (LnkSta); another slot; reseat";
+    }
+    ["mlx5_core", "Error cqe on cqn 0x"] "a request of a network interface failed" {
+        "The line is not complete: the syndrome and the queue are left out.";
+        "the PCIe slot of the card was stopped or reset" => "look for AER and DPC lines (`containment event`) before it";
+        "a frame that the HCA does not take" => "take the whole line, and the \"WQE DUMP\" after it";
+    }
     ["CQ overrun on", "mlx5"] "a completion queue overflowed" {
         "The HCA had a completion and the queue was full; its queue pairs fail.";
         "more requests outstanding than the CQ has entries" => "make the CQ as long as all queues that use it together";

@@ -131,6 +131,27 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         &[],
     ),
     (
+        "> > [[19373,1],54][btl_openib_component.c:3320:handle_wc] from compute-c3-07\n> > to: compute-c3-01 error polling LP CQ with status RECEIVER NOT READY\n> > RETRY EXCEEDED ERROR status\n> > number 13 for wr_id 2a25c200 opcode 128 vendor error 135 qp_idx 0",
+        &[
+            ("status", "IBV_WC_RNR_RETRY_EXC_ERR"),
+            ("host", "compute-c3-07"),
+            ("peer", "compute-c3-01"),
+            ("wr_id", "0x2a25c200"),
+        ],
+    ),
+    (
+        "> > [[12770,1],0][btl_openib_component.c:3227:handle_wc] from bn0103 to:\n> bn0122\n> > error polling LP CQ with status LOCAL LENGTH ERROR status number 1 for\n> > wr_id 560618664 opcode 1  vendor error 105 qp_idx 3",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("host", "bn0103"), ("peer", "bn0122")],
+    ),
+    (
+        "mlx5_core 0017:01:00.0 eth1: Error cqe on cqn 0x54e, ci 0xb06, ...",
+        &[("device", "0017:01:00.0")],
+    ),
+    (
+        "mlx5_core 0000:04:00.1: mlx5_pcie_print_link_status:411:(pid 143482): PCIe width is lower than device's capability",
+        &[("device", "0000:04:00.1")],
+    ),
+    (
         "[[27217,0],12][btl_openib_component.c:3556:handle_wc] from nvb27 to: nvb27 error polling L\nP CQ with status REMOTE ACCESS ERROR status number 10 for wr_id 19059c8 opcode 4  vendor e\nrror 136 qp_idx 3",
         &[("status", "IBV_WC_REM_ACCESS_ERR"), ("vendor code", "0x88"), ("wr_id", "0x19059c8")],
     ),

@@ -48,11 +48,18 @@ fn openib(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     record.field("program", "Open MPI openib");
     let id = scan::hexadecimal_after(rest, "wr_id ");
     record.field_if("wr_id", id.map(|id| format!("{id:#x}")));
-    let before = text.split("error polling ").next().unwrap_or_default();
-    record.field_if("host", scan::between(before, "from ", " to"));
+    let mut before = text.split("error polling ").next().unwrap_or_default().to_owned();
+    // Its start, if a mail broke the line there.
+    for earlier in (at.saturating_sub(2)..at).rev() {
+        if !before.contains("btl_openib") {
+            before = format!("{} {before}", lines.get(earlier));
+        }
+    }
+    let names = scan::after(&before, "btl_openib").unwrap_or(&before);
+    record.field_if("host", scan::between(names, "from ", " to"));
     record.field_if(
         "peer",
-        scan::after(before, "to: ").and_then(|rest| rest.split_ascii_whitespace().next()),
+        scan::after(names, "to: ").and_then(|rest| rest.split_ascii_whitespace().next()),
     );
     let last = (at..at + 3).find(|line| lines.get(*line).contains(" qp_idx")).unwrap_or(at);
     Some(Reading::to(last, vec![record]))
