@@ -249,6 +249,15 @@ pub fn is_stdout_terminal() -> bool {
     standard_output().is_terminal()
 }
 
+/// Returns the columns of the terminal that standard output is.
+pub fn columns() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the call fills `size`.
+    let failed = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) } != 0;
+    // A terminal that does not know its size says 0.
+    (!failed && size.ws_col != 0).then_some(size.ws_col.into())
+}
+
 /// Returns whether standard error is a terminal.
 pub fn is_stderr_terminal() -> bool {
     standard_error().is_terminal()

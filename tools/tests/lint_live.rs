@@ -4,6 +4,8 @@
 mod rig;
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -95,6 +97,28 @@ fn a_defect_is_told_while_the_program_waits() {
     // With one process, its number is left out. Nothing is reported twice.
     assert_eq!(report["queues"][0].get("process"), None);
     assert!(!lines.iter().any(|line| line.contains("defect")), "{lines:?}");
+}
+
+#[test]
+fn each_line_is_written_at_once() {
+    let mut command = mlx5(&["lint", "--json", "--", PYTHON, ATOMIC, "4"]);
+    // Each write is a message of its own.
+    let (ours, theirs) = UnixDatagram::pair().expect("sockets");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(OwnedFd::from(theirs));
+    assert_eq!(command.status().expect("the command starts").code(), Some(1));
+    drop(command);
+    ours.set_nonblocking(true).expect("a socket");
+    let (mut writes, mut bytes) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = ours.recv(&mut bytes) {
+        writes.push(String::from_utf8_lossy(&bytes[..count]).into_owned());
+    }
+    let found = writes.iter().filter(|write| write.contains("defect unaligned"));
+    assert_eq!(found.count(), 2, "{writes:?}");
+    // The others are the program's.
+    let mut told =
+        writes.iter().filter(|write| write.contains("mlx5:") || write.contains("defect"));
+    let is_whole = |write: &String| write.starts_with("mlx5: ") && write.ends_with('\n');
+    assert!(told.all(is_whole), "{writes:?}");
 }
 
 #[test]

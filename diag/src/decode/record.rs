@@ -40,6 +40,8 @@ pub enum RecordKind {
     KernelEvent,
     /// A call of libibverbs or libmlx5 that failed.
     CallFailure,
+    /// An asynchronous event of verbs.
+    AsyncEvent,
 }
 
 impl RecordKind {
@@ -62,6 +64,7 @@ impl RecordKind {
             RecordKind::Event => "event",
             RecordKind::KernelEvent => "kernel_event",
             RecordKind::CallFailure => "call_failure",
+            RecordKind::AsyncEvent => "async_event",
         }
     }
 }

@@ -142,6 +142,34 @@ pub fn explain(call: &str, error: CallError) -> Explanation {
     }
 }
 
+/// Returns the meaning and the causes of a call whose errno is not known.
+#[must_use]
+pub fn without_errno(call: &str) -> Explanation {
+    if call.contains("reg_") && call.contains("mr") {
+        return explanation! {
+            "Memory could not be registered; the errno is not printed.";
+            "the limit of locked memory is too small (ENOMEM)" => "`ulimit -l unlimited`; containers: --ulimit memlock=-1";
+            "the memory is a GPU's, and no module makes it reachable (EFAULT)" => "load nvidia-peermem, or register by dma-buf";
+        };
+    }
+    if call.contains("dealloc") || call.contains("destroy") || call.contains("dereg") {
+        return explanation! {
+            "The object could not be destroyed; the errno is not printed.";
+            "another object still uses it (EBUSY)" => "destroy objects in the reverse order of their creation";
+        };
+    }
+    if call.contains("modify_qp") {
+        return explanation! {
+            "The queue pair could not be moved to its next state; the errno is not printed.";
+            "the GID index is empty, or the peer's address cannot be resolved" => "compare `show_gids` on both sides; ping the peer from that interface";
+        };
+    }
+    explanation! {
+        "The call failed; the errno is not printed.";
+        "the kernel or the HCA refused it" => "run it under `strace -e ioctl`; look for mlx5_core lines in the kernel's log";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -127,7 +127,7 @@ impl ExplainedCode {
         let code = format!("syndrome {syndrome:#x}");
         match u32::try_from(syndrome).ok().and_then(super::command::syndrome) {
             Some(entry) => {
-                let command = ifc::opcode::name(entry.opcode).unwrap_or("a command");
+                let command = command_name(entry.opcode);
                 ExplainedCode {
                     knowledge: entry.knowledge,
                     source: Some(entry.source),
@@ -190,10 +190,30 @@ impl ExplainedCode {
         Self::named(call.to_owned(), error.name(), &super::call::explain(call, error))
     }
 
+    /// Explains a failed call whose errno is not known.
+    #[must_use]
+    pub fn call_without_error(call: &str) -> ExplainedCode {
+        ExplainedCode {
+            name: None,
+            ..Self::named(call.to_owned(), "", &super::call::without_errno(call))
+        }
+    }
+
     /// Explains a line of Linux's driver.
     #[must_use]
     pub fn event(event: &KernelEvent) -> ExplainedCode {
         ExplainedCode { name: None, ..Self::named(event.title.to_owned(), "", &event.explanation) }
+    }
+}
+
+/// Returns the name of a command as Linux prints it: `2RST_QP`, not `QP_2RST`.
+fn command_name(opcode: u16) -> String {
+    match ifc::opcode::name(opcode) {
+        Some(name) => match name.strip_prefix("QP_2") {
+            Some(state) => format!("2{state}_QP"),
+            None => name.to_owned(),
+        },
+        None => "a command".to_owned(),
     }
 }
 

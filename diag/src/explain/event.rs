@@ -26,10 +26,18 @@ pub fn find(line: &str) -> Option<&'static KernelEvent> {
     EVENTS.iter().find(|event| event.tokens.iter().all(|token| line.contains(token)))
 }
 
+/// Returns the kind of an asynchronous event of verbs that a program reports; `None` if the text
+/// after "async event" names none.
+#[must_use]
+pub fn find_async(text: &str) -> Option<&'static KernelEvent> {
+    let lower = text.to_ascii_lowercase();
+    ASYNC_EVENTS.iter().find(|event| event.tokens.iter().all(|token| lower.contains(token)))
+}
+
 macro_rules! events {
-    ($([$($token:literal),+] $title:literal { $($explanation:tt)* })*) => {
-        /// Every kind of line, more specific ones before others.
-        pub const EVENTS: &[KernelEvent] = &[$(KernelEvent {
+    ($(#[$meta:meta])* $table:ident: $([$($token:literal),+] $title:literal { $($explanation:tt)* })*) => {
+        $(#[$meta])*
+        pub const $table: &[KernelEvent] = &[$(KernelEvent {
             tokens: &[$($token),+],
             title: $title,
             explanation: explanation! { $($explanation)* },
@@ -38,6 +46,66 @@ macro_rules! events {
 }
 
 events! {
+    /// Asynchronous events by the words of `ibv_event_type_str`, in lower case, and of UCX.
+    ASYNC_EVENTS:
+    ["port error"] "a port went down" {
+        "The port left the state ACTIVE: requests are repeated until their retries are used up.";
+        "the link went down: cable, module, switch, or somebody took it down" => "look for module and link lines in the kernel's log; `mlxlink -d DEVICE`";
+        "the subnet manager took the port out" => "look at the subnet manager's log";
+    }
+    ["port active"] "a port came up" {
+        "The port is in the state ACTIVE.";
+        "nothing is wrong" => "if this alternates with port errors, look for the cable or the module";
+    }
+    ["dct", "access"] "a target of dynamic connections refused a request" {
+        "A peer's request failed on memory of this process, or the target's key was wrong.";
+        "a wrong rkey or address, or a region that was deregistered" => "look at the peer's completion: it names address and rkey";
+    }
+    ["local access violation"] "a queue pair was refused access to memory" {
+        "A peer's request, or a receive, named memory that it may not use. The queue pair is in error.";
+        "a wrong rkey or address, or missing remote rights" => "look at the peer's completion: it names address and rkey";
+        "the region was deregistered too early" => "agree about the end of its use before";
+        "the two ends use different path MTUs" => "give both hosts' interfaces one MTU";
+    }
+    ["invalid request"] "a queue pair received an invalid request" {
+        "A peer's request was not allowed on this queue pair, which is in error now.";
+        "the queue pair lacks the right for READ, WRITE or atomics" => "set qp_access_flags when it is moved to INIT";
+        "more READs in flight than max_dest_rd_atomic" => "raise it, or lower the peer's max_rd_atomic";
+    }
+    ["srq catastrophic"] "a shared receive queue failed" {
+        "No receive of it can be used any more.";
+        "a receive WQE that the HCA cannot read" => "look for the first completion with an error";
+    }
+    ["work queue catastrophic"] "a queue pair failed" {
+        "The HCA could not report an error as a completion. The queue pair is in error.";
+        "the CQ overflowed or failed" => "make the CQ as long as all queues that use it together";
+        "a WQE that the HCA cannot read" => "post no more than the ring holds";
+    }
+    ["cq error"] "a completion queue failed" {
+        "The queue overflowed, or the HCA cannot write it. All its queue pairs fail.";
+        "more requests outstanding than the CQ has entries" => "make the CQ as long as all queues that use it together";
+    }
+    ["local catastrophic"] "the HCA failed" {
+        "Every queue of the device fails.";
+        "a health error or a reset of the HCA" => "look for health lines in the kernel's log";
+    }
+    ["last wqe reached"] "a queue pair on a shared receive queue is drained" {
+        "The queue pair is in error and takes no more receives.";
+        "the connection was closed or failed" => "look for its first completion with an error";
+    }
+    ["gid table change"] "the GID table changed" {
+        "Addresses of the port's interface were added or removed.";
+        "an address or a VLAN was changed" => "programs that remember a GID index have to look it up again";
+    }
+    ["lid change"] "the port's LID changed" {
+        "The subnet manager gave the port another LID: connections to the old one fail.";
+        "the subnet manager was restarted or replaced" => "connect anew; look at its log";
+    }
+}
+
+events! {
+    /// Every kind of line of Linux's driver, more specific ones before others.
+    EVENTS:
     ["Detected insufficient power on the PCIe slot"] "the PCIe slot gives too little power" {
         "The slot advertises less power than card and modules need; ports may stay down.";
         "the slot is configured for, or capable of, 25 W only, and the modules need more"
@@ -127,6 +195,61 @@ events! {
         "The driver waits for the firmware, with the time that is left.";
         "firmware that starts slowly or hangs" => "if it ends in a time-out: power cycle; burn the firmware again";
     }
+    ["recovered after timeout"] "a command was answered without its interrupt" {
+        "Firmware had answered; the driver found the answer after the time limit, by polling.";
+        "the interrupt of the command's event queue was lost or masked" => "look at /proc/interrupts and irqbalance; in a guest, at the host's interrupt remapping";
+    }
+    ["Command completion arrived after timeout"] "a command was answered too late" {
+        "Firmware answered after the driver had given the command up.";
+        "the firmware is overloaded or hangs at times" => "look for health lines; update the firmware";
+    }
+    ["async reg mr failed"] "a memory key could not be made" {
+        "The driver makes keys in advance; the command was refused or had no memory (-12).";
+        "the HCA's memory keys are used up" => "look at `rdma resource show mr`; close programs that register much; restart their jobs";
+        "the command was refused" => "the syndrome of CREATE_MKEY in the lines around says why";
+    }
+    ["Async event for bogus resource"] "an event for an object that is gone" {
+        "The HCA reported an event of a queue that the driver has already destroyed.";
+        "a program ended while its queues failed" => "harmless; look at the program's own errors";
+    }
+    ["flow steering can't"] "a steering rule or table could not be removed" {
+        "The command that removes it was refused or not answered.";
+        "a command failed before, or the device is being reset" => "look for the first refused command or health line";
+    }
+    ["modify QP ", " to RESET failed"] "a queue pair could not be moved to RESET" {
+        "The command was refused or not answered, so the queue pair stays allocated.";
+        "the function was reset or taken away" => "look for the first refused command, FLR or health line";
+    }
+    ["query_mcia_reg failed"] "a module's memory cannot be read" {
+        "Firmware refused to read the EEPROM of the module.";
+        "no module is in the port, or it does not answer" => "reseat it; `ethtool -m` shows it when it does";
+        "the firmware hangs" => "look for command time-outs";
+    }
+    ["enable hca failed", "mlx5"] "the driver could not start the device" {
+        "The command ENABLE_HCA was refused or not answered.";
+        "an earlier line has the reason" => "look at the first error line of this device";
+    }
+    ["health recovery failed"] "the HCA could not be recovered" {
+        "The driver tried to bring the device back after a health error and failed.";
+        "the HCA or its PCIe link does not answer" => "look for the first health line; power cycle";
+    }
+    ["failed to create async EQ", "mlx5"] "the driver could not make its event queues" {
+        "A command for an event queue was refused.";
+        "driver and firmware do not fit, or a capability was misread" => "look at the refused command before it; update the firmware or the kernel";
+    }
+    ["PCIe Bus Error: severity=Uncorrectable", "mlx5"] "PCIe reported an uncorrectable error" {
+        "The link or a device on it failed a transaction.";
+        "a bad slot, riser or card" => "reseat the card; try another slot; look at `lspci -vv` (UESta)";
+        "the HCA was reset or hangs" => "look for health lines";
+    }
+    ["PCIe Bus Error: severity=Correct", "mlx5"] "PCIe corrected an error" {
+        "The link repeated a transaction. Data is not harmed; many of these cost speed.";
+        "a marginal slot, riser or connector" => "reseat the card; watch the rate in `lspci -vv` (CESta)";
+    }
+    ["Port module event", "absent"] "a port has no module" {
+        "No module is in the cage.";
+        "the port is not used" => "plug a module in, or ignore it";
+    }
     ["NETDEV WATCHDOG", "mlx5"] "a transmit queue stands still" {
         "The kernel's packets were not completed for several seconds.";
         "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" in the next lines says so; look at /proc/interrupts and for soft lockups";
@@ -142,6 +265,10 @@ events! {
         "The line has the numbers of queue and CQ, and how far producer and consumer are.";
         "an interrupt was lost, or its processor was busy" => "\"Recovered … eqes\" says so";
         "the HCA or its firmware hangs" => "look for command time-outs and health lines";
+    }
+    ["Recovered ", " EQEs on"] "events were found that no interrupt had announced" {
+        "The driver polled the commands' event queue and found answers: their interrupt was lost or late.";
+        "the interrupt's processor was busy or the interrupt is masked" => "look at /proc/interrupts, irqbalance and soft lockups";
     }
     ["Recovered ", " eqes on EQ"] "events were found that no interrupt had announced" {
         "The driver polled an event queue and found events: their interrupt was lost or late.";
@@ -201,6 +328,15 @@ events! {
         "The slot or a bridge before it has fewer lanes or a lower speed than the card.";
         "the card is in a slot of fewer lanes, or the link trained down" => "`mlx5 doctor`, `lspci -vv` (LnkSta); another slot; reseat";
     }
+    ["PCIe width is lower than device's capability"] "the PCIe link is slower than the card" {
+        "The slot or a bridge before it has fewer lanes than the card. `x0` in the next line: no link is seen, as within a virtual machine.";
+        "the card is in a slot of fewer lanes, or the link trained down" => "`mlx5 doctor`, `lspci -vv` (LnkSta); another slot; reseat";
+    }
+    ["mlx5_core", "Error cqe on cqn 0x"] "a request of a network interface failed" {
+        "The line is not complete: the syndrome and the queue are left out.";
+        "the PCIe slot of the card was stopped or reset" => "look for AER and DPC lines (`containment event`) before it";
+        "a frame that the HCA does not take" => "take the whole line, and the \"WQE DUMP\" after it";
+    }
     ["CQ overrun on", "mlx5"] "a completion queue overflowed" {
         "The HCA had a completion and the queue was full; its queue pairs fail.";
         "more requests outstanding than the CQ has entries" => "make the CQ as long as all queues that use it together";
@@ -221,5 +357,11 @@ mod tests {
             assert!(!event.explanation.causes.is_empty());
         }
         assert_eq!(find("mlx5_core 0000:01:00.0: firmware version: 16.35.2000"), None);
+        for event in ASYNC_EVENTS {
+            let found = find_async(&event.tokens.join(" ")).expect(event.title);
+            assert_eq!(found, event);
+            assert!(!event.explanation.causes.is_empty());
+        }
+        assert_eq!(find_async("all is well"), None);
     }
 }

@@ -34,6 +34,7 @@ pub const fn explain(status: Status) -> Explanation {
                 reason::SHORT_RECEIVE,
                 reason::LONG_REQUEST,
                 reason::INLINE_HEADERS,
+                reason::PATH_MTU,
                 reason::OLD_SOFTWARE,
             ],
         },

@@ -75,6 +75,9 @@ codes! {
     0xd6 LocalQpOperation Told
         "a malformed receive WQE (RDE_MAL_WQE)"
         "https://github.com/openucx/ucx/pull/11444";
+    0xf4 Flushed Met
+        "on a request by verbs, after a WRITE with a wrong offset into an indirect key"
+        "https://github.com/openucx/ucx/pull/9209";
     0xf9 Flushed Met
         "beside every flushed request"
         "https://github.com/linux-nvme/nvme-cli/issues/3268";

@@ -91,6 +91,70 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         "mlx5_core 0000:01:00.0: mlx5_function_setup:984:(pid 7): Firmware over 120000 MS in pre-initializing state, aborting",
         &[],
     ),
+    (
+        "[2022-01-17 16:03:57.63] rdma.c:3769:nvmf_rdma_log_wc_status: *ERROR*: Error on CQ 0x20155a0, (qp state 1 ibv_state 6) request 0x139974757082280, type DATA, status: (12): transport retry counter e",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    (
+        "ibrc.cpp:420: non-zero status: 4 ibv_poll_cq failed, status: 4",
+        &[("status", "IBV_WC_LOC_PROT_ERR")],
+    ),
+    (
+        "pyverbs.pyverbs_error.PyverbsRDMAError: Failed to modify QP state to RTR. Errno: 22, Invalid argument",
+        &[("call", "ibv_modify_qp"), ("error", "EINVAL")],
+    ),
+    ("ibgda.cpp:2234: ibv_dealloc_pd failed", &[("call", "ibv_dealloc_pd")]),
+    (
+        "[1502987696.852541] [h:36589:3]  ib_device.c:171  UCX  ERROR IB Async event on mlx5_0: DCT access error on DCTN 0x2a8a3",
+        &[("device", "mlx5_0")],
+    ),
+    (
+        "n1:22:33 [0] transport/net_ib.cc:111 NCCL WARN NET/IB : mlx5_7:1 Got async event : port error",
+        &[("device", "mlx5_7")],
+    ),
+    (
+        "mlx5_core 0000:d8:00.0: mlx5_cmd_eq_recover:245:(pid 1416): Recovered 1 EQEs on cmd_eq",
+        &[("device", "0000:d8:00.0")],
+    ),
+    (
+        "mlx5_core 0000:01:00.0: wait_func_handle_exec_timeout: ... DESTROY_EQ(0x302) timeout.\n   Will cause a leak of a command resource",
+        &[("command", "DESTROY_EQ"), ("device", "0000:01:00.0")],
+    ),
+    (
+        "mlx5_core 0000:08:00.0: mlx5_cmd_out_err:821:(pid 19722):\nDEALLOC_PD(0x801) op_mod(0x0) failed, status bad resource state(0x9),\nsyndrome (0xef0c8a), err(-22)",
+        &[("device", "0000:08:00.0"), ("syndrome", "0xef0c8a")],
+    ),
+    ("mlx5_core 0002:01:00.0: query_mcia_reg failed: status: 0x3", &[("device", "0002:01:00.0")]),
+    ("infiniband mlx5_0: create_mkey_callback:131:(pid 0): async reg mr failed. status -12", &[]),
+    (
+        "mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer",
+        &[],
+    ),
+    (
+        "> > [[19373,1],54][btl_openib_component.c:3320:handle_wc] from compute-c3-07\n> > to: compute-c3-01 error polling LP CQ with status RECEIVER NOT READY\n> > RETRY EXCEEDED ERROR status\n> > number 13 for wr_id 2a25c200 opcode 128 vendor error 135 qp_idx 0",
+        &[
+            ("status", "IBV_WC_RNR_RETRY_EXC_ERR"),
+            ("host", "compute-c3-07"),
+            ("peer", "compute-c3-01"),
+            ("wr_id", "0x2a25c200"),
+        ],
+    ),
+    (
+        "> > [[12770,1],0][btl_openib_component.c:3227:handle_wc] from bn0103 to:\n> bn0122\n> > error polling LP CQ with status LOCAL LENGTH ERROR status number 1 for\n> > wr_id 560618664 opcode 1  vendor error 105 qp_idx 3",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("host", "bn0103"), ("peer", "bn0122")],
+    ),
+    (
+        "mlx5_core 0017:01:00.0 eth1: Error cqe on cqn 0x54e, ci 0xb06, ...",
+        &[("device", "0017:01:00.0")],
+    ),
+    (
+        "mlx5_core 0000:04:00.1: mlx5_pcie_print_link_status:411:(pid 143482): PCIe width is lower than device's capability",
+        &[("device", "0000:04:00.1")],
+    ),
+    (
+        "[[27217,0],12][btl_openib_component.c:3556:handle_wc] from nvb27 to: nvb27 error polling L\nP CQ with status REMOTE ACCESS ERROR status number 10 for wr_id 19059c8 opcode 4  vendor e\nrror 136 qp_idx 3",
+        &[("status", "IBV_WC_REM_ACCESS_ERR"), ("vendor code", "0x88"), ("wr_id", "0x19059c8")],
+    ),
 ];
 
 #[test]
@@ -115,6 +179,8 @@ fn prose_and_source_code_are_no_records() {
         "r8125 0000:22:04.0 eth4: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5010 ms",
         "the CREATE_DCT(0x710) command; see ibv_reg_mr(3) for details",
         "mlx5_core 0000:01:00.0: firmware version: 16.35.2000",
+        "we saw that ibv_reg_mr failed when the limit was small",
+        "the program prints an async event and goes on",
     ] {
         assert!(decoded(text).is_empty(), "{text}");
     }

@@ -87,7 +87,7 @@ const COMMANDS: &[(&str, usize, [&str; 3], bool)] = &[
     ("ucx_command", 0, ["mlx5dv_devx_obj_create(QP)", "-", "0x2c4154"], true),
     ("ucx_command_withheld", 0, ["mlx5dv_devx_qp_modify(503)", "-", "0x0"], false),
     ("command_timeout", 0, ["2RST_QP", "-", "-"], false),
-    ("command_timeout", 1, ["QUERY_VPORT_COUNTER", "-", "-"], false),
+    ("command_timeout", 2, ["QUERY_VPORT_COUNTER", "-", "-"], false),
 ];
 
 #[test]

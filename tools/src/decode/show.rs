@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use mlx5::diag::decode::{DecodedRecord, RecordField};
 use mlx5::diag::explain::{ExplainedCode, Knowledge};
 
-/// Columns of text.
-const WIDTH: usize = 100;
+use crate::output;
+
+/// Columns of text: those of the terminal, if it has enough for a word behind an indent.
+static WIDTH: LazyLock<usize> = LazyLock::new(|| output::columns().map_or(100, |all| all.max(40)));
 
 /// Writes text in lines of at most [`WIDTH`] columns. The first line follows `first`; the others
 /// are indented by the width of `first`. A longer word, such as a web address, is not broken.
@@ -17,7 +20,7 @@ pub(super) fn wrapped(f: &mut impl fmt::Write, first: &str, text: &str) -> fmt::
     let mut column = indent;
     for (at, word) in text.split_whitespace().enumerate() {
         let length = word.chars().count();
-        if at > 0 && column + 1 + length > WIDTH {
+        if at > 0 && column + 1 + length > *WIDTH {
             write!(f, "\n{:indent$}", "")?;
             column = indent;
         } else if at > 0 {

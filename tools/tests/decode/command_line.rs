@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::process::Stdio;
+use std::ptr;
 
 use crate::rig::{Printed, mlx5, run};
 
@@ -238,6 +240,37 @@ fn the_table_has_every_code_with_its_source() {
     }
     let text = run(&["decode", "--table"], 0).out;
     assert!(text.contains("MLX5_CMD_STAT_BAD_OUTP_LEN_ERR") && text.contains("HIGH_TEMP_ERR"));
+}
+
+#[test]
+fn lines_end_at_the_width_of_the_terminal() {
+    for columns in [60, 130] {
+        let (mut ours, mut theirs) = (0, 0);
+        let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the call takes no name and no settings, and fills the two descriptors.
+        let failed =
+            unsafe { libc::openpty(&mut ours, &mut theirs, ptr::null_mut(), ptr::null(), &size) };
+        assert_eq!(failed, 0);
+        // SAFETY: nothing else has the descriptors.
+        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+        let mut command = mlx5(&[
+            "decode",
+            "NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
+        ]);
+        command.stdin(Stdio::null()).stdout(theirs);
+        let mut child = command.spawn().expect("the command starts");
+        drop(command);
+        let mut printed = Vec::new();
+        // Reading fails when the last process has closed the terminal.
+        let _ = fs::File::from(ours).read_to_end(&mut printed);
+        assert!(child.wait().expect("it ends").success());
+        let printed = String::from_utf8(printed).expect("text");
+        // Addresses are not broken.
+        let lengths = printed.lines().filter(|line| !line.contains("https://"));
+        let longest = lengths.map(|line| line.chars().count()).max();
+        let nearly = usize::from(columns) - 20..=usize::from(columns);
+        assert!(longest.is_some_and(|longest| nearly.contains(&longest)), "{longest:?}\n{printed}");
+    }
 }
 
 #[test]

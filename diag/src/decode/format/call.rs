@@ -36,24 +36,41 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => ("", behind),
     };
     let failed = rest.contains("ailed") || before.to_ascii_lowercase().contains("failed");
-    let errno = call::errno(line)?;
     if !failed {
         return None;
     }
-    let title = format!("{name} failed: {}", errno.name());
-    let mut record = DecodedRecord::new(RecordKind::CallFailure, title);
+    let errno = call::errno(line);
+    if errno.is_none() && !is_whole(rest) {
+        return None;
+    }
+    let why = errno.map(|errno| format!(": {}", errno.name())).unwrap_or_default();
+    let mut record = DecodedRecord::new(RecordKind::CallFailure, format!("{name} failed{why}"));
     record.field("call", name);
     record.field_if("arguments", Some(arguments).filter(|text| !text.is_empty()));
-    record.field_meaning("error", errno.name(), errno.words());
+    if let Some(errno) = errno {
+        record.field_meaning("error", errno.name(), errno.words());
+    }
     record
         .field_if("length", scan::number_after(arguments, "length=").map(|size| size.to_string()));
-    record.findings.push(ExplainedCode::call(name, errno));
+    record.findings.push(match errno {
+        Some(errno) => ExplainedCode::call(name, errno),
+        None => ExplainedCode::call_without_error(name),
+    });
     Some(Reading::to(at, vec![record]))
 }
 
+/// Returns whether a call's name is followed by "failed" and the end of the message: other text
+/// may be prose about calls.
+fn is_whole(rest: &str) -> bool {
+    rest.trim_start_matches([' ', ':', ')'])
+        .strip_prefix("failed")
+        .is_some_and(|end| end.trim_matches(['.', '!', ' ', ',', ';', '"', '\'']).is_empty())
+}
+
 /// Words of programs that do not name the call.
-const WORDS: [(&str, &str); 3] = [
+const WORDS: [(&str, &str); 4] = [
     ("modify QP to RT", "ibv_modify_qp"),
+    ("modify QP state to RT", "ibv_modify_qp"),
     ("Failed to register memory", "ibv_reg_mr"),
     ("Failed to query GID", "ibv_query_gid"),
 ];

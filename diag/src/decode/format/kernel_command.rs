@@ -4,6 +4,8 @@
 //! failed, status …, syndrome (0x…)"), the tracepoint mlx5_cmd, and the timeout of `wait_func`.
 //! With debugging, also the mailboxes of `dump_command`.
 
+use crate::explain::{ExplainedCode, event};
+
 use super::super::command::{self, Failed};
 use super::super::{hex, lines::Lines, scan};
 use super::{Format, Reading};
@@ -23,8 +25,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if line.contains("dump command ") {
         return mailbox(lines, at);
     }
-    if line.contains(" timeout") && line.contains("Will cause a leak of a command resource") {
-        return timeout(line, at);
+    if line.contains(" timeout") && lines.unwrapped(at).contains(LEAK) {
+        return timeout(lines, at);
     }
     if !line.contains("op_mod(") {
         return None;
@@ -55,7 +57,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let mut record = failed.record();
-    record.field_if("device", device(line));
+    record.field_if("device", device(line).or_else(|| device_before(lines, at)));
     // Wrapped lines belong to the failure.
     let mut last = at;
     let mut length = lines.get(at).trim().len();
@@ -84,7 +86,17 @@ fn status(text: &str) -> Option<u64> {
     scan::hexadecimal(number).map(|(number, _)| number)
 }
 
-fn timeout(line: &str, at: usize) -> Option<Reading> {
+/// The words of Linux about a command without an answer.
+const LEAK: &str = "Will cause a leak of a command resource";
+
+/// Returns the device in the line before a wrapped one: "mlx5_core 0000:08:00.0: x:821:(pid 1):".
+fn device_before<'a>(lines: &'a Lines<'_>, at: usize) -> Option<&'a str> {
+    let before = lines.get(at.checked_sub(1)?).trim_end();
+    device(before).filter(|_| before.ends_with(':'))
+}
+
+fn timeout(lines: &Lines<'_>, at: usize) -> Option<Reading> {
+    let line = lines.get(at);
     let (before, _) = line.split_once(" timeout")?;
     let (name, opcode) = called(before)?;
     let failed = Failed {
@@ -95,12 +107,13 @@ fn timeout(line: &str, at: usize) -> Option<Reading> {
     };
     let mut record = failed.record();
     record.field_if("device", device(line));
+    record.findings.extend(event::find("No done completion").map(ExplainedCode::event));
     record.notes.push(
         "Firmware did not answer in time: look for health lines before it in the log; commands that \
          follow fail as well until the HCA is reset."
             .to_owned(),
     );
-    Some(Reading::to(at, vec![record]))
+    Some(Reading::wrapped(lines, at, LEAK, vec![record]))
 }
 
 /// "dump command data CREATE_QP(0x500) INPUT", and lines of four words.

@@ -4,6 +4,7 @@
 //! found and the line after them. [`FORMATS`] lists the formats; the first one that finds a record
 //! takes the lines. To read another source, add a file here and list it.
 
+mod async_event;
 mod call;
 mod dpdk;
 mod flight;
@@ -78,6 +79,7 @@ pub const FORMATS: &[Format] = &[
     mpi::FORMAT,
     storage::FORMAT,
     programs::FORMAT,
+    async_event::FORMAT,
     words::FORMAT,
     call::FORMAT,
     hex::FORMAT,

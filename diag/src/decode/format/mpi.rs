@@ -5,6 +5,8 @@
 //! the rest in decimal. `ibv_channel_manager.c`: "Got completion with error 12, vendor code=0x81,
 //! dest rank=3".
 
+use crate::explain::causes::Program;
+
 use super::super::completion::Said;
 use super::super::record::RecordKind;
 use super::super::{lines::Lines, scan};
@@ -29,30 +31,49 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 }
 
 fn openib(lines: &Lines<'_>, at: usize) -> Option<Reading> {
-    let text = lines.unwrapped(at);
+    let mut text = lines.unwrapped(at);
+    if !text.contains("vendor error ") {
+        // A terminal breaks lines in the middle of words.
+        text = [lines.get(at), lines.get(at + 1), lines.get(at + 2)].concat();
+    }
     let rest = scan::after(&text, "error polling ")?;
     let (status, rest) = scan::number(scan::after(rest, "status number ")?)?;
-    let said =
-        Said { vendor: scan::number_after(rest, "vendor error "), ..Said::of_wc_status(status) };
+    let said = Said {
+        vendor: scan::number_after(rest, "vendor error "),
+        program: Some(Program::OpenMpi),
+        ..Said::of_wc_status(status)
+    };
     said.status?;
     let mut record = said.record(RecordKind::Completion);
     record.field("program", "Open MPI openib");
     let id = scan::hexadecimal_after(rest, "wr_id ");
     record.field_if("wr_id", id.map(|id| format!("{id:#x}")));
-    let before = text.split("error polling ").next().unwrap_or_default();
-    record.field_if("host", scan::between(before, "from ", " to"));
+    let mut before = text.split("error polling ").next().unwrap_or_default().to_owned();
+    // Its start, if a mail broke the line there.
+    for earlier in (at.saturating_sub(2)..at).rev() {
+        if !before.contains("btl_openib") {
+            before = format!("{} {before}", lines.get(earlier));
+        }
+    }
+    let names = scan::after(&before, "btl_openib").unwrap_or(&before);
+    record.field_if("host", scan::between(names, "from ", " to"));
     record.field_if(
         "peer",
-        scan::after(before, "to: ").and_then(|rest| rest.split_ascii_whitespace().next()),
+        scan::after(names, "to: ").and_then(|rest| rest.split_ascii_whitespace().next()),
     );
-    Some(Reading::wrapped(lines, at, "vendor error ", vec![record]))
+    let last = (at..at + 3).find(|line| lines.get(*line).contains(" qp_idx")).unwrap_or(at);
+    Some(Reading::to(last, vec![record]))
 }
 
 fn mvapich(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let text = lines.unwrapped(at);
     let (status, rest) = scan::number(scan::after(&text, "ot completion with error ")?)?;
     let (vendor, rest) = scan::hexadecimal(scan::after(rest, "vendor code")?)?;
-    let said = Said { vendor: Some(vendor), ..Said::of_wc_status(status) };
+    let said = Said {
+        vendor: Some(vendor),
+        program: Some(Program::Mvapich),
+        ..Said::of_wc_status(status)
+    };
     said.status?;
     let mut record = said.record(RecordKind::Completion);
     record.field("program", "MVAPICH2");

@@ -68,6 +68,12 @@ fn numbered(line: &str) -> Option<u64> {
     })
 }
 
+/// Returns the number of "Error on CQ 0x…, … status: (12): transport retry co": SPDK cuts long lines.
+fn in_brackets(line: &str) -> Option<u64> {
+    let rest = scan::after(line, "error on cq ")?;
+    scan::number(scan::after(rest, "status: (")?).map(|(number, _)| number)
+}
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     // Most lines of a log are rejected here.
@@ -89,7 +95,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
             about.then_some(status)
         }
         None => {
-            let number = vendor.and(numbered(&lower));
+            let number = vendor.and(numbered(&lower)).or_else(|| in_brackets(&lower));
             number.and_then(|number| Said::of_wc_status(number).status)
         }
     }?;

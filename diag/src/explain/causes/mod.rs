@@ -2,9 +2,11 @@
 //!
 //! [`EVIDENCE`] has public threads: each names status, and where they are known vendor syndrome,
 //! operation and program, and the cause that the thread's author or a maintainer confirmed.
-//! [`rank`] orders the causes of a status by the threads that are like a record.
+//! [`rank`] orders the causes of a status by the threads that are like a record. Its cures name the
+//! program's own parameters, from a thread or from the program's documentation.
 
 mod evidence;
+mod parameter;
 pub(super) mod reason;
 
 use super::{Cause, Status, status};
@@ -201,13 +203,13 @@ pub fn rank(facts: &Facts) -> Vec<LikelyCause> {
             let best = alike.iter().max_by_key(|(points, _)| *points).map(|(_, row)| *row);
             let mut likely = LikelyCause::plain(cause);
             likely.source = best.map(|row| row.source);
+            let parameter = parameter::find(facts.program, cause);
             // Another program's parameters do not help.
-            if let Some(row) =
-                best.filter(|row| row.program.is_some() && row.program == facts.program)
-            {
-                likely.cure = row.cure;
-            }
-            ((listed.len() - place) as u32 + points, likely)
+            let same = best.filter(|row| row.program.is_some() && row.program == facts.program);
+            let cures = [same.map(|row| row.cure), parameter.map(|entry| entry.cure)];
+            likely.cure = cures.into_iter().flatten().next().unwrap_or(likely.cure);
+            let more = parameter.map_or(0, |entry| entry.points);
+            ((listed.len() - place) as u32 + points + more, likely)
         })
         .collect();
     ranked.sort_by_key(|(points, _)| std::cmp::Reverse(*points));
@@ -280,5 +282,12 @@ mod tests {
         assert!(nccl.cure.contains("NCCL_"), "{nccl:?}");
         let ucx = first(Facts { vendor: Some(0x81), program: Some(Program::Ucx), ..plain });
         assert!(!ucx.cure.contains("NCCL_"), "{ucx:?}");
+        // Without a thread, the program's documentation names the parameters.
+        let program = Some(Program::Mvapich);
+        let ranked = rank(&Facts { program, ..plain });
+        assert!(ranked.iter().any(|cause| cause.cure.contains("MV2_DEFAULT_TIME_OUT")));
+        let program = Some(Program::Gpu);
+        let nvshmem = first(Facts { program, ..facts(Status::LocalProtection) });
+        assert_eq!(nvshmem.cause, reason::DEVICE_MEMORY.cause);
     }
 }

@@ -31,6 +31,8 @@ reasons! {
         => "post receives as long as the longest message, or send no more than was agreed";
     LONG_REQUEST REQUESTS "a request is longer than the port's largest message (2^31 bytes, or the path MTU on UD)"
         => "split the message";
+    PATH_MTU ANY "the two ends use different path MTUs"
+        => "give both interfaces and the switch one MTU; compare active_mtu (`ibv_devinfo`) of both sides";
     INLINE_HEADERS SENDS "an Ethernet WQE has fewer bytes of headers in it than the HCA wants in the WQE itself"
         => "ask the port for its minimal inline mode and put those headers into the WQE";
 
