@@ -653,7 +653,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Where the bytes of the vendor's number are, the highest first.
+    /// Offsets of the bytes of the vendor's number, the highest first.
     const VENDOR: [usize; 3] = [15, 19, 23];
 
     fn decode(options: u32, from: &Reader<'_>) -> Self {
