@@ -58,6 +58,8 @@ pub struct Card {
     pub congestion: CongestionCounts,
     /// State of the port: see [`Card::set_port`].
     pub port_state: PortState,
+    /// Whether the cable is plugged in.
+    pub(crate) plugged: bool,
     /// Whether a subnet manager has ever given the port its LID.
     pub configured: bool,
     /// Faults of frames and of the device, if there are rules for any.
@@ -105,6 +107,7 @@ impl Card {
             traffic: Traffic::default(),
             congestion: CongestionCounts::default(),
             port_state,
+            plugged: port_state != PortState::Polling,
             configured: port_state.is_configured(),
             impairment: None,
             stopped: false,

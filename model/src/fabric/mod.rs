@@ -5,6 +5,7 @@
 
 pub(crate) mod local;
 pub(crate) mod udp;
+mod wake;
 
 use crate::wire::{Frame, LinkAddress, Way};
 

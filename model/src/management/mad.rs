@@ -44,6 +44,7 @@ impl Mad {
         bytes[..4].copy_from_slice(&[BASE_VERSION, CLASS, CLASS_VERSION, SEND]);
         bytes[8..16].copy_from_slice(&self.transaction.to_be_bytes());
         bytes[16..18].copy_from_slice(&self.message.attribute().to_be_bytes());
+        bytes[20..24].copy_from_slice(&self.message.modifier().to_be_bytes());
         let (_, data) = bytes.split_at_mut(HEADER);
         self.message.encode(data);
         bytes
@@ -58,7 +59,8 @@ impl Mad {
         }
         let transaction = u64::from_be_bytes(bytes[8..16].try_into().ok()?);
         let attribute = u16::from_be_bytes([bytes[16], bytes[17]]);
-        let message = Message::decode(attribute, &bytes[HEADER..])?;
+        let modifier = u32::from_be_bytes(bytes[20..24].try_into().ok()?);
+        let message = Message::decode(attribute, modifier, &bytes[HEADER..])?;
         Some(Self { transaction, message })
     }
 

@@ -58,6 +58,15 @@ pub struct Ids {
     pub remote: u32,
 }
 
+/// The options that a side offers for enhanced connection establishment (ECE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ece {
+    /// The vendor that defines the options, 24 bits; 0 if none are offered.
+    pub vendor: u32,
+    /// The options. They are the attribute modifier of the MAD.
+    pub options: u32,
+}
+
 /// A path in a REQ or LAP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
@@ -130,6 +139,8 @@ pub struct Request {
     pub primary: Path,
     /// The alternate path; all zero if there is none.
     pub alternate: Path,
+    /// Options of the sender's device.
+    pub ece: Ece,
     /// Private data.
     pub private: Vec<u8>,
 }
@@ -191,6 +202,8 @@ pub struct Reply {
     pub srq: bool,
     /// GUID of the sender's device.
     pub guid: u64,
+    /// Options that the sender has chosen of those offered.
+    pub ece: Ece,
     /// Private data.
     pub private: Vec<u8>,
 }
@@ -458,12 +471,21 @@ impl Message {
         }
     }
 
+    /// Returns the attribute modifier: the options of a REQ or REP.
+    pub(super) fn modifier(&self) -> u32 {
+        match self {
+            Self::Request(request) => request.ece.options,
+            Self::Reply(reply) => reply.ece.options,
+            _ => 0,
+        }
+    }
+
     /// Reads the data after a MAD's header. Returns `None` for an unknown attribute or another
     /// length.
-    pub fn decode(attribute: u16, data: &[u8]) -> Option<Self> {
+    pub(super) fn decode(attribute: u16, modifier: u32, data: &[u8]) -> Option<Self> {
         let from = Reader(data.try_into().ok()?);
         Some(match attribute {
-            0x10 => Self::Request(Box::new(Request::decode(&from))),
+            0x10 => Self::Request(Box::new(Request::decode(modifier, &from))),
             0x11 => Self::Delay(Delay {
                 ids: from.ids(),
                 message: from.u8(8) >> 6,
@@ -477,7 +499,7 @@ impl Message {
                 information: from.information(from.u8(9) >> 1),
                 private: from.bytes(84, room::REJECT),
             }),
-            0x13 => Self::Reply(Reply::decode(&from)),
+            0x13 => Self::Reply(Reply::decode(modifier, &from)),
             0x14 => Self::Ready(Confirm { ids: from.ids(), private: from.bytes(8, room::READY) }),
             0x15 => Self::Disconnect(Disconnect {
                 ids: from.ids(),
@@ -579,7 +601,7 @@ impl Message {
 }
 
 impl Request {
-    fn decode(from: &Reader<'_>) -> Self {
+    fn decode(options: u32, from: &Reader<'_>) -> Self {
         Self {
             local: from.u32(0),
             service: from.u64(8),
@@ -602,12 +624,14 @@ impl Request {
             extended_transport: from.u8(51) & 7,
             primary: from.path(52),
             alternate: from.path(96),
+            ece: Ece { vendor: from.u24(5), options },
             private: from.bytes(140, room::REQUEST),
         }
     }
 
     fn encode(&self, to: &mut Writer<'_>) {
         to.put(0, &self.local.to_be_bytes());
+        to.u24(5, self.ece.vendor);
         to.put(8, &self.service.to_be_bytes());
         to.put(16, &self.guid.to_be_bytes());
         to.put(28, &self.q_key.to_be_bytes());
@@ -629,7 +653,11 @@ impl Request {
 }
 
 impl Reply {
-    fn decode(from: &Reader<'_>) -> Self {
+    /// Offsets of the bytes of the vendor's number, the highest first.
+    const VENDOR: [usize; 3] = [15, 19, 23];
+
+    fn decode(options: u32, from: &Reader<'_>) -> Self {
+        let vendor = Self::VENDOR.iter().fold(0, |all, at| all << 8 | u32::from(from.u8(*at)));
         Self {
             ids: from.ids(),
             q_key: from.u32(8),
@@ -644,6 +672,7 @@ impl Reply {
             rnr_retry_count: from.u8(27) >> 5,
             srq: from.u8(27) & 0x10 != 0,
             guid: from.u64(28),
+            ece: Ece { vendor, options },
             private: from.bytes(36, room::REPLY),
         }
     }
@@ -659,6 +688,8 @@ impl Reply {
         to.put(26, &[self.ack_delay << 3 | flags]);
         to.put(27, &[self.rnr_retry_count << 5 | u8::from(self.srq) << 4]);
         to.put(28, &self.guid.to_be_bytes());
+        let [_, vendor @ ..] = self.ece.vendor.to_be_bytes();
+        Self::VENDOR.into_iter().zip(vendor).for_each(|(at, byte)| to.put(at, &[byte]));
         to.limited(36, &self.private, room::REPLY);
     }
 }

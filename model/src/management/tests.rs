@@ -5,8 +5,8 @@ mod connection;
 use super::ip::{self, Addresses};
 use super::mad::{Addressee, HEADER, Mad, SIZE};
 use super::message::{
-    Confirm, Delay, Disconnect, Ids, LoadPath, Message, Path, PathLoaded, Reason, Reject, Reply,
-    Request, Resolve, Resolved, room,
+    Confirm, Delay, Disconnect, Ece, Ids, LoadPath, Message, Path, PathLoaded, Reason, Reject,
+    Reply, Request, Resolve, Resolved, room,
 };
 use super::subnet::{self, Signature};
 use crate::clock::Random;
@@ -53,6 +53,7 @@ fn request() -> Request {
         extended_transport: 1,
         primary: path(),
         alternate: Path { local_lid: 9, ..path() },
+        ece: Ece { vendor: 0xc1_c2c3, options: 0xd1d2_d3d4 },
         private: vec![0xee; room::REQUEST],
     }
 }
@@ -84,6 +85,7 @@ fn messages() -> Vec<Message> {
             rnr_retry_count: 5,
             srq: true,
             guid: 0x2122_2324_2526_2728,
+            ece: Ece { vendor: 0xc1_c2c3, options: 0xd1d2_d3d4 },
             private: private(room::REPLY),
         }),
         Message::Ready(Confirm { ids: IDS, private: private(room::READY) }),
@@ -139,7 +141,9 @@ fn request_has_the_layout_of_the_specification() {
     assert_eq!(bytes[..8], [1, 7, 2, 3, 0, 0, 0, 0]);
     assert_eq!(bytes[16..18], [0, 0x10]);
     let data = &bytes[HEADER..];
-    assert_eq!(data[..8], [1, 2, 3, 4, 0, 0, 0, 0]);
+    // The options of ECE, and the vendor.
+    assert_eq!(bytes[20..24], [0xd1, 0xd2, 0xd3, 0xd4]);
+    assert_eq!(data[..8], [1, 2, 3, 4, 0, 0xc1, 0xc2, 0xc3]);
     assert_eq!(data[8..16], 0x1112_1314_1516_1718_u64.to_be_bytes());
     assert_eq!(data[16..24], 0x2122_2324_2526_2728_u64.to_be_bytes());
     assert_eq!(data[28..36], [0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x51]);
@@ -157,6 +161,16 @@ fn request_has_the_layout_of_the_specification() {
     assert_eq!(data[139], 0xa8);
     assert_eq!(data[140], 0xee);
     assert_eq!(data.len(), 140 + room::REQUEST);
+}
+
+/// Offsets of the numbers of vendors in a REP: `ibta_vol1_c12.h` of Linux.
+#[test]
+fn reply_has_the_vendor_in_the_bytes_behind_other_fields() {
+    let bytes = Mad { transaction: 1, message: messages().remove(3) }.encode();
+    let data = &bytes[HEADER..];
+    assert_eq!([data[15], data[19], data[23]], [0xc1, 0xc2, 0xc3]);
+    assert_eq!(data[12..15], [0x41, 0x42, 0x43]);
+    assert_eq!(bytes[20..24], [0xd1, 0xd2, 0xd3, 0xd4]);
 }
 
 #[test]

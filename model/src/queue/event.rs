@@ -77,20 +77,27 @@ impl Card {
         self.enter(|| Call::Port(up), |card| card.port_changed(up), |()| false);
     }
 
+    /// A port that is switched off stays off, whatever happens to its cable.
     fn port_changed(&mut self, up: bool) {
-        if self.port_up() == up {
+        self.plugged = up;
+        if self.port_state == PortState::Disabled || self.port_up() == up {
             return;
         }
-        self.move_port(if up { PortState::Active } else { PortState::Polling });
+        self.move_port(self.linked_state());
     }
 
     /// Switches the port on or off, as its administrator does.
     pub(crate) fn switch_port(&mut self, on: bool) {
         match (on, self.port_state) {
-            (true, PortState::Disabled) => self.move_port(PortState::Active),
+            (true, PortState::Disabled) => self.move_port(self.linked_state()),
             (false, state) if state != PortState::Disabled => self.move_port(PortState::Disabled),
             _ => {}
         }
+    }
+
+    /// Returns the state of a port that is switched on.
+    fn linked_state(&self) -> PortState {
+        if self.plugged { PortState::Active } else { PortState::Polling }
     }
 
     /// Changes the state of the port, and reports whether it is up if that has changed.

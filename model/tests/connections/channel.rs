@@ -21,6 +21,7 @@ const RESOLVE_IP: u32 = 3;
 const RESOLVE_ROUTE: u32 = 4;
 const CONNECT: u32 = 6;
 const LISTEN: u32 = 7;
+const ACCEPT: u32 = 8;
 const GET_EVENT: u32 = 12;
 const MIGRATE_ID: u32 = 18;
 /// `RDMA_PS_TCP`
@@ -33,6 +34,8 @@ const ADDR_ERROR: u32 = 1;
 const ROUTE_RESOLVED: u32 = 2;
 /// `RDMA_CM_EVENT_CONNECT_REQUEST`
 const CONNECT_REQUEST: u32 = 4;
+/// `RDMA_CM_EVENT_CONNECT_RESPONSE`
+const CONNECT_RESPONSE: u32 = 5;
 /// `RDMA_CM_EVENT_REJECTED`
 const REJECTED: u32 = 8;
 /// Bytes of `struct rdma_ucm_event_resp`.
@@ -92,6 +95,11 @@ impl Channel {
 
     /// Connects an id to a port of 127.0.0.1.
     fn connect(&self, id: u32, port: u16) {
+        self.connect_offering(id, port, [0, 0]);
+    }
+
+    /// Connects an id to a port of 127.0.0.1, and offers options (ECE): vendor and options.
+    fn connect_offering(&self, id: u32, port: u16, ece: [u32; 2]) {
         self.resolve_ip(id, [127, 0, 0, 1], port).expect("a new id");
         assert_eq!(self.event().expect("an event").event, ADDR_RESOLVED);
         let words = [id, 1000];
@@ -102,7 +110,20 @@ impl Channel {
         body[..4].copy_from_slice(&0x4321u32.to_ne_bytes());
         body[271] = 1;
         body[272..276].copy_from_slice(&id.to_ne_bytes());
+        body[280..].copy_from_slice(ece.map(u32::to_ne_bytes).as_flattened());
         self.command(CONNECT, &body, 0).expect("a resolved route");
+    }
+
+    /// Accepts a request, and chooses options (ECE): vendor and options.
+    fn accept_choosing(&self, id: u32, ece: [u32; 2]) {
+        let mut body = [0; 296];
+        body[..8].copy_from_slice(&9u64.to_ne_bytes());
+        // A queue pair's number, and that the parameters are valid.
+        body[8..12].copy_from_slice(&0x5678u32.to_ne_bytes());
+        body[279] = 1;
+        body[280..284].copy_from_slice(&id.to_ne_bytes());
+        body[288..].copy_from_slice(ece.map(u32::to_ne_bytes).as_flattened());
+        self.command(ACCEPT, &body, 0).expect("a request");
     }
 
     /// Binds an id to a port of any address.
@@ -145,12 +166,17 @@ impl Channel {
 
     /// Takes an event by one command, which waits if the channel blocks.
     fn take_event(&self) -> io::Result<Event> {
+        self.take_event_with_ece().map(|(event, _)| event)
+    }
+
+    /// Takes an event, and the peer's options (ECE): vendor and options.
+    fn take_event_with_ece(&self) -> io::Result<(Event, [u32; 2])> {
         let mut reply = [0u8; EVENT];
         let response = reply.as_mut_ptr() as u64;
         self.command(GET_EVENT, &response.to_ne_bytes(), EVENT)?;
         let word = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().expect("4 bytes"));
         let uid = u64::from_ne_bytes(reply[..8].try_into().expect("8 bytes"));
-        Ok(Event { uid, id: word(8), event: word(12) })
+        Ok((Event { uid, id: word(8), event: word(12) }, [word(EVENT - 8), word(EVENT - 4)]))
     }
 
     /// Returns whether the channel's descriptor is readable.
@@ -197,6 +223,29 @@ fn listener_that_moves_takes_its_unread_requests_along() {
     assert_eq!(refused.raw_os_error(), Some(libc::ENOENT));
     to.destroy(request.id).expect("an id of the channel");
     assert_eq!(client.event().expect("an event"), Event { uid: 8, id, event: REJECTED });
+}
+
+#[test]
+fn request_and_reply_carry_the_options_of_the_devices() {
+    let port = port::free();
+    let [server, client] = [0; 2].map(Channel::open);
+    let listener = server.id(7);
+    server.bind(listener, port).expect("a free port");
+    server.listen(listener).expect("a bound id");
+    let id = client.id(8);
+    client.connect_offering(id, port, [0x15b3, 0x8000_0003]);
+    assert!(server.is_readable_within(LIMIT), "no request");
+    let (request, offered) = server.take_event_with_ece().expect("the request");
+    assert_eq!((request.event, offered), (CONNECT_REQUEST, [0x15b3, 0x8000_0003]));
+    server.accept_choosing(request.id, [0x15b3, 1]);
+    assert!(client.is_readable_within(LIMIT), "no reply");
+    let (reply, chosen) = client.take_event_with_ece().expect("the reply");
+    assert_eq!((reply.event, chosen), (CONNECT_RESPONSE, [0x15b3, 1]));
+    // Other events have none.
+    server.destroy(listener).expect("an id of the channel");
+    server.destroy(request.id).expect("an id of the channel");
+    assert!(client.is_readable_within(LIMIT), "no end");
+    assert_eq!(client.take_event_with_ece().expect("the end").1, [0, 0]);
 }
 
 #[test]

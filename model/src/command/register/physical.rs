@@ -146,7 +146,7 @@ pub fn module_memory(card: &mut Card, access: Access, data: &mut [u8]) -> Result
     let (from, to) = (offset as usize, (offset + length) as usize);
     let known = r::I2C_DEVICE_ADDRESS.get(data) == BUS_ADDRESS && r::PAGE_NUMBER.get(data) == 0;
     let status = match eeprom().get(from..to) {
-        _ if card.port_state == PortState::Polling => EMPTY,
+        _ if !card.plugged => EMPTY,
         Some(bytes) if known && bytes.len() <= r::DWORDS.bytes().len() => {
             data[r::DWORDS.bytes()][..bytes.len()].copy_from_slice(bytes);
             0
@@ -172,10 +172,9 @@ pub fn temperature(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(
     const MODULES: u64 = 64;
     const CHIP: u64 = 0;
     read_only(access)?;
-    let plugged = card.port_state != PortState::Polling;
     let (now, limit, name) = match r::SENSOR_INDEX.get(data) {
         CHIP => (45, 105, *b"asic\0\0\0\0"),
-        MODULES if plugged => (u64::from(CELSIUS), 70, *b"module0\0"),
+        MODULES if card.plugged => (u64::from(CELSIUS), 70, *b"module0\0"),
         _ => return Err(Refusal::RegisterValue),
     };
     r::TEMPERATURE.set(data, now * 8);

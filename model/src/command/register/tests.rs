@@ -92,6 +92,30 @@ fn the_driver_switches_the_port_off_and_on() {
 }
 
 #[test]
+fn port_that_is_switched_off_stays_off_when_its_cable_is_plugged_in() {
+    let mut rig = Rig::new();
+    let ask = access(0x5006, 1, paos_reg::SIZE);
+    let set = access(0x5006, 0, paos_reg::SIZE).set(data(paos_reg::ASE), 1u64);
+    let states = |rig: &mut Rig| {
+        let reply = read(rig, &ask);
+        (paos_reg::ADMIN_STATUS.get(&reply), paos_reg::OPER_STATUS.get(&reply))
+    };
+    let switch = |rig: &mut Rig, to: u64| {
+        rig.run(&set.clone().set(data(paos_reg::ADMIN_STATUS), to)).unwrap();
+    };
+    switch(&mut rig, 2);
+    for plugged in [false, true] {
+        rig.card.set_port(plugged);
+        assert_eq!(states(&mut rig), (2, 2));
+    }
+    rig.card.set_port(false);
+    switch(&mut rig, 1);
+    assert_eq!(states(&mut rig), (1, 2), "switched on without a cable");
+    rig.card.set_port(true);
+    assert_eq!(states(&mut rig), (1, 1));
+}
+
+#[test]
 fn counters_are_those_of_the_traffic_until_cleared() {
     let mut rig = Rig::on(Link::Roce);
     rig.card.count_sent(&Frame(vec![2; 60]));

@@ -47,6 +47,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::Devices;
+use super::wake::{self, watch};
 use crate::clock::Random;
 use crate::wire::{Frame, LinkAddress, MULTICAST, Way};
 use bundle::{Buffers, Received};
@@ -221,29 +222,19 @@ pub(crate) const OUTSIDE: u64 = 4;
 impl Waits {
     /// Wakes the thread. Safe in a signal handler.
     pub(crate) fn ring(&self) {
-        add_one(&self.bell);
+        wake::signal(&self.bell);
     }
 }
 
 impl Network {
     pub(crate) fn new(domain: &str, seed: u64) -> io::Result<Self> {
-        // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
-        let epoll = unsafe { socket::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
-        let timer = || {
-            let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-            // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
-            unsafe { socket::own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }
-        };
-        let event = || {
-            let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-            // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
-            unsafe { socket::own(libc::eventfd(0, flags)) }
-        };
-        let (timer, stop, bell, retry) = (timer()?, event()?, event()?, timer()?);
-        watch(&epoll, libc::EPOLL_CTL_ADD, &timer, TIMER, libc::EPOLLIN)?;
-        watch(&epoll, libc::EPOLL_CTL_ADD, &retry, RETRY, libc::EPOLLIN)?;
-        watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
-        watch(&epoll, libc::EPOLL_CTL_ADD, &bell, BELL, libc::EPOLLIN)?;
+        let epoll = wake::epoll()?;
+        let (timer, stop, bell, retry) =
+            (wake::timer()?, wake::event()?, wake::event()?, wake::timer()?);
+        watch(&epoll, &timer, TIMER, libc::EPOLLIN)?;
+        watch(&epoll, &retry, RETRY, libc::EPOLLIN)?;
+        watch(&epoll, &stop, STOP, libc::EPOLLIN)?;
+        watch(&epoll, &bell, BELL, libc::EPOLLIN)?;
         // Do not reuse at once the prefixes of a process that has just ended: its peers may still
         // be repeating packets to them.
         let entropy = u64::from(std::process::id()) << 32 ^ start_time();
@@ -280,7 +271,7 @@ impl Network {
 
     /// Has the thread wake up for a descriptor of another network too, with the token [`OUTSIDE`].
     pub(crate) fn watch_outside(&self, fd: &OwnedFd) -> io::Result<()> {
-        watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, OUTSIDE, libc::EPOLLIN)
+        watch(&self.waits.epoll, fd, OUTSIDE, libc::EPOLLIN)
     }
 
     fn add(&mut self, source: Source) -> io::Result<u64> {
@@ -291,7 +282,7 @@ impl Network {
         | Source::Caller { fd }
         | Source::Inbound { fd, .. } = &source
         {
-            watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, token, libc::EPOLLIN)?;
+            watch(&self.waits.epoll, fd, token, libc::EPOLLIN)?;
         }
         self.sources.insert(token, source);
         Ok(token)
@@ -311,16 +302,7 @@ impl Network {
 
     /// Has the thread try again soon what failed for lack of a descriptor.
     fn retry_later(&self) {
-        let value = libc::timespec {
-            tv_sec: RETRY_AFTER.as_secs() as libc::time_t,
-            tv_nsec: RETRY_AFTER.subsec_nanos() as libc::c_long,
-        };
-        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the call reads `setting`. The null pointer means that it writes no old setting.
-        unsafe {
-            libc::timerfd_settime(self.retry.as_raw_fd(), 0, &setting, std::ptr::null_mut());
-        }
+        wake::set_timer(&self.retry, RETRY_AFTER);
     }
 
     /// Stops polling a listener whose connections cannot be accepted: it would always be ready, and
@@ -331,7 +313,7 @@ impl Network {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
                 self.sources.get(&token)
             {
-                let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, token, 0);
+                wake::unwatch(&self.waits.epoll, fd);
                 self.starved.push(token);
             }
         }
@@ -344,8 +326,7 @@ impl Network {
             if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
                 self.sources.get(&token)
             {
-                let add = libc::EPOLL_CTL_ADD;
-                let _ = watch(&self.waits.epoll, add, fd, token, libc::EPOLLIN);
+                let _ = watch(&self.waits.epoll, fd, token, libc::EPOLLIN);
             }
         }
         self.reach_again(cards);
@@ -353,22 +334,18 @@ impl Network {
 
     /// Serves a ready descriptor of the epoll set. Frames go to the devices.
     pub(crate) fn ready(&mut self, token: u64, cards: &dyn Devices) {
-        if token == TIMER || token == BELL {
-            let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
-            let mut count = [0u8; 8];
-            // SAFETY: `count` has the eight bytes that the call may write.
-            unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-            if token == TIMER {
+        match token {
+            TIMER => {
+                wake::clear(&self.timer);
                 self.armed = None;
+                return;
             }
-            return;
-        }
-        if token == RETRY {
-            let mut count = [0u8; 8];
-            // SAFETY: `count` has the eight bytes that the call may write.
-            unsafe { libc::read(self.retry.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-            self.try_again(cards);
-            return;
+            BELL => return wake::clear(&self.waits.bell),
+            RETRY => {
+                wake::clear(&self.retry);
+                return self.try_again(cards);
+            }
+            _ => {}
         }
         match self.sources.get(&token) {
             Some(Source::Listener { fd, to }) => {
@@ -462,17 +439,7 @@ impl Network {
         }
         self.armed = Some(at);
         // A wait of zero would stop the timer.
-        let wait = wait.max(1);
-        let value = libc::timespec {
-            tv_sec: (wait / 1_000_000_000) as libc::time_t,
-            tv_nsec: (wait % 1_000_000_000) as libc::c_long,
-        };
-        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the call reads `setting`, and null asks for no old one.
-        unsafe {
-            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
-        }
+        wake::set_timer(&self.timer, Duration::from_nanos(wait.max(1)));
     }
 
     /// Returns the time at which the timer fires, in nanoseconds of the engine's time.
@@ -482,7 +449,7 @@ impl Network {
 
     /// Tells the thread to stop.
     pub(crate) fn stop(&self) {
-        add_one(&self.waits.stop);
+        wake::signal(&self.waits.stop);
     }
 
     /// Closes this process's copies of the parent's descriptors, in the child of a fork. The
@@ -497,27 +464,6 @@ impl Network {
         }
         std::mem::forget(self.waits);
     }
-}
-
-/// Adds one to an eventfd.
-fn add_one(event: &Fd) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: the call reads the eight bytes of `one`.
-    unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-}
-
-fn watch(
-    epoll: &Fd,
-    operation: libc::c_int,
-    fd: &OwnedFd,
-    token: u64,
-    events: libc::c_int,
-) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: events as u32, u64: token };
-    // SAFETY: the call reads `event`, which outlives the call.
-    let result =
-        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Returns the wall-clock nanoseconds at the network's start: entropy, not time.

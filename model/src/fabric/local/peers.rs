@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::socket::{self, Fd};
-use super::{Network, Remote, Source, bundle, prefix, watch};
+use super::{Network, Remote, Source, bundle, prefix};
 use crate::fabric::Devices;
+use crate::fabric::wake::{unwatch, watch};
 use crate::wire::{Frame, Way};
 
 /// Most frames that wait for one peer; further frames are lost.
@@ -189,7 +190,7 @@ impl Network {
             if peer.backlog.is_empty() {
                 if peer.full {
                     peer.full = false;
-                    let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
+                    unwatch(&self.waits.epoll, fd);
                     congest(cards, to, false);
                 }
                 return Ok(());
@@ -203,8 +204,7 @@ impl Network {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
                         peer.full = true;
-                        let (add, out) = (libc::EPOLL_CTL_ADD, libc::EPOLLOUT);
-                        let _ = watch(&self.waits.epoll, add, fd, peer.token, out);
+                        let _ = watch(&self.waits.epoll, fd, peer.token, libc::EPOLLOUT);
                         congest(cards, to, true);
                     }
                     return Ok(());

@@ -14,7 +14,7 @@ const HIGH: RawFd = 512;
 /// Bytes of buffer to request in each direction.
 static BUFFER: libc::c_int = 4 << 20;
 
-pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(in super::super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 

@@ -23,7 +23,7 @@ mod tests;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) use interface::Interface;
 use share::{AGAIN, ENDING, Share};
@@ -31,6 +31,7 @@ use socket::{BATCH, Batch};
 
 use super::Devices;
 use super::local::socket::{self as local, Fd};
+use super::wake::{self, unwatch};
 use crate::card::Link;
 use crate::object::Groups;
 use crate::wire::ethernet::HEADER;
@@ -144,10 +145,7 @@ impl Udp {
     /// - `AddrInUse` with a text if another program has UDP port 4791 of an address.
     /// - Any error of creating and binding a socket.
     pub(crate) fn new(domain: &str, ports: &[Interface]) -> io::Result<Self> {
-        let epoll = socket::epoll()?;
-        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
-        let timer = unsafe { local::own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }?;
+        let (epoll, timer) = (wake::epoll()?, wake::timer()?);
         watch(&epoll, &timer, Token::Timer, libc::EPOLLIN)?;
         let mut addresses = Vec::new();
         for port in ports {
@@ -386,33 +384,18 @@ impl Udp {
                         eprintln!("mlx5-model: no packet reaches {address} any more: {error}");
                     });
                 }
-                self.wake_after(AGAIN);
+                wake::set_timer(&self.timer, AGAIN);
             }
         }
     }
 
     /// Tries again what failed.
     fn try_again(&mut self) {
-        let mut count = [0u8; 8];
-        // SAFETY: `count` has the eight bytes that the call may write.
-        unsafe { libc::read(self.timer.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        wake::clear(&self.timer);
         for index in 0..self.addresses.len() {
             if self.addresses[index].share.is_none() {
                 self.take_over(index);
             }
-        }
-    }
-
-    fn wake_after(&self, time: Duration) {
-        let value = libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: time.subsec_nanos() as libc::c_long,
-        };
-        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the call reads `setting`. The null pointer means that it writes no old setting.
-        unsafe {
-            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
         }
     }
 
@@ -492,16 +475,5 @@ fn readdress(frame: &mut Frame, ipv4: bool, port: u16) {
 }
 
 fn watch(epoll: &Fd, fd: &Fd, token: Token, events: libc::c_int) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: events as u32, u64: token.encode() };
-    // SAFETY: the call reads `event`, which outlives the call.
-    let result = unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn unwatch(epoll: &Fd, fd: &Fd) {
-    let nothing = std::ptr::null_mut();
-    // SAFETY: the call reads no event when it removes a descriptor.
-    unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), nothing) };
+    wake::watch(epoll, fd, token.encode(), events)
 }

@@ -41,12 +41,6 @@ pub(super) fn any() -> io::Result<Fd> {
     unsafe { local::own(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)) }
 }
 
-/// Returns an empty epoll set.
-pub(super) fn epoll() -> io::Result<Fd> {
-    // SAFETY: the call passes no memory. It returns a new descriptor, which `own` takes.
-    unsafe { local::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
-}
-
 fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the call reads `length` bytes, the size of `value`.

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+use crate::management::message;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 macro_rules! structures {
@@ -87,14 +88,17 @@ structures! {
         qp_num: u32, qkey: u32, ah_attr: AhAttr, private_data: [u8; PRIVATE],
         private_data_len: u8, reserved: [u8; 7],
     }
+    Ece 8 {
+        vendor_id: u32, attr_mod: u32,
+    }
     Connect 288 {
-        conn_param: ConnParam, id: u32, reserved: u32, ece: [u32; 2],
+        conn_param: ConnParam, id: u32, reserved: u32, ece: Ece,
     }
     Listen 8 {
         id: u32, backlog: u32,
     }
     Accept 296 {
-        uid: u64, conn_param: ConnParam, id: u32, reserved: u32, ece: [u32; 2],
+        uid: u64, conn_param: ConnParam, id: u32, reserved: u32, ece: Ece,
     }
     Reject 264 {
         id: u32, private_data_len: u8, reason: u8, reserved: [u8; 2], private_data: [u8; PRIVATE],
@@ -128,13 +132,26 @@ structures! {
     }
     EventReply 336 {
         uid: u64, id: u32, event: u32, status: u32, param: [u8; 304], reserved: u32,
-        ece: [u32; 2],
+        ece: Ece,
     }
     SetOption 24 {
         optval: u64, id: u32, level: u32, optname: u32, optlen: u32,
     }
     MigrateId 16 {
         response: u64, id: u32, fd: u32,
+    }
+}
+
+impl From<Ece> for message::Ece {
+    fn from(Ece { vendor_id, attr_mod }: Ece) -> Self {
+        // The link has 24 bits.
+        Self { vendor: vendor_id & 0xff_ffff, options: attr_mod }
+    }
+}
+
+impl From<message::Ece> for Ece {
+    fn from(message::Ece { vendor, options }: message::Ece) -> Self {
+        Self { vendor_id: vendor, attr_mod: options }
     }
 }
 

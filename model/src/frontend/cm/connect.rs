@@ -179,6 +179,7 @@ impl State {
                 extended_transport,
                 primary,
                 alternate: message::Path::default(),
+                ece: command.ece.into(),
                 private,
             };
             Connection::connect(request, transaction, now)
@@ -244,6 +245,7 @@ impl State {
             rnr_retry_count: param.rnr_retry_count.min(7),
             srq: target || param.srq != 0,
             guid: self.ports[card].node_guid,
+            ece: command.ece.into(),
             private,
             ..Reply::default()
         };
@@ -359,7 +361,7 @@ impl State {
                     ..ConnParam::default()
                 };
                 let contents = Contents::connection(param, &reply.private);
-                self.report(owner, event::CONNECT_RESPONSE, 0, &contents);
+                self.report_with(owner, event::CONNECT_RESPONSE, 0, &contents, reply.ece.into());
             }
             Event::Established => {
                 id.stage = Stage::Connected;
@@ -535,7 +537,7 @@ impl State {
         };
         let skip = if addresses.is_some() { ip::HEADER } else { 0 };
         let contents = Contents::connection(param, &request.private[skip..]);
-        self.report_request(listener, child, &contents);
+        self.report_request(listener, child, &contents, request.ece.into());
     }
 
     /// A SIDR_REQ has arrived.
@@ -571,7 +573,7 @@ impl State {
         let skip = if addresses.is_some() { ip::HEADER } else { 0 };
         let to = Default::default();
         let contents = Contents::datagram(0, 0, to, &resolve.private[skip..]);
-        self.report_request(listener, child, &contents);
+        self.report_request(listener, child, &contents, abi::Ece::default());
     }
 
     /// Finds the listener of a service, and the addresses in a request's private data.

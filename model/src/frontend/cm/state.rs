@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::super::uverbs::errno::{Errno, Result};
 use super::super::uverbs::{lock, real};
-use super::abi::{AhAttr, ConnParam, EventReply, UdParam, event, qp_type};
+use super::abi::{AhAttr, ConnParam, Ece, EventReply, UdParam, event, qp_type};
 use super::address::{Address, Place};
 use super::group::Group;
 use crate::clock::Random;
@@ -345,19 +345,31 @@ impl State {
 
     /// Reports an event of an id. An id that the program has not named yet has none.
     pub fn report(&mut self, number: u32, event: u32, status: i32, contents: &Contents) {
+        self.report_with(number, event, status, contents, Ece::default());
+    }
+
+    /// Reports an event of an id, with what the peer's device offers or has chosen.
+    pub fn report_with(
+        &mut self,
+        number: u32,
+        event: u32,
+        status: i32,
+        contents: &Contents,
+        ece: Ece,
+    ) {
         let Some(id) = self.ids.get(&number).filter(|id| id.uid != 0) else { return };
         let (file, uid) = (id.file, id.uid);
         let reply =
-            EventReply { uid, id: number, event, status: status as u32, ..Default::default() };
+            EventReply { uid, id: number, event, status: status as u32, ece, ..Default::default() };
         self.queue(file, Queued { counted: number, reply, child: None }, contents);
     }
 
     /// Reports a connection request that has made the id `child`.
-    pub fn report_request(&mut self, listener: u32, child: u32, contents: &Contents) {
+    pub fn report_request(&mut self, listener: u32, child: u32, contents: &Contents, ece: Ece) {
         let Some(id) = self.ids.get(&listener) else { return };
         let (file, uid) = (id.file, id.uid);
         let event = event::CONNECT_REQUEST;
-        let reply = EventReply { uid, id: child, event, ..Default::default() };
+        let reply = EventReply { uid, id: child, event, ece, ..Default::default() };
         self.queue(file, Queued { counted: listener, reply, child: Some(child) }, contents);
     }
 

@@ -58,7 +58,7 @@ fn the_module_is_read_where_one_is_plugged_in() {
     assert!(vendor[mcia_reg::DWORDS.bytes()].starts_with(b"MLX5-MODEL      \0"));
     let beyond = read(&mut rig, 0x9014, mcia_reg::SIZE, &bytes(250, 7));
     assert_eq!(mcia_reg::STATUS.get(&beyond), 9);
-    rig.card.port_state = PortState::Polling;
+    rig.card.set_port(false);
     let empty = read(&mut rig, 0x9014, mcia_reg::SIZE, &bytes(148, 16));
     assert_eq!(mcia_reg::STATUS.get(&empty), 3);
     assert!(empty[mcia_reg::DWORDS.bytes()].iter().all(|byte| *byte == 0));
