@@ -150,8 +150,6 @@ fn a_queue_pair_retransmits_as_it_was_asked_to() {
 fn options_of_perftest_are_answered_with_their_equivalent() {
     for (option, answer) in [
         ("-a", "give --sweep 2..8M"),
-        ("-b", "run a second client on the other host"),
-        ("-e", "completions are polled"),
         ("-F", "leave it out"),
         ("-H", "give --hdr-log FILE"),
         ("-R", "connected over TCP"),

@@ -10,7 +10,9 @@ use mlx5_tools::perf::loops::{self, Record, Signals, Task};
 use mlx5_tools::perf::path::Path;
 use mlx5_tools::perf::path::direct::ByHand;
 use mlx5_tools::perf::path::request::{Requests, Visit, visit};
-use mlx5_tools::perf::plan::{Amount, Carrier, Header, Operation, Plan, Retransmission};
+use mlx5_tools::perf::plan::{
+    Amount, Carrier, Direction, Header, Operation, Plan, Retransmission, Waiting,
+};
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
 use mlx5_tools::perf::station::{Backend, Connects, Side, Unconnected};
@@ -62,6 +64,8 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         pkey_index: 0,
         header: Header::default(),
         retransmission: Retransmission::default(),
+        direction: Direction::OneWay,
+        waiting: Waiting::Polling,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The client's side: it decides what to measure, and computes the result.
 
 use std::net::TcpListener;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,23 +11,25 @@ use crate::output::Output;
 use crate::perf::arguments::Arguments;
 use crate::perf::compare;
 use crate::perf::interrupt::Interrupt;
+use crate::perf::loops::exchange::{self, Part};
 use crate::perf::loops::{self, Measured, Record, Signals};
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::stamped::ByStamps;
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Amount, Carrier, Operation, Plan};
+use crate::perf::plan::{Amount, Carrier, Direction, Operation, Plan};
 use crate::perf::progress::Progress;
 use crate::perf::result::distribution::Distribution;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
-use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Slow, Via};
+use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Slow, Via};
 use crate::perf::server;
-use crate::perf::session::{self, Account, GOING, Say, Session};
+use crate::perf::session::{self, Account, Back, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
 use crate::perf::station::{Backend, Connects, Side, Unconnected};
+use crate::perf::talk::{Talk, of_thread};
 
 /// Most single times recorded per thread, where the number of messages is not known.
 const MOST_RAW: u64 = 1 << 22;
@@ -285,7 +288,7 @@ impl Course<'_> {
             (Via::Direct, true) => self.measure::<ByStamps<ByHand>>(plan, samples),
             (Via::Verbs, true) => self.measure::<ByStamps<ByVerbs>>(plan, samples),
         }?;
-        let Finished { threads, received, wrong, counters, notes } = finished;
+        let Finished { threads, received, wrong, counters, back, notes } = finished;
         let all = &mut *self.all;
         let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
         for note in notes {
@@ -293,18 +296,12 @@ impl Course<'_> {
                 all.notes.push(note);
             }
         }
-        if plan.needs_server() && received != sent {
-            if plan.carrier == Carrier::Rc {
-                return Err(Error::Told(format!(
-                    "{sent} messages were sent and acknowledged, and {received} arrived"
-                )));
+        if plan.needs_server() {
+            all.notes.extend(lost(plan, sent, received)?);
+            if let Some(back) = &back {
+                let received = threads.iter().map(|thread| thread.received).sum();
+                all.notes.extend(lost(plan, back.sent.iter().flatten().sum(), received)?);
             }
-            all.notes.push(format!(
-                "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
-                plan.size,
-                sent.saturating_sub(received),
-                plan.carrier
-            ));
         }
         let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
         if wrong != 0 {
@@ -321,6 +318,8 @@ impl Course<'_> {
         let mut point = point(plan, self.arguments, &threads);
         point.began = seconds;
         point.counters = counters;
+        point.back = back
+            .map(|back| Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 });
         Ok((began, point))
     }
 
@@ -340,12 +339,32 @@ impl Course<'_> {
     }
 }
 
+/// Compares what one side sent with what arrived. Returns a note on what is lost.
+///
+/// # Errors
+/// Fails if messages of a reliable connection are lost.
+fn lost(plan: &Plan, sent: u64, received: u64) -> Result<Option<String>> {
+    if received == sent {
+        return Ok(None);
+    }
+    if plan.carrier == Carrier::Rc {
+        return Err(Error::Told(format!(
+            "{sent} messages were sent and acknowledged, and {received} arrived"
+        )));
+    }
+    Ok(Some(format!(
+        "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
+        plan.size,
+        sent.saturating_sub(received),
+        plan.carrier
+    )))
+}
+
 /// Combines the measurements of all threads into a point.
 fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     let mut distribution = Distribution::new();
     threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
-    let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
-    let ended = threads.iter().map(|thread| thread.began + thread.ticks).max().unwrap_or(0);
+    let (began, ended) = loops::span(threads);
     let clock = mlx5::timing::Clock::get();
     let slow = |&(ns, end): &(u64, u64)| Slow {
         ns,
@@ -361,6 +380,8 @@ fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
         began: 0.0,
         seconds: clock.nanoseconds(ended - began) / 1e9,
         messages: messages * ways,
+        back: None,
+        events: threads.iter().map(|thread| thread.events).sum(),
         planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
         latency: distribution.latency(plan.timed(), &arguments.percentiles),
         slowest,
@@ -401,6 +422,7 @@ struct Finished {
     received: u64,
     wrong: u64,
     counters: Vec<Counter>,
+    back: Option<Back>,
     notes: Vec<String>,
 }
 
@@ -425,7 +447,11 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
             let station = thread.connect(side, plan, theirs)?;
             counters.count(&station.queue_pairs);
-            paths.push(B::path::<T, R>(station, plan)?);
+            let mut path = B::path::<T, R>(station, plan)?;
+            if plan.direction == Direction::BothWays {
+                loops::prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
+            }
+            paths.push(path);
         }
         match session.hear("readiness")? {
             Say::Ready {} => {}
@@ -436,35 +462,44 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let before = counters.read();
         let signals = Signals::new(paths.len(), interrupt.clone());
         let progress = Progress::new(plan, output);
-        let mut told = Instant::now();
         let crew = Crew { plan, signals: &signals, cpus };
-        let threads = crew.run(
-            &mut paths,
-            |path, task| loops::measure(path, task, Record::new(plan, samples)),
-            || {
-                progress.show(signals.done());
-                if told.elapsed() >= GOING {
-                    session.going()?;
-                    told = Instant::now();
-                }
-                match session.hear_within(Duration::from_millis(10))? {
-                    None => Ok(()),
-                    Some(other) => Err(session::unexpected(&other, "nothing")),
-                }
-            },
-        )?;
+        let mut talk = Talk { session, plan, signals: &signals, told: Instant::now(), end: None };
+        let (threads, account) = match plan.direction {
+            Direction::OneWay => {
+                let work = |path: &mut _, task: &loops::Task<'_>| {
+                    loops::measure(path, task, Record::new(plan, samples))
+                };
+                let threads = crew.run(&mut paths, work, || {
+                    progress.show(signals.done());
+                    talk.while_sending()
+                })?;
+                let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
+                (threads, talk.finish(sent)?)
+            }
+            Direction::BothWays => {
+                let sent = Mutex::new(Vec::new());
+                let work = |path: &mut _, task: &loops::Task<'_>| {
+                    let record = Record::new(plan, samples);
+                    exchange::both(path, task, record, Part::Leads, || of_thread(&sent, task))
+                };
+                talk.begin()?;
+                let threads = crew.run(&mut paths, work, || {
+                    progress.show(signals.done());
+                    talk.both_ways(&sent)
+                })?;
+                (threads, talk.account()?)
+            }
+        };
         progress.finish();
 
-        // 3. The server's results.
-        let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
-        session.tell(&Say::Finish { sent })?;
-        let Account { received, wrong, counters: theirs } =
-            session::account(session.hear("account")?)?;
+        // 3. Both sides' results.
+        let Account { received, wrong, counters: theirs, back } = account;
         let mut changed = Counters::changed(&before, &counters.read());
         // In a loop the port is the same.
         let theirs =
             theirs.into_iter().filter(|counter| !in_a_loop || counter.name.starts_with("queue."));
         changed.extend(theirs.map(|counter| Counter { peer: true, ..counter }));
-        Ok(Finished { threads, received, wrong, counters: changed, notes: counters.notes })
+        let notes = counters.notes;
+        Ok(Finished { threads, received, wrong, counters: changed, back, notes })
     }
 }

@@ -6,8 +6,8 @@
 //! path through libmlx5, or either with time stamps. The [`loops`] run over any path and are
 //! compiled for each path and each kind of request. [`compare`] measures both ways in turn.
 //!
-//! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data of the outputs. [`output`] makes
-//! tables and files from it, [`page`] the page with plots.
+//! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data
+//! of the outputs. [`output`] makes tables and files from it, [`page`] the page with plots.
 
 pub mod arguments;
 pub mod client;
@@ -26,6 +26,7 @@ pub mod server;
 pub mod session;
 mod show;
 pub mod station;
+mod talk;
 
 use clap::{Args, Subcommand};
 
@@ -40,7 +41,8 @@ use result::Kind;
 /// One side runs `mlx5 perf server`, the other `mlx5 perf lat HOST` (or bw, or rate) and decides what
 /// is measured; with `--loopback` one process is both. Options that perftest has too have the same
 /// letters: -s size, -n iterations, -D duration, -c transport, -q qps, -t depth, -l batch, -Q
-/// signal-every, -I inline, -m mtu, -S sl, -x gid-index, -i ib-port, -p port.
+/// signal-every, -I inline, -m mtu, -S sl, -x gid-index, -i ib-port, -p port, -b bidirectional, -e
+/// events.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -85,6 +87,7 @@ Examples:
   mlx5 perf bw HOST -o write -D 10s                    # WRITEs of 64 KiB, for ten seconds
   mlx5 perf bw HOST -o write --sweep 2..8M --report bw.html
   mlx5 perf bw HOST -c ud -s 1024 -q 4 --threads 2     # datagrams, two threads of two queue pairs
+  mlx5 perf bw HOST -b                                 # both directions at once
   mlx5 perf bw HOST --validate                         # every byte is looked at";
 
 const RATE_EXAMPLES: &str = "\

@@ -50,7 +50,7 @@ impl<P: Path> Client<P> for Ping {
                     Some(Event::Received { slot, .. }) => break slot,
                     Some(Event::Sent { sequence, .. }) => self.retired = sequence + 1,
                     None => {
-                        wait.once()?;
+                        wait.turn(path)?;
                     }
                 }
             };
@@ -68,7 +68,7 @@ impl<P: Path> Client<P> for Ping {
                     Some(Event::Sent { sequence, .. }) => self.retired = sequence + 1,
                     Some(_) => return Err(Stop::Told("an answer that nobody asked for".into())),
                     None => {
-                        wait.once()?;
+                        wait.turn(path)?;
                     }
                 }
             }

@@ -36,7 +36,7 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
                         // The only one: the client waits for the answer before it sends another.
                         message @ Some(_) => early = message,
                         None => {
-                            if wait.once()? && task.signals.expected(task.thread) != u64::MAX {
+                            if wait.turn(path)? && task.signals.expected(task.thread) != u64::MAX {
                                 break;
                             }
                         }
@@ -47,7 +47,7 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
             }
             Some(Event::Sent { sequence, .. }) => retired = sequence + 1,
             None => {
-                if wait.once()? && served.received >= task.signals.expected(task.thread) {
+                if wait.turn(path)? && served.received >= task.signals.expected(task.thread) {
                     return Ok(served);
                 }
             }

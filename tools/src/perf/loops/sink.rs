@@ -12,40 +12,77 @@ use crate::perf::plan::Carrier;
 /// done.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Receives until all messages that the client sent have arrived; where messages may be lost, until
-/// none has arrived for a while.
+/// The messages that arrive at one side.
+pub(super) struct Intake {
+    /// The counts.
+    pub(super) served: Served,
+    /// The next message of each queue pair.
+    expected: Vec<u64>,
+    /// Since when none has arrived, once the other side is done.
+    quiet: Option<Instant>,
+}
+
+impl Intake {
+    pub(super) fn new(queues: usize) -> Intake {
+        Intake { served: Served::default(), expected: vec![0; queues], quiet: None }
+    }
+
+    /// Takes the message of a completed receive, and posts the receive again.
+    #[inline(always)]
+    pub(super) fn take<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        queue: usize,
+        slot: u64,
+        immediate: Option<u32>,
+    ) -> Result<(), Stop> {
+        task.stall(self.served.received);
+        if task.plan.validate {
+            let expected = self.expected[queue];
+            let number = number(path, task, queue, slot, immediate, expected);
+            let (slot, skip) = task.landed(slot, number);
+            let right = path.memory().is_right(queue, slot, skip, number, false);
+            self.served.wrong += u64::from(!right);
+            self.expected[queue] = if right { number + 1 } else { expected + 1 };
+        }
+        path.receive(queue, slot)?;
+        self.served.received += 1;
+        self.quiet = None;
+        Ok(())
+    }
+
+    /// Returns whether all messages that the other side sent have arrived, where arrivals are
+    /// noticed; where messages may be lost, whether none has arrived for a while.
+    pub(super) fn is_complete(&mut self, task: &Task<'_>) -> bool {
+        let all = task.signals.expected(task.thread);
+        if all == u64::MAX {
+            return false;
+        }
+        if !task.plan.operation.takes_receives() || self.served.received >= all {
+            return true;
+        }
+        let quiet = *self.quiet.get_or_insert_with(Instant::now);
+        may_lose(task) && quiet.elapsed() > LATE
+    }
+}
+
+/// Receives until all messages that the client sent have arrived.
 pub(super) fn take<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
-    let mut served = Served::default();
-    let mut expected = vec![0; path.queues()];
+    let mut intake = Intake::new(path.queues());
     let mut wait = Wait::patient(task, "message");
-    let mut quiet: Option<Instant> = None;
     loop {
         match path.poll()? {
             Some(Event::Received { queue, slot, immediate, .. }) => {
-                task.stall(served.received);
-                if task.plan.validate {
-                    let number = number(path, task, queue, slot, immediate, expected[queue]);
-                    let (slot, skip) = task.landed(slot, number);
-                    let right = path.memory().is_right(queue, slot, skip, number, false);
-                    served.wrong += u64::from(!right);
-                    expected[queue] = if right { number + 1 } else { expected[queue] + 1 };
-                }
-                path.receive(queue, slot)?;
-                served.received += 1;
-                task.signals.progress(task.thread, served.received);
-                quiet = None;
+                intake.take(path, task, queue, slot, immediate)?;
+                task.signals.progress(task.thread, intake.served.received);
             }
             Some(Event::Sent { .. }) => {
                 return Err(Stop::Told("a request of the server's, which posts none".into()));
             }
-            None if wait.once()? => {
-                let all = task.signals.expected(task.thread);
-                let is_over = || quiet.is_some_and(|since| since.elapsed() > LATE);
-                if served.received >= all || (all != u64::MAX && may_lose(task) && is_over()) {
-                    return Ok(served);
-                }
-                if all != u64::MAX && quiet.is_none() {
-                    quiet = Some(Instant::now());
+            None if wait.turn(path)? => {
+                if intake.is_complete(task) {
+                    return Ok(intake.served);
                 }
             }
             None => {}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::perf::result::distribution::Latency;
-use crate::perf::result::{Cpu, Run};
+use crate::perf::result::{Cpu, Flow, Run};
 
 /// Returns all points as text. Times are nanoseconds; cells without a measurement are empty.
 pub fn text(run: &Run) -> String {
@@ -22,6 +22,10 @@ pub fn text(run: &Run) -> String {
             "deviation_ns",
             "post_ticks_per_message",
             "poll_ticks_per_completion",
+            "back_messages",
+            "back_seconds",
+            "back_gigabits_per_second",
+            "events",
         ]
         .map(str::to_owned),
     );
@@ -55,6 +59,13 @@ pub fn text(run: &Run) -> String {
             time(|latency| latency.deviation_ns.to_string()),
             cpu(|cpu| cpu.posts.ticks_per_message()),
             cpu(|cpu| cpu.polls.ticks_per_message()),
+        ]);
+        let back = |of: &dyn Fn(Flow) -> String| point.back.map_or(String::new(), of);
+        values.extend([
+            back(&|back| back.messages.to_string()),
+            back(&|back| back.seconds.to_string()),
+            back(&|back| point.gigabits(back.messages_per_second()).to_string()),
+            point.events.map_or(String::new(), |events| events.to_string()),
         ]);
         text += &line(&values);
     }

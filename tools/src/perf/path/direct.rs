@@ -1,12 +1,14 @@
 //! The direct path: this crate's rings, used as a program would use them.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ib::Transport;
 use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 
 use super::request::{Requests, Site};
+use super::sleep::Sleeper;
 use super::{Event, Message, Path, Stop};
 use crate::outcome::{Error, Result};
 use crate::perf::plan::{Layout, Plan};
@@ -24,6 +26,7 @@ pub struct Direct<T: Transport, R: Requests<T>> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
     queues: Vec<(SendQueue<T>, ReceiveQueue)>,
     completions: CqReader,
+    sleeper: Sleeper,
     site: Site,
     header: usize,
     requests: PhantomData<fn() -> R>,
@@ -47,7 +50,14 @@ impl Backend for ByHand {
             queues.push((sends, receives));
         }
         let header = if T::HAS_HEADER { Layout::HEADER } else { 0 };
-        Ok(Direct { queues, completions, site: station.site, header, requests: PhantomData })
+        Ok(Direct {
+            queues,
+            completions,
+            sleeper: Sleeper::new(station.channel),
+            site: station.site,
+            header,
+            requests: PhantomData,
+        })
     }
 }
 
@@ -135,6 +145,18 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
             Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
             Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
         }
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop> {
+        let Direct { sleeper, completions, .. } = self;
+        sleeper.sleep(time, || {
+            completions.arm();
+            Ok(())
+        })
+    }
+
+    fn events(&self) -> Option<u64> {
+        self.sleeper.events()
     }
 
     #[inline(always)]

@@ -3,11 +3,12 @@
 //! Each loop is generic over the [`Path`] and compiled for each. Posts and polls are called
 //! directly and inlined, so a loop over [`Direct`](direct::Direct) is the code that a program using
 //! `mlx5` would contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`].
-//! [`request`] defines the posted requests.
+//! [`request`] defines the posted requests. [`sleep`] waits for events in place of polling.
 
 pub mod direct;
 pub mod operation;
 pub mod request;
+mod sleep;
 pub mod stamped;
 pub mod verbs;
 
@@ -96,6 +97,17 @@ pub trait Path: Send {
         }
         Ok(())
     }
+
+    /// Sleeps until the CQ's completion channel has an event, for `time` at most. The first call only
+    /// requests the event. The caller polls before the next one, since a completion that came before
+    /// the request raises none.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop>;
+
+    /// Returns how many events of the CQ ended a sleep; `None` if the path does not wait for events.
+    fn events(&self) -> Option<u64>;
 
     /// Returns the memory.
     fn memory(&mut self) -> &mut Memory;

@@ -8,11 +8,13 @@
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use mlx5::verbs::{CompletionQueue, QueuePair, Rts};
 use mlx5_sys::verbs::*;
 
 use super::request::{Requests, Site};
+use super::sleep::Sleeper;
 use super::{Event, Message, Path, Stop};
 use crate::outcome::Result;
 use crate::perf::plan::{Layout, Operation, Plan};
@@ -28,6 +30,7 @@ pub struct Verbs<T: Connects> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
     queues: Vec<QueuePair<T, Rts>>,
     cq: CompletionQueue,
+    sleeper: Sleeper,
     site: Site,
     destinations: Vec<Destination>,
     operation: Operation,
@@ -82,6 +85,7 @@ impl Backend for ByVerbs {
         Ok(Verbs {
             queues: station.queue_pairs,
             cq: station.cq,
+            sleeper: Sleeper::new(station.channel),
             site: station.site,
             destinations: station.destinations,
             operation: plan.operation,
@@ -215,6 +219,15 @@ impl<T: Connects> Path for Verbs<T> {
             1 => event(unsafe { wc.assume_init_ref() }, self.header).map(Some),
             _ => Err(Stop::Told(format!("ibv_poll_cq cannot read the CQ ({found})"))),
         }
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop> {
+        let Verbs { sleeper, cq, .. } = self;
+        sleeper.sleep(time, || cq.request_notification(false))
+    }
+
+    fn events(&self) -> Option<u64> {
+        self.sleeper.events()
     }
 
     #[inline(always)]

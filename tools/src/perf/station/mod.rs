@@ -12,9 +12,9 @@ use std::sync::Arc;
 use mlx5::connect::{ConnectionData, LocalPort};
 use mlx5::ib::{Rc, Receives, Uc, Ud};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, AddressVector, CompletionQueue, Context, Mtu, Placement,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes, ScatterToCqe,
-    UdInitAttributes, UnreliableRtsAttributes,
+    AckTimeout, AddressHandle, AddressVector, CompletionChannel, CompletionQueue, Context, Mtu,
+    Placement, ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes,
+    ScatterToCqe, UdInitAttributes, UnreliableRtsAttributes,
 };
 use mlx5::wqe::{Remote, UdAddress};
 
@@ -22,7 +22,7 @@ use self::memory::{Memory, Origin, Target};
 use crate::outcome::{Error, Result};
 use crate::perf::path::Path;
 use crate::perf::path::request::{Requests, Site};
-use crate::perf::plan::{Header, Layout, Plan, Retransmission};
+use crate::perf::plan::{Header, Layout, Plan, Retransmission, Waiting};
 use crate::perf::result::Via;
 
 /// The Q_Key of datagrams.
@@ -211,6 +211,7 @@ impl Side {
 /// One thread's objects, before its queue pairs are connected.
 pub struct Unconnected<T: Connects> {
     pd: ProtectionDomain,
+    channel: Option<CompletionChannel>,
     cq: CompletionQueue,
     queue_pairs: Vec<QueuePair<T, Reset>>,
     memory: Memory,
@@ -225,6 +226,8 @@ pub struct Station<T: Connects> {
     pub queue_pairs: Vec<QueuePair<T, Rts>>,
     /// The CQ of all queue pairs.
     pub cq: CompletionQueue,
+    /// The channel of its events, where the plan waits for them.
+    pub channel: Option<CompletionChannel>,
     /// The data that requests are made of.
     pub site: Site,
     /// Datagram destinations, per queue pair; empty for connections.
@@ -259,7 +262,15 @@ impl<T: Connects> Unconnected<T> {
         let memory = Memory::new(&pd, layout, queues, side.origin)?;
         // All requests and receives may complete, as they do when one fails.
         let entries = (plan.depth + plan.receives()) * queues as u32;
+        let channel = match plan.waiting {
+            Waiting::Polling => None,
+            Waiting::Events => Some(CompletionChannel::new(&side.context)?),
+        };
         let cq = CompletionQueue::builder(&side.context, entries);
+        let cq = match &channel {
+            Some(channel) => cq.channel(channel),
+            None => cq,
+        };
         let cq = match &side.placement {
             Some(placement) => cq.placement(&pd, placement).build()?,
             None => cq.build()?,
@@ -303,7 +314,7 @@ impl<T: Connects> Unconnected<T> {
             endpoints.push(endpoint);
             queue_pairs.push(qp);
         }
-        Ok(Unconnected { pd, cq, queue_pairs, memory, layout, endpoints })
+        Ok(Unconnected { pd, channel, cq, queue_pairs, memory, layout, endpoints })
     }
 
     /// Connects the queue pairs to the peer's, in order.
@@ -339,6 +350,6 @@ impl<T: Connects> Unconnected<T> {
             destinations.extend(destination);
             queue_pairs.push(qp);
         }
-        Ok(Station { queue_pairs, cq: self.cq, site, destinations })
+        Ok(Station { queue_pairs, cq: self.cq, channel: self.channel, site, destinations })
     }
 }
