@@ -139,8 +139,9 @@ fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     let endpoints = session::endpoints(threads, plan)?;
     assert_eq!(endpoints.len(), plan.threads as usize);
     for endpoint in endpoints.iter().flatten() {
-        assert!(endpoint.qpn < 1 << 24 && endpoint.psn < 1 << 24);
-        let region = endpoint.region.expect("a region");
+        assert!(endpoint.target < 1 << 24 && endpoint.shared < 1 << 24);
+        assert!(endpoint.data.qpn < 1 << 24 && endpoint.data.psn < 1 << 24);
+        let region = endpoint.data.region.expect("a region");
         assert!(region.length > 0 && region.address.checked_add(region.length - 1).is_some());
         assert_eq!(End::from(endpoint).endpoint()?, *endpoint);
     }

@@ -11,11 +11,11 @@ use mlx5_tools::perf::path::Path;
 use mlx5_tools::perf::path::direct::ByHand;
 use mlx5_tools::perf::path::request::{Requests, Visit, visit};
 use mlx5_tools::perf::plan::{
-    Amount, Carrier, Direction, Header, Operation, Plan, Retransmission, Waiting,
+    Amount, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission, Waiting,
 };
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
-use mlx5_tools::perf::station::{Backend, Connects, Side, Unconnected};
+use mlx5_tools::perf::station::{Backend, Connects, Role, Side, Unconnected};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -66,6 +66,8 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         retransmission: Retransmission::default(),
         direction: Direction::OneWay,
         waiting: Waiting::Polling,
+        receives_from: ReceiveSource::Own,
+        group: None,
     }
 }
 
@@ -77,8 +79,8 @@ impl Visit for Count<'_> {
 
     fn visit<T: Connects, R: Requests<T>>(self) -> u64 {
         let Count(plan, side) = self;
-        let client = Unconnected::<T>::new(side, plan).unwrap();
-        let server = Unconnected::<T>::new(side, plan).unwrap();
+        let client = Unconnected::<T>::new(side, plan, Role::Client).unwrap();
+        let server = Unconnected::<T>::new(side, plan, Role::Server).unwrap();
         let (mine, theirs) = (client.endpoints.clone(), server.endpoints.clone());
         let path = |end: Unconnected<T>, other| {
             let station = end.connect(side, plan, other).unwrap();

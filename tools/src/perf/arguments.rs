@@ -3,6 +3,7 @@
 mod parse;
 mod settings;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use crate::outcome::{Error, Result};
 use crate::perf::limit::{Bound, Compared, Limit};
 use crate::perf::perftest::Perftest;
 use crate::perf::plan::{
-    Amount, Arrivals, Carrier, Direction, Header, Operation, Plan, Retransmission, Schedule, Stall,
-    Waiting,
+    Amount, Arrivals, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission,
+    Schedule, Stall, Waiting,
 };
 use crate::perf::result::{Kind, Point, Via};
 use crate::perf::server::PORT;
 use crate::perf::station::Side;
-use crate::perf::station::memory::Origin;
+use crate::perf::station::memory::{Origin, Source};
 use crate::perf::station::place;
 
 /// Largest payload that is inline by default, as in perftest's latency tests.
@@ -47,6 +48,9 @@ pub struct Local {
     /// Take memory on huge pages: 2M or 1G
     #[arg(long, value_name = "SIZE", value_parser = place::huge)]
     pub huge: Option<HugePageSize>,
+    /// Whose memory this side's messages are in; the other side chooses its own
+    #[arg(long, value_enum, default_value = "host")]
+    pub memory: Source,
 }
 
 impl Local {
@@ -55,7 +59,7 @@ impl Local {
     /// # Errors
     /// Those of [`Side::new`].
     pub fn side(&self, context: Context) -> Result<Side> {
-        let origin = Origin { node: self.numa, huge: self.huge };
+        let origin = Origin { node: self.numa, huge: self.huge, source: self.memory };
         Side::new(context, self.ib_port, self.gid_index, origin)
     }
 
@@ -98,6 +102,9 @@ pub struct Arguments {
     /// How queue pairs are connected
     #[arg(short = 'c', long, value_enum, default_value = "rc", help_heading = "Messages")]
     transport: Carrier,
+    /// Multicast group that the client's packets go to, such as 239.1.1.1: raw alone
+    #[arg(long, value_name = "ADDRESS", help_heading = "Messages")]
+    group: Option<Ipv4Addr>,
     /// Bytes of a message, such as 64 or 4K; give it more than once, or a list, for several points
     #[arg(short, long = "size", value_name = "BYTES", value_delimiter = ',',
           value_parser = bytes, help_heading = "Messages")]
@@ -159,6 +166,10 @@ pub struct Arguments {
     /// Threads, each with queues, a CQ and memory of its own
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Queues")]
     threads: u32,
+    /// Have the queue pairs of a thread take their receives from one shared queue: rc and ud. With
+    /// xrc and dc they do so always
+    #[arg(long, alias = "use-srq", help_heading = "Queues")]
+    srq: bool,
     /// Path MTU [default: the largest that both ports do]
     #[arg(short, long, value_name = "BYTES", help_heading = "Queues")]
     mtu: Option<u16>,
@@ -256,7 +267,13 @@ impl Arguments {
         }
         let plans: Vec<Plan> =
             self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
-        plans.iter().try_for_each(|plan| plan.check().map_err(Error::Usage))?;
+        for plan in &plans {
+            plan.check().map_err(Error::Usage)?;
+            if self.compare {
+                // libmlx5 may lack what the direct way has.
+                Plan { via: Via::Verbs, ..plan.clone() }.check().map_err(Error::Usage)?;
+            }
+        }
         Ok(plans)
     }
 
@@ -268,11 +285,23 @@ impl Arguments {
             }
             (None, []) if self.operation.is_atomic() => vec![8],
             (None, []) => vec![match kind {
-                Kind::Bw if self.transport == Carrier::Ud => 1024,
+                Kind::Bw if matches!(self.transport, Carrier::Ud | Carrier::Raw) => 1024,
                 Kind::Bw => 64 << 10,
                 Kind::Lat | Kind::Rate => 8,
             }],
             (None, sizes) => sizes.to_vec(),
+        }
+    }
+
+    fn amount(&self, kind: Kind) -> Amount {
+        match (self.duration, self.iterations) {
+            (Some(time), _) => Amount::Nanoseconds(nanoseconds(time)),
+            (None, Some(count)) => Amount::Messages(count),
+            (None, None) => Amount::Messages(match kind {
+                Kind::Lat => 10_000,
+                Kind::Bw => 5_000,
+                Kind::Rate => 50_000,
+            }),
         }
     }
 
@@ -291,7 +320,7 @@ impl Arguments {
             Kind::Rate => 64.min(depth.div_ceil(2)),
         });
         let inline = match self.inline {
-            Inline::Auto => kind != Kind::Bw && size <= INLINE,
+            Inline::Auto => kind != Kind::Bw && size <= INLINE && self.local.memory.is_host(),
             Inline::UpTo(most) => size <= most,
         };
         Plan {
@@ -305,15 +334,7 @@ impl Arguments {
             depth,
             queue_pairs: self.qps.unwrap_or(self.threads),
             threads: self.threads,
-            amount: match (self.duration, self.iterations) {
-                (Some(time), _) => Amount::Nanoseconds(nanoseconds(time)),
-                (None, Some(count)) => Amount::Messages(count),
-                (None, None) => Amount::Messages(match kind {
-                    Kind::Lat => 10_000,
-                    Kind::Bw => 5_000,
-                    Kind::Rate => 50_000,
-                }),
-            },
+            amount: self.amount(kind),
             warm_up: self.warm_up,
             schedule: self.rate.map(|per_second| Schedule {
                 per_second,
@@ -336,10 +357,9 @@ impl Arguments {
                 retries: self.retries,
                 rnr_retries: self.rnr_retries,
             },
-            direction: match self.bidirectional {
-                true => Direction::BothWays,
-                false => Direction::OneWay,
-            },
+            direction: if self.bidirectional { Direction::BothWays } else { Direction::OneWay },
+            receives_from: if self.srq { ReceiveSource::Shared } else { ReceiveSource::Own },
+            group: self.group,
             waiting: if self.events { Waiting::Events } else { Waiting::Polling },
         }
     }

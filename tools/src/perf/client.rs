@@ -1,7 +1,6 @@
 //! The client's side: it decides what to measure, and computes the result.
 
 use std::net::TcpListener;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,25 +10,24 @@ use crate::output::Output;
 use crate::perf::arguments::Arguments;
 use crate::perf::compare;
 use crate::perf::interrupt::Interrupt;
-use crate::perf::loops::exchange::{self, Part};
-use crate::perf::loops::{self, Measured, Record, Signals};
+use crate::perf::loops::{Measured, Signals};
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::stamped::ByStamps;
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Amount, Carrier, Direction, Operation, Plan};
+use crate::perf::plan::{Amount, Direction, Plan};
+use crate::perf::points::{lost, point};
 use crate::perf::progress::Progress;
-use crate::perf::result::distribution::Distribution;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
-use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Slow, Via};
+use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Via, counted};
 use crate::perf::server;
 use crate::perf::session::{self, Account, Back, Say, Session};
 use crate::perf::station::counters::Counters;
-use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Side, Unconnected};
-use crate::perf::talk::{Talk, of_thread};
+use crate::perf::station::{Backend, Connects, Role, Side};
+use crate::perf::station::{paths, place};
+use crate::perf::talk::Talk;
 
 /// Most single times recorded per thread, where the number of messages is not known.
 const MOST_RAW: u64 = 1 << 22;
@@ -105,9 +103,9 @@ pub fn measure(
     let interrupted = measured.interrupt.came();
     if interrupted {
         notes.push(format!(
-            "ended by Ctrl-C: {} of {} points were measured, and the last one not to its end",
+            "ended by Ctrl-C, with {} of {} measured, the last one not to its end",
             points.len(),
-            plans.len() * if arguments.compare { 2 } else { 1 }
+            counted(plans.len() as u64 * if arguments.compare { 2 } else { 1 }, "point")
         ));
     }
     let began = points.first().map_or(Duration::ZERO, |(began, _)| *began);
@@ -305,7 +303,9 @@ impl Course<'_> {
         }
         let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
         if wrong != 0 {
-            all.notes.push(format!("of {} bytes, {wrong} messages were WRONG", plan.size));
+            let verb = if wrong == 1 { "was" } else { "were" };
+            let messages = counted(wrong, "message");
+            all.notes.push(format!("of {} bytes, {messages} {verb} WRONG", plan.size));
             all.wrong += wrong;
         }
         if let Some(raw) = self.raw.as_deref_mut() {
@@ -336,69 +336,6 @@ impl Course<'_> {
             backend: std::marker::PhantomData,
         };
         visit(plan, one).map_err(Error::Told)?
-    }
-}
-
-/// Compares what one side sent with what arrived. Returns a note on what is lost.
-///
-/// # Errors
-/// Fails if messages of a reliable connection are lost.
-fn lost(plan: &Plan, sent: u64, received: u64) -> Result<Option<String>> {
-    if received == sent {
-        return Ok(None);
-    }
-    if plan.carrier == Carrier::Rc {
-        return Err(Error::Told(format!(
-            "{sent} messages were sent and acknowledged, and {received} arrived"
-        )));
-    }
-    Ok(Some(format!(
-        "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
-        plan.size,
-        sent.saturating_sub(received),
-        plan.carrier
-    )))
-}
-
-/// Combines the measurements of all threads into a point.
-fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
-    let mut distribution = Distribution::new();
-    threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
-    let (began, ended) = loops::span(threads);
-    let clock = mlx5::timing::Clock::get();
-    let slow = |&(ns, end): &(u64, u64)| Slow {
-        ns,
-        at: clock.nanoseconds(end.saturating_sub(began)) / 1e9,
-    };
-    let mut slowest = threads.iter().flat_map(|thread| thread.record.slowest()).map(slow).collect();
-    Slow::keep(&mut slowest, loops::SLOWEST);
-    let messages: u64 = threads.iter().map(|thread| thread.messages).sum();
-    let ways = if plan.is_echoed() { 2 } else { 1 };
-    Point {
-        via: plan.via,
-        size: plan.size,
-        began: 0.0,
-        seconds: clock.nanoseconds(ended - began) / 1e9,
-        messages: messages * ways,
-        back: None,
-        events: threads.iter().map(|thread| thread.events).sum(),
-        planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
-        latency: distribution.latency(plan.timed(), &arguments.percentiles),
-        slowest,
-        cpu: threads.first().and_then(|thread| thread.cpu.clone()),
-        phases: threads.first().map(|thread| thread.phases.clone()).unwrap_or_default(),
-        counters: Vec::new(),
-        validated: plan.validate.then(|| validated(plan, threads) * ways),
-    }
-}
-
-/// Returns the number of validated messages. In a stream of WRITEs, only the last ones are still in
-/// memory.
-fn validated(plan: &Plan, threads: &[Measured]) -> u64 {
-    let sent = threads.iter().flat_map(|thread| &thread.sent);
-    match (plan.operation, plan.is_echoed(), plan.layout()) {
-        (Operation::Write, false, Ok(layout)) => sent.map(|sent| *sent.min(&layout.target)).sum(),
-        _ => sent.sum(),
     }
 }
 
@@ -433,26 +370,15 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } =
             self;
         // 1. The queues of both sides.
-        let unconnected = (0..plan.threads)
-            .map(|_| Unconnected::<T>::new(side, plan))
-            .collect::<Result<Vec<_>>>()?;
+        let unconnected = paths::unconnected::<T>(side, plan, Role::Client)?;
         session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
         let theirs = match session.hear("queue pairs")? {
             Say::Ends { threads } => session::endpoints(&threads, plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
         session.tell(&server::ends(&unconnected))?;
-        let mut counters = Counters::new(&side.context, side.port.attributes().port);
-        let mut paths = Vec::new();
-        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
-            let station = thread.connect(side, plan, theirs)?;
-            counters.count(&station.queue_pairs);
-            let mut path = B::path::<T, R>(station, plan)?;
-            if plan.direction == Direction::BothWays {
-                loops::prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
-            }
-            paths.push(path);
-        }
+        let (mut paths, counters) =
+            paths::connected::<B, T, R>(side, plan, Role::Client, unconnected, &theirs)?;
         match session.hear("readiness")? {
             Say::Ready {} => {}
             other => return Err(session::unexpected(&other, "that it is ready")),
@@ -463,33 +389,11 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let signals = Signals::new(paths.len(), interrupt.clone());
         let progress = Progress::new(plan, output);
         let crew = Crew { plan, signals: &signals, cpus };
-        let mut talk = Talk { session, plan, signals: &signals, told: Instant::now(), end: None };
+        let talk = Talk::new(session, plan, &signals);
         let (threads, account) = match plan.direction {
-            Direction::OneWay => {
-                let work = |path: &mut _, task: &loops::Task<'_>| {
-                    loops::measure(path, task, Record::new(plan, samples))
-                };
-                let threads = crew.run(&mut paths, work, || {
-                    progress.show(signals.done());
-                    talk.while_sending()
-                })?;
-                let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
-                (threads, talk.finish(sent)?)
-            }
-            Direction::BothWays => {
-                let sent = Mutex::new(Vec::new());
-                let work = |path: &mut _, task: &loops::Task<'_>| {
-                    let record = Record::new(plan, samples);
-                    exchange::both(path, task, record, Part::Leads, || of_thread(&sent, task))
-                };
-                talk.begin()?;
-                let threads = crew.run(&mut paths, work, || {
-                    progress.show(signals.done());
-                    talk.both_ways(&sent)
-                })?;
-                (threads, talk.account()?)
-            }
-        };
+            Direction::OneWay => talk.one_way(&crew, &mut paths, &progress, samples),
+            Direction::BothWays => talk.both_ways(&crew, &mut paths, &progress, samples),
+        }?;
         progress.finish();
 
         // 3. Both sides' results.

@@ -20,6 +20,7 @@ pub mod page;
 pub mod path;
 mod perftest;
 pub mod plan;
+mod points;
 mod progress;
 pub mod result;
 pub mod server;
@@ -27,6 +28,7 @@ pub mod session;
 mod show;
 pub mod station;
 mod talk;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -79,6 +81,7 @@ Examples:
   mlx5 perf lat HOST                                   # SENDs of 8 bytes, as ib_send_lat
   mlx5 perf lat HOST -o write -s 64 --cpu 3            # as ib_write_lat, on CPU 3
   mlx5 perf lat HOST -o read --sweep 8..64K            # READs of all powers of two
+  mlx5 perf lat HOST -c raw --group 239.1.1.1          # UDP multicast, and answers to this host
   mlx5 perf lat HOST --rate 100k/s --arrivals poisson  # latency under load, stalls included
   mlx5 perf lat --loopback --percentiles 50,99,99.999 --raw-samples lat.csv";
 
@@ -88,6 +91,7 @@ Examples:
   mlx5 perf bw HOST -o write --sweep 2..8M --report bw.html
   mlx5 perf bw HOST -c ud -s 1024 -q 4 --threads 2     # datagrams, two threads of two queue pairs
   mlx5 perf bw HOST -b                                 # both directions at once
+  mlx5 perf bw HOST -o write --memory dmabuf           # out of a dma-buf
   mlx5 perf bw HOST --validate                         # every byte is looked at";
 
 const RATE_EXAMPLES: &str = "\

@@ -4,6 +4,7 @@ mod check;
 mod layout;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use clap::ValueEnum;
 use mlx5::wqe::Limits;
@@ -80,6 +81,17 @@ pub enum Direction {
     BothWays,
 }
 
+/// The queues that receives are taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiveSource {
+    /// Each has a queue of its own.
+    #[default]
+    Own,
+    /// Those of a thread share one queue.
+    Shared,
+}
+
 /// How a thread waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -151,6 +163,12 @@ pub struct Plan {
     /// How threads wait for completions, at both sides.
     #[serde(default)]
     pub waiting: Waiting,
+    /// The queues that receives are taken from, if the transport leaves a choice.
+    #[serde(default)]
+    pub receives_from: ReceiveSource,
+    /// The multicast group that the client's Ethernet packets go to; `None`: to the server alone.
+    #[serde(default)]
+    pub group: Option<Ipv4Addr>,
 }
 
 /// Fields of the header that routers read: the IP header on RoCE, the GRH on InfiniBand.
@@ -215,6 +233,15 @@ impl Plan {
     #[must_use]
     pub fn max_inline(&self) -> u32 {
         if self.inline { self.size as u32 } else { 0 }
+    }
+
+    /// Returns the queues that receives are taken from.
+    #[must_use]
+    pub fn receive_source(&self) -> ReceiveSource {
+        match self.carrier {
+            Carrier::Xrc | Carrier::Dc => ReceiveSource::Shared,
+            Carrier::Rc | Carrier::Uc | Carrier::Ud | Carrier::Raw => self.receives_from,
+        }
     }
 
     /// Returns the receives that a queue pair posts ahead.

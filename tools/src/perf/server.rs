@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use mlx5::timing::Clock;
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -16,19 +15,19 @@ use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, say};
 use crate::perf::arguments::Local;
 use crate::perf::interrupt::Interrupt;
-use crate::perf::loops::exchange::{self, Part};
-use crate::perf::loops::{self, Measured, Record, Signals};
+use crate::perf::loops::Signals;
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Direction, Operation, Plan};
-use crate::perf::result::Via;
+use crate::perf::plan::{Direction, Plan};
 use crate::perf::result::environment::Environment;
-use crate::perf::session::{self, Back, End, Say, Session};
+use crate::perf::result::{Via, counted};
+use crate::perf::session::{self, End, Say, Session};
 use crate::perf::station::counters::Counters;
+use crate::perf::station::paths;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Side, Unconnected};
-use crate::perf::talk::of_thread;
+use crate::perf::station::{Backend, Connects, Role, Side, Unconnected};
+use crate::perf::watch::{Served, Watch};
 
 /// The default port.
 pub const PORT: u16 = 18517;
@@ -162,7 +161,8 @@ impl Arguments {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "served {} clients on {}", self.clients.len(), self.listened)?;
+        let clients = counted(self.clients.len() as u64, "client");
+        write!(f, "served {clients} on {}", self.listened)?;
         self.clients.iter().try_for_each(|client| write!(f, "\n  {client}"))
     }
 }
@@ -170,7 +170,8 @@ impl fmt::Display for Report {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Client { peer, points, received, wrong, error } = self;
-        write!(f, "{peer}: {points} points, {received} messages noticed, {wrong} of them wrong")?;
+        let (points, received) = (counted(*points, "point"), counted(*received, "message"));
+        write!(f, "{peer}: {points}, {received} noticed, {wrong} of them wrong")?;
         if let Some(error) = error {
             write!(f, "; {error}")?;
         }
@@ -245,147 +246,26 @@ impl<B: Backend> Visit for Point<'_, B> {
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
         let Point { session, side, cpus, plan, .. } = self;
-        let unconnected = (0..plan.threads)
-            .map(|_| Unconnected::<T>::new(side, plan))
-            .collect::<Result<Vec<_>>>()?;
+        let unconnected = paths::unconnected::<T>(side, plan, Role::Server)?;
         session.tell(&ends(&unconnected))?;
         let theirs = match session.hear("queue pairs")? {
             Say::Ends { threads } => session::endpoints(&threads, plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
-        let mut counters = Counters::new(&side.context, side.port.attributes().port);
-        let mut paths = Vec::new();
-        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
-            let station = thread.connect(side, plan, theirs)?;
-            counters.count(&station.queue_pairs);
-            let mut path = B::path::<T, R>(station, plan)?;
-            loops::prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
-            paths.push(path);
-        }
+        let (mut paths, counters) =
+            paths::connected::<B, T, R>(side, plan, Role::Server, unconnected, &theirs)?;
         let before = counters.read();
         session.tell(&Say::Ready {})?;
-        if plan.direction == Direction::BothWays {
-            match session.hear("sign that it sends")? {
-                Say::Going {} => {}
-                other => return Err(session::unexpected(&other, "that it sends")),
-            }
-        }
         let signals = Signals::new(paths.len(), Interrupt::default());
-        let sent = Mutex::new(Vec::new());
         let crew = Crew { plan, signals: &signals, cpus };
-        let mut watch = Watch::new(session, plan, &signals, &sent);
-        let served = match plan.direction {
-            Direction::OneWay => {
-                let work = |path: &mut _, task: &loops::Task<'_>| {
-                    let mut served = loops::serve(path, task)?;
-                    if plan.validate && plan.operation == Operation::Write && !plan.is_echoed() {
-                        served.wrong += loops::look_at_writes(path, task, &of_thread(&sent, task));
-                    }
-                    Ok(served)
-                };
-                let served = crew.run(&mut paths, work, || watch.turn())?;
-                Served::of(&served)
-            }
-            Direction::BothWays => {
-                let work = |path: &mut _, task: &loops::Task<'_>| {
-                    let record = Record::new(plan, 0);
-                    exchange::both(path, task, record, Part::Follows, || of_thread(&sent, task))
-                };
-                Served::of_both_ways(crew.run(&mut paths, work, || watch.turn())?)
-            }
-        };
-        let Served { received, wrong, back } = served;
+        let watch = Watch::new(session, plan, &signals);
+        let Served { received, wrong, back } = match plan.direction {
+            Direction::OneWay => watch.one_way(&crew, &mut paths),
+            Direction::BothWays => watch.both_ways(&crew, &mut paths),
+        }?;
         let counters = Counters::changed(&before, &counters.read());
         session.tell(&Say::Done { received, wrong, counters, back })?;
         Ok((received, wrong))
-    }
-}
-
-/// The messages of one point, over all threads.
-struct Served {
-    received: u64,
-    wrong: u64,
-    back: Option<Back>,
-}
-
-impl Served {
-    fn of(threads: &[loops::Served]) -> Served {
-        let received = threads.iter().map(|thread| thread.received).sum();
-        let wrong = threads.iter().map(|thread| thread.wrong).sum();
-        Served { received, wrong, back: None }
-    }
-
-    fn of_both_ways(threads: Vec<Measured>) -> Served {
-        let (began, ended) = loops::span(&threads);
-        let back = Back {
-            messages: threads.iter().map(|thread| thread.messages).sum(),
-            nanoseconds: Clock::get().nanoseconds(ended - began) as u64,
-            sent: threads.iter().map(|thread| thread.sent.clone()).collect(),
-        };
-        let received = threads.iter().map(|thread| thread.received).sum();
-        let wrong = threads.iter().map(|thread| thread.wrong).sum();
-        Served { received, wrong, back: Some(back) }
-    }
-}
-
-/// The server's look at its client while messages flow.
-struct Watch<'a> {
-    session: &'a mut Session,
-    plan: &'a Plan,
-    signals: &'a Signals,
-    /// Messages that the client sent, by thread and queue pair, once it said so.
-    sent: &'a Mutex<Vec<Vec<u64>>>,
-    finished: bool,
-    /// The time of the client's last line or, after it was done, of its last message.
-    since: Instant,
-    noticed: u64,
-}
-
-impl<'a> Watch<'a> {
-    fn new(
-        session: &'a mut Session,
-        plan: &'a Plan,
-        signals: &'a Signals,
-        sent: &'a Mutex<Vec<Vec<u64>>>,
-    ) -> Watch<'a> {
-        let (finished, since, noticed) = (false, Instant::now(), 0);
-        Watch { session, plan, signals, sent, finished, since, noticed }
-    }
-
-    /// Hears the client, and gives it up if it is silent too long.
-    fn turn(&mut self) -> Result<()> {
-        let said = self.session.hear_within(Duration::from_millis(10))?;
-        let now = self.signals.done();
-        if said.is_some() || self.finished && now != self.noticed {
-            (self.since, self.noticed) = (Instant::now(), now);
-        }
-        // A requested stall is this side's.
-        let stall = self.plan.stall.map_or(0, |stall| stall.nanoseconds);
-        if self.since.elapsed() > self.session.patience() + Duration::from_nanos(stall) {
-            return Err(match self.finished {
-                false => self.session.silent("sign of life"),
-                true => Error::Told(format!(
-                    "the peer says that it sent more than the {now} messages that came, and none \
-                     came within {:?}",
-                    self.session.patience()
-                )),
-            });
-        }
-        match said {
-            None => Ok(()),
-            Some(Say::Going {}) if !self.finished => Ok(()),
-            Some(Say::Finish { sent }) if !self.finished && session::fits(&sent, self.plan) => {
-                self.finished = true;
-                *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = sent.clone();
-                for (thread, queues) in sent.iter().enumerate() {
-                    self.signals.expect(thread, queues.iter().sum());
-                }
-                // Where both sides send.
-                self.signals.end();
-                Ok(())
-            }
-            Some(other) => Err(session::unexpected(&other, "the end")),
-        }
     }
 }
 

@@ -4,9 +4,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::outcome::Result;
-use crate::perf::loops::{Signals, Task};
+use crate::perf::loops::exchange::{self, Part};
+use crate::perf::loops::{self, Measured, Record, Signals, Task};
+use crate::perf::path::Path;
 use crate::perf::plan::Plan;
+use crate::perf::progress::Progress;
 use crate::perf::session::{self, Account, GOING, Say, Session};
+use crate::perf::station::threads::Crew;
 
 /// How long a line of the server's is waited for, before the threads are looked at again.
 const TURN: Duration = Duration::from_millis(10);
@@ -17,21 +21,18 @@ const SHORT_TURN: Duration = Duration::from_millis(1);
 
 /// The exchange of one point.
 pub struct Talk<'a> {
-    /// The connection to the server.
-    pub session: &'a mut Session,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// The signals between threads.
-    pub signals: &'a Signals,
+    session: &'a mut Session,
+    plan: &'a Plan,
+    signals: &'a Signals,
     /// The time of the last report that messages flow.
-    pub told: Instant,
+    told: Instant,
     /// The end, once it is told.
-    pub end: Option<End>,
+    end: Option<End>,
 }
 
 /// The end of a point where both sides send.
 #[derive(Debug)]
-pub enum End {
+enum End {
     /// The server was told at this time that this side has sent all its messages.
     Told(Instant),
     /// The server said what it saw and sent.
@@ -44,14 +45,62 @@ pub fn of_thread(sent: &Mutex<Vec<Vec<u64>>>, task: &Task<'_>) -> Vec<u64> {
     sent.get(task.thread).cloned().unwrap_or_default()
 }
 
-impl Talk<'_> {
-    /// Tells the server to begin, where both sides send.
+impl<'a> Talk<'a> {
+    /// Creates the exchange of a point.
+    pub fn new(session: &'a mut Session, plan: &'a Plan, signals: &'a Signals) -> Talk<'a> {
+        Talk { session, plan, signals, told: Instant::now(), end: None }
+    }
+
+    /// Has the threads send, while the server receives.
     ///
     /// # Errors
-    /// Fails if the server is gone.
-    pub fn begin(&mut self) -> Result<()> {
-        self.told = Instant::now();
-        self.session.going()
+    /// Fails if a thread or the server does.
+    pub fn one_way<P: Path>(
+        mut self,
+        crew: &Crew<'_>,
+        paths: &mut [P],
+        progress: &Progress,
+        samples: usize,
+    ) -> Result<(Vec<Measured>, Account)> {
+        let plan = self.plan;
+        let work =
+            |path: &mut _, task: &Task<'_>| loops::measure(path, task, Record::new(plan, samples));
+        let threads = crew.run(paths, work, || {
+            progress.show(self.signals.done());
+            self.while_sending()
+        })?;
+        let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
+        self.session.tell(&Say::Finish { sent })?;
+        let account = session::account(self.session.hear("account")?, plan)?;
+        Ok((threads, account))
+    }
+
+    /// Has the threads send and receive, while the server does, too.
+    ///
+    /// # Errors
+    /// Fails if a thread or the server does.
+    pub fn both_ways<P: Path>(
+        mut self,
+        crew: &Crew<'_>,
+        paths: &mut [P],
+        progress: &Progress,
+        samples: usize,
+    ) -> Result<(Vec<Measured>, Account)> {
+        let (plan, sent) = (self.plan, Mutex::new(Vec::new()));
+        let work = |path: &mut _, task: &Task<'_>| {
+            let record = Record::new(plan, samples);
+            exchange::both(path, task, record, Part::Leads, || of_thread(&sent, task))
+        };
+        // The server begins with this line.
+        self.session.going()?;
+        let threads = crew.run(paths, work, || {
+            progress.show(self.signals.done());
+            self.while_both_send(&sent)
+        })?;
+        match self.end {
+            Some(End::Answered(account)) => Ok((threads, account)),
+            _ => Err(self.session.silent("account")),
+        }
     }
 
     /// Reports now and then that messages flow.
@@ -67,7 +116,7 @@ impl Talk<'_> {
     ///
     /// # Errors
     /// Fails if the server gave up or is gone.
-    pub fn while_sending(&mut self) -> Result<()> {
+    fn while_sending(&mut self) -> Result<()> {
         self.report()?;
         match self.session.hear_within(TURN)? {
             None => Ok(()),
@@ -75,21 +124,12 @@ impl Talk<'_> {
         }
     }
 
-    /// Tells the server that all is sent, and hears what it saw.
-    ///
-    /// # Errors
-    /// Fails if the server gave up, is gone, or tells what cannot be.
-    pub fn finish(&mut self, sent: Vec<Vec<u64>>) -> Result<Account> {
-        self.session.tell(&Say::Finish { sent })?;
-        session::account(self.session.hear("account")?, self.plan)
-    }
-
     /// One turn where both sides send. After this side's last message, tells the server to end; and
     /// tells the threads what the server sent.
     ///
     /// # Errors
     /// Fails if the server gave up, is gone or silent, or tells what cannot be.
-    pub fn both_ways(&mut self, theirs: &Mutex<Vec<Vec<u64>>>) -> Result<()> {
+    fn while_both_send(&mut self, theirs: &Mutex<Vec<Vec<u64>>>) -> Result<()> {
         match (&self.end, self.signals.reports()) {
             (None, Some(sent)) => {
                 self.session.tell(&Say::Finish { sent })?;
@@ -114,16 +154,5 @@ impl Talk<'_> {
         }
         self.end = Some(End::Answered(account));
         Ok(())
-    }
-
-    /// Returns what the server saw and sent, after all threads are done.
-    ///
-    /// # Errors
-    /// Fails if the server did not say it.
-    pub fn account(self) -> Result<Account> {
-        match self.end {
-            Some(End::Answered(account)) => Ok(account),
-            _ => Err(self.session.silent("account")),
-        }
     }
 }

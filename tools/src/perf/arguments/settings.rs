@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Arguments;
-use crate::perf::plan::{Amount, Direction, Plan, Schedule, Stall, Waiting};
+use crate::perf::plan::{Amount, Direction, Plan, ReceiveSource, Schedule, Stall, Waiting};
 use crate::perf::result::Setting;
+use crate::perf::station::memory::Source;
 
 impl Arguments {
     /// Returns all settings, including those without an option.
@@ -67,9 +68,14 @@ impl Arguments {
         ];
         let chosen = chosen.into_iter().filter_map(|(name, value)| Some((name, value?)));
         settings.extend(chosen.map(|(name, value)| Setting::new(name, value)));
+        if self.local.memory != Source::Host {
+            settings.push(Setting::new("memory", self.local.memory));
+        }
+        settings.extend(plan.group.map(|group| Setting::new("group", group)));
         let asked = [
             ("bidirectional", plan.direction == Direction::BothWays),
             ("events", plan.waiting == Waiting::Events),
+            ("srq", plan.receive_source() == ReceiveSource::Shared),
         ];
         let asked = asked.into_iter().filter(|(_, asked)| *asked);
         settings.extend(asked.map(|(name, _)| Setting::new(name, "yes")));

@@ -27,7 +27,7 @@ use mlx5::timing::Clock;
 pub use record::{Record, SLOWEST};
 pub use wait::Signals;
 
-use super::path::{Path, Stop};
+use super::path::{Arrival, Path, Stop};
 use super::plan::{Amount, Carrier, Layout, Operation, Plan};
 use super::result::{Cpu, Kind, Phase};
 use pace::{Closed, Open, Pace};
@@ -257,13 +257,16 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the message for which a receive of this slot completed.
+    /// Returns where a message lies for which a receive completed: queue pair, slot, and the offset
+    /// in the slot.
     #[inline(always)]
-    fn landed(&self, slot: u64, sequence: u64) -> (u64, usize) {
+    fn landed(&self, arrival: Arrival, sequence: u64) -> (usize, u64, usize) {
+        let Arrival { queue, from, slot, .. } = arrival;
         match (self.plan.operation, self.plan.carrier) {
-            (Operation::WriteImm, _) => (sequence, 0),
-            (_, Carrier::Ud) => (slot, Layout::HEADER),
-            _ => (slot, 0),
+            (Operation::WriteImm, _) => (from, sequence, 0),
+            (_, Carrier::Ud) => (queue, slot, Layout::GRH),
+            (_, Carrier::Raw) => (queue, slot, Layout::FRAME),
+            _ => (queue, slot, 0),
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::wait::Wait;
 use super::{Served, Task};
-use crate::perf::path::{Event, Path, Stop};
-use crate::perf::plan::Carrier;
+use crate::perf::path::{Arrival, Event, Path, Stop};
 
 /// How long a datagram or a message of an unreliable connection may arrive after the client is
 /// done.
@@ -33,18 +32,17 @@ impl Intake {
         &mut self,
         path: &mut P,
         task: &Task<'_>,
-        queue: usize,
-        slot: u64,
-        immediate: Option<u32>,
+        arrival: Arrival,
     ) -> Result<(), Stop> {
+        let Arrival { queue, from, slot, .. } = arrival;
         task.stall(self.served.received);
         if task.plan.validate {
-            let expected = self.expected[queue];
-            let number = number(path, task, queue, slot, immediate, expected);
-            let (slot, skip) = task.landed(slot, number);
+            let expected = self.expected[from];
+            let number = number(path, task, arrival, expected);
+            let (queue, slot, skip) = task.landed(arrival, number);
             let right = path.memory().is_right(queue, slot, skip, number, false);
             self.served.wrong += u64::from(!right);
-            self.expected[queue] = if right { number + 1 } else { expected + 1 };
+            self.expected[from] = if right { number + 1 } else { expected + 1 };
         }
         path.receive(queue, slot)?;
         self.served.received += 1;
@@ -73,44 +71,36 @@ pub(super) fn take<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Sto
     let mut wait = Wait::patient(task, "message");
     loop {
         match path.poll()? {
-            Some(Event::Received { queue, slot, immediate, .. }) => {
-                intake.take(path, task, queue, slot, immediate)?;
+            Some(Event::Received(arrival)) => {
+                intake.take(path, task, arrival)?;
                 task.signals.progress(task.thread, intake.served.received);
             }
             Some(Event::Sent { .. }) => {
                 return Err(Stop::Told("a request of the server's, which posts none".into()));
             }
-            None if wait.turn(path)? => {
-                if intake.is_complete(task) {
+            None => {
+                if wait.turn(path)? && intake.is_complete(task) {
                     return Ok(intake.served);
                 }
             }
-            None => {}
         }
     }
 }
 
 fn may_lose(task: &Task<'_>) -> bool {
-    task.plan.carrier != Carrier::Rc
+    !task.plan.carrier.is_reliable()
 }
 
 /// Returns the number of a message that arrived: the next one, or, where messages may be lost, the
 /// number that the message carries, in as many bits as it has for it.
-fn number<P: Path>(
-    path: &mut P,
-    task: &Task<'_>,
-    queue: usize,
-    slot: u64,
-    immediate: Option<u32>,
-    expected: u64,
-) -> u64 {
+fn number<P: Path>(path: &mut P, task: &Task<'_>, arrival: Arrival, expected: u64) -> u64 {
     if !may_lose(task) {
         return expected;
     }
-    let (said, bits) = match immediate {
+    let (said, bits) = match arrival.immediate {
         Some(immediate) => (u64::from(immediate), 32),
         None => {
-            let (slot, skip) = task.landed(slot, expected);
+            let (queue, slot, skip) = task.landed(arrival, expected);
             (path.memory().says(queue, slot, skip), (task.plan.size * 8).min(64) as u32)
         }
     };

@@ -23,7 +23,7 @@ struct Flight {
 
 pub(super) struct Stream {
     flights: Vec<Flight>,
-    /// What the other side sends, where both do.
+    /// The messages of the other side, where both send.
     intake: Intake,
     depth: u64,
     batch: u64,
@@ -94,6 +94,39 @@ impl Stream {
         }
     }
 
+    /// Waits for outstanding requests, after the time is over or the user ended it. If the last one
+    /// is not signaled, one more request brings a completion.
+    fn drain<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        record: &mut Record,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Stop> {
+        for queue in 0..self.flights.len() {
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent;
+            if flight.outstanding() == 0 || flight.signal.is_fresh() {
+                continue;
+            }
+            while self.flights[queue].outstanding() >= self.depth {
+                if !self.poll(path, task, record)? {
+                    wait.turn(path)?;
+                }
+            }
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent + 1;
+            task.stamp(path, queue, flight.sent);
+            path.post(queue, flight.next(Clock::now()))?;
+        }
+        while self.flights.iter().any(|flight| flight.outstanding() != 0) {
+            if !self.poll(path, task, record)? {
+                wait.turn(path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Posts a batch on that queue pair if the batch fits. Returns whether it did.
     #[inline(always)]
     fn post<P: Path, A: Pace>(
@@ -142,11 +175,11 @@ impl Stream {
             let Some(event) = path.poll()? else { break };
             let (queue, sequence) = match event {
                 Event::Sent { queue, sequence } => (queue, sequence),
-                Event::Received { queue, slot, immediate, .. } => {
+                Event::Received(arrival) => {
                     if task.plan.direction == Direction::OneWay {
                         return Err(Stop::Told("a message that nobody asked for".into()));
                     }
-                    self.intake.take(path, task, queue, slot, immediate)?;
+                    self.intake.take(path, task, arrival)?;
                     any = true;
                     continue;
                 }
@@ -212,29 +245,7 @@ impl<P: Path> Client<P> for Stream {
                 wait.over();
             }
         }
-        // The time is over, or the user ended it. Outstanding requests are waited for. If the last one is not signaled,
-        // one more request brings a completion.
-        for queue in 0..self.flights.len() {
-            let flight = &mut self.flights[queue];
-            flight.last = flight.sent;
-            if flight.outstanding() == 0 || flight.signal.is_fresh() {
-                continue;
-            }
-            while self.flights[queue].outstanding() >= self.depth {
-                if !self.poll(path, task, record)? {
-                    wait.turn(path)?;
-                }
-            }
-            let flight = &mut self.flights[queue];
-            flight.last = flight.sent + 1;
-            task.stamp(path, queue, flight.sent);
-            path.post(queue, flight.next(Clock::now()))?;
-        }
-        while self.flights.iter().any(|flight| flight.outstanding() != 0) {
-            if !self.poll(path, task, record)? {
-                wait.turn(path)?;
-            }
-        }
+        self.drain(path, task, record, &mut wait)?;
         task.signals.progress(task.thread, total);
         Ok(())
     }

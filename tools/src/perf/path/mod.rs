@@ -41,16 +41,20 @@ pub enum Event {
         sequence: u64,
     },
     /// A receive completed.
-    Received {
-        /// The queue pair, from 0.
-        queue: usize,
-        /// The slot that it was posted with.
-        slot: u64,
-        /// Bytes of the message.
-        length: usize,
-        /// Immediate data of the message.
-        immediate: Option<u32>,
-    },
+    Received(Arrival),
+}
+
+/// A completed receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The queue pair, from 0, whose slot it was posted with.
+    pub queue: usize,
+    /// The queue pair at which the message arrived. Another one, if they share receives.
+    pub from: usize,
+    /// The slot that it was posted with.
+    pub slot: u64,
+    /// Immediate data of the message.
+    pub immediate: Option<u32>,
 }
 
 /// The queues of one thread, in RTS, and their memory.
@@ -74,7 +78,7 @@ pub trait Path: Send {
         messages: impl Iterator<Item = Message>,
     ) -> Result<(), Stop>;
 
-    /// Posts a receive into that slot.
+    /// Posts a receive into that slot, on the queue pair or on the queue that all share.
     ///
     /// # Errors
     /// [`Stop`].

@@ -1,9 +1,12 @@
 //! Whether a plan can be done at all.
 
 use super::{
-    Amount, Carrier, Direction, Kind, LONGEST_MESSAGE, MOST_QUEUE_PAIRS, MOST_THREADS, Operation,
-    Plan, Retransmission, Schedule, Stall, Waiting,
+    Amount, Carrier, Direction, Kind, LONGEST_MESSAGE, Layout, MOST_QUEUE_PAIRS, MOST_THREADS,
+    Operation, Plan, ReceiveSource, Retransmission, Schedule, Stall, Via, Waiting,
 };
+
+/// The longest UDP packet in a frame of 1514 bytes.
+const LONGEST_PACKET: u64 = 1514 - Layout::FRAME as u64;
 
 impl Plan {
     /// Checks whether such a measurement is possible on any device.
@@ -34,17 +37,57 @@ impl Plan {
             Carrier::Ud if *operation != Operation::Send => {
                 return Err(format!("ud has SEND alone, not {operation}: choose --transport rc"));
             }
+            Carrier::Raw if *operation != Operation::Send => {
+                return Err(format!("raw has SEND alone, not {operation}: choose --transport rc"));
+            }
+            Carrier::Uc | Carrier::Raw if self.receives_from == ReceiveSource::Shared => {
+                return Err(format!(
+                    "{carrier} takes no receives from a shared queue: leave --srq out"
+                ));
+            }
+            Carrier::Dc if self.via == Via::Verbs => {
+                return Err("libmlx5's ibv_post_send has no dynamic connections: leave --via and \
+                            --compare out"
+                    .into());
+            }
             Carrier::Uc if operation.fetches() => {
                 return Err(format!("uc has no {operation}: choose --transport rc"));
             }
             _ => {}
         }
         range("size", *size, 1, LONGEST_MESSAGE)?;
+        self.check_packets()?;
         if operation.is_atomic() && *size != 8 {
             return Err(format!("{operation} works on 8 bytes, not {size}: leave --size out"));
         }
         if self.inline && operation.fetches() {
             return Err(format!("{operation} has no payload to be inline: leave --inline out"));
+        }
+        Ok(())
+    }
+
+    /// Checks what Ethernet packets alone have, and what they lack.
+    fn check_packets(&self) -> Result<(), String> {
+        if self.carrier != Carrier::Raw {
+            return match self.group {
+                None => Ok(()),
+                Some(_) => Err(format!("{} has no groups: give --transport raw", self.carrier)),
+            };
+        }
+        range("size", self.size, 1, LONGEST_PACKET)?;
+        if self.group.is_some_and(|group| !group.is_multicast()) {
+            return Err("--group is an address from 224.0.0.0 to 239.255.255.255".into());
+        }
+        if self.via == Via::Verbs {
+            return Err("raw is measured on the direct way: leave --via and --compare out".into());
+        }
+        if self.mtu.is_some() {
+            return Err("the MTU of Ethernet is the interface's: leave --mtu out".into());
+        }
+        if (self.service_level, self.pkey_index) != (0, 0) {
+            return Err("an Ethernet packet without a VLAN has neither priority nor P_Key: leave \
+                        --sl and --pkey-index out"
+                .into());
         }
         Ok(())
     }
@@ -173,7 +216,7 @@ impl Retransmission {
         ];
         for (name, value, most) in options {
             let Some(value) = value else { continue };
-            if carrier != Carrier::Rc {
+            if !carrier.is_reliable() {
                 return Err(format!("{carrier} sends nothing again: leave --{name} out"));
             }
             range(name, u64::from(value), 0, most)?;

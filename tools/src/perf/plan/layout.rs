@@ -1,4 +1,4 @@
-//! Where messages lie in memory.
+//! The places of messages in memory.
 
 use super::{MOST_MEMORY, Plan};
 
@@ -18,7 +18,11 @@ pub struct Layout {
 
 impl Layout {
     /// Bytes of the header (GRH) that the HCA puts before a datagram.
-    pub const HEADER: usize = 40;
+    pub const GRH: usize = 40;
+    /// Bytes of the headers of an Ethernet frame with a UDP packet: Ethernet, IPv4, UDP.
+    pub const FRAME: usize = 14 + 20 + 8;
+    /// Bytes of the longest header before a message.
+    pub const HEADER: usize = Layout::FRAME;
 
     /// Returns the bytes of all outgoing slots of one queue pair.
     #[must_use]

@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use std::net::Ipv4Addr;
+
 use super::*;
 
 /// A ping-pong of 64 bytes.
@@ -29,6 +31,8 @@ pub fn plan() -> Plan {
         retransmission: Retransmission::default(),
         direction: Direction::OneWay,
         waiting: Waiting::Polling,
+        receives_from: ReceiveSource::Own,
+        group: None,
     }
 }
 
@@ -69,6 +73,20 @@ fn what_cannot_be_is_refused_with_what_to_choose() {
     refused(
         |plan| (plan.operation, plan.waiting) = (Operation::Write, Waiting::Events),
         "write-imm",
+    );
+    refused(
+        |plan| (plan.carrier, plan.receives_from) = (Carrier::Uc, ReceiveSource::Shared),
+        "leave --srq out",
+    );
+    refused(|plan| (plan.carrier, plan.via) = (Carrier::Dc, Via::Verbs), "ibv_post_send");
+    refused(|plan| (plan.carrier, plan.operation) = (Carrier::Raw, Operation::Read), "SEND alone");
+    refused(|plan| (plan.carrier, plan.via) = (Carrier::Raw, Via::Verbs), "direct way");
+    refused(|plan| (plan.carrier, plan.service_level) = (Carrier::Raw, 1), "leave --sl");
+    refused(|plan| (plan.carrier, plan.size) = (Carrier::Raw, 1473), "1472");
+    refused(|plan| plan.group = Some(Ipv4Addr::new(239, 1, 1, 1)), "--transport raw");
+    refused(
+        |plan| (plan.carrier, plan.group) = (Carrier::Raw, Some(Ipv4Addr::new(10, 1, 1, 1))),
+        "224.0.0.0",
     );
     refused(|plan| plan.corrupt_at = Some(1), "--validate");
     refused(

@@ -73,6 +73,12 @@ impl fmt::Display for Via {
     }
 }
 
+/// Returns a number with its noun: `1 message`, `2 messages`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A complete measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -161,7 +167,7 @@ pub struct Point {
     pub messages: u64,
     /// Scheduled messages per second, in an open loop.
     pub planned_per_second: Option<f64>,
-    /// What the server sent at the same time, where both sides send.
+    /// The messages that the server sent at the same time, if both sides send.
     #[serde(default)]
     pub back: Option<Flow>,
     /// Events of the CQ for which this side slept; `None` if it polled.
@@ -370,6 +376,12 @@ pub struct Ratio {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(counted(1, "point"), "1 point");
+        assert_eq!([counted(0, "point"), counted(2, "point")], ["0 points", "2 points"]);
+    }
 
     #[test]
     fn rates_follow_from_counts() {

@@ -1,6 +1,12 @@
 use proptest::prelude::*;
 
+use mlx5::connect::{ConnectionData, RemoteRegion};
+use mlx5::verbs::Mtu;
+
+use super::lines::{LONGEST, MESSAGES};
 use super::*;
+use crate::perf::plan::{Direction, Plan};
+use crate::perf::station::Endpoint;
 
 fn pair() -> (Session, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,15 +93,17 @@ proptest! {
 
     #[test]
     fn ends_with_any_numbers_are_refused_or_are_those(
-        qpn: u32, psn: u32, mtu: u16, address: u64, length: u64, gid: Option<[u8; 16]>,
+        qpn: u32, psn: u32, mtu: u16, address: u64, length: u64, gid: Option<[u8; 16]>, target: u32,
     ) {
         let end = End {
             qpn, psn, lid: 1, gid, mtu, responder_depth: 0, initiator_depth: 255, address,
-            length, rkey: 1,
+            length, rkey: 1, target, shared: 0, frame: None,
         };
         let line = serde_json::to_vec(&Say::Ends { threads: vec![vec![end]] }).unwrap();
         let Say::Ends { threads } = parse(&line).unwrap() else { panic!("other words") };
         if let Ok(endpoint) = threads[0][0].endpoint() {
+            prop_assert!(endpoint.target >> 24 == 0);
+            let endpoint = endpoint.data;
             prop_assert!(endpoint.qpn >> 24 == 0 && endpoint.psn >> 24 == 0);
             prop_assert_eq!(endpoint.region.unwrap().length, length);
         }
@@ -130,14 +138,21 @@ fn numbers_of_messages_that_cannot_be_are_refused() {
 #[test]
 fn ends_that_cannot_be_are_refused() {
     let end = || {
-        let mut endpoint = ConnectionData::new(7, Mtu::Mtu1024);
-        endpoint.region = Some(RemoteRegion { address: 4096, length: 64, rkey: 1 });
+        let mut endpoint = Endpoint {
+            data: ConnectionData::new(7, Mtu::Mtu1024),
+            target: 8,
+            shared: 9,
+            frame: None,
+        };
+        endpoint.data.region = Some(RemoteRegion { address: 4096, length: 64, rkey: 1 });
         (End::from(&endpoint), endpoint)
     };
     let (right, endpoint) = end();
     assert_eq!(right.endpoint().unwrap(), endpoint);
-    let changes: [fn(&mut End); 4] = [
+    let changes: [fn(&mut End); 6] = [
         |end| end.qpn = 1 << 24,
+        |end| end.target = 1 << 24,
+        |end| end.shared = 1 << 24,
         |end| end.mtu = 1500,
         |end| end.length = 0,
         |end| end.address = u64::MAX - 3,
