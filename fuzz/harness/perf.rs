@@ -95,7 +95,8 @@ fn serve(session: &mut Session, mine: &Environment) -> Result<()> {
                 Say::Going {} => {}
                 Say::Finish { sent } if session::fits(&sent, &plan) => {
                     let all: u64 = sent.iter().flatten().sum();
-                    session.tell(&Say::Done { received: all, wrong: 0, counters: Vec::new() })?;
+                    let counters = Vec::new();
+                    session.tell(&Say::Done { received: all, wrong: 0, counters, back: None })?;
                     break;
                 }
                 other => return Err(session::unexpected(&other, "the end")),
@@ -121,7 +122,8 @@ fn measure(session: &mut Session, mine: &Environment, plan: &Plan) -> Result<()>
             other => return Err(session::unexpected(&other, "that it is ready")),
         }
         session.tell(&Say::Finish { sent: vec![vec![1]] })?;
-        let Account { received, wrong, counters } = session::account(session.hear("account")?)?;
+        let Account { received, wrong, counters, back: _ } =
+            session::account(session.hear("account")?, plan)?;
         wrong_messages += wrong;
         assert!(received < 1 << 48 && wrong_messages < 1 << 54);
         for counter in counters {
@@ -137,8 +139,9 @@ fn connects(threads: &[Vec<End>], plan: &Plan) -> Result<()> {
     let endpoints = session::endpoints(threads, plan)?;
     assert_eq!(endpoints.len(), plan.threads as usize);
     for endpoint in endpoints.iter().flatten() {
-        assert!(endpoint.qpn < 1 << 24 && endpoint.psn < 1 << 24);
-        let region = endpoint.region.expect("a region");
+        assert!(endpoint.target < 1 << 24 && endpoint.shared < 1 << 24);
+        assert!(endpoint.data.qpn < 1 << 24 && endpoint.data.psn < 1 << 24);
+        let region = endpoint.data.region.expect("a region");
         assert!(region.length > 0 && region.address.checked_add(region.length - 1).is_some());
         assert_eq!(End::from(endpoint).endpoint()?, *endpoint);
     }

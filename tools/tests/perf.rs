@@ -101,10 +101,16 @@ fn two_processes_and_the_cards_counters_agree_on_messages_and_bytes() {
 
 #[test]
 fn every_operation_on_every_transport_that_has_it_moves_right_data() {
-    let server = Server::start(&["--clients", "20"]);
+    let server = Server::start(&["--clients", "44"]);
     let port = server.port();
     let operations = ["send", "write", "write-imm", "read", "cas", "fadd"];
-    let transports = [("rc", &operations[..]), ("uc", &operations[..3]), ("ud", &operations[..1])];
+    let transports = [
+        ("rc", &operations[..]),
+        ("uc", &operations[..3]),
+        ("ud", &operations[..1]),
+        ("xrc", &operations[..]),
+        ("dc", &operations[..]),
+    ];
     for (transport, operations) in transports {
         for operation in operations {
             for kind in ["lat", "bw"] {
@@ -128,6 +134,8 @@ fn every_operation_on_every_transport_that_has_it_moves_right_data() {
                     assert!(count == 70 || count > 70 && were_repeated(&sides), "{sides:?}");
                 };
                 match *operation {
+                    // What answers on xrc and dc is not the queue pair whose counters are read.
+                    _ if matches!(transport, "xrc" | "dc") => {}
                     "read" => as_often("queue.rx_read_requests"),
                     "cas" | "fadd" => as_often("queue.rx_atomic_requests"),
                     "write" if transport == "rc" => {
@@ -140,7 +148,7 @@ fn every_operation_on_every_transport_that_has_it_moves_right_data() {
         }
     }
     let ended = server.finish(0);
-    assert!(ended.out.contains("served 20 clients"), "{}", ended.out);
+    assert!(ended.out.contains("served 44 clients"), "{}", ended.out);
 }
 
 #[test]
@@ -321,7 +329,7 @@ fn validation_finds_the_message_that_is_sent_wrong() {
             arguments.extend(["--corrupt-at", "38"]);
             let report = looped(&arguments, 1);
             let notes = report["notes"].to_string();
-            assert!(notes.contains("messages were WRONG"), "{operation} {kind}: {notes}");
+            assert!(notes.contains(" WRONG"), "{operation} {kind}: {notes}");
         }
     }
     // Without validation, no wrong message is found, and the option's error says so.
@@ -397,7 +405,7 @@ fn a_peer_that_is_none_is_named() {
     };
     refused(&["HTTP/1.1 400 Bad Request"], "does not speak");
     refused(&["{\"say\":\"hello\",\"version\":99}"], "version 99");
-    refused(&["{\"say\":\"hello\",\"version\":3}"], "nobody understands");
+    refused(&["{\"say\":\"hello\",\"version\":4}"], "nobody understands");
     refused(&["{\"say\":\"refused\",\"why\":\"no device\"}"], "gave up: no device");
 }
 

@@ -48,7 +48,7 @@ fn ctrl_c_keeps_the_messages_measured_so_far() {
     let [point] = &points[..] else { panic!("{points:?}") };
     assert!(point["messages"].as_u64().unwrap() > 0);
     assert!(point["seconds"].as_f64().unwrap() < 60.0);
-    let note = "ended by Ctrl-C: 1 of 1 points were measured, and the last one not to its end";
+    let note = "ended by Ctrl-C, with 1 of 1 point measured, the last one not to its end";
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.contains(&Value::from(note)), "{notes:?}");
 }
@@ -150,8 +150,6 @@ fn a_queue_pair_retransmits_as_it_was_asked_to() {
 fn options_of_perftest_are_answered_with_their_equivalent() {
     for (option, answer) in [
         ("-a", "give --sweep 2..8M"),
-        ("-b", "run a second client on the other host"),
-        ("-e", "completions are polled"),
         ("-F", "leave it out"),
         ("-H", "give --hdr-log FILE"),
         ("-R", "connected over TCP"),

@@ -10,10 +10,12 @@ use mlx5_tools::perf::loops::{self, Record, Signals, Task};
 use mlx5_tools::perf::path::Path;
 use mlx5_tools::perf::path::direct::ByHand;
 use mlx5_tools::perf::path::request::{Requests, Visit, visit};
-use mlx5_tools::perf::plan::{Amount, Carrier, Header, Operation, Plan, Retransmission};
+use mlx5_tools::perf::plan::{
+    Amount, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission, Waiting,
+};
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
-use mlx5_tools::perf::station::{Backend, Connects, Side, Unconnected};
+use mlx5_tools::perf::station::{Backend, Connects, Role, Side, Unconnected};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -62,6 +64,10 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         pkey_index: 0,
         header: Header::default(),
         retransmission: Retransmission::default(),
+        direction: Direction::OneWay,
+        waiting: Waiting::Polling,
+        receives_from: ReceiveSource::Own,
+        group: None,
     }
 }
 
@@ -73,8 +79,8 @@ impl Visit for Count<'_> {
 
     fn visit<T: Connects, R: Requests<T>>(self) -> u64 {
         let Count(plan, side) = self;
-        let client = Unconnected::<T>::new(side, plan).unwrap();
-        let server = Unconnected::<T>::new(side, plan).unwrap();
+        let client = Unconnected::<T>::new(side, plan, Role::Client).unwrap();
+        let server = Unconnected::<T>::new(side, plan, Role::Server).unwrap();
         let (mine, theirs) = (client.endpoints.clone(), server.endpoints.clone());
         let path = |end: Unconnected<T>, other| {
             let station = end.connect(side, plan, other).unwrap();

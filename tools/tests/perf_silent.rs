@@ -103,9 +103,9 @@ fn silent_clients_are_given_up_and_another_is_served_meanwhile() {
     }
     run(&["perf", "lat", "127.0.0.1", "-p", &port, "-n", "30", "-w", "0"], 0);
     let ended = server.finish(3);
-    let lines: Vec<&str> = ended.err.lines().filter(|line| line.contains(" points, ")).collect();
+    let lines: Vec<&str> = ended.err.lines().filter(|line| line.contains(" noticed, ")).collect();
     assert_eq!(lines.len(), 6, "{}", ended.err);
-    assert!(lines[0].ends_with("1 points, 30 messages noticed, 0 of them wrong"), "{}", ended.err);
+    assert!(lines[0].ends_with("1 point, 30 messages noticed, 0 of them wrong"), "{}", ended.err);
     let given_up = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
     assert_eq!(given_up("no greeting from the peer within 15s"), 1, "{}", ended.err);
     assert_eq!(given_up("no queue pairs from the peer within 15s"), 1, "{}", ended.err);

@@ -1,21 +1,28 @@
 //! Options that `lat`, `bw` and `rate` share, and the plans made from them.
 
+mod parse;
+mod settings;
+
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use mlx5::verbs::{Context, HugePageSize};
 
+pub(super) use self::parse::scaled;
+use self::parse::{bytes, inline, percent, rate, sweep, time};
 use crate::outcome::{Error, Result};
 use crate::perf::limit::{Bound, Compared, Limit};
 use crate::perf::perftest::Perftest;
 use crate::perf::plan::{
-    Amount, Arrivals, Carrier, Header, Operation, Plan, Retransmission, Schedule, Stall,
+    Amount, Arrivals, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission,
+    Schedule, Stall, Waiting,
 };
-use crate::perf::result::{Kind, Point, Setting, Via};
+use crate::perf::result::{Kind, Point, Via};
 use crate::perf::server::PORT;
 use crate::perf::station::Side;
-use crate::perf::station::memory::Origin;
+use crate::perf::station::memory::{Origin, Source};
 use crate::perf::station::place;
 
 /// Largest payload that is inline by default, as in perftest's latency tests.
@@ -41,6 +48,9 @@ pub struct Local {
     /// Take memory on huge pages: 2M or 1G
     #[arg(long, value_name = "SIZE", value_parser = place::huge)]
     pub huge: Option<HugePageSize>,
+    /// Whose memory this side's messages are in; the other side chooses its own
+    #[arg(long, value_enum, default_value = "host")]
+    pub memory: Source,
 }
 
 impl Local {
@@ -49,7 +59,7 @@ impl Local {
     /// # Errors
     /// Those of [`Side::new`].
     pub fn side(&self, context: Context) -> Result<Side> {
-        let origin = Origin { node: self.numa, huge: self.huge };
+        let origin = Origin { node: self.numa, huge: self.huge, source: self.memory };
         Side::new(context, self.ib_port, self.gid_index, origin)
     }
 
@@ -92,6 +102,9 @@ pub struct Arguments {
     /// How queue pairs are connected
     #[arg(short = 'c', long, value_enum, default_value = "rc", help_heading = "Messages")]
     transport: Carrier,
+    /// Multicast group that the client's packets go to, such as 239.1.1.1: raw alone
+    #[arg(long, value_name = "ADDRESS", help_heading = "Messages")]
+    group: Option<Ipv4Addr>,
     /// Bytes of a message, such as 64 or 4K; give it more than once, or a list, for several points
     #[arg(short, long = "size", value_name = "BYTES", value_delimiter = ',',
           value_parser = bytes, help_heading = "Messages")]
@@ -127,6 +140,12 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Ways")]
     pub pairs: u64,
 
+    /// Have both sides send at the same time: bw and rate. The table has the sum, and each direction
+    #[arg(short, long, conflicts_with = "compare", help_heading = "Messages")]
+    bidirectional: bool,
+    /// Sleep until the device tells of a completion, at both sides, in place of polling
+    #[arg(short, long, help_heading = "Queues")]
+    events: bool,
     /// Look at every byte of every message that arrives; what is wrong ends with status 1
     #[arg(long, help_heading = "Messages")]
     validate: bool,
@@ -147,6 +166,10 @@ pub struct Arguments {
     /// Threads, each with queues, a CQ and memory of its own
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Queues")]
     threads: u32,
+    /// Have the queue pairs of a thread take their receives from one shared queue: rc and ud. With
+    /// xrc and dc they do so always
+    #[arg(long, alias = "use-srq", help_heading = "Queues")]
+    srq: bool,
     /// Path MTU [default: the largest that both ports do]
     #[arg(short, long, value_name = "BYTES", help_heading = "Queues")]
     mtu: Option<u16>,
@@ -244,7 +267,13 @@ impl Arguments {
         }
         let plans: Vec<Plan> =
             self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
-        plans.iter().try_for_each(|plan| plan.check().map_err(Error::Usage))?;
+        for plan in &plans {
+            plan.check().map_err(Error::Usage)?;
+            if self.compare {
+                // libmlx5 may lack what the direct way has.
+                Plan { via: Via::Verbs, ..plan.clone() }.check().map_err(Error::Usage)?;
+            }
+        }
         Ok(plans)
     }
 
@@ -256,11 +285,23 @@ impl Arguments {
             }
             (None, []) if self.operation.is_atomic() => vec![8],
             (None, []) => vec![match kind {
-                Kind::Bw if self.transport == Carrier::Ud => 1024,
+                Kind::Bw if matches!(self.transport, Carrier::Ud | Carrier::Raw) => 1024,
                 Kind::Bw => 64 << 10,
                 Kind::Lat | Kind::Rate => 8,
             }],
             (None, sizes) => sizes.to_vec(),
+        }
+    }
+
+    fn amount(&self, kind: Kind) -> Amount {
+        match (self.duration, self.iterations) {
+            (Some(time), _) => Amount::Nanoseconds(nanoseconds(time)),
+            (None, Some(count)) => Amount::Messages(count),
+            (None, None) => Amount::Messages(match kind {
+                Kind::Lat => 10_000,
+                Kind::Bw => 5_000,
+                Kind::Rate => 50_000,
+            }),
         }
     }
 
@@ -279,7 +320,7 @@ impl Arguments {
             Kind::Rate => 64.min(depth.div_ceil(2)),
         });
         let inline = match self.inline {
-            Inline::Auto => kind != Kind::Bw && size <= INLINE,
+            Inline::Auto => kind != Kind::Bw && size <= INLINE && self.local.memory.is_host(),
             Inline::UpTo(most) => size <= most,
         };
         Plan {
@@ -293,15 +334,7 @@ impl Arguments {
             depth,
             queue_pairs: self.qps.unwrap_or(self.threads),
             threads: self.threads,
-            amount: match (self.duration, self.iterations) {
-                (Some(time), _) => Amount::Nanoseconds(nanoseconds(time)),
-                (None, Some(count)) => Amount::Messages(count),
-                (None, None) => Amount::Messages(match kind {
-                    Kind::Lat => 10_000,
-                    Kind::Bw => 5_000,
-                    Kind::Rate => 50_000,
-                }),
-            },
+            amount: self.amount(kind),
             warm_up: self.warm_up,
             schedule: self.rate.map(|per_second| Schedule {
                 per_second,
@@ -324,6 +357,10 @@ impl Arguments {
                 retries: self.retries,
                 rnr_retries: self.rnr_retries,
             },
+            direction: if self.bidirectional { Direction::BothWays } else { Direction::OneWay },
+            receives_from: if self.srq { ReceiveSource::Shared } else { ReceiveSource::Own },
+            group: self.group,
+            waiting: if self.events { Waiting::Events } else { Waiting::Polling },
         }
     }
 
@@ -344,145 +381,8 @@ impl Arguments {
     pub fn threads(&self) -> usize {
         self.threads as usize
     }
-
-    /// Returns all settings, including those without an option.
-    #[must_use]
-    pub fn settings(&self, plans: &[Plan]) -> Vec<Setting> {
-        let Some(plan) = plans.first() else { return Vec::new() };
-        let sizes: Vec<String> = plans.iter().map(|plan| plan.size.to_string()).collect();
-        let inline: Vec<String> =
-            plans.iter().filter(|plan| plan.inline).map(|plan| plan.size.to_string()).collect();
-        let none = |list: Vec<String>| if list.is_empty() { "none".into() } else { list.join(" ") };
-        let mut settings = vec![
-            Setting::new("operation", plan.operation),
-            Setting::new("transport", plan.carrier),
-            Setting::new("size", format_args!("{} bytes", sizes.join(" "))),
-            Setting::new("inline", none(inline)),
-            match plan.amount {
-                Amount::Messages(count) => Setting::new("iterations", count),
-                Amount::Nanoseconds(time) => {
-                    Setting::new("duration", format_args!("{:?}", Duration::from_nanos(time)))
-                }
-            },
-            Setting::new("warm-up", plan.warm_up),
-            Setting::new("validate", if plan.validate { "yes" } else { "no" }),
-            match self.compare {
-                true => Setting::new("via", format_args!("both in turn, {} pairs", self.pairs)),
-                false => Setting::new("via", plan.via),
-            },
-            Setting::new("batch", plan.batch),
-            Setting::new("signal-every", plan.signal_every),
-            Setting::new("depth", plan.depth),
-            Setting::new("qps", plan.queue_pairs),
-            Setting::new("threads", plan.threads),
-            Setting::new("mtu", plan.mtu.map_or("largest".to_owned(), |mtu| mtu.to_string())),
-            Setting::new("sl", plan.service_level),
-            Setting::new("pkey-index", plan.pkey_index),
-            match &plan.schedule {
-                None => Setting::new("loop", "closed"),
-                Some(Schedule { per_second, arrivals, seed }) => Setting::new(
-                    "loop",
-                    format_args!("open, {per_second}/s, {arrivals} arrivals, seed {seed}"),
-                ),
-            },
-        ];
-        if let Some(Stall { at, nanoseconds }) = plan.stall {
-            let time = Duration::from_nanos(nanoseconds);
-            settings.push(Setting::new("stall", format_args!("{time:?} at message {at}")));
-        }
-        let chosen = [
-            ("traffic-class", self.traffic_class),
-            ("hop-limit", self.hop_limit),
-            ("ack-timeout", self.ack_timeout),
-            ("retries", self.retries),
-            ("rnr-retries", self.rnr_retries),
-        ];
-        let chosen = chosen.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        settings.extend(chosen.map(|(name, value)| Setting::new(name, value)));
-        if let Some(at) = plan.corrupt_at {
-            settings.push(Setting::new("corrupt-at", at));
-        }
-        settings
-    }
 }
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Parses a number followed by one of the units.
-pub(super) fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let (_, scale) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;
-    number.parse::<f64>().ok().map(|number| number * scale)
-}
-
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    const UNITS: &[(&str, f64)] =
-        &[("", 1.0), ("k", 1024.0), ("m", 1_048_576.0), ("g", 1_073_741_824.0)];
-    let bytes = scaled(text, UNITS).filter(|bytes| bytes.fract() == 0.0 && *bytes <= 1e12);
-    bytes.map(|bytes| bytes as u64).ok_or_else(|| "it is a number such as 64, 4K or 1M".to_owned())
-}
-
-fn sweep(text: &str) -> std::result::Result<(u64, u64), String> {
-    let wrong = || "it is two sizes such as 2..64K, the first a power of two".to_owned();
-    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
-    let (first, last) = (bytes(first)?, bytes(last)?);
-    if first.is_power_of_two() && first <= last { Ok((first, last)) } else { Err(wrong()) }
-}
-
-fn inline(text: &str) -> std::result::Result<Inline, String> {
-    match text {
-        "auto" => Ok(Inline::Auto),
-        text => bytes(text).map(Inline::UpTo),
-    }
-}
-
-fn time(text: &str) -> std::result::Result<Duration, String> {
-    const UNITS: &[(&str, f64)] =
-        &[("s", 1.0), ("", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("min", 60.0)];
-    scaled(text, UNITS)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "it is a time such as 5s, 300ms or 20us".to_owned())
-}
-
-fn rate(text: &str) -> std::result::Result<f64, String> {
-    const UNITS: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("m", 1e6)];
-    let number = text.strip_suffix("/s").unwrap_or(text);
-    scaled(number, UNITS)
-        .filter(|rate| *rate > 0.0)
-        .ok_or_else(|| "it is a rate such as 500/s, 100k/s or 2.5M/s".to_owned())
-}
-
-fn percent(text: &str) -> std::result::Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| "it is a number from 0 to 100".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_those_that_people_write() {
-        assert_eq!(bytes("64"), Ok(64));
-        assert_eq!(bytes("64K"), Ok(65536));
-        assert_eq!(bytes("1m"), Ok(1 << 20));
-        assert_eq!(sweep("2..64K"), Ok((2, 65536)));
-        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
-        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(rate("100k/s"), Ok(1e5));
-        assert_eq!(rate("500"), Ok(500.0));
-        assert_eq!(inline("0"), Ok(Inline::UpTo(0)));
-        assert_eq!(percent("99.9"), Ok(99.9));
-        for wrong in ["", "-1", "1.5", "8q", "nan", "1e40"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
-        for wrong in ["8", "3..8", "8..2", "..", "2..x"] {
-            assert!(sweep(wrong).is_err(), "{wrong}");
-        }
-        assert!(time("1h").is_err() && time("99999999999999999999999999s").is_err());
-        assert!(rate("0/s").is_err() && rate("x").is_err() && percent("101").is_err());
-    }
 }

@@ -10,23 +10,24 @@ use crate::output::Output;
 use crate::perf::arguments::Arguments;
 use crate::perf::compare;
 use crate::perf::interrupt::Interrupt;
-use crate::perf::loops::{self, Measured, Record, Signals};
+use crate::perf::loops::{Measured, Signals};
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::stamped::ByStamps;
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Amount, Carrier, Operation, Plan};
+use crate::perf::plan::{Amount, Direction, Plan};
+use crate::perf::points::{lost, point};
 use crate::perf::progress::Progress;
-use crate::perf::result::distribution::Distribution;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
-use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Slow, Via};
+use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Via, counted};
 use crate::perf::server;
-use crate::perf::session::{self, Account, GOING, Say, Session};
+use crate::perf::session::{self, Account, Back, Say, Session};
 use crate::perf::station::counters::Counters;
-use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Side, Unconnected};
+use crate::perf::station::{Backend, Connects, Role, Side};
+use crate::perf::station::{paths, place};
+use crate::perf::talk::Talk;
 
 /// Most single times recorded per thread, where the number of messages is not known.
 const MOST_RAW: u64 = 1 << 22;
@@ -102,9 +103,9 @@ pub fn measure(
     let interrupted = measured.interrupt.came();
     if interrupted {
         notes.push(format!(
-            "ended by Ctrl-C: {} of {} points were measured, and the last one not to its end",
+            "ended by Ctrl-C, with {} of {} measured, the last one not to its end",
             points.len(),
-            plans.len() * if arguments.compare { 2 } else { 1 }
+            counted(plans.len() as u64 * if arguments.compare { 2 } else { 1 }, "point")
         ));
     }
     let began = points.first().map_or(Duration::ZERO, |(began, _)| *began);
@@ -285,7 +286,7 @@ impl Course<'_> {
             (Via::Direct, true) => self.measure::<ByStamps<ByHand>>(plan, samples),
             (Via::Verbs, true) => self.measure::<ByStamps<ByVerbs>>(plan, samples),
         }?;
-        let Finished { threads, received, wrong, counters, notes } = finished;
+        let Finished { threads, received, wrong, counters, back, notes } = finished;
         let all = &mut *self.all;
         let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
         for note in notes {
@@ -293,22 +294,18 @@ impl Course<'_> {
                 all.notes.push(note);
             }
         }
-        if plan.needs_server() && received != sent {
-            if plan.carrier == Carrier::Rc {
-                return Err(Error::Told(format!(
-                    "{sent} messages were sent and acknowledged, and {received} arrived"
-                )));
+        if plan.needs_server() {
+            all.notes.extend(lost(plan, sent, received)?);
+            if let Some(back) = &back {
+                let received = threads.iter().map(|thread| thread.received).sum();
+                all.notes.extend(lost(plan, back.sent.iter().flatten().sum(), received)?);
             }
-            all.notes.push(format!(
-                "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
-                plan.size,
-                sent.saturating_sub(received),
-                plan.carrier
-            ));
         }
         let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
         if wrong != 0 {
-            all.notes.push(format!("of {} bytes, {wrong} messages were WRONG", plan.size));
+            let verb = if wrong == 1 { "was" } else { "were" };
+            let messages = counted(wrong, "message");
+            all.notes.push(format!("of {} bytes, {messages} {verb} WRONG", plan.size));
             all.wrong += wrong;
         }
         if let Some(raw) = self.raw.as_deref_mut() {
@@ -321,6 +318,8 @@ impl Course<'_> {
         let mut point = point(plan, self.arguments, &threads);
         point.began = seconds;
         point.counters = counters;
+        point.back = back
+            .map(|back| Flow { messages: back.messages, seconds: back.nanoseconds as f64 / 1e9 });
         Ok((began, point))
     }
 
@@ -337,47 +336,6 @@ impl Course<'_> {
             backend: std::marker::PhantomData,
         };
         visit(plan, one).map_err(Error::Told)?
-    }
-}
-
-/// Combines the measurements of all threads into a point.
-fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
-    let mut distribution = Distribution::new();
-    threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
-    let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
-    let ended = threads.iter().map(|thread| thread.began + thread.ticks).max().unwrap_or(0);
-    let clock = mlx5::timing::Clock::get();
-    let slow = |&(ns, end): &(u64, u64)| Slow {
-        ns,
-        at: clock.nanoseconds(end.saturating_sub(began)) / 1e9,
-    };
-    let mut slowest = threads.iter().flat_map(|thread| thread.record.slowest()).map(slow).collect();
-    Slow::keep(&mut slowest, loops::SLOWEST);
-    let messages: u64 = threads.iter().map(|thread| thread.messages).sum();
-    let ways = if plan.is_echoed() { 2 } else { 1 };
-    Point {
-        via: plan.via,
-        size: plan.size,
-        began: 0.0,
-        seconds: clock.nanoseconds(ended - began) / 1e9,
-        messages: messages * ways,
-        planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
-        latency: distribution.latency(plan.timed(), &arguments.percentiles),
-        slowest,
-        cpu: threads.first().and_then(|thread| thread.cpu.clone()),
-        phases: threads.first().map(|thread| thread.phases.clone()).unwrap_or_default(),
-        counters: Vec::new(),
-        validated: plan.validate.then(|| validated(plan, threads) * ways),
-    }
-}
-
-/// Returns the number of validated messages. In a stream of WRITEs, only the last ones are still in
-/// memory.
-fn validated(plan: &Plan, threads: &[Measured]) -> u64 {
-    let sent = threads.iter().flat_map(|thread| &thread.sent);
-    match (plan.operation, plan.is_echoed(), plan.layout()) {
-        (Operation::Write, false, Ok(layout)) => sent.map(|sent| *sent.min(&layout.target)).sum(),
-        _ => sent.sum(),
     }
 }
 
@@ -401,6 +359,7 @@ struct Finished {
     received: u64,
     wrong: u64,
     counters: Vec<Counter>,
+    back: Option<Back>,
     notes: Vec<String>,
 }
 
@@ -411,22 +370,15 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } =
             self;
         // 1. The queues of both sides.
-        let unconnected = (0..plan.threads)
-            .map(|_| Unconnected::<T>::new(side, plan))
-            .collect::<Result<Vec<_>>>()?;
+        let unconnected = paths::unconnected::<T>(side, plan, Role::Client)?;
         session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
         let theirs = match session.hear("queue pairs")? {
             Say::Ends { threads } => session::endpoints(&threads, plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
         session.tell(&server::ends(&unconnected))?;
-        let mut counters = Counters::new(&side.context, side.port.attributes().port);
-        let mut paths = Vec::new();
-        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
-            let station = thread.connect(side, plan, theirs)?;
-            counters.count(&station.queue_pairs);
-            paths.push(B::path::<T, R>(station, plan)?);
-        }
+        let (mut paths, counters) =
+            paths::connected::<B, T, R>(side, plan, Role::Client, unconnected, &theirs)?;
         match session.hear("readiness")? {
             Say::Ready {} => {}
             other => return Err(session::unexpected(&other, "that it is ready")),
@@ -436,35 +388,22 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let before = counters.read();
         let signals = Signals::new(paths.len(), interrupt.clone());
         let progress = Progress::new(plan, output);
-        let mut told = Instant::now();
         let crew = Crew { plan, signals: &signals, cpus };
-        let threads = crew.run(
-            &mut paths,
-            |path, task| loops::measure(path, task, Record::new(plan, samples)),
-            || {
-                progress.show(signals.done());
-                if told.elapsed() >= GOING {
-                    session.going()?;
-                    told = Instant::now();
-                }
-                match session.hear_within(Duration::from_millis(10))? {
-                    None => Ok(()),
-                    Some(other) => Err(session::unexpected(&other, "nothing")),
-                }
-            },
-        )?;
+        let talk = Talk::new(session, plan, &signals);
+        let (threads, account) = match plan.direction {
+            Direction::OneWay => talk.one_way(&crew, &mut paths, &progress, samples),
+            Direction::BothWays => talk.both_ways(&crew, &mut paths, &progress, samples),
+        }?;
         progress.finish();
 
-        // 3. The server's results.
-        let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
-        session.tell(&Say::Finish { sent })?;
-        let Account { received, wrong, counters: theirs } =
-            session::account(session.hear("account")?)?;
+        // 3. Both sides' results.
+        let Account { received, wrong, counters: theirs, back } = account;
         let mut changed = Counters::changed(&before, &counters.read());
         // In a loop the port is the same.
         let theirs =
             theirs.into_iter().filter(|counter| !in_a_loop || counter.name.starts_with("queue."));
         changed.extend(theirs.map(|counter| Counter { peer: true, ..counter }));
-        Ok(Finished { threads, received, wrong, counters: changed, notes: counters.notes })
+        let notes = counters.notes;
+        Ok(Finished { threads, received, wrong, counters: changed, back, notes })
     }
 }

@@ -198,6 +198,8 @@ mod tests {
             phases: vec![],
             counters: vec![Counter { name: "sent".into(), peer: false, before: 100, after: 110 }],
             validated: None,
+            back: None,
+            events: None,
         }
     }
 

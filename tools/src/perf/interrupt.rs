@@ -27,6 +27,11 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// Sets the flag, as Ctrl-C does.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Returns whether it came.
     #[inline(always)]
     #[must_use]

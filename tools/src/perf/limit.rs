@@ -161,6 +161,8 @@ mod tests {
             phases: vec![],
             counters: vec![],
             validated: None,
+            back: None,
+            events: None,
         }
     }
 

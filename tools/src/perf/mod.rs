@@ -6,8 +6,8 @@
 //! path through libmlx5, or either with time stamps. The [`loops`] run over any path and are
 //! compiled for each path and each kind of request. [`compare`] measures both ways in turn.
 //!
-//! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data of the outputs. [`output`] makes
-//! tables and files from it, [`page`] the page with plots.
+//! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data
+//! of the outputs. [`output`] makes tables and files from it, [`page`] the page with plots.
 
 pub mod arguments;
 pub mod client;
@@ -20,12 +20,15 @@ pub mod page;
 pub mod path;
 mod perftest;
 pub mod plan;
+mod points;
 mod progress;
 pub mod result;
 pub mod server;
 pub mod session;
 mod show;
 pub mod station;
+mod talk;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -40,7 +43,8 @@ use result::Kind;
 /// One side runs `mlx5 perf server`, the other `mlx5 perf lat HOST` (or bw, or rate) and decides what
 /// is measured; with `--loopback` one process is both. Options that perftest has too have the same
 /// letters: -s size, -n iterations, -D duration, -c transport, -q qps, -t depth, -l batch, -Q
-/// signal-every, -I inline, -m mtu, -S sl, -x gid-index, -i ib-port, -p port.
+/// signal-every, -I inline, -m mtu, -S sl, -x gid-index, -i ib-port, -p port, -b bidirectional, -e
+/// events.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -77,6 +81,7 @@ Examples:
   mlx5 perf lat HOST                                   # SENDs of 8 bytes, as ib_send_lat
   mlx5 perf lat HOST -o write -s 64 --cpu 3            # as ib_write_lat, on CPU 3
   mlx5 perf lat HOST -o read --sweep 8..64K            # READs of all powers of two
+  mlx5 perf lat HOST -c raw --group 239.1.1.1          # UDP multicast, and answers to this host
   mlx5 perf lat HOST --rate 100k/s --arrivals poisson  # latency under load, stalls included
   mlx5 perf lat --loopback --percentiles 50,99,99.999 --raw-samples lat.csv";
 
@@ -85,6 +90,8 @@ Examples:
   mlx5 perf bw HOST -o write -D 10s                    # WRITEs of 64 KiB, for ten seconds
   mlx5 perf bw HOST -o write --sweep 2..8M --report bw.html
   mlx5 perf bw HOST -c ud -s 1024 -q 4 --threads 2     # datagrams, two threads of two queue pairs
+  mlx5 perf bw HOST -b                                 # both directions at once
+  mlx5 perf bw HOST -o write --memory dmabuf           # out of a dma-buf
   mlx5 perf bw HOST --validate                         # every byte is looked at";
 
 const RATE_EXAMPLES: &str = "\

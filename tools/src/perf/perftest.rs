@@ -9,10 +9,6 @@ use crate::outcome::{Error, Result};
 pub struct Perftest {
     #[arg(short = 'a', long, hide = true)]
     all: bool,
-    #[arg(short = 'b', long, hide = true)]
-    bidirectional: bool,
-    #[arg(short = 'e', long, hide = true)]
-    events: bool,
     #[arg(short = 'F', long = "CPU-freq", hide = true)]
     cpu_freq: bool,
     #[arg(short = 'H', long, hide = true)]
@@ -31,12 +27,6 @@ impl Perftest {
     pub fn check(self) -> Result<()> {
         let answers = [
             (self.all, "-a", "give --sweep 2..8M"),
-            (
-                self.bidirectional,
-                "-b",
-                "both directions are not measured at once: run a second client on the other host",
-            ),
-            (self.events, "-e", "completions are polled: leave it out"),
             (self.cpu_freq, "-F", "the CPU's frequency is not checked: leave it out"),
             (self.report_histogram, "-H", "give --hdr-log FILE, or --report FILE.html"),
             (self.rdma_cm, "-R", "queue pairs are connected over TCP: leave it out"),

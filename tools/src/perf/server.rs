@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -15,18 +15,19 @@ use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, say};
 use crate::perf::arguments::Local;
 use crate::perf::interrupt::Interrupt;
-use crate::perf::loops::{self, Signals};
-use crate::perf::path::Stop;
+use crate::perf::loops::Signals;
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Operation, Plan};
-use crate::perf::result::Via;
+use crate::perf::plan::{Direction, Plan};
 use crate::perf::result::environment::Environment;
+use crate::perf::result::{Via, counted};
 use crate::perf::session::{self, End, Say, Session};
 use crate::perf::station::counters::Counters;
+use crate::perf::station::paths;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Side, Unconnected};
+use crate::perf::station::{Backend, Connects, Role, Side, Unconnected};
+use crate::perf::watch::{Served, Watch};
 
 /// The default port.
 pub const PORT: u16 = 18517;
@@ -160,7 +161,8 @@ impl Arguments {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "served {} clients on {}", self.clients.len(), self.listened)?;
+        let clients = counted(self.clients.len() as u64, "client");
+        write!(f, "served {clients} on {}", self.listened)?;
         self.clients.iter().try_for_each(|client| write!(f, "\n  {client}"))
     }
 }
@@ -168,7 +170,8 @@ impl fmt::Display for Report {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Client { peer, points, received, wrong, error } = self;
-        write!(f, "{peer}: {points} points, {received} messages noticed, {wrong} of them wrong")?;
+        let (points, received) = (counted(*points, "point"), counted(*received, "message"));
+        write!(f, "{peer}: {points}, {received} noticed, {wrong} of them wrong")?;
         if let Some(error) = error {
             write!(f, "; {error}")?;
         }
@@ -243,92 +246,27 @@ impl<B: Backend> Visit for Point<'_, B> {
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
         let Point { session, side, cpus, plan, .. } = self;
-        let unconnected = (0..plan.threads)
-            .map(|_| Unconnected::<T>::new(side, plan))
-            .collect::<Result<Vec<_>>>()?;
+        let unconnected = paths::unconnected::<T>(side, plan, Role::Server)?;
         session.tell(&ends(&unconnected))?;
         let theirs = match session.hear("queue pairs")? {
             Say::Ends { threads } => session::endpoints(&threads, plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
-        let mut counters = Counters::new(&side.context, side.port.attributes().port);
-        let mut paths = Vec::new();
-        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
-            let station = thread.connect(side, plan, theirs)?;
-            counters.count(&station.queue_pairs);
-            let mut path = B::path::<T, R>(station, plan)?;
-            prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
-            paths.push(path);
-        }
+        let (mut paths, counters) =
+            paths::connected::<B, T, R>(side, plan, Role::Server, unconnected, &theirs)?;
         let before = counters.read();
         session.tell(&Say::Ready {})?;
-
         let signals = Signals::new(paths.len(), Interrupt::default());
-        let sent = Mutex::new(Vec::new());
         let crew = Crew { plan, signals: &signals, cpus };
-        let work = |path: &mut _, task: &loops::Task<'_>| {
-            let mut served = loops::serve(path, task)?;
-            if plan.validate && plan.operation == Operation::Write && !plan.is_echoed() {
-                let sent: Vec<Vec<u64>> =
-                    sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                served.wrong += loops::look_at_writes(path, task, &sent[task.thread]);
-            }
-            Ok(served)
-        };
-        let mut finished = false;
-        // The time since the client's last line or, after it was done, since its last message.
-        let (mut since, mut noticed) = (Instant::now(), 0);
-        let watch = || {
-            let said = session.hear_within(Duration::from_millis(10))?;
-            let now = signals.done();
-            if said.is_some() || finished && now != noticed {
-                (since, noticed) = (Instant::now(), now);
-            }
-            // A requested stall is this side's.
-            let stall = plan.stall.map_or(0, |stall| stall.nanoseconds);
-            if since.elapsed() > session.patience() + Duration::from_nanos(stall) {
-                return Err(match finished {
-                    false => session.silent("sign of life"),
-                    true => Error::Told(format!(
-                        "the peer says that it sent more than the {now} messages that came, and none \
-                         came within {:?}",
-                        session.patience()
-                    )),
-                });
-            }
-            let Some(said) = said else { return Ok(()) };
-            match said {
-                Say::Going {} if !finished => Ok(()),
-                Say::Finish { sent: theirs } if !finished && session::fits(&theirs, plan) => {
-                    finished = true;
-                    *sent.lock().unwrap_or_else(PoisonError::into_inner) = theirs.clone();
-                    for (thread, queues) in theirs.iter().enumerate() {
-                        signals.expect(thread, queues.iter().sum());
-                    }
-                    Ok(())
-                }
-                other => Err(session::unexpected(&other, "the end")),
-            }
-        };
-        let served = crew.run(&mut paths, work, watch)?;
-        let received = served.iter().map(|thread| thread.received).sum();
-        let wrong = served.iter().map(|thread| thread.wrong).sum();
+        let watch = Watch::new(session, plan, &signals);
+        let Served { received, wrong, back } = match plan.direction {
+            Direction::OneWay => watch.one_way(&crew, &mut paths),
+            Direction::BothWays => watch.both_ways(&crew, &mut paths),
+        }?;
         let counters = Counters::changed(&before, &counters.read());
-        session.tell(&Say::Done { received, wrong, counters })?;
+        session.tell(&Say::Done { received, wrong, counters, back })?;
         Ok((received, wrong))
     }
-}
-
-/// Prepares the data required before the first message.
-fn prepare<P: crate::perf::path::Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
-    if plan.operation.takes_receives() {
-        loops::post_receives(path, plan)?;
-    }
-    if plan.operation == Operation::Read {
-        let queues = path.queues();
-        path.memory().fill_target(queues, plan.corrupt_at);
-    }
-    Ok(())
 }
 
 /// Returns the endpoints of a side, for the peer.

@@ -4,203 +4,40 @@
 //! 1. The client sends its [`Plan`].
 //! 2. The server creates its queues and offers its endpoints, or refuses and says why.
 //! 3. The client sends its endpoints, and the server reports that it is ready.
-//! 4. Messages flow. Every other second, the client reports that it still sends.
-//! 5. The client sends its number of messages, and the server the number that it saw.
+//! 4. Messages flow. Every other second, the client reports that it still sends. Where both sides
+//!    send, the server begins with the first of these reports.
+//! 5. The client sends its number of messages, and the server the number that it saw. Where both
+//!    sides send, the server stops then, and says what it has sent itself.
 //!
 //! The peer is not trusted. Lines have a length limit, unknown words are refused, every number is
 //! checked where it is used, and every step has a time limit. TCP keepalive detects a peer whose
 //! machine is gone.
+
+mod lines;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use mlx5::connect::{ConnectionData, RemoteRegion};
-use mlx5::ib::Gid;
-use mlx5::verbs::Mtu;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+
+pub use self::lines::{Account, Back, End, Say, account, endpoints, fits};
 
 use crate::outcome::{Error, Result};
 use crate::output::say;
-use crate::perf::plan::Plan;
-use crate::perf::result::Counter;
 use crate::perf::result::environment::Environment;
 
 /// The version of this exchange.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
-/// An upper bound of messages per queue pair. A peer's numbers are below it, so that they can be
-/// added.
-const MESSAGES: u64 = 1 << 48;
 /// Default time limit of the other side for one step.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two reports of a client that it still sends.
 pub const GOING: Duration = Duration::from_secs(2);
 /// [`Say::Going`], encoded.
 const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
-
-/// One line.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Say {
-    /// From both sides: the speaker's identity.
-    Hello {
-        /// [`VERSION`].
-        version: u32,
-        /// The side's environment.
-        environment: Box<Environment>,
-    },
-    /// From the client: the next point to measure.
-    Plan {
-        /// The plan.
-        plan: Box<Plan>,
-    },
-    /// From both sides: their queue pairs, by thread.
-    Ends {
-        /// The ends.
-        threads: Vec<Vec<End>>,
-    },
-    /// From the server: it is ready for messages.
-    Ready {},
-    /// From the client: messages still flow.
-    Going {},
-    /// From the client: messages sent on each queue pair, by thread.
-    Finish {
-        /// Their numbers.
-        sent: Vec<Vec<u64>>,
-    },
-    /// From the server: its counts.
-    Done {
-        /// Messages that arrived, where they are noticed.
-        received: u64,
-        /// Messages whose content was wrong.
-        wrong: u64,
-        /// Its counters.
-        counters: Vec<Counter>,
-    },
-    /// From either side: it cannot continue.
-    Refused {
-        /// The reason.
-        why: String,
-    },
-}
-
-/// A queue pair's endpoint, as sent to the peer.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct End {
-    qpn: u32,
-    psn: u32,
-    lid: u16,
-    gid: Option<[u8; 16]>,
-    mtu: u16,
-    responder_depth: u8,
-    initiator_depth: u8,
-    address: u64,
-    length: u64,
-    rkey: u32,
-}
-
-impl From<&ConnectionData> for End {
-    fn from(endpoint: &ConnectionData) -> End {
-        let nothing = RemoteRegion { address: 0, length: 0, rkey: 0 };
-        let region = endpoint.region.unwrap_or(nothing);
-        End {
-            qpn: endpoint.qpn,
-            psn: endpoint.psn,
-            lid: endpoint.lid,
-            gid: endpoint.gid.map(|gid| gid.0),
-            mtu: endpoint.mtu.bytes() as u16,
-            responder_depth: endpoint.responder_depth,
-            initiator_depth: endpoint.initiator_depth,
-            address: region.address,
-            length: region.length,
-            rkey: region.rkey,
-        }
-    }
-}
-
-impl End {
-    /// Returns the endpoint, if it is valid.
-    ///
-    /// # Errors
-    /// Returns the invalid field.
-    pub fn endpoint(&self) -> Result<ConnectionData> {
-        let wrong = |what: &str| Error::Told(format!("the peer's queue pair has a wrong {what}"));
-        if self.qpn >> 24 != 0 || self.psn >> 24 != 0 {
-            return Err(wrong("number"));
-        }
-        let mtu = Mtu::from_bytes(self.mtu.into()).map_err(|_| wrong("MTU"))?;
-        if self.length == 0 || self.address.checked_add(self.length - 1).is_none() {
-            return Err(wrong("region"));
-        }
-        Ok(ConnectionData {
-            psn: self.psn,
-            lid: self.lid,
-            gid: self.gid.map(Gid),
-            responder_depth: self.responder_depth,
-            initiator_depth: self.initiator_depth,
-            region: Some(RemoteRegion {
-                address: self.address,
-                length: self.length,
-                rkey: self.rkey,
-            }),
-            ..ConnectionData::new(self.qpn, mtu)
-        })
-    }
-}
-
-/// Returns a peer's endpoints, if their number fits the plan.
-///
-/// # Errors
-/// Returns what does not fit.
-pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<ConnectionData>>> {
-    let fits = threads.len() == plan.threads as usize
-        && threads.iter().all(|queues| queues.len() == plan.queues_per_thread());
-    if !fits {
-        return Err(Error::Told("the peer tells of another number of queue pairs".to_owned()));
-    }
-    threads.iter().map(|queues| queues.iter().map(End::endpoint).collect()).collect()
-}
-
-/// Returns whether a client can have sent these numbers of messages on the plan's queue pairs.
-#[must_use]
-pub fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
-    sent.len() == plan.threads as usize
-        && sent.iter().all(|queues| {
-            queues.len() == plan.queues_per_thread() && queues.iter().all(|&sent| sent < MESSAGES)
-        })
-}
-
-/// A server's counts of the messages of one point.
-#[derive(Debug)]
-pub struct Account {
-    /// Messages that arrived, where they are noticed.
-    pub received: u64,
-    /// Messages whose content was wrong.
-    pub wrong: u64,
-    /// The server's counters.
-    pub counters: Vec<Counter>,
-}
-
-/// Returns the content of [`Say::Done`], if it is valid.
-///
-/// # Errors
-/// Fails for another line, or for numbers that no measurement reaches.
-pub fn account(said: Say) -> Result<Account> {
-    match said {
-        Say::Done { received, wrong, counters } if received < MESSAGES && wrong < MESSAGES => {
-            Ok(Account { received, wrong, counters })
-        }
-        Say::Done { received, wrong, .. } => Err(Error::Told(format!(
-            "the peer tells of {received} messages, {wrong} of them wrong: no measurement has so \
-             many; use the same build of `mlx5` on both sides"
-        ))),
-        other => Err(unexpected(&other, "what it saw")),
-    }
-}
 
 /// A connection to the other side.
 #[derive(Debug)]
@@ -498,152 +335,4 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn pair() -> (Session, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Session::accept(&listener, Duration::from_secs(2)).unwrap(), stream)
-    }
-
-    #[test]
-    fn a_peer_that_takes_or_says_nothing_is_given_up_after_the_patience() {
-        // Lines until the socket's buffers are full.
-        let (mut session, _stream) = pair();
-        let why = "x".repeat(LIMIT / 2);
-        let refused = (0..100).find_map(|_| session.tell(&Say::Refused { why: why.clone() }).err());
-        assert!(refused.unwrap().to_string().contains("took no line within 2s"));
-        // Single bytes now and then do not make a line.
-        let (mut session, mut stream) = pair();
-        let is_over = &std::sync::atomic::AtomicBool::new(false);
-        let heard = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    stream.write_all(b" ").unwrap();
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-            });
-            let heard = session.hear("plan");
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            heard
-        });
-        assert!(heard.unwrap_err().to_string().contains("no plan from the peer within 2s"));
-    }
-
-    #[test]
-    fn the_kernel_looks_for_a_machine_that_is_gone() {
-        let (session, _stream) = pair();
-        for (level, option, wanted) in [
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 4000),
-        ] {
-            let (mut value, mut length) = (0 as libc::c_int, 4 as libc::socklen_t);
-            // SAFETY: the value is an `int` of the given size.
-            let got = unsafe {
-                let fd = session.stream.as_raw_fd();
-                libc::getsockopt(fd, level, option, (&raw mut value).cast(), &raw mut length)
-            };
-            assert_eq!((got, value), (0, wanted), "option {option}");
-        }
-    }
-
-    #[test]
-    fn the_word_that_messages_flow_is_one() {
-        assert!(matches!(parse(GOING_LINE.trim_ascii_end()).unwrap(), Say::Going {}));
-    }
-
-    fn hears(bytes: &[u8]) -> String {
-        let (mut session, mut stream) = pair();
-        stream.write_all(bytes).unwrap();
-        drop(stream);
-        match session.hear("anything") {
-            Ok(say) => panic!("{say:?}"),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    #[test]
-    fn what_is_no_peer_is_refused_in_words() {
-        assert!(hears(b"").contains("closed the connection"));
-        assert!(hears(b"GET / HTTP/1.1\r\n").contains("nobody understands"));
-        assert!(hears(b"{\"say\":\"ready\",\"more\":1}\n").contains("nobody understands"));
-        assert!(hears(b"{\"say\":\"refused\",\"why\":\"no device\"}\n").contains("no device"));
-        assert!(hears(&vec![b'x'; LIMIT + 5000]).contains("longer than"));
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_comes_is_a_line_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            // Neither call panics.
-            let _ = parse(&bytes);
-            let mut line = b"{\"say\":\"ends\",\"threads\":".to_vec();
-            line.extend(&bytes);
-            let _ = parse(&line);
-        }
-
-        #[test]
-        fn ends_with_any_numbers_are_refused_or_are_those(
-            qpn: u32, psn: u32, mtu: u16, address: u64, length: u64, gid: Option<[u8; 16]>,
-        ) {
-            let end = End {
-                qpn, psn, lid: 1, gid, mtu, responder_depth: 0, initiator_depth: 255, address,
-                length, rkey: 1,
-            };
-            let line = serde_json::to_vec(&Say::Ends { threads: vec![vec![end]] }).unwrap();
-            let Say::Ends { threads } = parse(&line).unwrap() else { panic!("other words") };
-            if let Ok(endpoint) = threads[0][0].endpoint() {
-                prop_assert!(endpoint.qpn >> 24 == 0 && endpoint.psn >> 24 == 0);
-                prop_assert_eq!(endpoint.region.unwrap().length, length);
-            }
-        }
-    }
-
-    #[test]
-    fn lines_come_one_by_one_however_they_are_cut() {
-        let (mut session, mut stream) = pair();
-        stream.write_all(b"{\"say\":\"ready\"}\n{\"say\":\"fin").unwrap();
-        assert!(matches!(session.hear("").unwrap(), Say::Ready {}));
-        assert!(session.hear_within(Duration::from_millis(1)).unwrap().is_none());
-        stream.write_all(b"ish\",\"sent\":[[7]]}\n").unwrap();
-        assert!(matches!(session.hear("").unwrap(), Say::Finish { sent } if sent == [[7]]));
-    }
-
-    #[test]
-    fn numbers_of_messages_that_cannot_be_are_refused() {
-        let done = |received, wrong| account(Say::Done { received, wrong, counters: Vec::new() });
-        let right = done(MESSAGES - 1, 1).unwrap();
-        assert_eq!((right.received, right.wrong), (MESSAGES - 1, 1));
-        for (received, wrong) in [(MESSAGES, 0), (0, MESSAGES), (u64::MAX, u64::MAX)] {
-            let error = done(received, wrong).unwrap_err().to_string();
-            assert!(error.contains("no measurement has so many"), "{error}");
-        }
-        assert!(account(Say::Ready {}).unwrap_err().to_string().contains("what it saw is due"));
-    }
-
-    #[test]
-    fn ends_that_cannot_be_are_refused() {
-        let end = || {
-            let mut endpoint = ConnectionData::new(7, Mtu::Mtu1024);
-            endpoint.region = Some(RemoteRegion { address: 4096, length: 64, rkey: 1 });
-            (End::from(&endpoint), endpoint)
-        };
-        let (right, endpoint) = end();
-        assert_eq!(right.endpoint().unwrap(), endpoint);
-        let changes: [fn(&mut End); 4] = [
-            |end| end.qpn = 1 << 24,
-            |end| end.mtu = 1500,
-            |end| end.length = 0,
-            |end| end.address = u64::MAX - 3,
-        ];
-        for change in changes {
-            let (mut end, _) = end();
-            change(&mut end);
-            assert!(end.endpoint().is_err(), "{end:?}");
-        }
-    }
-}
+mod tests;

@@ -76,6 +76,8 @@ pub fn point(via: Via, size: u64, began: f64) -> Point {
             after: 4007,
         }],
         validated: None,
+        back: None,
+        events: None,
     }
 }
 

@@ -34,7 +34,7 @@ impl<P: Path> Client<P> for Fetch {
             self.sent += 1;
             task.stall(sequence);
             while path.poll()?.is_none() {
-                wait.once()?;
+                wait.turn(path)?;
             }
             record.add(since, Clock::now());
             wait.over();

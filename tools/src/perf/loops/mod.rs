@@ -3,12 +3,13 @@
 //! Loops of the client: [`ping`] sends a message and waits for the answer. [`glance`] does the same
 //! with WRITEs, whose arrival is seen in memory. [`fetch`] waits for the data that it fetches.
 //! [`stream`] keeps many requests outstanding. Loops of the server: [`pong`] and [`glance`] answer,
-//! [`sink`] only receives. A [`pace`] decides when the next message is sent, a [`record`] stores
-//! times, and [`wait`] does all waiting.
+//! [`sink`] only receives. [`exchange`] is the loop of both sides where both send. A [`pace`]
+//! decides when the next message is sent, a [`record`] stores times, and [`wait`] does all waiting.
 //!
-//! A running loop allocates nothing. It enters the kernel only to yield where cores are few, and to
-//! sleep for a requested stall.
+//! A running loop allocates nothing. It enters the kernel only to yield where cores are few, to
+//! wait for requested events, and to sleep for a requested stall.
 
+pub mod exchange;
 mod fetch;
 mod glance;
 mod pace;
@@ -26,7 +27,7 @@ use mlx5::timing::Clock;
 pub use record::{Record, SLOWEST};
 pub use wait::Signals;
 
-use super::path::{Path, Stop};
+use super::path::{Arrival, Path, Stop};
 use super::plan::{Amount, Carrier, Layout, Operation, Plan};
 use super::result::{Cpu, Kind, Phase};
 use pace::{Closed, Open, Pace};
@@ -68,6 +69,10 @@ pub struct Measured {
     pub sent: Vec<u64>,
     /// Messages whose content was wrong.
     pub wrong: u64,
+    /// Messages of the other side that arrived, where both send and arrivals are noticed.
+    pub received: u64,
+    /// Events of the CQ that ended a sleep, where the plan waits for them; warming up included.
+    pub events: Option<u64>,
     /// The time per phase of posts and polls.
     pub phases: Vec<Phase>,
     /// The cost of calls, if they are stamped.
@@ -108,26 +113,29 @@ pub fn measure<P: Path>(path: &mut P, task: &Task<'_>, record: Record) -> Result
     if plan.is_echoed() && plan.operation.takes_receives() {
         post_receives(path, plan)?;
     }
+    let amount = Some(plan.amount);
     match (plan.kind, plan.operation) {
         (Kind::Lat, Operation::Send | Operation::WriteImm) => {
-            measure_by(path, task, record, &mut ping::Ping::new(plan))
+            measure_by(path, task, record, &mut ping::Ping::new(plan), amount)
         }
         (Kind::Lat, Operation::Write) => {
-            measure_by(path, task, record, &mut glance::Glance::new(plan))
+            measure_by(path, task, record, &mut glance::Glance::new(plan), amount)
         }
-        (Kind::Lat, _) => measure_by(path, task, record, &mut fetch::Fetch::default()),
+        (Kind::Lat, _) => measure_by(path, task, record, &mut fetch::Fetch::default(), amount),
         (Kind::Bw | Kind::Rate, _) => {
             let mut stream = stream::Stream::new(path.queues(), plan);
-            measure_by(path, task, record, &mut stream)
+            measure_by(path, task, record, &mut stream, amount)
         }
     }
 }
 
+/// Runs a client's loop: warming up, then the amount, or without one until it is interrupted.
 fn measure_by<P: Path, C: Client<P>>(
     path: &mut P,
     task: &Task<'_>,
     mut record: Record,
     client: &mut C,
+    amount: Option<Amount>,
 ) -> Result<Measured, Stop> {
     let plan = task.plan;
     let warm_up = Span { count: plan.warm_up, end: u64::MAX };
@@ -140,9 +148,10 @@ fn measure_by<P: Path, C: Client<P>>(
     let before: u64 = client.sent().iter().sum();
     let clock = Clock::get();
     let began = Clock::now();
-    let span = match plan.amount {
-        Amount::Messages(count) => Span { count, end: u64::MAX },
-        Amount::Nanoseconds(time) => {
+    let span = match amount {
+        None => Span { count: u64::MAX, end: u64::MAX },
+        Some(Amount::Messages(count)) => Span { count, end: u64::MAX },
+        Some(Amount::Nanoseconds(time)) => {
             Span { count: u64::MAX, end: began.saturating_add(clock.ticks_of(time as f64)) }
         }
     };
@@ -160,10 +169,20 @@ fn measure_by<P: Path, C: Client<P>>(
         messages: sent.iter().sum::<u64>() - before,
         sent,
         wrong: record.wrong(),
+        received: 0,
+        events: path.events(),
         phases: path.phases(),
         cpu: path.cpu(),
         record,
     })
+}
+
+/// Returns the first and the last tick of all threads.
+#[must_use]
+pub fn span(threads: &[Measured]) -> (u64, u64) {
+    let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
+    let ended = threads.iter().map(|thread| thread.began + thread.ticks).max().unwrap_or(0);
+    (began, ended)
 }
 
 /// Runs a server's thread, which answers or receives until all messages of the client have arrived.
@@ -191,6 +210,21 @@ pub fn look_at_writes<P: Path>(path: &mut P, task: &Task<'_>, sent: &[u64]) -> u
     }
     task.signals.progress(task.thread, sent.iter().sum());
     wrong
+}
+
+/// Prepares the data required before the first message.
+///
+/// # Errors
+/// [`Stop`].
+pub fn prepare<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
+    if plan.operation.takes_receives() {
+        post_receives(path, plan)?;
+    }
+    if plan.operation == Operation::Read {
+        let queues = path.queues();
+        path.memory().fill_target(queues, plan.corrupt_at);
+    }
+    Ok(())
 }
 
 /// Posts as many receives as fit.
@@ -223,13 +257,16 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the message for which a receive of this slot completed.
+    /// Returns where a message lies for which a receive completed: queue pair, slot, and the offset
+    /// in the slot.
     #[inline(always)]
-    fn landed(&self, slot: u64, sequence: u64) -> (u64, usize) {
+    fn landed(&self, arrival: Arrival, sequence: u64) -> (usize, u64, usize) {
+        let Arrival { queue, from, slot, .. } = arrival;
         match (self.plan.operation, self.plan.carrier) {
-            (Operation::WriteImm, _) => (sequence, 0),
-            (_, Carrier::Ud) => (slot, Layout::HEADER),
-            _ => (slot, 0),
+            (Operation::WriteImm, _) => (from, sequence, 0),
+            (_, Carrier::Ud) => (queue, slot, Layout::GRH),
+            (_, Carrier::Raw) => (queue, slot, Layout::FRAME),
+            _ => (queue, slot, 0),
         }
     }
 

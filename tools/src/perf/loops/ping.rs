@@ -45,12 +45,12 @@ impl<P: Path> Client<P> for Ping {
             self.sent += 1;
 
             // 2. The answer completes a receive. Completions of own requests may come in between.
-            let slot = loop {
+            let arrival = loop {
                 match path.poll()? {
-                    Some(Event::Received { slot, .. }) => break slot,
+                    Some(Event::Received(arrival)) => break arrival,
                     Some(Event::Sent { sequence, .. }) => self.retired = sequence + 1,
                     None => {
-                        wait.once()?;
+                        wait.turn(path)?;
                     }
                 }
             };
@@ -59,16 +59,16 @@ impl<P: Path> Client<P> for Ping {
 
             // 3. Work outside the measured time.
             if task.plan.validate {
-                let (slot, skip) = task.landed(slot, sequence);
-                record.check(path.memory().is_right(0, slot, skip, sequence, false));
+                let (queue, slot, skip) = task.landed(arrival, sequence);
+                record.check(path.memory().is_right(queue, slot, skip, sequence, false));
             }
-            path.receive(0, slot)?;
+            path.receive(0, arrival.slot)?;
             while self.sent - self.retired >= u64::from(task.plan.depth) {
                 match path.poll()? {
                     Some(Event::Sent { sequence, .. }) => self.retired = sequence + 1,
                     Some(_) => return Err(Stop::Told("an answer that nobody asked for".into())),
                     None => {
-                        wait.once()?;
+                        wait.turn(path)?;
                     }
                 }
             }

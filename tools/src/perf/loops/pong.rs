@@ -16,17 +16,17 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
     loop {
         let event = if early.is_some() { early.take() } else { path.poll()? };
         match event {
-            Some(Event::Received { slot, .. }) => {
+            Some(Event::Received(arrival)) => {
                 let sequence = served.received;
                 task.stall(sequence);
                 if task.plan.validate {
-                    let (slot, skip) = task.landed(slot, sequence);
-                    let right = path.memory().is_right(0, slot, skip, sequence, false);
+                    let (queue, slot, skip) = task.landed(arrival, sequence);
+                    let right = path.memory().is_right(queue, slot, skip, sequence, false);
                     served.wrong += u64::from(!right);
                 }
                 // Posts the receive first: the next message may come as soon as this one is
                 // answered.
-                path.receive(0, slot)?;
+                path.receive(0, arrival.slot)?;
                 path.post(0, Message { sequence, signaled: signal.next() })?;
                 served.received += 1;
                 task.signals.progress(task.thread, served.received);
@@ -36,7 +36,7 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
                         // The only one: the client waits for the answer before it sends another.
                         message @ Some(_) => early = message,
                         None => {
-                            if wait.once()? && task.signals.expected(task.thread) != u64::MAX {
+                            if wait.turn(path)? && task.signals.expected(task.thread) != u64::MAX {
                                 break;
                             }
                         }
@@ -47,7 +47,7 @@ pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, S
             }
             Some(Event::Sent { sequence, .. }) => retired = sequence + 1,
             None => {
-                if wait.once()? && served.received >= task.signals.expected(task.thread) {
+                if wait.turn(path)? && served.received >= task.signals.expected(task.thread) {
                     return Ok(served);
                 }
             }

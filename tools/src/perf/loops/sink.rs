@@ -5,75 +5,102 @@ use std::time::{Duration, Instant};
 
 use super::wait::Wait;
 use super::{Served, Task};
-use crate::perf::path::{Event, Path, Stop};
-use crate::perf::plan::Carrier;
+use crate::perf::path::{Arrival, Event, Path, Stop};
 
 /// How long a datagram or a message of an unreliable connection may arrive after the client is
 /// done.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Receives until all messages that the client sent have arrived; where messages may be lost, until
-/// none has arrived for a while.
+/// The messages that arrive at one side.
+pub(super) struct Intake {
+    /// The counts.
+    pub(super) served: Served,
+    /// The next message of each queue pair.
+    expected: Vec<u64>,
+    /// Since when none has arrived, once the other side is done.
+    quiet: Option<Instant>,
+}
+
+impl Intake {
+    pub(super) fn new(queues: usize) -> Intake {
+        Intake { served: Served::default(), expected: vec![0; queues], quiet: None }
+    }
+
+    /// Takes the message of a completed receive, and posts the receive again.
+    #[inline(always)]
+    pub(super) fn take<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        arrival: Arrival,
+    ) -> Result<(), Stop> {
+        let Arrival { queue, from, slot, .. } = arrival;
+        task.stall(self.served.received);
+        if task.plan.validate {
+            let expected = self.expected[from];
+            let number = number(path, task, arrival, expected);
+            let (queue, slot, skip) = task.landed(arrival, number);
+            let right = path.memory().is_right(queue, slot, skip, number, false);
+            self.served.wrong += u64::from(!right);
+            self.expected[from] = if right { number + 1 } else { expected + 1 };
+        }
+        path.receive(queue, slot)?;
+        self.served.received += 1;
+        self.quiet = None;
+        Ok(())
+    }
+
+    /// Returns whether all messages that the other side sent have arrived, where arrivals are
+    /// noticed; where messages may be lost, whether none has arrived for a while.
+    pub(super) fn is_complete(&mut self, task: &Task<'_>) -> bool {
+        let all = task.signals.expected(task.thread);
+        if all == u64::MAX {
+            return false;
+        }
+        if !task.plan.operation.takes_receives() || self.served.received >= all {
+            return true;
+        }
+        let quiet = *self.quiet.get_or_insert_with(Instant::now);
+        may_lose(task) && quiet.elapsed() > LATE
+    }
+}
+
+/// Receives until all messages that the client sent have arrived.
 pub(super) fn take<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
-    let mut served = Served::default();
-    let mut expected = vec![0; path.queues()];
+    let mut intake = Intake::new(path.queues());
     let mut wait = Wait::patient(task, "message");
-    let mut quiet: Option<Instant> = None;
     loop {
         match path.poll()? {
-            Some(Event::Received { queue, slot, immediate, .. }) => {
-                task.stall(served.received);
-                if task.plan.validate {
-                    let number = number(path, task, queue, slot, immediate, expected[queue]);
-                    let (slot, skip) = task.landed(slot, number);
-                    let right = path.memory().is_right(queue, slot, skip, number, false);
-                    served.wrong += u64::from(!right);
-                    expected[queue] = if right { number + 1 } else { expected[queue] + 1 };
-                }
-                path.receive(queue, slot)?;
-                served.received += 1;
-                task.signals.progress(task.thread, served.received);
-                quiet = None;
+            Some(Event::Received(arrival)) => {
+                intake.take(path, task, arrival)?;
+                task.signals.progress(task.thread, intake.served.received);
             }
             Some(Event::Sent { .. }) => {
                 return Err(Stop::Told("a request of the server's, which posts none".into()));
             }
-            None if wait.once()? => {
-                let all = task.signals.expected(task.thread);
-                let is_over = || quiet.is_some_and(|since| since.elapsed() > LATE);
-                if served.received >= all || (all != u64::MAX && may_lose(task) && is_over()) {
-                    return Ok(served);
-                }
-                if all != u64::MAX && quiet.is_none() {
-                    quiet = Some(Instant::now());
+            None => {
+                if wait.turn(path)? && intake.is_complete(task) {
+                    return Ok(intake.served);
                 }
             }
-            None => {}
         }
     }
 }
 
 fn may_lose(task: &Task<'_>) -> bool {
-    task.plan.carrier != Carrier::Rc
+    !task.plan.carrier.is_reliable()
 }
 
 /// Returns the number of a message that arrived: the next one, or, where messages may be lost, the
 /// number that the message carries, in as many bits as it has for it.
-fn number<P: Path>(
-    path: &mut P,
-    task: &Task<'_>,
-    queue: usize,
-    slot: u64,
-    immediate: Option<u32>,
-    expected: u64,
-) -> u64 {
+fn number<P: Path>(path: &mut P, task: &Task<'_>, arrival: Arrival, expected: u64) -> u64 {
     if !may_lose(task) {
         return expected;
     }
-    let (said, bits) = match immediate {
+    let (said, bits) = match arrival.immediate {
         Some(immediate) => (u64::from(immediate), 32),
         None => {
-            let (slot, skip) = task.landed(slot, expected);
+            let (queue, slot, skip) = task.landed(arrival, expected);
             (path.memory().says(queue, slot, skip), (task.plan.size * 8).min(64) as u32)
         }
     };

@@ -4,10 +4,11 @@
 use mlx5::timing::Clock;
 
 use super::pace::Pace;
+use super::sink::Intake;
 use super::wait::Wait;
-use super::{Client, Every, Record, Span, Task, fetch};
+use super::{Client, Every, Record, Served, Span, Task, fetch};
 use crate::perf::path::{Event, Message, Path, Stop};
-use crate::perf::plan::Plan;
+use crate::perf::plan::{Direction, Plan};
 
 /// The requests of a queue pair.
 struct Flight {
@@ -22,8 +23,13 @@ struct Flight {
 
 pub(super) struct Stream {
     flights: Vec<Flight>,
+    /// The messages of the other side, where both send.
+    intake: Intake,
     depth: u64,
     batch: u64,
+    /// Completions that are polled before the next post. What the other side sends never ends, so
+    /// that polling all of it would keep this side from sending.
+    most_polled: u32,
 }
 
 impl Flight {
@@ -60,9 +66,65 @@ impl Stream {
         };
         Stream {
             flights: (0..queues).map(|_| flight()).collect(),
+            intake: Intake::new(queues),
             depth: plan.depth.into(),
             batch: plan.batch.into(),
+            most_polled: match plan.direction {
+                Direction::OneWay => u32::MAX,
+                Direction::BothWays => plan.depth,
+            },
         }
+    }
+
+    /// Receives until all messages that the other side sent have arrived. Returns the counts.
+    pub(super) fn rest<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        record: &mut Record,
+    ) -> Result<Served, Stop> {
+        let mut wait = Wait::patient(task, "message");
+        let sent: u64 = self.flights.iter().map(|flight| flight.sent).sum();
+        loop {
+            if self.poll(path, task, record)? {
+                task.signals.progress(task.thread, sent + self.intake.served.received);
+            } else if wait.turn(path)? && self.intake.is_complete(task) {
+                return Ok(self.intake.served);
+            }
+        }
+    }
+
+    /// Waits for outstanding requests, after the time is over or the user ended it. If the last one
+    /// is not signaled, one more request brings a completion.
+    fn drain<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        record: &mut Record,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Stop> {
+        for queue in 0..self.flights.len() {
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent;
+            if flight.outstanding() == 0 || flight.signal.is_fresh() {
+                continue;
+            }
+            while self.flights[queue].outstanding() >= self.depth {
+                if !self.poll(path, task, record)? {
+                    wait.turn(path)?;
+                }
+            }
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent + 1;
+            task.stamp(path, queue, flight.sent);
+            path.post(queue, flight.next(Clock::now()))?;
+        }
+        while self.flights.iter().any(|flight| flight.outstanding() != 0) {
+            if !self.poll(path, task, record)? {
+                wait.turn(path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Posts a batch on that queue pair if the batch fits. Returns whether it did.
@@ -95,7 +157,12 @@ impl Stream {
         Ok(true)
     }
 
-    /// Polls all available completions. Returns whether there were any.
+    /// Returns whether all requests are sent and completed.
+    fn is_done(&self) -> bool {
+        self.flights.iter().all(|flight| flight.retired == flight.last)
+    }
+
+    /// Polls the available completions. Returns whether there were any.
     #[inline(always)]
     fn poll<P: Path>(
         &mut self,
@@ -104,9 +171,18 @@ impl Stream {
         record: &mut Record,
     ) -> Result<bool, Stop> {
         let mut any = false;
-        while let Some(event) = path.poll()? {
-            let Event::Sent { queue, sequence } = event else {
-                return Err(Stop::Told("a message that nobody asked for".into()));
+        for _ in 0..self.most_polled {
+            let Some(event) = path.poll()? else { break };
+            let (queue, sequence) = match event {
+                Event::Sent { queue, sequence } => (queue, sequence),
+                Event::Received(arrival) => {
+                    if task.plan.direction == Direction::OneWay {
+                        return Err(Stop::Told("a message that nobody asked for".into()));
+                    }
+                    self.intake.take(path, task, arrival)?;
+                    any = true;
+                    continue;
+                }
             };
             let now = Clock::now();
             let flight = &mut self.flights[queue];
@@ -155,40 +231,21 @@ impl<P: Path> Client<P> for Stream {
                 wait.over();
                 total = self.flights.iter().map(|flight| flight.sent).sum();
                 task.signals.progress(task.thread, total);
-                continue;
+                // One way, no completion comes after the last one.
+                if task.plan.direction == Direction::OneWay || !self.is_done() {
+                    continue;
+                }
             }
-            if self.flights.iter().all(|flight| flight.retired == flight.last) {
+            if self.is_done() {
                 return Ok(());
             }
-            wait.once()?;
+            wait.turn(path)?;
             if self.flights.iter().all(|flight| flight.outstanding() == 0) {
                 // No message is due by schedule, so this does not count as time without an event.
                 wait.over();
             }
         }
-        // The time is over, or the user ended it. Outstanding requests are waited for. If the last one is not signaled,
-        // one more request brings a completion.
-        for queue in 0..self.flights.len() {
-            let flight = &mut self.flights[queue];
-            flight.last = flight.sent;
-            if flight.outstanding() == 0 || flight.signal.is_fresh() {
-                continue;
-            }
-            while self.flights[queue].outstanding() >= self.depth {
-                if !self.poll(path, task, record)? {
-                    wait.once()?;
-                }
-            }
-            let flight = &mut self.flights[queue];
-            flight.last = flight.sent + 1;
-            task.stamp(path, queue, flight.sent);
-            path.post(queue, flight.next(Clock::now()))?;
-        }
-        while self.flights.iter().any(|flight| flight.outstanding() != 0) {
-            if !self.poll(path, task, record)? {
-                wait.once()?;
-            }
-        }
+        self.drain(path, task, record, &mut wait)?;
         task.signals.progress(task.thread, total);
         Ok(())
     }

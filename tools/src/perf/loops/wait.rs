@@ -2,15 +2,20 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Served, Task};
 use crate::perf::interrupt::Interrupt;
-use crate::perf::path::Stop;
+use crate::perf::path::{Path, Stop};
+use crate::perf::plan::Waiting;
 
 /// Longest time without an event at the client.
 const SILENCE: Duration = Duration::from_secs(10);
+
+/// Longest sleep for an event of the CQ, before limit and signals are checked.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The signals between the threads of a side and their supervisor.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Signals {
     expected: Vec<AtomicU64>,
     /// Per thread: messages so far.
     progress: Vec<Counted>,
+    /// Per thread: messages sent on each queue pair, once it has sent all.
+    sent: Mutex<Vec<Option<Vec<u64>>>>,
 }
 
 /// A counter on a cache line of its own.
@@ -41,6 +48,7 @@ impl Signals {
             ready: AtomicU64::new(0),
             expected: (0..threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
             progress: (0..threads).map(|_| Counted::default()).collect(),
+            sent: Mutex::new(vec![None; threads]),
         }
     }
 
@@ -60,6 +68,24 @@ impl Signals {
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.came()
+    }
+
+    /// Has threads begin no more messages.
+    pub fn end(&self) {
+        self.interrupt.end();
+    }
+
+    /// Reports the messages of a thread that has sent all of them.
+    pub(super) fn report(&self, thread: usize, sent: &[u64]) {
+        let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        all[thread] = Some(sent.to_vec());
+    }
+
+    /// Returns the messages of all threads, once each has sent all of them.
+    #[must_use]
+    pub fn reports(&self) -> Option<Vec<Vec<u64>>> {
+        let all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().cloned().collect()
     }
 
     /// Sets the number of messages of a thread.
@@ -96,13 +122,14 @@ impl Signals {
     }
 }
 
-/// A busy wait with a time limit.
+/// A wait with a time limit: busy, or for events of the CQ.
 pub(super) struct Wait<'a> {
     signals: &'a Signals,
     what: &'static str,
     /// Turns between two checks of limit and signals, less one.
     mask: u32,
     yields: bool,
+    waiting: Waiting,
     turns: u32,
     /// The time limit; `None`: wait until a thread or the peer gives up.
     limit: Option<Duration>,
@@ -120,8 +147,22 @@ impl<'a> Wait<'a> {
     /// Creates a wait that ends with an event, or when a thread or the peer gives up.
     pub(super) fn patient(task: &Task<'a>, what: &'static str) -> Wait<'a> {
         let mask = if task.yields { 15 } else { 1023 };
-        let (signals, yields) = (task.signals, task.yields);
-        Wait { signals, what, mask, yields, turns: 0, limit: None, since: None }
+        let (signals, yields, waiting) = (task.signals, task.yields, task.plan.waiting);
+        Wait { signals, what, mask, yields, waiting, turns: 0, limit: None, since: None }
+    }
+
+    /// Waits for a turn after a poll that found nothing: by the plan, for an event of the CQ, or not
+    /// at all. Returns whether this turn checked limit and signals.
+    #[inline(always)]
+    pub(super) fn turn<P: Path>(&mut self, path: &mut P) -> Result<bool, Stop> {
+        match self.waiting {
+            Waiting::Polling => self.once(),
+            Waiting::Events => {
+                path.sleep(LOOK)?;
+                self.look()?;
+                Ok(true)
+            }
+        }
     }
 
     /// Counts a turn without an event. Returns whether this turn checked limit and signals, which

@@ -3,29 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::perf::result::distribution::Latency;
-use crate::perf::result::{Cpu, Run};
+use crate::perf::result::{Cpu, Flow, Run};
 
 /// Returns all points as text. Times are nanoseconds; cells without a measurement are empty.
 pub fn text(run: &Run) -> String {
     let percents = percents(run);
-    let mut names: Vec<String> = ["runs_on", "kind", "via", "size", "messages", "seconds"]
-        .iter()
-        .chain(&["messages_per_second", "gigabits_per_second", "planned_per_second"])
-        .chain(&["timed", "min_ns"])
-        .map(|&name| name.to_owned())
-        .collect();
-    names.extend(percents.iter().map(|percent| format!("p{percent}_ns")));
-    names.extend(
-        [
-            "max_ns",
-            "mean_ns",
-            "deviation_ns",
-            "post_ticks_per_message",
-            "poll_ticks_per_completion",
-        ]
-        .map(str::to_owned),
-    );
-    let mut text = line(&names);
+    let mut text = line(&names(&percents));
     for point in &run.points {
         let latency = point.latency.as_ref();
         let time = |of: fn(&Latency) -> String| latency.map_or(String::new(), of);
@@ -56,9 +39,42 @@ pub fn text(run: &Run) -> String {
             cpu(|cpu| cpu.posts.ticks_per_message()),
             cpu(|cpu| cpu.polls.ticks_per_message()),
         ]);
+        let back = |of: &dyn Fn(Flow) -> String| point.back.map_or(String::new(), of);
+        values.extend([
+            back(&|back| back.messages.to_string()),
+            back(&|back| back.seconds.to_string()),
+            back(&|back| point.gigabits(back.messages_per_second()).to_string()),
+            point.events.map_or(String::new(), |events| events.to_string()),
+        ]);
         text += &line(&values);
     }
     text
+}
+
+/// Returns the names of the columns.
+fn names(percents: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = ["runs_on", "kind", "via", "size", "messages", "seconds"]
+        .iter()
+        .chain(&["messages_per_second", "gigabits_per_second", "planned_per_second"])
+        .chain(&["timed", "min_ns"])
+        .map(|&name| name.to_owned())
+        .collect();
+    names.extend(percents.iter().map(|percent| format!("p{percent}_ns")));
+    names.extend(
+        [
+            "max_ns",
+            "mean_ns",
+            "deviation_ns",
+            "post_ticks_per_message",
+            "poll_ticks_per_completion",
+            "back_messages",
+            "back_seconds",
+            "back_gigabits_per_second",
+            "events",
+        ]
+        .map(str::to_owned),
+    );
+    names
 }
 
 /// Returns the percentiles of all points, as they are written, in their order.

@@ -10,35 +10,76 @@ struct Table {
     lines: Vec<Vec<String>>,
     /// Number of left-aligned columns.
     left: usize,
+    /// Most columns beside each other that do not name the line. Others follow below.
+    values: usize,
 }
 
 impl Table {
     fn new(names: &[&str], left: usize) -> Table {
-        Table { lines: vec![names.iter().map(|&name| name.to_owned()).collect()], left }
+        Table {
+            lines: vec![names.iter().map(|&name| name.to_owned()).collect()],
+            left,
+            values: usize::MAX,
+        }
     }
 }
 
-impl Display for Table {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+/// So many figures of a point fit into the 80 columns of a terminal.
+const FIGURES: usize = 6;
+
+impl Table {
+    /// Returns the width of each column.
+    fn widths(&self) -> Vec<usize> {
         let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.lines.iter().filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for (at, line) in self.lines.iter().enumerate() {
-            let mut text = String::new();
-            for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-                text += &if column < self.left {
-                    format!("{cell:<width$}  ")
-                } else {
-                    format!("{cell:>width$}  ")
-                };
+        (0..columns).map(width).collect()
+    }
+
+    /// Returns the columns of each block. Each begins with the columns that name the lines: those up
+    /// to the size, if there is one. The number of columns decides, and not their width, so that the
+    /// same command always prints the same form.
+    fn blocks(&self, columns: usize) -> Vec<Vec<usize>> {
+        let sizes =
+            self.lines.first().and_then(|line| line.iter().position(|name| name == "bytes"));
+        let names = sizes.map_or(self.left.max(1), |size| size + 1).min(columns);
+        let values: Vec<usize> = (names..columns).collect();
+        let with_names = |values: &[usize]| (0..names).chain(values.iter().copied()).collect();
+        match &values[..] {
+            [] => vec![with_names(&[])],
+            values => {
+                // As many in each, so that the last block is not of one column.
+                let blocks = values.len().div_ceil(self.values);
+                values.chunks(values.len().div_ceil(blocks)).map(with_names).collect()
             }
-            if at > 0 {
-                writeln!(f)?;
+        }
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        for (block, columns) in self.blocks(widths.len()).iter().enumerate() {
+            for (at, line) in self.lines.iter().enumerate() {
+                let mut text = String::new();
+                for &column in columns {
+                    let (cell, width) =
+                        (line.get(column).map_or("", String::as_str), widths[column]);
+                    text += &if column < self.left {
+                        format!("{cell:<width$}  ")
+                    } else {
+                        format!("{cell:>width$}  ")
+                    };
+                }
+                match (block, at) {
+                    (0, 0) => {}
+                    (_, 0) => write!(f, "\n\n")?,
+                    _ => writeln!(f)?,
+                }
+                write!(f, "  {}", text.trim_end())?;
             }
-            write!(f, "  {}", text.trim_end())?;
         }
         Ok(())
     }
@@ -82,7 +123,7 @@ fn text(run: &Run) -> Result<String, fmt::Error> {
 
 fn points(run: &Run) -> Table {
     let Figures { names, lines } = Figures::of(run, |percent| format!("p{percent}"));
-    let mut table = Table { lines: vec![names], left: 1 };
+    let mut table = Table { lines: vec![names], left: 1, values: FIGURES };
     table.lines.extend(lines);
     let ways = run.points.iter().any(|point| point.via != run.points[0].via);
     if !ways {
@@ -190,4 +231,25 @@ fn compared(comparison: &Comparison) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_tables_go_on_below_with_the_names_of_their_lines() {
+        let cells = |first: &str| {
+            let mut line = vec![first.to_owned()];
+            line.extend((0..8).map(|column| format!("{column:>10}")));
+            line
+        };
+        let table = Table { lines: vec![cells("name"), cells("line")], left: 1, values: FIGURES };
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(lines.len(), 2 + 1 + 2, "{text}");
+        assert!(lines[0].starts_with("  name") && lines[3].starts_with("  name"), "{text}");
+        assert!(lines[1].ends_with(" 3") && lines[4].ends_with(" 7"), "{text}");
+    }
 }

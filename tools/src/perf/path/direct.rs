@@ -1,32 +1,53 @@
 //! The direct path: this crate's rings, used as a program would use them.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use mlx5::cqe::{Completion, ReceiveKind};
-use mlx5::ib::Transport;
-use mlx5::ring::{CqReader, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{
+    CqReader, PacketEvent, PacketRq, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+    Srq,
+};
 
 use super::request::{Requests, Site};
-use super::{Event, Message, Path, Stop};
+use super::sleep::Sleeper;
+use super::{Arrival, Event, Message, Path, Stop};
 use crate::outcome::{Error, Result};
-use crate::perf::plan::{Layout, Plan};
+use crate::perf::plan::Plan;
 #[cfg(feature = "phases")]
 use crate::perf::result::Phase;
 use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
-use crate::perf::station::{Backend, Connects, Station};
+use crate::perf::station::{Answerer, Backend, Connects, Linked, Station, Taken};
 
 /// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
 
 /// The queues of one thread, posted to and polled without libmlx5.
-pub struct Direct<T: Transport, R: Requests<T>> {
+pub struct Direct<T: Connects, R: Requests<T>> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
-    queues: Vec<(SendQueue<T>, ReceiveQueue)>,
+    queues: Queues<T>,
+    /// The ends that answer, which nothing is posted to. Dropped before the memory, too.
+    _answerers: Vec<Answerer>,
     completions: CqReader,
-    site: Site,
-    header: usize,
+    sleeper: Sleeper,
+    site: Site<T>,
     requests: PhantomData<fn() -> R>,
+}
+
+/// Send queues, and where receives are posted.
+enum Queues<T: Connects> {
+    /// Each queue pair has its own receives.
+    Own(Vec<(SendQueue<T>, ReceiveQueue)>),
+    /// All share receives.
+    Shared {
+        sends: Vec<SendQueue<T>>,
+        receives: Box<Srq>,
+        /// The numbers that completions of receives carry, per queue pair.
+        receivers: Vec<u32>,
+    },
+    /// Each queue pair has its own receives, for packets, which complete on a CQ of their own.
+    Packets(Vec<SendQueue<T>>, Vec<PacketRq>),
 }
 
 /// The backend that makes [`Direct`]s.
@@ -39,15 +60,70 @@ impl Backend for ByHand {
 
     fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
         let mut completions = CqReader::new(&station.cq)?;
-        let mut queues = Vec::with_capacity(station.queue_pairs.len());
-        for qp in &station.queue_pairs {
-            let sends = SendQueue::new(qp, &mut completions, SendConfig::default())?;
-            plan.check_limits(sends.limits()).map_err(Error::Told)?;
-            let receives = ReceiveQueue::new(qp, &mut completions, ReceiveConfig::default())?;
-            queues.push((sends, receives));
+        let queues = Queues::new(&station, plan, &mut completions)?;
+        Ok(Direct {
+            queues,
+            _answerers: station.links.into_iter().map(|link| link.answerer).collect(),
+            completions,
+            sleeper: Sleeper::new(station.channel),
+            site: station.site,
+            requests: PhantomData,
+        })
+    }
+}
+
+impl<T: Connects> Queues<T> {
+    fn new(station: &Station<T>, plan: &Plan, completions: &mut CqReader) -> Result<Queues<T>> {
+        let mut shared = match &station.shared {
+            None => None,
+            Some(shared) => {
+                let receives = plan.receives() * station.links.len() as u32;
+                Some(Srq::new(&shared.queue, completions, ReceiveConfig { receives })?)
+            }
+        };
+        let mut own = Vec::with_capacity(station.links.len());
+        let mut sends = Vec::with_capacity(station.links.len());
+        let mut packets = Vec::new();
+        for link in &station.links {
+            let queue = SendQueue::new(&link.qp, completions, SendConfig::default())?;
+            plan.check_limits(queue.limits()).map_err(Error::Told)?;
+            match T::receives(link, completions, shared.as_mut())? {
+                Taken::Own(receives) => own.push((queue, *receives)),
+                Taken::Shared => sends.push(queue),
+                Taken::Packets(receives) => {
+                    sends.push(queue);
+                    packets.push(*receives);
+                }
+            }
         }
-        let header = if T::HAS_HEADER { Layout::HEADER } else { 0 };
-        Ok(Direct { queues, completions, site: station.site, header, requests: PhantomData })
+        Ok(match shared {
+            None if packets.is_empty() => Queues::Own(own),
+            None => Queues::Packets(sends, packets),
+            Some(receives) => Queues::Shared {
+                sends,
+                receives: Box::new(receives),
+                receivers: station.links.iter().map(Linked::receiver).collect(),
+            },
+        })
+    }
+
+    #[inline(always)]
+    fn sends(&mut self, queue: usize) -> &mut SendQueue<T> {
+        match self {
+            Queues::Own(pairs) => &mut pairs[queue].0,
+            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => &mut sends[queue],
+        }
+    }
+
+    /// Returns the queue pair at which a message arrived, whose receive had a slot of `queue`.
+    #[inline(always)]
+    fn source(&self, queue: usize, qpn: u32) -> usize {
+        match self {
+            Queues::Own(_) | Queues::Packets(..) => queue,
+            Queues::Shared { receivers, .. } => {
+                receivers.iter().position(|&receiver| receiver == qpn).unwrap_or(queue)
+            }
+        }
     }
 }
 
@@ -61,21 +137,40 @@ fn parts(id: u64) -> (usize, u64) {
     ((id >> SEQUENCE_BITS) as usize, id & ((1 << SEQUENCE_BITS) - 1))
 }
 
+/// Returns the next packet of a queue.
+fn packet(receives: &mut PacketRq) -> Option<Result<Event, Stop>> {
+    let event = match receives.poll() {
+        Ok(event) => event?,
+        Err(error) => return Some(Err(error.into())),
+    };
+    Some(match event {
+        PacketEvent::Packet(packet) => {
+            let (queue, slot) = parts(packet.id);
+            Ok(Event::Received(Arrival { queue, from: queue, slot, immediate: None }))
+        }
+        PacketEvent::Failed(failure) => Err(Stop::Failed(failure)),
+        PacketEvent::UnexpectedCqe(unexpected) => Err(Stop::UnexpectedCqe(unexpected)),
+        PacketEvent::UsedUp { .. } => Err(Stop::Told("a receive without a packet".into())),
+    })
+}
+
 impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     #[inline(always)]
     fn queues(&self) -> usize {
-        self.queues.len()
+        match &self.queues {
+            Queues::Own(pairs) => pairs.len(),
+            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => sends.len(),
+        }
     }
 
     #[inline(always)]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
-        let (sends, _) = &mut self.queues[queue];
         let request = R::request(&self.site, queue, message);
         // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
         // reference to it exists. Loops keep at most the plan's depth of requests outstanding, and
         // there are as many slots where contents matter. Where contents do not matter, requests may
         // share a slot.
-        unsafe { sends.post(id(queue, message.sequence), request)? };
+        unsafe { self.queues.sends(queue).post(id(queue, message.sequence), request)? };
         Ok(())
     }
 
@@ -85,8 +180,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         queue: usize,
         messages: impl Iterator<Item = Message>,
     ) -> Result<(), Stop> {
-        let (sends, _) = &mut self.queues[queue];
-        let mut batch = sends.batch();
+        let mut batch = self.queues.sends(queue).batch();
         for message in messages {
             let request = R::request(&self.site, queue, message);
             batch.append(id(queue, message.sequence), request)?;
@@ -100,10 +194,18 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     #[inline(always)]
     fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
         let memory = self.site.memory.receive(queue, slot);
-        let (_, receives) = &mut self.queues[queue];
-        // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
-        // only by copying, and posted again only after that.
-        unsafe { receives.post(id(queue, slot), memory)? };
+        let id = id(queue, slot);
+        match &mut self.queues {
+            // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
+            // only by copying, and posted again only after that.
+            Queues::Own(pairs) => unsafe { pairs[queue].1.post(id, memory)? },
+            // SAFETY: the memory is a slot of `site`, which is dropped after the shared queue. It is
+            // read only by copying, and posted again only after that.
+            Queues::Shared { receives, .. } => unsafe { receives.post(id, memory)? },
+            // SAFETY: the memory is a slot of `site`, which is dropped after the queues. It is read
+            // only by copying, and posted again only after that.
+            Queues::Packets(_, receives) => unsafe { receives[queue].post(id, memory)? },
+        }
         Ok(())
     }
 
@@ -111,9 +213,19 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     fn poll(&mut self) -> Result<Option<Event>, Stop> {
         // For a single (send, receive) pair, the poll decides which to try first. A longer slice is
         // searched.
-        let polled: Result<Option<Completion>, PollError> = match &mut self.queues[..] {
-            [one] => self.completions.poll(one),
-            many => self.completions.poll(many),
+        let polled: Result<Option<Completion>, PollError> = match &mut self.queues {
+            Queues::Own(pairs) => match &mut pairs[..] {
+                [one] => self.completions.poll(one),
+                many => self.completions.poll(many),
+            },
+            Queues::Shared { sends, receives, .. } => match &mut sends[..] {
+                [one] => self.completions.poll(&mut (one, &mut **receives)),
+                many => self.completions.poll(&mut (many, &mut **receives)),
+            },
+            Queues::Packets(sends, receives) => match self.completions.poll(&mut sends[..]) {
+                Ok(None) => return receives.iter_mut().find_map(packet).transpose(),
+                polled => polled,
+            },
         };
         match polled? {
             None => Ok(None),
@@ -123,18 +235,33 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
             }
             Some(Completion::Receive(done)) => {
                 let (queue, slot) = parts(done.id);
-                let length = (done.byte_len as usize).saturating_sub(self.header);
+                let from = self.queues.source(queue, done.qpn);
                 let immediate = match done.kind {
                     ReceiveKind::SendImm(immediate) | ReceiveKind::WriteImm(immediate) => {
                         Some(immediate)
                     }
                     _ => None,
                 };
-                Ok(Some(Event::Received { queue, slot, length, immediate }))
+                Ok(Some(Event::Received(Arrival { queue, from, slot, immediate })))
             }
             Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
             Some(Completion::UnexpectedCqe(unexpected)) => Err(Stop::UnexpectedCqe(unexpected)),
         }
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop> {
+        let Direct { sleeper, completions, queues, .. } = self;
+        sleeper.sleep(time, || {
+            completions.arm();
+            if let Queues::Packets(_, receives) = queues {
+                receives.iter_mut().for_each(PacketRq::arm);
+            }
+            Ok(())
+        })
+    }
+
+    fn events(&self) -> Option<u64> {
+        self.sleeper.events()
     }
 
     #[inline(always)]
@@ -158,9 +285,18 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
             }));
         };
         // Queues of one thread do the same work, so the first stands for all.
-        if let Some((sends, receives)) = self.queues.first() {
-            add("send", sends.timing());
-            add("receive", receives.timing());
+        match &self.queues {
+            Queues::Own(pairs) => {
+                if let Some((sends, receives)) = pairs.first() {
+                    add("send", sends.timing());
+                    add("receive", receives.timing());
+                }
+            }
+            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => {
+                if let Some(sends) = sends.first() {
+                    add("send", sends.timing());
+                }
+            }
         }
         add("completions", self.completions.timing());
         phases
@@ -168,9 +304,16 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
 
     #[cfg(feature = "phases")]
     fn clear_phases(&mut self) {
-        for (sends, receives) in &mut self.queues {
-            sends.clear_timing();
-            receives.clear_timing();
+        match &mut self.queues {
+            Queues::Own(pairs) => {
+                for (sends, receives) in pairs {
+                    sends.clear_timing();
+                    receives.clear_timing();
+                }
+            }
+            Queues::Shared { sends, .. } | Queues::Packets(sends, _) => {
+                sends.iter_mut().for_each(SendQueue::clear_timing);
+            }
         }
         self.completions.clear_timing();
     }

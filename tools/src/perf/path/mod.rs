@@ -3,11 +3,12 @@
 //! Each loop is generic over the [`Path`] and compiled for each. Posts and polls are called
 //! directly and inlined, so a loop over [`Direct`](direct::Direct) is the code that a program using
 //! `mlx5` would contain. The other ways are libmlx5's ([`verbs`]), and either way [`stamped`].
-//! [`request`] defines the posted requests.
+//! [`request`] defines the posted requests. [`sleep`] waits for events in place of polling.
 
 pub mod direct;
 pub mod operation;
 pub mod request;
+mod sleep;
 pub mod stamped;
 pub mod verbs;
 
@@ -40,16 +41,20 @@ pub enum Event {
         sequence: u64,
     },
     /// A receive completed.
-    Received {
-        /// The queue pair, from 0.
-        queue: usize,
-        /// The slot that it was posted with.
-        slot: u64,
-        /// Bytes of the message.
-        length: usize,
-        /// Immediate data of the message.
-        immediate: Option<u32>,
-    },
+    Received(Arrival),
+}
+
+/// A completed receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The queue pair, from 0, whose slot it was posted with.
+    pub queue: usize,
+    /// The queue pair at which the message arrived. Another one, if they share receives.
+    pub from: usize,
+    /// The slot that it was posted with.
+    pub slot: u64,
+    /// Immediate data of the message.
+    pub immediate: Option<u32>,
 }
 
 /// The queues of one thread, in RTS, and their memory.
@@ -73,7 +78,7 @@ pub trait Path: Send {
         messages: impl Iterator<Item = Message>,
     ) -> Result<(), Stop>;
 
-    /// Posts a receive into that slot.
+    /// Posts a receive into that slot, on the queue pair or on the queue that all share.
     ///
     /// # Errors
     /// [`Stop`].
@@ -96,6 +101,17 @@ pub trait Path: Send {
         }
         Ok(())
     }
+
+    /// Sleeps until the CQ's completion channel has an event, for `time` at most. The first call only
+    /// requests the event. The caller polls before the next one, since a completion that came before
+    /// the request raises none.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop>;
+
+    /// Returns how many events of the CQ ended a sleep; `None` if the path does not wait for events.
+    fn events(&self) -> Option<u64>;
 
     /// Returns the memory.
     fn memory(&mut self) -> &mut Memory;

@@ -53,6 +53,20 @@ pub enum Carrier {
     Uc,
     /// Unreliable datagram: SEND alone, of at most one packet
     Ud,
+    /// Extended reliable connection: receives come from a shared queue that each request names
+    Xrc,
+    /// Ethernet frames with UDP packets, made by the program; SEND alone, on ports of Ethernet
+    Raw,
+    /// Dynamic connections, by an initiator and a target at each side: ConnectX-5 and later
+    Dc,
+}
+
+impl Carrier {
+    /// Returns whether the HCA sends again what is lost, and tells a failure.
+    #[must_use]
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Carrier::Rc | Carrier::Xrc | Carrier::Dc)
+    }
 }
 
 macro_rules! named_as_on_the_command_line {

@@ -1,9 +1,11 @@
 //! The posted requests as types, so that a loop is compiled for one kind of request alone.
 
-use mlx5::ib::{Rc, Transport, Uc, Ud};
+use std::marker::PhantomData;
+
+use mlx5::ib::{Dci, RawPacket, Rc, Uc, Ud, XrcSend};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm, SendMessage,
-    Sge, To, UdAddress,
+    CompareSwap, EthSend, FetchAdd, Inline, Payload, PostOn, RdmaRead, RdmaWrite, RdmaWriteImm,
+    SendMessage, Sge, To,
 };
 
 use super::Message;
@@ -13,24 +15,33 @@ use crate::perf::station::memory::{Memory, Target};
 
 /// The data that requests are made of: this side's memory, and the peer of each queue pair.
 #[derive(Debug)]
-pub struct Site {
+pub struct Site<T: Connects> {
     /// This side's slots.
     pub memory: Memory,
     /// The peer's, per queue pair.
     pub targets: Vec<Target>,
-    /// Datagram destinations, per queue pair; empty for connections.
-    pub addresses: Vec<UdAddress>,
+    /// The peer's address, per queue pair, where requests carry one.
+    pub addresses: Vec<T::Address>,
     /// The message that adds or swaps in a wrong number, if any.
     pub corrupt: Option<u64>,
 }
 
 /// Makes the requests of one operation on transport `T`.
-pub trait Requests<T: Transport>: Sized + 'static {
+pub trait Requests<T: Connects>: Sized + 'static {
     /// The type of the request.
     type Request<'a>: PostOn<T>;
 
     /// Returns a message's request on that queue pair.
-    fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_>;
+    fn request(site: &Site<T>, queue: usize, message: Message) -> Self::Request<'_>;
+}
+
+/// Makes the requests of one operation without an address.
+pub trait Bare {
+    /// The type of the request.
+    type Request<'a>;
+
+    /// Returns a message's request on that queue pair.
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> Self::Request<'_>;
 }
 
 /// How a payload travels.
@@ -39,7 +50,7 @@ pub trait Carries: 'static {
     type Payload<'a>: Payload;
 
     /// Returns a message's payload.
-    fn payload(site: &Site, queue: usize, sequence: u64) -> Self::Payload<'_>;
+    fn payload(memory: &Memory, queue: usize, sequence: u64) -> Self::Payload<'_>;
 }
 
 /// The HCA fetches the payload.
@@ -54,8 +65,8 @@ impl Carries for Gathered {
     type Payload<'a> = Sge;
 
     #[inline(always)]
-    fn payload(site: &Site, queue: usize, sequence: u64) -> Sge {
-        site.memory.out(queue, sequence)
+    fn payload(memory: &Memory, queue: usize, sequence: u64) -> Sge {
+        memory.out(queue, sequence)
     }
 }
 
@@ -63,109 +74,158 @@ impl Carries for Inlined {
     type Payload<'a> = Inline<'a>;
 
     #[inline(always)]
-    fn payload(site: &Site, queue: usize, sequence: u64) -> Inline<'_> {
-        Inline(site.memory.out_bytes(queue, sequence))
+    fn payload(memory: &Memory, queue: usize, sequence: u64) -> Inline<'_> {
+        Inline(memory.out_bytes(queue, sequence))
     }
 }
 
-macro_rules! requests {
-    ($($(#[$doc:meta])* $name:ident<$payload:ident> on $($transport:ident),+:
-        $request:ty, |$site:ident, $queue:ident, $message:ident| $make:expr;)*) => { $(
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name<$payload>(std::marker::PhantomData<fn() -> $payload>);
+/// SEND.
+#[derive(Debug)]
+pub struct Sends<P>(PhantomData<fn() -> P>);
 
-        $(
-            impl<$payload: Carries> Requests<$transport> for $name<$payload> {
-                type Request<'a> = $request;
+/// RDMA WRITE.
+#[derive(Debug)]
+pub struct Writes<P>(PhantomData<fn() -> P>);
 
-                #[inline(always)]
-                fn request(
-                    $site: &Site,
-                    $queue: usize,
-                    $message: Message,
-                ) -> Self::Request<'_> {
-                    $make.signaled_if($message.signaled)
-                }
-            }
-        )+
-    )* };
-}
-
-requests! {
-    /// SEND.
-    Sends<P> on Rc, Uc: SendMessage<P::Payload<'a>>,
-        |site, queue, message| SendMessage::new(P::payload(site, queue, message.sequence));
-    /// RDMA WRITE.
-    Writes<P> on Rc, Uc: RdmaWrite<P::Payload<'a>>,
-        |site, queue, message| RdmaWrite::new(
-            P::payload(site, queue, message.sequence),
-            site.targets[queue].slot(message.sequence),
-        );
-    /// RDMA WRITE with immediate: the low 32 bits of the message's number.
-    WritesImm<P> on Rc, Uc: RdmaWriteImm<P::Payload<'a>>,
-        |site, queue, message| RdmaWriteImm::new(
-            P::payload(site, queue, message.sequence),
-            site.targets[queue].slot(message.sequence),
-            message.sequence as u32,
-        );
-}
-
-impl<P: Carries> Requests<Ud> for Sends<P> {
-    type Request<'a> = To<SendMessage<P::Payload<'a>>, &'a UdAddress>;
-
-    #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_> {
-        SendMessage::new(P::payload(site, queue, message.sequence))
-            .signaled_if(message.signaled)
-            .to(&site.addresses[queue])
-    }
-}
+/// RDMA WRITE with immediate: the low 32 bits of the message's number.
+#[derive(Debug)]
+pub struct WritesImm<P>(PhantomData<fn() -> P>);
 
 /// RDMA READ.
 #[derive(Debug)]
 pub enum Reads {}
 
-impl Requests<Rc> for Reads {
+/// Atomic fetch and add: adds 1 to the peer's first word, so the returned value counts messages.
+#[derive(Debug)]
+pub enum Adds {}
+
+/// Atomic compare and swap: replaces a message's number in the peer's first word with the next.
+#[derive(Debug)]
+pub enum Swaps {}
+
+impl<P: Carries> Bare for Sends<P> {
+    type Request<'a> = SendMessage<P::Payload<'a>>;
+
+    #[inline(always)]
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> Self::Request<'_> {
+        let payload = P::payload(&site.memory, queue, message.sequence);
+        SendMessage::new(payload).signaled_if(message.signaled)
+    }
+}
+
+impl<P: Carries> Bare for Writes<P> {
+    type Request<'a> = RdmaWrite<P::Payload<'a>>;
+
+    #[inline(always)]
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> Self::Request<'_> {
+        let payload = P::payload(&site.memory, queue, message.sequence);
+        let target = site.targets[queue].slot(message.sequence);
+        RdmaWrite::new(payload, target).signaled_if(message.signaled)
+    }
+}
+
+impl<P: Carries> Bare for WritesImm<P> {
+    type Request<'a> = RdmaWriteImm<P::Payload<'a>>;
+
+    #[inline(always)]
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> Self::Request<'_> {
+        let payload = P::payload(&site.memory, queue, message.sequence);
+        let target = site.targets[queue].slot(message.sequence);
+        RdmaWriteImm::new(payload, target, message.sequence as u32).signaled_if(message.signaled)
+    }
+}
+
+impl Bare for Reads {
     type Request<'a> = RdmaRead<Sge>;
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> RdmaRead<Sge> {
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> RdmaRead<Sge> {
         let into = site.memory.out(queue, message.sequence);
         RdmaRead::new(into, site.targets[queue].slot(message.sequence))
             .signaled_if(message.signaled)
     }
 }
 
-/// Atomic fetch and add: adds 1 to the peer's first word, so the returned value counts messages.
-#[derive(Debug)]
-pub enum Adds {}
-
-impl Requests<Rc> for Adds {
+impl Bare for Adds {
     type Request<'a> = FetchAdd;
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> FetchAdd {
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> FetchAdd {
         let old = site.memory.out_word(queue, message.sequence);
         let wrong = u64::from(site.corrupt == Some(message.sequence));
         FetchAdd::new(old, site.targets[queue].first, 1 + wrong).signaled_if(message.signaled)
     }
 }
 
-/// Atomic compare and swap: replaces a message's number in the peer's first word with the next.
-#[derive(Debug)]
-pub enum Swaps {}
-
-impl Requests<Rc> for Swaps {
+impl Bare for Swaps {
     type Request<'a> = CompareSwap;
 
     #[inline(always)]
-    fn request(site: &Site, queue: usize, message: Message) -> CompareSwap {
+    fn bare<T: Connects>(site: &Site<T>, queue: usize, message: Message) -> CompareSwap {
         let old = site.memory.out_word(queue, message.sequence);
         let wrong = u64::from(site.corrupt == Some(message.sequence));
         let Message { sequence, signaled } = message;
         CompareSwap::new(old, site.targets[queue].first, sequence, sequence + 1 + wrong)
             .signaled_if(signaled)
+    }
+}
+
+/// Requests of transports whose queue pairs have one peer.
+macro_rules! to_the_peer {
+    ($($transport:ident: $($name:ident $(<$payload:ident>)?),*;)*) => { $($(
+        impl $(<$payload: Carries>)? Requests<$transport> for $name $(<$payload>)? {
+            type Request<'a> = <Self as Bare>::Request<'a>;
+
+            #[inline(always)]
+            fn request(
+                site: &Site<$transport>,
+                queue: usize,
+                message: Message,
+            ) -> Self::Request<'_> {
+                Self::bare(site, queue, message)
+            }
+        }
+    )*)* };
+}
+
+to_the_peer! {
+    Rc: Sends<P>, Writes<P>, WritesImm<P>, Reads, Adds, Swaps;
+    Uc: Sends<P>, Writes<P>, WritesImm<P>;
+}
+
+/// Requests that carry the peer's address.
+macro_rules! to_an_address {
+    ($($transport:ident: $($name:ident $(<$payload:ident>)?),*;)*) => { $($(
+        impl $(<$payload: Carries>)? Requests<$transport> for $name $(<$payload>)? {
+            type Request<'a> =
+                To<<Self as Bare>::Request<'a>, &'a <$transport as Connects>::Address>;
+
+            #[inline(always)]
+            fn request(
+                site: &Site<$transport>,
+                queue: usize,
+                message: Message,
+            ) -> Self::Request<'_> {
+                Self::bare(site, queue, message).to(&site.addresses[queue])
+            }
+        }
+    )*)* };
+}
+
+to_an_address! {
+    Ud: Sends<P>;
+    XrcSend: Sends<P>, Writes<P>, WritesImm<P>, Reads, Adds, Swaps;
+    Dci: Sends<P>, Writes<P>, WritesImm<P>, Reads, Adds, Swaps;
+}
+
+impl<P: Carries> Requests<RawPacket> for Sends<P> {
+    type Request<'a> = EthSend<'a, P::Payload<'a>>;
+
+    #[inline(always)]
+    fn request(site: &Site<RawPacket>, queue: usize, message: Message) -> Self::Request<'_> {
+        EthSend::new(P::payload(&site.memory, queue, message.sequence))
+            .header(&site.addresses[queue].0)
+            .signaled_if(message.signaled)
     }
 }
 
@@ -183,25 +243,46 @@ pub trait Visit {
 /// # Errors
 /// Fails for an operation that the transport does not have. [`Plan::check`] reports that earlier.
 pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
-    use Carrier::{Rc as OfRc, Uc as OfUc, Ud as OfUd};
-    Ok(match (plan.carrier, plan.operation, plan.inline) {
-        (OfRc, Operation::Send, false) => visitor.visit::<Rc, Sends<Gathered>>(),
-        (OfRc, Operation::Send, true) => visitor.visit::<Rc, Sends<Inlined>>(),
-        (OfRc, Operation::Write, false) => visitor.visit::<Rc, Writes<Gathered>>(),
-        (OfRc, Operation::Write, true) => visitor.visit::<Rc, Writes<Inlined>>(),
-        (OfRc, Operation::WriteImm, false) => visitor.visit::<Rc, WritesImm<Gathered>>(),
-        (OfRc, Operation::WriteImm, true) => visitor.visit::<Rc, WritesImm<Inlined>>(),
-        (OfRc, Operation::Read, _) => visitor.visit::<Rc, Reads>(),
-        (OfRc, Operation::Cas, _) => visitor.visit::<Rc, Swaps>(),
-        (OfRc, Operation::Fadd, _) => visitor.visit::<Rc, Adds>(),
-        (OfUc, Operation::Send, false) => visitor.visit::<Uc, Sends<Gathered>>(),
-        (OfUc, Operation::Send, true) => visitor.visit::<Uc, Sends<Inlined>>(),
-        (OfUc, Operation::Write, false) => visitor.visit::<Uc, Writes<Gathered>>(),
-        (OfUc, Operation::Write, true) => visitor.visit::<Uc, Writes<Inlined>>(),
-        (OfUc, Operation::WriteImm, false) => visitor.visit::<Uc, WritesImm<Gathered>>(),
-        (OfUc, Operation::WriteImm, true) => visitor.visit::<Uc, WritesImm<Inlined>>(),
-        (OfUd, Operation::Send, false) => visitor.visit::<Ud, Sends<Gathered>>(),
-        (OfUd, Operation::Send, true) => visitor.visit::<Ud, Sends<Inlined>>(),
-        (carrier, operation, _) => return Err(format!("{carrier} has no {operation}")),
-    })
+    match (plan.carrier, plan.operation, plan.inline) {
+        (Carrier::Rc, ..) => Ok(visit_reliable::<Rc, V>(plan, visitor)),
+        (Carrier::Xrc, ..) => Ok(visit_reliable::<XrcSend, V>(plan, visitor)),
+        (Carrier::Dc, ..) => Ok(visit_reliable::<Dci, V>(plan, visitor)),
+        (Carrier::Uc, Operation::Send, false) => Ok(visitor.visit::<Uc, Sends<Gathered>>()),
+        (Carrier::Uc, Operation::Send, true) => Ok(visitor.visit::<Uc, Sends<Inlined>>()),
+        (Carrier::Uc, Operation::Write, false) => Ok(visitor.visit::<Uc, Writes<Gathered>>()),
+        (Carrier::Uc, Operation::Write, true) => Ok(visitor.visit::<Uc, Writes<Inlined>>()),
+        (Carrier::Uc, Operation::WriteImm, false) => Ok(visitor.visit::<Uc, WritesImm<Gathered>>()),
+        (Carrier::Uc, Operation::WriteImm, true) => Ok(visitor.visit::<Uc, WritesImm<Inlined>>()),
+        (Carrier::Ud, Operation::Send, false) => Ok(visitor.visit::<Ud, Sends<Gathered>>()),
+        (Carrier::Raw, Operation::Send, false) => Ok(visitor.visit::<RawPacket, Sends<Gathered>>()),
+        (Carrier::Raw, Operation::Send, true) => Ok(visitor.visit::<RawPacket, Sends<Inlined>>()),
+        (Carrier::Ud, Operation::Send, true) => Ok(visitor.visit::<Ud, Sends<Inlined>>()),
+        (carrier, operation, _) => Err(format!("{carrier} has no {operation}")),
+    }
+}
+
+/// The same on a transport that has all operations.
+fn visit_reliable<T: Connects, V: Visit>(plan: &Plan, visitor: V) -> V::Output
+where
+    Sends<Gathered>: Requests<T>,
+    Sends<Inlined>: Requests<T>,
+    Writes<Gathered>: Requests<T>,
+    Writes<Inlined>: Requests<T>,
+    WritesImm<Gathered>: Requests<T>,
+    WritesImm<Inlined>: Requests<T>,
+    Reads: Requests<T>,
+    Adds: Requests<T>,
+    Swaps: Requests<T>,
+{
+    match (plan.operation, plan.inline) {
+        (Operation::Send, false) => visitor.visit::<T, Sends<Gathered>>(),
+        (Operation::Send, true) => visitor.visit::<T, Sends<Inlined>>(),
+        (Operation::Write, false) => visitor.visit::<T, Writes<Gathered>>(),
+        (Operation::Write, true) => visitor.visit::<T, Writes<Inlined>>(),
+        (Operation::WriteImm, false) => visitor.visit::<T, WritesImm<Gathered>>(),
+        (Operation::WriteImm, true) => visitor.visit::<T, WritesImm<Inlined>>(),
+        (Operation::Read, _) => visitor.visit::<T, Reads>(),
+        (Operation::Cas, _) => visitor.visit::<T, Swaps>(),
+        (Operation::Fadd, _) => visitor.visit::<T, Adds>(),
+    }
 }

@@ -5,6 +5,8 @@
 //! instructions, so calls do not overlap; both ways pay for that alike. The figure is the median of
 //! the calls: a thread that loses its core during one call would spoil any sum.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 use mlx5::timing::Clock;
 
@@ -126,6 +128,14 @@ impl<P: Path> Path for Stamped<P> {
             self.polls.add((Clock::now() - began).saturating_sub(self.overhead), 1);
         }
         Ok(event)
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop> {
+        self.path.sleep(time)
+    }
+
+    fn events(&self) -> Option<u64> {
+        self.path.events()
     }
 
     #[inline(always)]

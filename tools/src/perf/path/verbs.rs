@@ -8,17 +8,20 @@
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
+use std::time::Duration;
 
-use mlx5::verbs::{CompletionQueue, QueuePair, Rts};
+use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
 use super::request::{Requests, Site};
-use super::{Event, Message, Path, Stop};
+use super::sleep::Sleeper;
+use super::{Arrival, Event, Message, Path, Stop};
 use crate::outcome::Result;
-use crate::perf::plan::{Layout, Operation, Plan};
+use crate::perf::plan::{Operation, Plan};
 use crate::perf::result::Via;
 use crate::perf::station::memory::Memory;
-use crate::perf::station::{Backend, Connects, Destination, Station};
+use crate::perf::station::shared::Shared;
+use crate::perf::station::{Backend, Connects, Destination, Linked, Station};
 
 /// Bits of an id for the message number. The bits above hold the queue pair.
 const SEQUENCE_BITS: u32 = 48;
@@ -26,14 +29,15 @@ const SEQUENCE_BITS: u32 = 48;
 /// The queues of one thread, posted to and polled by libmlx5.
 pub struct Verbs<T: Connects> {
     /// Dropped before the memory, so that no request is in flight when the memory is freed.
-    queues: Vec<QueuePair<T, Rts>>,
+    links: Vec<Linked<T>>,
+    /// Dropped before the memory, too.
+    shared: Option<Shared>,
     cq: CompletionQueue,
-    site: Site,
-    destinations: Vec<Destination>,
+    sleeper: Sleeper,
+    site: Site<T>,
     operation: Operation,
     /// The flags of all requests.
     flags: u32,
-    header: usize,
     /// The requests of a batch, linked to each other, each with its payload. The box is never moved
     /// or resized, since they point at each other.
     requests: Box<[Request]>,
@@ -47,7 +51,7 @@ struct Request {
 
 // SAFETY: the pointers in the requests lead into the same box, which this value owns alone.
 // libibverbs takes calls from any thread.
-unsafe impl<T: Connects> Send for Verbs<T> where QueuePair<T, Rts>: Send {}
+unsafe impl<T: Connects> Send for Verbs<T> where Linked<T>: Send {}
 
 /// The backend that makes [`Verbs`].
 #[derive(Clone, Copy, Debug)]
@@ -80,13 +84,13 @@ impl Backend for ByVerbs {
             unsafe { (*first.add(at)).wr.sg_list = &raw mut (*first.add(at)).sge };
         }
         Ok(Verbs {
-            queues: station.queue_pairs,
+            links: station.links,
+            shared: station.shared,
             cq: station.cq,
+            sleeper: Sleeper::new(station.channel),
             site: station.site,
-            destinations: station.destinations,
             operation: plan.operation,
             flags: if plan.inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 },
-            header: if T::HAS_HEADER { Layout::HEADER } else { 0 },
             requests,
         })
     }
@@ -106,16 +110,19 @@ impl<T: Connects> Verbs<T> {
         let target = &self.site.targets[queue];
         let Request { wr, sge } = &mut self.requests[at];
         *sge = ibv_sge { addr: from.addr, length: from.length, lkey: from.lkey };
+        match &self.links[queue].destination {
+            Destination::Peer => {}
+            Destination::Datagram { handle, qpn, qkey } => {
+                wr.wr.ud.ah = handle.as_raw().as_ptr();
+                wr.wr.ud.remote_qpn = *qpn;
+                wr.wr.ud.remote_qkey = *qkey;
+            }
+            Destination::Shared(number) => wr.qp_type.xrc.remote_srqn = *number,
+        }
         wr.wr_id = id(queue, sequence);
         wr.send_flags = self.flags | if signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         match self.operation {
-            Operation::Send => {
-                if let Some(destination) = self.destinations.get(queue) {
-                    wr.wr.ud.ah = destination.handle.as_raw().as_ptr();
-                    wr.wr.ud.remote_qpn = destination.qpn;
-                    wr.wr.ud.remote_qkey = destination.qkey;
-                }
-            }
+            Operation::Send => {}
             Operation::Write | Operation::WriteImm | Operation::Read => {
                 let remote = target.slot(sequence);
                 wr.wr.rdma.remote_addr = remote.addr;
@@ -150,7 +157,7 @@ impl<T: Connects> Verbs<T> {
                     if last { null_mut() } else { &raw mut (*first.add(at + 1)).wr };
             }
         }
-        let qp = self.queues[queue].as_raw().as_ptr();
+        let qp = self.links[queue].qp.as_raw().as_ptr();
         let mut bad = null_mut();
         // SAFETY: the queue pair lives as long as `self`. The requests' memory is slots of `site`,
         // which is dropped after the queue pairs, and no reference to it exists. libmlx5 reads the
@@ -160,10 +167,36 @@ impl<T: Connects> Verbs<T> {
     }
 }
 
+impl<T: Connects> Verbs<T> {
+    #[inline(always)]
+    fn event(&self, wc: &ibv_wc) -> Result<Event, Stop> {
+        if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+            return Err(failed(wc));
+        }
+        let (queue, number) =
+            ((wc.wr_id >> SEQUENCE_BITS) as usize, wc.wr_id & ((1 << SEQUENCE_BITS) - 1));
+        if wc.opcode & ibv_wc_opcode::IBV_WC_RECV == 0 {
+            return Ok(Event::Sent { queue, sequence: number });
+        }
+        let from = match self.shared {
+            None => queue,
+            Some(_) => {
+                let is_source = |link: &Linked<T>| link.receiver() == wc.qp_num;
+                self.links.iter().position(is_source).unwrap_or(queue)
+            }
+        };
+        let has_immediate = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
+        // SAFETY: both members of the union are 32-bit integers.
+        let immediate = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
+        let immediate = has_immediate.then(|| u32::from_be(immediate));
+        Ok(Event::Received(Arrival { queue, from, slot: number, immediate }))
+    }
+}
+
 impl<T: Connects> Path for Verbs<T> {
     #[inline(always)]
     fn queues(&self) -> usize {
-        self.queues.len()
+        self.links.len()
     }
 
     #[inline(always)]
@@ -197,11 +230,21 @@ impl<T: Connects> Path for Verbs<T> {
             num_sge: 1,
         };
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives as long as `self`. The receive's memory is a slot of `site`,
-        // which is dropped after the queue pairs, and no reference to it exists.
-        let result =
-            unsafe { ibv_post_recv(self.queues[queue].as_raw().as_ptr(), &mut wr, &mut bad) };
-        if result == 0 { Ok(()) } else { Err(refused("ibv_post_recv", result)) }
+        let (call, result) = match &self.shared {
+            None => {
+                let qp = self.links[queue].qp.as_raw().as_ptr();
+                // SAFETY: the queue pair lives as long as `self`. The receive's memory is a slot of
+                // `site`, which is dropped after the queue pairs, and no reference to it exists.
+                ("ibv_post_recv", unsafe { ibv_post_recv(qp, &mut wr, &mut bad) })
+            }
+            Some(shared) => {
+                let srq = shared.queue.as_raw().as_ptr();
+                // SAFETY: the shared queue lives as long as `self`. The receive's memory is a slot
+                // of `site`, which is dropped after it, and no reference to it exists.
+                ("ibv_post_srq_recv", unsafe { ibv_post_srq_recv(srq, &mut wr, &mut bad) })
+            }
+        };
+        if result == 0 { Ok(()) } else { Err(refused(call, result)) }
     }
 
     #[inline(always)]
@@ -212,36 +255,24 @@ impl<T: Connects> Path for Verbs<T> {
         match found {
             0 => Ok(None),
             // SAFETY: libmlx5 returned 1, so it has filled the completion.
-            1 => event(unsafe { wc.assume_init_ref() }, self.header).map(Some),
+            1 => self.event(unsafe { wc.assume_init_ref() }).map(Some),
             _ => Err(Stop::Told(format!("ibv_poll_cq cannot read the CQ ({found})"))),
         }
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), Stop> {
+        let Verbs { sleeper, cq, .. } = self;
+        sleeper.sleep(time, || cq.request_notification(false))
+    }
+
+    fn events(&self) -> Option<u64> {
+        self.sleeper.events()
     }
 
     #[inline(always)]
     fn memory(&mut self) -> &mut Memory {
         &mut self.site.memory
     }
-}
-
-#[inline(always)]
-fn event(wc: &ibv_wc, header: usize) -> Result<Event, Stop> {
-    if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
-        return Err(failed(wc));
-    }
-    let (queue, number) =
-        ((wc.wr_id >> SEQUENCE_BITS) as usize, wc.wr_id & ((1 << SEQUENCE_BITS) - 1));
-    if wc.opcode & ibv_wc_opcode::IBV_WC_RECV == 0 {
-        return Ok(Event::Sent { queue, sequence: number });
-    }
-    let has_immediate = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
-    // SAFETY: both members of the union are 32-bit integers.
-    let immediate = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
-    Ok(Event::Received {
-        queue,
-        slot: number,
-        length: (wc.byte_len as usize).saturating_sub(header),
-        immediate: has_immediate.then(|| u32::from_be(immediate)),
-    })
 }
 
 #[cold]

@@ -1,6 +1,6 @@
 //! The figures of each point, as cells of a table.
 
-use super::Run;
+use super::{Flow, Run};
 
 /// A table of all points: way, size, and all counts and times.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ impl Figures {
     /// Makes the table of a run. `percentile` names a percentile's column.
     pub fn of(run: &Run, percentile: impl Fn(f64) -> String) -> Figures {
         let open = run.points.iter().any(|point| point.planned_per_second.is_some());
+        let both = run.points.iter().any(|point| point.back.is_some());
+        let events = run.points.iter().any(|point| point.events.is_some());
         let validated = run.points.iter().any(|point| point.validated.is_some());
         // All points have the same percentiles. A modified file may differ, and then has empty
         // cells.
@@ -25,7 +27,11 @@ impl Figures {
             .map(|latency| latency.percentiles.iter().map(|asked| asked.percent).collect());
         let mut names: Vec<String> =
             ["via", "bytes", "messages", "msg/s", "Gbit/s"].map(str::to_owned).into();
+        if both {
+            names.extend(["there", "back"].map(str::to_owned));
+        }
         names.extend(open.then(|| "planned/s".to_owned()));
+        names.extend(events.then(|| "events".to_owned()));
         names.extend(validated.then(|| "validated".to_owned()));
         if let Some(percents) = &percents {
             names.push("min".to_owned());
@@ -44,7 +50,16 @@ impl Figures {
                 format!("{:.0}", point.messages_per_second()),
                 format!("{:.3}", point.gigabits_per_second()),
             ];
+            if both {
+                let gigabits = |flow: Option<Flow>| {
+                    flow.map_or("–".to_owned(), |flow| {
+                        format!("{:.3}", point.gigabits(flow.messages_per_second()))
+                    })
+                };
+                line.extend([gigabits(Some(point.there())), gigabits(point.back)]);
+            }
             line.extend(open.then(|| optional(point.planned_per_second)));
+            line.extend(events.then(|| optional(point.events.map(|count| count as f64))));
             line.extend(validated.then(|| optional(point.validated.map(|count| count as f64))));
             if let Some(latency) = &point.latency {
                 line.push(micros(latency.min_ns as f64));

@@ -73,6 +73,12 @@ impl fmt::Display for Via {
     }
 }
 
+/// Returns a number with its noun: `1 message`, `2 messages`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A complete measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -111,7 +117,8 @@ impl Run {
         for point in &self.points {
             let wrong =
                 |what: &str| Err(format!("of {} bytes by {}, {what}", point.size, point.via));
-            if !(point.seconds >= 0.0 && point.began >= 0.0) {
+            let back = point.back.map_or(0.0, |back| back.seconds);
+            if !(point.seconds >= 0.0 && point.began >= 0.0 && back >= 0.0) {
                 return wrong("a time is negative");
             }
             let Some(latency) = &point.latency else { continue };
@@ -160,6 +167,12 @@ pub struct Point {
     pub messages: u64,
     /// Scheduled messages per second, in an open loop.
     pub planned_per_second: Option<f64>,
+    /// The messages that the server sent at the same time, if both sides send.
+    #[serde(default)]
+    pub back: Option<Flow>,
+    /// Events of the CQ for which this side slept; `None` if it polled.
+    #[serde(default)]
+    pub events: Option<u64>,
     /// The latency of messages.
     pub latency: Option<Latency>,
     /// The slowest messages, the slowest first.
@@ -173,6 +186,23 @@ pub struct Point {
     pub counters: Vec<Counter>,
     /// Messages whose content was checked, if checks were enabled.
     pub validated: Option<u64>,
+}
+
+/// The messages of one direction, measured by the side that sends them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Messages completed in that time.
+    pub messages: u64,
+    /// Its duration in seconds, without warming up.
+    pub seconds: f64,
+}
+
+impl Flow {
+    /// Returns messages per second.
+    #[must_use]
+    pub fn messages_per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.messages as f64 / self.seconds } else { 0.0 }
+    }
 }
 
 /// A message that took long.
@@ -193,16 +223,29 @@ impl Slow {
 }
 
 impl Point {
-    /// Returns messages per second.
+    /// Returns what this side sends.
     #[must_use]
-    pub fn messages_per_second(&self) -> f64 {
-        if self.seconds > 0.0 { self.messages as f64 / self.seconds } else { 0.0 }
+    pub fn there(&self) -> Flow {
+        Flow { messages: self.messages, seconds: self.seconds }
     }
 
-    /// Returns gigabits (10⁹ bits) of payload per second.
+    /// Returns messages per second, of both directions together.
+    #[must_use]
+    pub fn messages_per_second(&self) -> f64 {
+        let back = self.back.map_or(0.0, |back| back.messages_per_second());
+        self.there().messages_per_second() + back
+    }
+
+    /// Returns gigabits (10⁹ bits) of payload per second, of both directions together.
     #[must_use]
     pub fn gigabits_per_second(&self) -> f64 {
-        self.messages_per_second() * self.size as f64 * 8.0 / 1e9
+        self.gigabits(self.messages_per_second())
+    }
+
+    /// Returns the gigabits of payload of so many messages.
+    #[must_use]
+    pub fn gigabits(&self, messages: f64) -> f64 {
+        messages * self.size as f64 * 8.0 / 1e9
     }
 }
 
@@ -335,6 +378,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(counted(1, "point"), "1 point");
+        assert_eq!([counted(0, "point"), counted(2, "point")], ["0 points", "2 points"]);
+    }
+
+    #[test]
     fn rates_follow_from_counts() {
         let point = Point {
             via: Via::Direct,
@@ -343,6 +392,8 @@ mod tests {
             seconds: 2.0,
             messages: 2_000_000,
             planned_per_second: None,
+            back: None,
+            events: None,
             latency: None,
             slowest: vec![],
             cpu: None,
@@ -352,6 +403,10 @@ mod tests {
         };
         assert_eq!(point.messages_per_second(), 1e6);
         assert_eq!(point.gigabits_per_second(), 1.0);
+        let back = Some(Flow { messages: 500_000, seconds: 1.0 });
+        let both = Point { back, ..point.clone() };
+        assert_eq!((both.messages_per_second(), both.gigabits_per_second()), (1.5e6, 1.5));
+        assert_eq!(both.there().messages_per_second(), 1e6);
         let empty = Point { seconds: 0.0, messages: 0, ..point };
         assert_eq!(empty.gigabits_per_second(), 0.0);
     }

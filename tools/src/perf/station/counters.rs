@@ -2,9 +2,9 @@
 
 use mlx5::devx::QueueCounters;
 use mlx5::diag::sysfs::PortCounters;
-use mlx5::ib::Transport;
-use mlx5::verbs::{Context, QueuePair, Rts};
+use mlx5::verbs::Context;
 
+use super::{Connects, Linked};
 use crate::perf::result::Counter;
 
 /// The readable counters of a side's port and queues.
@@ -36,10 +36,13 @@ impl Counters {
     }
 
     /// Binds queue pairs to the counter set of this side.
-    pub fn count<T: Transport>(&mut self, queue_pairs: &[QueuePair<T, Rts>]) {
+    pub fn count<T: Connects>(&mut self, links: &[Linked<T>]) {
+        if !T::HAS_COUNTERS {
+            self.queues = None;
+        }
         let Some(queues) = &self.queues else { return };
-        for qp in queue_pairs {
-            if let Err(error) = queues.count(qp) {
+        for link in links {
+            if let Err(error) = queues.count(&link.qp) {
                 self.notes.push(format!("queue pairs have no counters of their own: {error}"));
                 self.queues = None;
                 return;

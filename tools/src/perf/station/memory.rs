@@ -1,11 +1,45 @@
 //! The memory that messages are sent from and received into, and the contents that are checked.
 
-use mlx5::ib::Access;
-use mlx5::verbs::{HugePageSize, MemoryRegion, Pages, ProtectionDomain};
-use mlx5::wqe::{Remote, Sge, Word};
+use std::fmt;
 
+use clap::ValueEnum;
+use mlx5::ib::Access;
+use mlx5::verbs::{HugePageSize, ProtectionDomain};
+use mlx5::wqe::{Remote, Sge, Word};
+use serde::{Deserialize, Serialize};
+
+use super::region::Region;
 use crate::outcome::Result;
+use crate::perf::path::operation::named_as_on_the_command_line;
 use crate::perf::plan::Layout;
+
+/// Whose memory messages are in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The host's, pinned
+    #[default]
+    Host,
+    /// The host's, whose pages the device asks for (on-demand paging)
+    #[value(name = "odp")]
+    OnDemand,
+    /// The device's own, a few hundred KiB at most
+    Device,
+    /// A dma-buf, made by the kernel's module udmabuf
+    #[value(name = "dmabuf")]
+    DmaBuf,
+}
+
+named_as_on_the_command_line!(Source);
+
+impl Source {
+    /// Returns whether the host's program may read it like its own memory, and the HCA's driver may
+    /// copy into it.
+    #[must_use]
+    pub fn is_host(self) -> bool {
+        matches!(self, Source::Host | Source::OnDemand)
+    }
+}
 
 /// The origin of memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,19 +48,8 @@ pub struct Origin {
     pub node: Option<u32>,
     /// The size of its huge pages, if set.
     pub huge: Option<HugePageSize>,
-}
-
-impl Origin {
-    fn pages(self, length: usize) -> Result<Pages> {
-        let pages = match self.huge {
-            Some(size) => Pages::huge(length, size)?,
-            None => Pages::new(length)?,
-        };
-        if let Some(node) = self.node {
-            pages.bind(node)?;
-        }
-        Ok(pages)
-    }
+    /// Whose memory it is.
+    pub source: Source,
 }
 
 /// The slots of a thread's queue pairs.
@@ -36,8 +59,12 @@ impl Origin {
 #[derive(Debug)]
 pub struct Memory {
     layout: Layout,
-    out: MemoryRegion,
-    target: MemoryRegion,
+    out: Region,
+    target: Region,
+    /// The first outgoing slot, as requests name it.
+    out_start: Sge,
+    /// The first incoming slot, as receives name it.
+    target_start: Sge,
     /// The expected message, and the received one.
     wanted: Vec<u8>,
     found: Vec<u8>,
@@ -47,7 +74,7 @@ impl Memory {
     /// Allocates and registers memory for `queues` queue pairs.
     ///
     /// # Errors
-    /// Those of [`Pages`] and of [`ProtectionDomain::register`].
+    /// Those of [`Region::new`].
     pub fn new(
         pd: &ProtectionDomain,
         layout: Layout,
@@ -59,13 +86,15 @@ impl Memory {
             true => reached | Access::REMOTE_ATOMIC,
             false => reached,
         };
-        let register = |bytes, access| -> Result<MemoryRegion> {
-            pd.register(origin.pages(bytes)?, access).map_err(|error| error.error.into())
-        };
+        let out = Region::new(pd, origin, layout.out_bytes() * queues, Access::LOCAL_WRITE)?;
+        let target = Region::new(pd, origin, layout.target_bytes() * queues, reached)?;
+        let start = |region: &Region| Sge::new(region.address(), 0, region.lkey());
         Ok(Memory {
             layout,
-            out: register(layout.out_bytes() * queues, Access::LOCAL_WRITE)?,
-            target: register(layout.target_bytes() * queues, reached)?,
+            out_start: start(&out),
+            target_start: start(&target),
+            out,
+            target,
             wanted: vec![0; layout.size],
             found: vec![0; layout.size],
         })
@@ -93,8 +122,9 @@ impl Memory {
     #[inline(always)]
     #[must_use]
     pub fn out(&self, queue: usize, sequence: u64) -> Sge {
-        let address = self.out.address() + self.out_offset(queue, sequence) as u64;
-        Sge::new(address, self.layout.size as u32, self.out.lkey())
+        let Sge { addr, lkey, .. } = self.out_start;
+        let address = addr + self.out_offset(queue, sequence) as u64;
+        Sge::new(address, self.layout.size as u32, lkey)
     }
 
     /// Returns the slot that an atomic's old value is fetched into.
@@ -110,28 +140,30 @@ impl Memory {
     #[must_use]
     pub fn out_bytes(&self, queue: usize, sequence: u64) -> &[u8] {
         let offset = self.out_offset(queue, sequence);
+        // Stations refuse inline payloads from other memory.
+        let Some(start) = self.out.as_host_ptr() else { return &[] };
         // SAFETY: the bytes are a slot of the region, which is zeroed memory of its own. No peer
         // may write it. This side's HCA does not write it either: only SENDs and WRITEs have inline
         // payloads, and plans have one operation. Each thread has its own memory, and `stamp`
         // borrows it exclusively.
-        unsafe {
-            std::slice::from_raw_parts(self.out.as_ptr().add(offset).as_ptr(), self.layout.size)
-        }
+        unsafe { std::slice::from_raw_parts(start.add(offset).as_ptr(), self.layout.size) }
     }
 
-    /// Returns a receive: the slot, with space for a datagram's header before the message.
+    /// Returns a receive: the slot, with space for a header before the message, and for what Ethernet
+    /// adds to short frames.
     #[inline(always)]
     #[must_use]
     pub fn receive(&self, queue: usize, slot: u64) -> Sge {
-        let address = self.target.address() + self.target_offset(queue, slot) as u64;
-        Sge::new(address, (self.layout.size + Layout::HEADER) as u32, self.target.lkey())
+        let Sge { addr, lkey, .. } = self.target_start;
+        let address = addr + self.target_offset(queue, slot) as u64;
+        Sge::new(address, self.layout.stride as u32, lkey)
     }
 
     /// Returns a queue pair's incoming slots, as sent to the peer.
     #[must_use]
     pub fn offered(&self, queue: usize) -> mlx5::connect::RemoteRegion {
         mlx5::connect::RemoteRegion {
-            address: self.target.remote_address() + self.target_offset(queue, 0) as u64,
+            address: self.target.address() + self.target_offset(queue, 0) as u64,
             length: self.layout.target_bytes() as u64,
             rkey: self.target.rkey(),
         }
@@ -288,27 +320,4 @@ fn fill(sequence: u64, message: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_differ_in_every_word() {
-        let (mut one, mut other) = ([0; 61], [0; 61]);
-        fill(7, &mut one);
-        fill(8, &mut other);
-        assert_eq!(one[..8], 7_u64.to_le_bytes());
-        for (one, other) in one.chunks(8).zip(other.chunks(8)) {
-            assert_ne!(one, other);
-        }
-    }
-
-    #[test]
-    fn a_marker_is_not_what_was_there() {
-        for slots in [1_u64, 2, 64, 256, 1 << 14] {
-            for sequence in 0..1000 {
-                assert_ne!(marker(sequence), 0);
-                assert_ne!(marker(sequence), marker(sequence + slots));
-            }
-        }
-    }
-}
+mod tests;

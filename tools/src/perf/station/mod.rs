@@ -1,32 +1,38 @@
 //! The objects of one thread, made and connected by verbs. A [`Backend`] makes a [`Path`] of them.
 //!
-//! Includes their [`memory`], the [`place`] of memory and [`threads`], and the HCA's [`counters`].
+//! [`connect`], [`shared`] and [`packets`] have the transports. Includes their [`memory`], the [`place`] of memory and [`threads`], and the HCA's [`counters`].
 
+pub mod connect;
 pub mod counters;
 pub mod memory;
+pub mod packets;
+pub mod paths;
 pub mod place;
+pub mod region;
+pub mod shared;
 pub mod threads;
 
 use std::sync::Arc;
 
 use mlx5::connect::{ConnectionData, LocalPort};
-use mlx5::ib::{Rc, Receives, Uc, Ud};
+use mlx5::ib::{Dct, XrcRecv};
+use mlx5::ring::{PacketRq, ReceiveQueue};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, AddressVector, CompletionQueue, Context, Mtu, Placement,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes, ScatterToCqe,
-    UdInitAttributes, UnreliableRtsAttributes,
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Flow, Placement, ProtectionDomain,
+    QueuePair, Rtr, Rts,
 };
-use mlx5::wqe::{Remote, UdAddress};
+use mlx5::wqe::Remote;
 
+pub use self::connect::Connects;
+use self::connect::{Making, Way};
 use self::memory::{Memory, Origin, Target};
+use self::packets::FrameAddress;
+use self::shared::Shared;
 use crate::outcome::{Error, Result};
 use crate::perf::path::Path;
 use crate::perf::path::request::{Requests, Site};
-use crate::perf::plan::{Header, Layout, Plan, Retransmission};
+use crate::perf::plan::{Layout, Plan, Waiting};
 use crate::perf::result::Via;
-
-/// The Q_Key of datagrams.
-const QKEY: u32 = 0x6d6c_7835;
 
 /// The code that posts and polls.
 pub trait Backend: Send + Sync + 'static {
@@ -46,132 +52,101 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Self::Path<T, R>>;
 }
 
-/// A destination of datagrams.
+/// The destination of requests, as libmlx5 wants it.
 #[derive(Debug)]
-pub struct Destination {
-    /// The address handle.
-    pub handle: AddressHandle,
-    /// The queue pair.
-    pub qpn: u32,
-    /// Its Q_Key.
-    pub qkey: u32,
+pub enum Destination {
+    /// Nothing: the queue pair has one peer.
+    Peer,
+    /// A queue pair of datagrams.
+    Datagram {
+        /// The address handle.
+        handle: AddressHandle,
+        /// Its number.
+        qpn: u32,
+        /// Its Q_Key.
+        qkey: u32,
+    },
+    /// The shared receive queue of that number.
+    Shared(u32),
 }
 
-/// A transport whose queue pairs are connected here.
-pub trait Connects: Receives + Sized {
-    /// Whether a received message begins with a header (GRH).
-    const HAS_HEADER: bool = false;
-
-    /// Connects a queue pair from RESET to RTS. Returns the peer's address, where requests carry
-    /// one.
-    ///
-    /// # Errors
-    /// Fails if the HCA or the path to the peer refuses the connection.
-    fn connect(
-        qp: QueuePair<Self, Reset>,
-        way: &Way<'_>,
-        mine: &ConnectionData,
-        theirs: &ConnectionData,
-    ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)>;
+/// The data of one end that its peer needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The queue pair that sends, the port, and the memory.
+    pub data: ConnectionData,
+    /// The number of the queue pair that receives; mostly the same.
+    pub target: u32,
+    /// The number of the shared receive queue that requests name; 0 if they name none.
+    pub shared: u32,
+    /// The destination of Ethernet packets.
+    pub frame: Option<FrameAddress>,
 }
 
-/// The attributes that all connections of a side share.
+/// The end that answers the peer's requests.
 #[derive(Debug)]
-pub struct Way<'a> {
-    /// The port.
-    pub port: &'a LocalPort,
-    /// The protection domain.
-    pub pd: &'a ProtectionDomain,
-    /// The plan.
-    pub plan: &'a Plan,
+pub enum Answerer {
+    /// The queue pair that sends.
+    Itself,
+    /// The other half of an extended reliable connection.
+    Extended(QueuePair<XrcRecv, Rtr>),
+    /// The target of dynamic connections.
+    Dynamic(QueuePair<Dct, Rtr>),
+    /// A flow of packets, and the CQ of their receives.
+    Packets {
+        /// The CQ.
+        cq: CompletionQueue,
+        /// The flow, which ends when this is dropped.
+        _flow: Flow,
+    },
 }
 
-macro_rules! connections {
-    ($($transport:ident),*) => { $(
-        impl Connects for $transport {
-            fn connect(
-                qp: QueuePair<Self, Reset>,
-                way: &Way<'_>,
-                mine: &ConnectionData,
-                theirs: &ConnectionData,
-            ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
-                let mut init = way.port.init();
-                init.pkey_index = way.plan.pkey_index;
-                let mut rtr = way.port.rtr(mine, theirs);
-                way.plan.mark(&mut rtr.address)?;
-                let mut rts = way.port.rts(mine, theirs);
-                way.plan.retransmission.choose(&mut rts)?;
-                let qp = qp.init(&init).map_err(|failed| failed.error)?;
-                let qp = qp.rtr(&rtr.into()).map_err(|failed| failed.error)?;
-                Ok((qp.rts(&rts.into()).map_err(|failed| failed.error)?, None))
-            }
-        }
-    )* };
+/// The receive queue of a queue pair, taken over.
+pub enum Taken {
+    /// Its own.
+    Own(Box<ReceiveQueue>),
+    /// The shared one, which it is attached to.
+    Shared,
+    /// Its own, for packets.
+    Packets(Box<PacketRq>),
 }
 
-connections!(Rc, Uc);
+/// A side of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The side that decides what is measured.
+    Client,
+    /// The side that serves it.
+    Server,
+}
 
-impl Connects for Ud {
-    const HAS_HEADER: bool = true;
-
-    fn connect(
-        qp: QueuePair<Self, Reset>,
-        way: &Way<'_>,
-        mine: &ConnectionData,
-        theirs: &ConnectionData,
-    ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
-        let most = mine.mtu.min(theirs.mtu);
-        if way.plan.size > most.bytes() as u64 {
-            return Err(Error::Told(format!(
-                "--size {}: a datagram is one packet, of at most {most} bytes between these ports",
-                way.plan.size
-            )));
+impl Answerer {
+    /// Returns the number that completions of its receives carry, if it is not the sender's.
+    fn number(&self) -> Option<u32> {
+        match self {
+            Answerer::Itself | Answerer::Packets { .. } => None,
+            Answerer::Extended(target) => Some(target.number()),
+            Answerer::Dynamic(target) => Some(target.number()),
         }
-        let init = UdInitAttributes {
-            pkey_index: way.plan.pkey_index,
-            ..UdInitAttributes::new(way.port.attributes().port, QKEY)
-        };
-        let qp = qp.init(&init).map_err(|failed| failed.error)?;
-        let qp = qp.rtr().map_err(|failed| failed.error)?;
-        let rts = UnreliableRtsAttributes { sq_psn: mine.psn };
-        let qp = qp.rts(&rts).map_err(|failed| failed.error)?;
-        let mut address = way.port.address(theirs);
-        way.plan.mark(&mut address)?;
-        let handle = AddressHandle::new(way.pd, &address)?;
-        Ok((qp, Some(Destination { handle, qpn: theirs.qpn, qkey: QKEY })))
     }
 }
 
-impl Plan {
-    /// Sets the plan's fields of an address.
-    fn mark(&self, address: &mut AddressVector) -> Result<()> {
-        address.service_level = self.service_level;
-        let Header { traffic_class, hop_limit } = self.header;
-        if (traffic_class, hop_limit) == (None, None) {
-            return Ok(());
-        }
-        let route = address.global.as_mut().ok_or_else(|| {
-            Error::Told(
-                "--traffic-class and --hop-limit are fields of a GRH, which packets between these \
-                 ports do not have: give --gid-index"
-                    .to_owned(),
-            )
-        })?;
-        route.traffic_class = traffic_class.unwrap_or(route.traffic_class);
-        route.hop_limit = hop_limit.unwrap_or(route.hop_limit);
-        Ok(())
-    }
+/// A connected end.
+#[derive(Debug)]
+pub struct Linked<T: Connects> {
+    /// The queue pair that sends, in RTS.
+    pub qp: QueuePair<T, Rts>,
+    /// The end that answers.
+    pub answerer: Answerer,
+    /// The destination of requests by libmlx5.
+    pub destination: Destination,
 }
 
-impl Retransmission {
-    /// Sets the chosen attributes.
-    fn choose(&self, rts: &mut RtsAttributes) -> Result<()> {
-        if let Some(code) = self.ack_timeout {
-            rts.timeout = AckTimeout::from_code(code)?;
-        }
-        rts.retry_cnt = self.retries.unwrap_or(rts.retry_cnt);
-        rts.rnr_retry = self.rnr_retries.unwrap_or(rts.rnr_retry);
-        Ok(())
+impl<T: Connects> Linked<T> {
+    /// Returns the number that completions of receives carry.
+    #[must_use]
+    pub fn receiver(&self) -> u32 {
+        self.answerer.number().unwrap_or_else(|| self.qp.number())
     }
 }
 
@@ -206,29 +181,51 @@ impl Side {
         };
         Ok(Side { context, port, origin, placement })
     }
+
+    /// Creates the CQ of a thread.
+    fn cq(
+        &self,
+        pd: &ProtectionDomain,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue> {
+        let cq = CompletionQueue::builder(&self.context, entries);
+        let cq = match channel {
+            Some(channel) => cq.channel(channel),
+            None => cq,
+        };
+        Ok(match &self.placement {
+            Some(placement) => cq.placement(pd, placement).build()?,
+            None => cq.build()?,
+        })
+    }
 }
 
 /// One thread's objects, before its queue pairs are connected.
 pub struct Unconnected<T: Connects> {
-    pd: ProtectionDomain,
+    pairs: Vec<T::Pair>,
+    shared: Option<Shared>,
     cq: CompletionQueue,
-    queue_pairs: Vec<QueuePair<T, Reset>>,
+    channel: Option<CompletionChannel>,
+    pd: ProtectionDomain,
     memory: Memory,
     layout: Layout,
     /// The endpoints to send to the peer, per queue pair.
-    pub endpoints: Vec<ConnectionData>,
+    pub endpoints: Vec<Endpoint>,
 }
 
 /// One thread's objects, connected.
 pub struct Station<T: Connects> {
-    /// The queue pairs, in RTS.
-    pub queue_pairs: Vec<QueuePair<T, Rts>>,
+    /// The ends. Dropped before the memory, so that no request is in flight when it is freed.
+    pub links: Vec<Linked<T>>,
+    /// The queue of receives that they share, if they do.
+    pub shared: Option<Shared>,
     /// The CQ of all queue pairs.
     pub cq: CompletionQueue,
+    /// The channel of its events, where the plan waits for them.
+    pub channel: Option<CompletionChannel>,
     /// The data that requests are made of.
-    pub site: Site,
-    /// Datagram destinations, per queue pair; empty for connections.
-    pub destinations: Vec<Destination>,
+    pub site: Site<T>,
 }
 
 impl<T: Connects> Unconnected<T> {
@@ -236,7 +233,7 @@ impl<T: Connects> Unconnected<T> {
     ///
     /// # Errors
     /// Returns what the HCA refuses, or which limit is exceeded.
-    pub fn new(side: &Side, plan: &Plan) -> Result<Unconnected<T>> {
+    pub fn new(side: &Side, plan: &Plan, role: Role) -> Result<Unconnected<T>> {
         let layout = plan.layout().map_err(Error::Told)?;
         let queues = plan.queues_per_thread();
         let limit = side.context.attributes()?.max_qp_wr;
@@ -246,99 +243,75 @@ impl<T: Connects> Unconnected<T> {
                 plan.depth
             )));
         }
-        if T::HAS_HEADER && plan.size > side.port.attributes().active_mtu.bytes() as u64 {
+        let source = side.origin.source;
+        if plan.inline && !source.is_host() {
             return Err(Error::Told(format!(
-                "--size {}: a datagram is one packet, of at most {} bytes on this port",
-                plan.size,
-                side.port.attributes().active_mtu
+                "--memory {source}: an inline payload is copied by the CPU, not fetched from there: \
+                 give --inline 0 to the client"
             )));
         }
         let pd = ProtectionDomain::new(&side.context)?;
         // Memory comes first, since its error is the most specific: huge pages or node memory is
         // missing.
         let memory = Memory::new(&pd, layout, queues, side.origin)?;
+        let channel = match plan.waiting {
+            Waiting::Polling => None,
+            Waiting::Events => Some(CompletionChannel::new(&side.context)?),
+        };
         // All requests and receives may complete, as they do when one fails.
         let entries = (plan.depth + plan.receives()) * queues as u32;
-        let cq = CompletionQueue::builder(&side.context, entries);
-        let cq = match &side.placement {
-            Some(placement) => cq.placement(&pd, placement).build()?,
-            None => cq.build()?,
+        let cq = side.cq(&pd, entries, channel.as_ref())?;
+        let shared = Shared::new(side, plan, &pd, &cq)?;
+        let making = Making {
+            side,
+            plan,
+            role,
+            pd: &pd,
+            cq: &cq,
+            channel: channel.as_ref(),
+            shared: shared.as_ref(),
         };
-        let mut queue_pairs = Vec::with_capacity(queues);
+        let mut pairs = Vec::with_capacity(queues);
         let mut endpoints = Vec::with_capacity(queues);
         for queue in 0..queues {
-            let builder = QueuePairBuilder::<T>::new(&pd, &cq)
-                .max_send_wr(plan.depth)
-                .max_recv_wr(plan.receives())
-                .max_inline_data(plan.max_inline())
-                // libmlx5's default; all memory here belongs to the process.
-                .scatter_to_cqe(ScatterToCqe::Receives);
-            let built = match &side.placement {
-                Some(placement) => builder.placement(placement).build(),
-                None => builder.build(),
-            };
-            let qp = built.map_err(|error| {
-                let inline = match plan.inline {
-                    true => format!("--inline, which puts {} bytes into the WQE, or ", plan.size),
-                    false => String::new(),
-                };
-                Error::Told(format!(
-                    "{error} (it is {inline}--depth {} that asks for it)",
-                    plan.depth
-                ))
-            })?;
-            let mut endpoint = side.port.connection_data(&qp);
-            endpoint.region = Some(memory.offered(queue));
-            if let Some(mtu) = plan.mtu {
-                let mtu = Mtu::from_bytes(mtu.into())?;
-                if mtu > endpoint.mtu {
-                    return Err(Error::Told(format!(
-                        "--mtu {mtu}: port {} does {} now",
-                        side.port.attributes().port,
-                        endpoint.mtu
-                    )));
-                }
-                endpoint.mtu = mtu;
-            }
+            let pair = T::make(&making)?;
+            let mut endpoint = T::endpoint(&pair, &making)?;
+            endpoint.data.region = Some(memory.offered(queue));
+            endpoint.data.mtu = making.mtu()?;
             endpoints.push(endpoint);
-            queue_pairs.push(qp);
+            pairs.push(pair);
         }
-        Ok(Unconnected { pd, cq, queue_pairs, memory, layout, endpoints })
+        Ok(Unconnected { pairs, shared, cq, channel, pd, memory, layout, endpoints })
     }
 
     /// Connects the queue pairs to the peer's, in order.
     ///
     /// # Errors
     /// Fails if the HCA refuses a connection, or if a peer offers too little memory.
-    pub fn connect(
-        self,
-        side: &Side,
-        plan: &Plan,
-        theirs: &[ConnectionData],
-    ) -> Result<Station<T>> {
+    pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
         let way = Way { port: &side.port, pd: &self.pd, plan };
-        let mut queue_pairs = Vec::with_capacity(theirs.len());
-        let mut destinations = Vec::new();
-        let mut site = Site {
-            memory: self.memory,
-            targets: Vec::with_capacity(theirs.len()),
-            addresses: Vec::new(),
-            corrupt: plan.corrupt_at.map(|at| at + plan.warm_up),
-        };
-        for ((qp, mine), theirs) in self.queue_pairs.into_iter().zip(&self.endpoints).zip(theirs) {
-            let offered =
-                theirs.region.filter(|region| region.length >= self.layout.target_bytes() as u64);
+        let mut links = Vec::with_capacity(theirs.len());
+        let mut targets = Vec::with_capacity(theirs.len());
+        let mut addresses = Vec::with_capacity(theirs.len());
+        for ((pair, mine), theirs) in self.pairs.into_iter().zip(&self.endpoints).zip(theirs) {
+            let needed = self.layout.target_bytes() as u64;
+            let offered = theirs.data.region.filter(|region| region.length >= needed);
             let offered = offered.ok_or_else(|| {
                 Error::Told("the peer offers less memory than the plan says".to_owned())
             })?;
             let first = Remote::new(offered.address, offered.rkey);
-            site.targets.push(Target::new(first, &self.layout));
-            let (qp, destination) = T::connect(qp, &way, mine, theirs)?;
-            let address = |to: &Destination| UdAddress::new(&to.handle, to.qpn, to.qkey);
-            site.addresses.extend(destination.as_ref().map(address));
-            destinations.extend(destination);
-            queue_pairs.push(qp);
+            targets.push(Target::new(first, &self.layout));
+            let (link, address) = T::connect(pair, &way, mine, theirs)?;
+            links.push(link);
+            addresses.push(address);
         }
-        Ok(Station { queue_pairs, cq: self.cq, site, destinations })
+        let site = Site {
+            memory: self.memory,
+            targets,
+            addresses,
+            corrupt: plan.corrupt_at.map(|at| at + plan.warm_up),
+        };
+        let (shared, cq, channel) = (self.shared, self.cq, self.channel);
+        Ok(Station { links, shared, cq, channel, site })
     }
 }

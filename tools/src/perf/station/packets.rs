@@ -1,0 +1,212 @@
+//! Ethernet packets: UDP over IPv4, whose headers the program writes itself. A flow of the HCA leads
+//! each queue pair's packets to it, by Ethernet address and UDP port.
+
+use std::net::Ipv4Addr;
+
+use mlx5::ib::RawPacket;
+use mlx5::ring::{CqReader, PacketRq, ReceiveConfig, Srq};
+use mlx5::verbs::{CompletionQueue, Context, Flow, QueuePair, Reset};
+use serde::{Deserialize, Serialize};
+
+use super::connect::{Connects, Making, Way};
+use super::{Answerer, Destination, Endpoint, Linked, Role, Taken};
+use crate::outcome::{Error, Result};
+use crate::perf::plan::{Header, Layout, Plan};
+
+/// Bytes of the header: Ethernet, IPv4, UDP.
+const LENGTH: usize = Layout::FRAME;
+
+/// The destination of packets to one queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrameAddress {
+    /// The Ethernet address.
+    pub mac: [u8; 6],
+    /// The IP address.
+    pub ip: Ipv4Addr,
+    /// The UDP port.
+    pub port: u16,
+}
+
+/// The header of all packets of one queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameHeader(pub [u8; LENGTH]);
+
+impl FrameAddress {
+    /// Returns the address of a queue pair of this port.
+    fn of(making: &Making<'_>, number: u32) -> Result<FrameAddress> {
+        let port = making.side.port.attributes().port;
+        let (mac, ip) = addresses(&making.side.context, port)?;
+        // Of the dynamic ports, one for each of the numbers that are in use at a time.
+        Ok(FrameAddress { mac, ip, port: 0xc000 | (number & 0x3fff) as u16 })
+    }
+
+    /// Returns the address of the same port in a multicast group.
+    fn in_group(self, group: Ipv4Addr) -> FrameAddress {
+        let [_, second, third, fourth] = group.octets();
+        // RFC 1112: the low 23 bits of the group.
+        FrameAddress { mac: [1, 0, 0x5e, second & 0x7f, third, fourth], ip: group, ..self }
+    }
+
+    /// Returns the header of packets of `plan` from here to there.
+    fn header(self, to: FrameAddress, plan: &Plan) -> FrameHeader {
+        let Header { traffic_class, hop_limit } = plan.header;
+        let total = (LENGTH - 14 + plan.size as usize) as u16;
+        let mut ip = [0; 20];
+        ip[0] = 0x45;
+        ip[1] = traffic_class.unwrap_or(0);
+        ip[2..4].copy_from_slice(&total.to_be_bytes());
+        ip[6] = 0x40; // don't fragment
+        ip[8] = hop_limit.unwrap_or(64);
+        ip[9] = 17; // UDP
+        ip[12..16].copy_from_slice(&self.ip.octets());
+        ip[16..20].copy_from_slice(&to.ip.octets());
+        let sum = checksum(&ip);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let mut header = [0; LENGTH];
+        header[..6].copy_from_slice(&to.mac);
+        header[6..12].copy_from_slice(&self.mac);
+        header[12..14].copy_from_slice(&[8, 0]);
+        header[14..34].copy_from_slice(&ip);
+        header[34..36].copy_from_slice(&self.port.to_be_bytes());
+        header[36..38].copy_from_slice(&to.port.to_be_bytes());
+        header[38..40].copy_from_slice(&(total - 20).to_be_bytes());
+        // No checksum of UDP, as RFC 768 permits over IPv4.
+        FrameHeader(header)
+    }
+}
+
+/// The checksum of an IPv4 header (RFC 791) whose own field is zero.
+fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// Returns the Ethernet and IP address of a port, from its GIDs. The kernel makes the first from the
+/// Ethernet address (EUI-64), and one from each IP address.
+fn addresses(context: &Context, port: u8) -> Result<([u8; 6], Ipv4Addr)> {
+    let gids = context.gids(port)?;
+    let of_eui = |bytes: &[u8; 16]| match *bytes {
+        [0xfe, 0x80, .., a, b, c, 0xff, 0xfe, d, e, f] => Some([a ^ 2, b, c, d, e, f]),
+        _ => None,
+    };
+    let mac = gids.iter().find_map(|entry| of_eui(&entry.gid.0)).ok_or_else(|| {
+        Error::Told(format!(
+            "raw: port {port} has no GID of its Ethernet address (fe80::…ff:fe…): it is not a port \
+             of Ethernet, or its interface is down"
+        ))
+    })?;
+    let ip = gids.iter().find_map(|entry| entry.gid.ipv4());
+    Ok((mac, ip.unwrap_or(Ipv4Addr::new(169, 254, mac[4], mac[5]))))
+}
+
+/// A queue pair of packets, and the CQ of its receives. Their CQEs do not name the queue pair, so
+/// that each has one of its own.
+pub struct Packets {
+    qp: QueuePair<RawPacket, Reset>,
+    cq: CompletionQueue,
+}
+
+impl Connects for RawPacket {
+    const HAS_COUNTERS: bool = false;
+
+    type Address = FrameHeader;
+    type Pair = Packets;
+
+    fn make(making: &Making<'_>) -> Result<Packets> {
+        let Making { side, plan, pd, .. } = making;
+        // Says what a port lacks that is none of Ethernet.
+        addresses(&side.context, side.port.attributes().port)?;
+        let cq = side.cq(pd, plan.receives(), making.channel)?;
+        let builder = making.builder::<RawPacket>().receive_cq(&cq);
+        // The header is in the WQE, too.
+        let inline = plan.max_inline() + LENGTH as u32;
+        let qp = builder.max_inline_data(inline).max_recv_wr(plan.receives()).build();
+        Ok(Packets { qp: qp.map_err(|error| making.because(&error))?, cq })
+    }
+
+    fn endpoint(pair: &Packets, making: &Making<'_>) -> Result<Endpoint> {
+        let own = FrameAddress::of(making, pair.qp.number())?;
+        let frame = Some(match (making.role, making.plan.group) {
+            (Role::Server, Some(group)) => own.in_group(group),
+            _ => own,
+        });
+        Ok(Endpoint { frame, ..making.endpoint(pair.qp.number()) })
+    }
+
+    fn connect(
+        pair: Packets,
+        way: &Way<'_>,
+        mine: &Endpoint,
+        theirs: &Endpoint,
+    ) -> Result<(Linked<RawPacket>, FrameHeader)> {
+        let missing = || Error::Told("the peer tells no Ethernet address".to_owned());
+        let (here, there) = mine.frame.zip(theirs.frame).ok_or_else(missing)?;
+        let port = way.port.attributes().port;
+        let qp = pair.qp.init(port).map_err(|failed| failed.error)?;
+        let qp = qp.rtr().map_err(|failed| failed.error)?;
+        let qp = qp.rts().map_err(|failed| failed.error)?;
+        let flow = Flow::builder(port).destination(here.mac).udp_port(here.port).build(&qp)?;
+        let answerer = Answerer::Packets { cq: pair.cq, _flow: flow };
+        // Packets of a group come from an address of one host.
+        let from = match here.mac[0] & 1 {
+            0 => here,
+            _ => {
+                let (mac, ip) = addresses(qp.context(), port)?;
+                FrameAddress { mac, ip, ..here }
+            }
+        };
+        let link = Linked { qp, answerer, destination: Destination::Peer };
+        Ok((link, from.header(there, way.plan)))
+    }
+
+    fn receives(link: &Linked<RawPacket>, _: &mut CqReader, _: Option<&mut Srq>) -> Result<Taken> {
+        match &link.answerer {
+            Answerer::Packets { cq, .. } => {
+                let packets = PacketRq::new(&link.qp, cq, ReceiveConfig::default())?;
+                Ok(Taken::Packets(Box::new(packets)))
+            }
+            _ => Ok(Taken::Shared),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::plan::tests::plan;
+
+    #[test]
+    fn the_checksum_is_that_of_rfc_1071() {
+        // An example of a header of 20 bytes, whose checksum is 0xb861.
+        let header = [
+            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
+            0xc7,
+        ];
+        assert_eq!(checksum(&header), 0xb861);
+    }
+
+    #[test]
+    fn a_header_has_all_addresses_lengths_and_marks() {
+        let address = |last: u8, port| FrameAddress {
+            mac: [2, 0, 0, 0, 0, last],
+            ip: Ipv4Addr::new(10, 0, 0, last),
+            port,
+        };
+        let mut plan = plan();
+        plan.header = Header { traffic_class: Some(104), hop_limit: Some(3) };
+        let to = address(2, 0xc002).in_group(Ipv4Addr::new(239, 129, 2, 3));
+        let FrameHeader(header) = address(1, 0xc001).header(to, &plan);
+        assert_eq!(header[..6], [1, 0, 0x5e, 1, 2, 3], "23 bits of the group");
+        assert_eq!(header[6..14], [2, 0, 0, 0, 0, 1, 8, 0]);
+        assert_eq!(header[15], 104);
+        assert_eq!(header[16..18], (28_u16 + 64).to_be_bytes());
+        assert_eq!(header[22], 3);
+        assert_eq!(checksum(&header[14..34]), 0, "the sum over a right header");
+        assert_eq!(header[26..34], [10, 0, 0, 1, 239, 129, 2, 3]);
+        assert_eq!(header[34..38], [0xc0, 1, 0xc0, 2]);
+        assert_eq!(header[38..40], (8_u16 + 64).to_be_bytes());
+    }
+}

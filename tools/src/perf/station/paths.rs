@@ -1,0 +1,49 @@
+//! The paths of all threads of a side, from their queue pairs to the first receive.
+
+use super::counters::Counters;
+use super::{Backend, Connects, Endpoint, Role, Side, Unconnected};
+use crate::outcome::{Error, Result};
+use crate::perf::loops;
+use crate::perf::path::request::Requests;
+use crate::perf::plan::{Direction, Plan};
+
+/// The path of each thread, and the counters of all.
+pub type Connected<B, T, R> = (Vec<<B as Backend>::Path<T, R>>, Counters);
+
+/// Creates the objects of each thread.
+///
+/// # Errors
+/// Those of [`Unconnected::new`].
+pub fn unconnected<T: Connects>(
+    side: &Side,
+    plan: &Plan,
+    role: Role,
+) -> Result<Vec<Unconnected<T>>> {
+    (0..plan.threads).map(|_| Unconnected::new(side, plan, role)).collect()
+}
+
+/// Connects the queue pairs of each thread to the peer's, and makes a path of them. Where the peer
+/// sends before this side does, receives are posted.
+///
+/// # Errors
+/// Those of [`Unconnected::connect`] and [`Backend::path`].
+pub fn connected<B: Backend, T: Connects, R: Requests<T>>(
+    side: &Side,
+    plan: &Plan,
+    role: Role,
+    threads: Vec<Unconnected<T>>,
+    theirs: &[Vec<Endpoint>],
+) -> Result<Connected<B, T, R>> {
+    let mut counters = Counters::new(&side.context, side.port.attributes().port);
+    let mut paths = Vec::with_capacity(threads.len());
+    for (thread, theirs) in threads.into_iter().zip(theirs) {
+        let station = thread.connect(side, plan, theirs)?;
+        counters.count(&station.links);
+        let mut path = B::path::<T, R>(station, plan)?;
+        if role == Role::Server || plan.direction == Direction::BothWays {
+            loops::prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
+        }
+        paths.push(path);
+    }
+    Ok((paths, counters))
+}

@@ -1,0 +1,158 @@
+//! The client's lines to the server while messages flow, and the server's last one.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::outcome::Result;
+use crate::perf::loops::exchange::{self, Part};
+use crate::perf::loops::{self, Measured, Record, Signals, Task};
+use crate::perf::path::Path;
+use crate::perf::plan::Plan;
+use crate::perf::progress::Progress;
+use crate::perf::session::{self, Account, GOING, Say, Session};
+use crate::perf::station::threads::Crew;
+
+/// How long a line of the server's is waited for, before the threads are looked at again.
+const TURN: Duration = Duration::from_millis(10);
+
+/// The same where both sides send: the server sends until it is told the end, so that the end is
+/// told at once.
+const SHORT_TURN: Duration = Duration::from_millis(1);
+
+/// The exchange of one point.
+pub struct Talk<'a> {
+    session: &'a mut Session,
+    plan: &'a Plan,
+    signals: &'a Signals,
+    /// The time of the last report that messages flow.
+    told: Instant,
+    /// The end, once it is told.
+    end: Option<End>,
+}
+
+/// The end of a point where both sides send.
+#[derive(Debug)]
+enum End {
+    /// The server was told at this time that this side has sent all its messages.
+    Told(Instant),
+    /// The server said what it saw and sent.
+    Answered(Account),
+}
+
+/// Returns the other side's numbers of messages of that thread.
+pub fn of_thread(sent: &Mutex<Vec<Vec<u64>>>, task: &Task<'_>) -> Vec<u64> {
+    let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+    sent.get(task.thread).cloned().unwrap_or_default()
+}
+
+impl<'a> Talk<'a> {
+    /// Creates the exchange of a point.
+    pub fn new(session: &'a mut Session, plan: &'a Plan, signals: &'a Signals) -> Talk<'a> {
+        Talk { session, plan, signals, told: Instant::now(), end: None }
+    }
+
+    /// Has the threads send, while the server receives.
+    ///
+    /// # Errors
+    /// Fails if a thread or the server does.
+    pub fn one_way<P: Path>(
+        mut self,
+        crew: &Crew<'_>,
+        paths: &mut [P],
+        progress: &Progress,
+        samples: usize,
+    ) -> Result<(Vec<Measured>, Account)> {
+        let plan = self.plan;
+        let work =
+            |path: &mut _, task: &Task<'_>| loops::measure(path, task, Record::new(plan, samples));
+        let threads = crew.run(paths, work, || {
+            progress.show(self.signals.done());
+            self.while_sending()
+        })?;
+        let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
+        self.session.tell(&Say::Finish { sent })?;
+        let account = session::account(self.session.hear("account")?, plan)?;
+        Ok((threads, account))
+    }
+
+    /// Has the threads send and receive, while the server does, too.
+    ///
+    /// # Errors
+    /// Fails if a thread or the server does.
+    pub fn both_ways<P: Path>(
+        mut self,
+        crew: &Crew<'_>,
+        paths: &mut [P],
+        progress: &Progress,
+        samples: usize,
+    ) -> Result<(Vec<Measured>, Account)> {
+        let (plan, sent) = (self.plan, Mutex::new(Vec::new()));
+        let work = |path: &mut _, task: &Task<'_>| {
+            let record = Record::new(plan, samples);
+            exchange::both(path, task, record, Part::Leads, || of_thread(&sent, task))
+        };
+        // The server begins with this line.
+        self.session.going()?;
+        let threads = crew.run(paths, work, || {
+            progress.show(self.signals.done());
+            self.while_both_send(&sent)
+        })?;
+        match self.end {
+            Some(End::Answered(account)) => Ok((threads, account)),
+            _ => Err(self.session.silent("account")),
+        }
+    }
+
+    /// Reports now and then that messages flow.
+    fn report(&mut self) -> Result<()> {
+        if self.told.elapsed() >= GOING {
+            self.session.going()?;
+            self.told = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// One turn while this side sends: the server has nothing to say.
+    ///
+    /// # Errors
+    /// Fails if the server gave up or is gone.
+    fn while_sending(&mut self) -> Result<()> {
+        self.report()?;
+        match self.session.hear_within(TURN)? {
+            None => Ok(()),
+            Some(other) => Err(session::unexpected(&other, "nothing")),
+        }
+    }
+
+    /// One turn where both sides send. After this side's last message, tells the server to end; and
+    /// tells the threads what the server sent.
+    ///
+    /// # Errors
+    /// Fails if the server gave up, is gone or silent, or tells what cannot be.
+    fn while_both_send(&mut self, theirs: &Mutex<Vec<Vec<u64>>>) -> Result<()> {
+        match (&self.end, self.signals.reports()) {
+            (None, Some(sent)) => {
+                self.session.tell(&Say::Finish { sent })?;
+                self.end = Some(End::Told(Instant::now()));
+            }
+            (None, None) => self.report()?,
+            (Some(End::Told(since)), _) if since.elapsed() > self.session.patience() => {
+                return Err(self.session.silent("account"));
+            }
+            (Some(_), _) => {}
+        }
+        let Some(said) = self.session.hear_within(SHORT_TURN)? else { return Ok(()) };
+        let Some(End::Told(_)) = self.end else {
+            return Err(session::unexpected(&said, "nothing"));
+        };
+        let account = session::account(said, self.plan)?;
+        if let Some(back) = &account.back {
+            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = back.sent.clone();
+            for (thread, queues) in back.sent.iter().enumerate() {
+                self.signals.expect(thread, queues.iter().sum());
+            }
+        }
+        self.end = Some(End::Answered(account));
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! `mlx5 perf -c raw`: UDP in Ethernet packets, to one host and to a group.
+
+mod rig;
+
+use rig::{Printed, finish, mlx5, run};
+use serde_json::Value;
+
+/// A loop on a port of Ethernet.
+fn on_ethernet(arguments: &[&str], status: i32) -> Printed {
+    let mut all = vec!["perf"];
+    all.extend_from_slice(arguments);
+    all.extend(["-c", "raw", "--loopback", "--json"]);
+    finish(mlx5(&all).env("MLX5_MODEL_LINK", "roce"), status)
+}
+
+fn point(printed: &Printed) -> Value {
+    printed.report()["points"][0].clone()
+}
+
+#[test]
+fn packets_and_their_answers_arrive_right() {
+    for more in [&[][..], &["-I", "0"], &["-e"], &["--group", "239.1.2.3"], &["-s", "1472"]] {
+        let printed = on_ethernet(&[&["lat", "-n", "100", "--validate"], more].concat(), 0);
+        assert_eq!(point(&printed)["messages"], 200, "{more:?}");
+        assert_eq!(point(&printed)["validated"].as_u64(), Some(400), "{more:?}");
+    }
+}
+
+#[test]
+fn streams_of_packets_reach_their_queue_pairs_in_either_direction() {
+    // As many outstanding as receives, so that none is lost.
+    let stream = ["bw", "-n", "400", "-w", "0", "-q", "4", "-t", "8", "-Q", "2", "--validate"];
+    for more in [&[][..], &["-b"], &["--group", "239.1.2.3", "-b"]] {
+        let printed = on_ethernet(&[&stream[..], more].concat(), 0);
+        assert_eq!(point(&printed)["messages"], 400, "{more:?}");
+        assert_eq!(point(&printed)["back"].is_null(), more.is_empty(), "{more:?}");
+        assert!(!printed.out.contains("WRONG"), "{}", printed.out);
+    }
+    let wrong = on_ethernet(&[&stream[..], &["--corrupt-at", "50"]].concat(), 1);
+    assert!(wrong.out.contains("WRONG"), "{}", wrong.out);
+}
+
+#[test]
+fn what_packets_do_not_have_is_refused() {
+    let refused = |more: &[&str], words: &str| {
+        let printed = on_ethernet(&[&["lat", "-n", "10"], more].concat(), 2);
+        assert!(printed.err.contains(words), "{words} in {}", printed.err);
+    };
+    refused(&["-o", "read"], "SEND alone");
+    refused(&["-s", "1473"], "1 to 1472");
+    refused(&["--srq"], "leave --srq out");
+    refused(&["--group", "10.0.0.1"], "224.0.0.0");
+    refused(&["--compare"], "direct way");
+    // A port of InfiniBand.
+    let other = run(&["perf", "lat", "-c", "raw", "--loopback", "-n", "10"], 3);
+    assert!(other.err.contains("Ethernet"), "{}", other.err);
+    let ours = run(&["perf", "lat", "--group", "239.1.2.3", "--loopback"], 2);
+    assert!(ours.err.contains("--transport raw"), "{}", ours.err);
+}
