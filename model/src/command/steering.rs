@@ -3,8 +3,8 @@
 use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param,
-    modify_flow_table_in, set_flow_table_root_in, set_fte_in,
+    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param, modify_flow_table_in,
+    set_flow_table_root_in, set_fte_in,
 };
 
 use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};

@@ -3,8 +3,8 @@
 use mlx5_sys::ifc::{
     Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
     create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param,
-    modify_flow_table_in, opcode, set_flow_table_root_in, set_fte_in,
+    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param, modify_flow_table_in,
+    opcode, set_flow_table_root_in, set_fte_in,
 };
 
 use super::super::{OP_MOD, Refusal};
@@ -110,7 +110,7 @@ fn create_table(rig: &mut Rig) -> Case {
         // Unmatched packets stay among tables of one type.
         .refuses(create_flow_table_in::TABLE_TYPE, 5u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::LOG_SIZE), 21u64, Refusal::FlowTableSize)
-        .refuses(context(flow_table_context::LEVEL), 65u64, Refusal::FlowTableSize)
+        .refuses(context(flow_table_context::LEVEL), 129u64, Refusal::FlowTableSize)
         .refuses(context(flow_table_context::SW_OWNER), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::REFORMAT_EN), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::DECAP_EN), 1u64, Refusal::FlowTableType)
