@@ -108,7 +108,11 @@ fn a_reset_stops_the_hca() {
         reset(&mut driver.client);
         assert_eq!(driver.client.read(CONFIG, 0x04, 2).unwrap(), [0, 0], "{name}");
         assert_eq!(driver.client.word(0x14) & !0xfff, 0, "{name}: the command queue is forgotten");
-        assert_eq!(driver.client.word(0x14) >> 8 & 3, 1, "{name}: the driver sees a disabled function");
+        assert_eq!(
+            driver.client.word(0x14) >> 8 & 3,
+            1,
+            "{name}: the driver sees a disabled function"
+        );
         driver.client.set_word(0x14, QUEUE as u32);
         let alloc = bytes(opcode::ALLOC_UAR, 0x10, &[]);
         assert_eq!(driver.run(&alloc, 0x10).err(), Some(4), "{name}: the HCA does not run");
