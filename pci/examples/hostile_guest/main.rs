@@ -28,7 +28,7 @@ type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "usage: hostile_guest attack FUNCTION SECONDS SEED | queue FUNCTION [WORD]";
 
-/// Where the low half of the command queue's address is in the BAR.
+/// Offset in the BAR of the low half of the command queue's address.
 const QUEUE_LOW: usize = 0x14;
 
 fn run(arguments: &[String]) -> Result<()> {
