@@ -49,8 +49,8 @@ pub const MAX_RQ_WQE: usize = 512;
 pub const LOG_MAX_RQT: u32 = 9;
 /// log2 of entries in a flow table.
 pub const LOG_MAX_FLOW_TABLE: u32 = 20;
-/// The greatest level of a flow table.
-pub const MAX_FLOW_LEVEL: u32 = 64;
+/// The greatest level of a flow table. Linux 6.12 creates one of level 66.
+pub const MAX_FLOW_LEVEL: u32 = 128;
 /// Entries of the P_Key table.
 pub const PKEYS: usize = 128;
 /// Entries of the GID table of an InfiniBand port; an Ethernet port has twice as many.

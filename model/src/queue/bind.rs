@@ -5,7 +5,7 @@ use mlx5_sys::ifc::mkc;
 use super::{Access, Domain, Entries, Syndrome, Umr};
 use crate::card::Card;
 use crate::object::{Klm, Mkey, Translation};
-use crate::work::umr::FIELDS;
+use crate::work::umr::{FIELDS, OF_DRIVER};
 
 impl Card {
     /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
@@ -33,7 +33,9 @@ impl Card {
             || ![0, mkey.get(mkc::PD)].contains(&domain.pd)
             // A key that is free may have been given its new low byte in advance.
             || (!free && mkey.get(mkc::MKEY_7_0) != umr.key & 0xff)
+            || (umr.mask & OF_DRIVER != 0 && domain.pd != 0)
             || (umr.check_free && !free)
+            || (umr.check_used && free)
             || (umr.check_qp && (free || mkey.bound_to().is_some_and(|qp| qp != domain.qp)))
         {
             tracing::debug!(key = umr.key, "a UMR of a key that may not be changed so");

@@ -18,22 +18,30 @@ pub(crate) mod flag {
     pub const CHECK_QPN: u8 = 1 << 3;
     pub const TRANSLATION_OFFSET: u8 = 1 << 4;
     pub const CHECK_FREE: u8 = 1 << 5;
+    /// Linux names it by what fails: a key that is free (`device.h`, `MLX5_UMR_CHECK_FREE`).
+    pub const CHECK_USED: u8 = 1 << 6;
     pub const INLINE: u8 = 1 << 7;
-    pub const KNOWN: u8 = CHECK_QPN | TRANSLATION_OFFSET | CHECK_FREE | INLINE;
+    pub const KNOWN: u8 = CHECK_QPN | TRANSLATION_OFFSET | CHECK_FREE | CHECK_USED | INLINE;
 }
 
-/// Fields by their bits in the mask (`MLX5_WQE_UMR_CTRL_MKEY_MASK_*`).
-pub(crate) const FIELDS: [(u32, Field); 9] = [
+/// Fields by their bits in the mask (`MLX5_WQE_UMR_CTRL_MKEY_MASK_*`; those of the driver alone:
+/// `device.h` of Linux, `MLX5_MKEY_MASK_*`).
+pub(crate) const FIELDS: [(u32, Field); 11] = [
     (0, mkc::LEN),
     (6, mkc::START_ADDR),
+    (7, mkc::PD),
     (13, mkc::MKEY_7_0),
     (14, mkc::QPN),
+    (17, mkc::LR),
     (18, mkc::LW),
     (19, mkc::RR),
     (20, mkc::RW),
     (21, mkc::A),
     (29, mkc::FREE),
 ];
+
+/// Bits of the fields that only the driver's queue may change: the domain, and the right of local reads.
+pub(crate) const OF_DRIVER: u64 = 1 << 7 | 1 << 17;
 
 /// The list of keys that another leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +66,8 @@ pub struct Umr {
     pub key: u32,
     /// Whether it must be free.
     pub check_free: bool,
+    /// Whether it must be in use.
+    pub check_used: bool,
     /// Whether it must be in use, and be bound to no other queue pair.
     pub check_qp: bool,
     /// Which fields change.
@@ -108,6 +118,7 @@ pub(crate) fn decode(key: u32, bytes: &[u8]) -> Result<Umr, Syndrome> {
     Ok(Umr {
         key,
         check_free: flags & flag::CHECK_FREE != 0,
+        check_used: flags & flag::CHECK_USED != 0,
         check_qp: flags & flag::CHECK_QPN != 0,
         mask,
         context: *context,

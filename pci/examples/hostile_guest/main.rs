@@ -6,7 +6,9 @@
 //! ```text
 //! hostile_guest attack /sys/bus/pci/devices/FUNCTION SECONDS SEED   # no driver may be bound
 //! hostile_guest queue /sys/bus/pci/devices/FUNCTION [WORD]          # reads or stores the low half of
-//!                                                                   # the command queue's address
+//!                                                                   # the command queue's address, and
+//!                                                                   # rings for all entries if it is
+//!                                                                   # not zero
 //! ```
 //!
 //! It does no harm to the guest itself: random addresses are far from the guest's memory, or in pages
@@ -28,8 +30,11 @@ type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "usage: hostile_guest attack FUNCTION SECONDS SEED | queue FUNCTION [WORD]";
 
-/// Where the low half of the command queue's address is in the BAR.
+/// Offset in the BAR of the low half of the command queue's address.
 const QUEUE_LOW: usize = 0x14;
+
+/// Offset in the BAR of the command queue's doorbell.
+const DOORBELL: usize = 0x18;
 
 fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -44,8 +49,12 @@ fn run(arguments: &[String]) -> Result<()> {
             println!("{}", Bar::open(Path::new(function))?.word(QUEUE_LOW) & !0xfff);
         }
         ["queue", function, word] => {
-            let word = word.parse().map_err(|error| format!("{word}: {error}"))?;
-            Bar::open(Path::new(function))?.set_word(QUEUE_LOW, word);
+            let word: u32 = word.parse().map_err(|error| format!("{word}: {error}"))?;
+            let bar = Bar::open(Path::new(function))?;
+            bar.set_word(QUEUE_LOW, word);
+            if word != 0 {
+                bar.set_word(DOORBELL, u32::MAX);
+            }
         }
         _ => return Err(USAGE.to_owned()),
     }

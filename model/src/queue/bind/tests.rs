@@ -65,6 +65,7 @@ fn bind(window: u32, region: u32, length: u32) -> Umr {
     Umr {
         key: window,
         check_free: true,
+        check_used: false,
         check_qp: false,
         mask: BIND | TYPE_2,
         context,
@@ -80,12 +81,46 @@ fn unbind(key: u32) -> Umr {
     Umr {
         key,
         check_free: false,
+        check_used: false,
         check_qp: true,
         mask: TYPE_2 | 1 << 13 | 1 << 29,
         context,
         offset: 0,
         entries: None,
     }
+}
+
+/// As Linux's driver changes the domain and the rights of a region (`ibv_rereg_mr`).
+#[test]
+fn the_drivers_queue_alone_moves_a_region_to_another_domain() {
+    let mut rig = Rig::new();
+    let region = rig.create_mkey().set(field(mkc::UMR_EN), 1u64);
+    let region = rig.mkey(&region);
+    let other = rig.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD);
+    let mut context = [0; CONTEXT];
+    mkc::PD.set(&mut context, other.into());
+    mkc::LR.set(&mut context, 1);
+    mkc::QPN.set(&mut context, 0xff_ffff);
+    let umr = Umr {
+        key: region,
+        check_free: false,
+        check_used: true,
+        check_qp: false,
+        mask: 1 << 7 | 0xf << 17 | 1 << 21,
+        context,
+        offset: 0,
+        entries: None,
+    };
+    let (own, driver) = (domain(&rig), Domain { pd: 0, qp: QP });
+    assert_eq!(rig.card.change_key(own, &umr), Err(Syndrome::MemoryWindowBind));
+    rig.card.change_key(driver, &umr).unwrap();
+    let check = |pd, access| rig.card.check(Domain { pd, ..own }, region, START, 1, access);
+    assert_eq!(check(own.pd, Access::LocalRead), Err(Denied::Domain));
+    assert_eq!(check(other, Access::LocalRead), Ok(()));
+    assert!(check(other, Access::LocalWrite).is_err(), "the right is gone");
+    let free = Umr { mask: 1 << 29, context: unbind(region).context, ..umr.clone() };
+    rig.card.change_key(driver, &free).unwrap();
+    assert_eq!(rig.card.change_key(driver, &umr), Err(Syndrome::MemoryWindowBind), "it is free");
 }
 
 #[test]
