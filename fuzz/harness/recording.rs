@@ -4,7 +4,7 @@
 use mlx5_model::card::{Link, PortState};
 use mlx5_model::engine::identities;
 use mlx5_model::replay::replay;
-use mlx5_model::trace::{Header, ReadError, Reader};
+use mlx5_model::trace::{Detail, Header, ReadError, Reader};
 
 /// Records of one input that is made of parts.
 const RECORDS: usize = 256;
@@ -89,7 +89,7 @@ fn made(first: u8, mut rest: &[u8]) -> Vec<u8> {
     let cards = 1 + (first >> 2 & 1);
     let mut header = Header {
         build: "mlx5-model build".into(),
-        replayable: first & 8 == 0,
+        detail: if first & 8 == 0 { Detail::Replay } else { Detail::Story },
         process: 1,
         program: "program".into(),
         began: 0,

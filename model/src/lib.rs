@@ -39,6 +39,7 @@
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware accepts commands from programs | `allowed` |
 //! | `MLX5_MODEL_TRACE` | the output of the recording of all that the devices do (see [`trace`]): a file (`%p` is the process), or `unix:` and a listening socket | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: includes what the devices read, for a replay; `story` | `replay` |
+//! | `MLX5_MODEL_OBSERVE` | as `MLX5_MODEL_TRACE`: the output of a recording of what the process does with the kernel's devices, without the model | none |
 //! | `MLX5_MODEL_TIMEOUT_FLOOR` | 0 to 31: the code of the shortest transport timeout, 4.096 µs · 2^code | 12 |
 //! | `MLX5_MODEL_CAPTURE` | a new file (`%p` is the process) for the frames that pass the ports, in pcapng (see [`capture`]) | none |
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |

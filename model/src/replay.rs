@@ -6,18 +6,21 @@ use std::sync::Arc;
 use crate::card::Card;
 use crate::clock::Clock;
 use crate::object::Memic;
-use crate::trace::{Call, Nothing, Performed, ReadError, Reader, Script, Tap, Verdict};
+use crate::trace::{Call, Detail, Nothing, Performed, ReadError, Reader, Script, Tap, Verdict};
 use crate::transport::Recipient;
 use crate::wire::Frame;
 
 /// Makes the calls of a stream on fresh cards, and compares what they do with what is recorded.
 ///
 /// # Errors
-/// [`ReadError::StoryOnly`] where the stream does not say what the cards read, and those of
+/// [`ReadError::StoryOnly`] where the stream does not say what the cards read,
+/// [`ReadError::Observed`] where it was observed on a device, and those of
 /// [`Reader::next_call`], but for a stream that ends early.
 pub fn replay<R: Read>(reader: &mut Reader<R>) -> Result<Verdict, ReadError> {
-    if !reader.header().replayable {
-        return Err(ReadError::StoryOnly);
+    match reader.header().detail {
+        Detail::Replay => {}
+        Detail::Story => return Err(ReadError::StoryOnly),
+        Detail::Observed => return Err(ReadError::Observed),
     }
     let tap = Tap::replaying(Script::default());
     let cards = reader.header().cards.clone().into_iter().enumerate();
@@ -80,6 +83,8 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Reset => card.reset(),
         Call::Notice(notice) => card.notify(*notice),
         Call::Congested { way, full } => card.set_congested(*way, *full),
+        // Only observers of devices write these.
+        Call::Look | Call::Refused { .. } => {}
         Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }
 }

@@ -4,6 +4,36 @@ use mlx5::verbs::{self, Device};
 // Linked in, the model serves libibverbs where no real device is found.
 use mlx5_model as _;
 
+use crate::outcome::{Error, Result};
+
+/// What a program runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bed {
+    /// The model.
+    Model,
+    /// The devices of this machine.
+    Device,
+}
+
+/// Returns what a program runs on: the model, or the devices of this machine if it has any.
+///
+/// # Errors
+/// [`Error::NoDevice`] if there is neither.
+pub fn of_programs() -> Result<Bed> {
+    match runs_on() {
+        Some(MODEL) => Ok(Bed::Model),
+        Some(_) => Ok(Bed::Device),
+        None => Err(Error::NoDevice(
+            "no mlx5 device found: `lspci -d 15b3:` lists this machine's ConnectX functions, and \
+             their driver is mlx5_ib"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The name of the model as a kind of devices.
+const MODEL: &str = "model";
+
 /// Returns whether devices are the model's. The first call decides it, if nothing did before.
 #[must_use]
 pub fn is_model() -> bool {
@@ -17,7 +47,7 @@ pub const ON_THE_MODEL: &str = "the model, a software ConnectX; this is no devic
 #[must_use]
 pub fn runs_on() -> Option<&'static str> {
     if is_model() {
-        return Some("model");
+        return Some(MODEL);
     }
     verbs::devices().is_ok_and(|devices| devices.iter().any(Device::is_mlx5)).then_some("device")
 }

@@ -59,8 +59,10 @@ impl Command {
                 Subject::Device
             }
             Command::Perf(_) => Subject::DeviceOrModel,
-            Command::Run(_) | Command::Trace(_) | Command::Replay(_) => Subject::Model,
-            Command::Decode(_) | Command::Lint(_) => Subject::Texts,
+            Command::Run(_) | Command::Replay(_) => Subject::Model,
+            Command::Trace(arguments) => arguments.subject(),
+            Command::Lint(arguments) => arguments.subject(),
+            Command::Decode(_) => Subject::Texts,
             Command::Completions(_) | Command::Man(_) => Subject::Texts,
         }
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::bed::Bed;
 use crate::outcome::Result;
-use crate::program::{Folder, Program, outcome, wait};
+use crate::program::{Folder, Program, Stdout, outcome, wait};
 
 /// Run a program on the model, a software ConnectX
 ///
@@ -37,8 +38,9 @@ impl Arguments {
     /// Runs the program to its end.
     pub(crate) fn run(&self) -> Result {
         let folder = Folder::new()?;
-        let program =
-            Program { words: &self.program, library: self.library.as_deref(), is_aside: false };
+        let library = self.library.as_deref();
+        let (bed, stdout) = (Bed::Model, Stdout::Own);
+        let program = Program { words: &self.program, library, bed, stdout };
         let mut child = program.start(&folder, &[])?;
         Ok(outcome(wait(&mut child)))
     }

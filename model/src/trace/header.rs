@@ -18,14 +18,28 @@ const CARDS: usize = 16;
 const GIDS: usize = 256;
 const PROGRAM: usize = 4096;
 
+/// What a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What the model's devices did. It can only be shown.
+    Story,
+    /// Also what they read, so that it can be replayed.
+    Replay,
+    /// What a program was observed to do with a device of the machine. It can only be shown.
+    Observed,
+}
+
+impl Detail {
+    const ALL: [Detail; 3] = [Detail::Story, Detail::Replay, Detail::Observed];
+}
+
 /// The header of a stream.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// [`BUILD`] of the model that wrote it.
     pub build: String,
-    /// Whether the stream has what the devices read, so that it can be replayed. Without that, it
-    /// can only be shown.
-    pub replayable: bool,
+    /// What the stream has.
+    pub detail: Detail,
     /// The process.
     pub process: u32,
     /// Its command line, arguments separated by blanks.
@@ -41,7 +55,7 @@ pub struct Header {
 impl Header {
     /// Creates the header of a stream of this process that begins now.
     #[must_use]
-    pub fn of_this_process(cards: Vec<Identity>, replayable: bool) -> Header {
+    pub fn of_this_process(cards: Vec<Identity>, detail: Detail) -> Header {
         let arguments: Vec<String> =
             std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
         let mut program = arguments.join(" ");
@@ -52,7 +66,7 @@ impl Header {
         Header {
             // From memory, so that it stands in the library's file.
             build: std::hint::black_box(BUILD).into(),
-            replayable,
+            detail,
             process: std::process::id(),
             program,
             began: since.map_or(0, |since| since.as_nanos() as u64),
@@ -70,7 +84,7 @@ impl Header {
             put.u16(text.len() as u16).rest(text.as_bytes());
         };
         text(&mut put, &self.build);
-        put.u8(self.replayable.into()).u32(self.process);
+        put.u8(self.detail as u8).u32(self.process);
         text(&mut put, &self.program);
         put.u64(self.began).u64(self.monotonic).u8(self.cards.len() as u8);
         for card in &self.cards {
@@ -128,7 +142,8 @@ impl Header {
             Some(String::from_utf8_lossy(bytes).into_owned())
         };
         let build = text(take)?;
-        let (replayable, process) = (take.bool()?, take.u32()?);
+        let detail = *Detail::ALL.get(usize::from(take.u8()?))?;
+        let process = take.u32()?;
         let program = text(take)?;
         let (began, monotonic) = (take.u64()?, take.u64()?);
         let count = usize::from(take.u8()?);
@@ -177,7 +192,7 @@ impl Header {
                 timeout_floor,
             });
         }
-        let header = Header { build, replayable, process, program, began, monotonic, cards };
+        let header = Header { build, detail, process, program, began, monotonic, cards };
         take.is_empty().then_some(header)
     }
 }

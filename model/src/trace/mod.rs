@@ -26,7 +26,7 @@ mod tap;
 #[cfg(test)]
 mod test;
 
-pub use header::{Header, monotonic};
+pub use header::{Detail, Header, monotonic};
 pub(crate) use memory::{Nothing, Tapped, TappedClock};
 pub use mistake::{Complaints, Mistake};
 pub use reader::{Event, Events, Performed, ReadError, Reader, What};
@@ -37,9 +37,10 @@ pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
 
 /// The format of streams that are written. One of a later version is not read.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The oldest version that is read as well. Its streams lack [`Call::Reset`]: their devices run
-/// from the start. Those before version 4 lack the packets of management agents.
+/// from the start. Those before version 4 lack the packets of management agents. Those before
+/// version 5 are all of the model.
 const OLDEST: u32 = 2;
 
 /// The identity of the source that the model was built from: words by which a library's file is

@@ -34,6 +34,12 @@ pub enum ReadError {
     /// A record is invalid.
     #[error("record {0} of the recording is damaged")]
     Damaged(u64),
+    /// The stream was observed on a device, and cannot be replayed.
+    #[error(
+        "the recording was observed on a device of the machine, and only the model can repeat what \
+         it did: record with `mlx5 trace --model --record`"
+    )]
+    Observed,
     /// The stream cannot be replayed.
     #[error(
         "the recording tells the story alone, without what the card read: record with `mlx5 trace \

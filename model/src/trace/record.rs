@@ -120,6 +120,15 @@ pub enum Call<'a> {
         /// Whether it is full.
         full: bool,
     },
+    /// An observer looked at the rings in the program's memory.
+    Look,
+    /// The kernel refused a request of a program that was observed.
+    Refused {
+        /// The request's name.
+        request: Cow<'a, [u8]>,
+        /// The error number.
+        errno: i32,
+    },
     /// Packets to or from a running peer are still under way, or no longer.
     Slow {
         /// The way through the fabric.
@@ -165,6 +174,13 @@ pub enum Observed<'a> {
         compressed: bool,
         /// Its 64 bytes, or 128 if the CQ has CQEs of 128 bytes.
         bytes: Cow<'a, [u8]>,
+    },
+    /// CQEs that an observer did not see: they were overwritten before it looked.
+    Missed {
+        /// The CQ.
+        cq: u32,
+        /// Their number.
+        count: u64,
     },
     /// The device wrote an EQE.
     Eqe {
@@ -229,6 +245,8 @@ mod kind {
     pub const NOTICE: u8 = 21;
     pub const RECEIVE_MANAGEMENT: u8 = 22;
     pub const SEND_MANAGEMENT: u8 = 23;
+    pub const LOOK: u8 = 24;
+    pub const REFUSED: u8 = 25;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -245,6 +263,7 @@ mod kind {
     pub const SENT: u8 = 64;
     pub const INTERRUPT: u8 = 65;
     pub const MISTAKE: u8 = 66;
+    pub const MISSED: u8 = 67;
 }
 
 impl Record<'_> {
@@ -450,6 +469,11 @@ impl Call<'_> {
                 put.u8((*full).into());
                 kind::CONGESTED
             }
+            Call::Look => kind::LOOK,
+            Call::Refused { request, errno } => {
+                put.u32(*errno as u32).rest(request);
+                kind::REFUSED
+            }
             Call::Slow { way, slow } => {
                 put_way(put, way);
                 put.u8((*slow).into());
@@ -484,6 +508,8 @@ impl Call<'_> {
             kind::NOTICE => Call::Notice(take_notice(take)?),
             kind::TIMEOUT_FLOOR => Call::TimeoutFloor(take.u8().filter(|code| *code < 32)?),
             kind::CONGESTED => Call::Congested { way: take_way(take)?, full: take.bool()? },
+            kind::LOOK => Call::Look,
+            kind::REFUSED => Call::Refused { errno: take.u32()? as i32, request: take.rest() },
             kind::SLOW => Call::Slow { way: take_way(take)?, slow: take.bool()? },
             _ => return None,
         })
@@ -491,7 +517,7 @@ impl Call<'_> {
 
     /// Returns whether the call is made repeatedly, even when it has nothing to do.
     pub(super) fn is_routine(&self) -> bool {
-        matches!(self, Call::Expire | Call::Pump | Call::Settle | Call::Release)
+        matches!(self, Call::Expire | Call::Pump | Call::Settle | Call::Release | Call::Look)
     }
 }
 
@@ -546,6 +572,10 @@ impl Observed<'_> {
                 put.u32(*vector);
                 kind::INTERRUPT
             }
+            Observed::Missed { cq, count } => {
+                put.u32(*cq).u64(*count);
+                kind::MISSED
+            }
             Observed::Mistake { mistake, count } => {
                 let code = Mistake::ALL.iter().position(|known| known == mistake);
                 put.u8(code.unwrap_or_default() as u8).u64(*count);
@@ -577,6 +607,7 @@ impl Observed<'_> {
             kind::EQE => Observed::Eqe { eq: take.u32()?, index: take.u32()?, bytes: take.rest() },
             kind::SENT => Observed::Sent(take.rest()),
             kind::INTERRUPT => Observed::Interrupt(take.u32()?),
+            kind::MISSED => Observed::Missed { cq: take.u32()?, count: take.u64()? },
             kind::MISTAKE => Observed::Mistake {
                 mistake: *Mistake::ALL.get(usize::from(take.u8()?))?,
                 count: take.u64()?,

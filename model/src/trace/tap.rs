@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Header;
+use super::header::{Detail, Header};
 use super::record::{Call, Observed, Record};
 use super::script::Script;
 use super::sink::Sink;
@@ -54,13 +54,16 @@ impl fmt::Debug for Tap {
 impl Tap {
     /// Begins a stream with its header.
     pub(crate) fn recording(sink: Sink, header: &Header) -> Arc<Tap> {
+        // A tap that observes records in signal handlers, which must not allocate.
+        let mut waiting = header.bytes();
+        waiting.reserve(2 * ENOUGH);
         let recording = Recording {
             start: Instant::now(),
             sink,
-            waiting: header.bytes(),
+            waiting,
             mark: 0,
             first: 0,
-            replayable: header.replayable,
+            replayable: header.detail == Detail::Replay,
         };
         let tap = Arc::new(Self::of(Side::Recording(recording)));
         tap.flush();
@@ -222,6 +225,15 @@ impl Tap {
                 met
             }
             Side::Replaying(script) => script.update(address, change),
+        }
+    }
+
+    /// Writes what waits, if it is much.
+    pub(crate) fn relieve(&self) {
+        if let Side::Recording(recording) = &mut self.state().side {
+            if recording.waiting.len() > ENOUGH / 2 {
+                recording.flush();
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::{
-    Call, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap, VERSION,
-    Verdict, What,
+    Call, Detail, Header, Mistake, OLDEST, Observed, Queue, ReadError, Reader, Record, Sink, Tap,
+    VERSION, Verdict, What,
 };
 use crate::card::{Card, Link};
 use crate::clock::{Clock, Random};
@@ -26,7 +26,7 @@ const READ: u8 = 0x10;
 const ADD: u8 = 0x12;
 
 /// Records what two cards of one process do about each other's requests.
-fn record(setup: Setup, replayable: bool, work: impl FnOnce(&mut Pair)) -> Vec<u8> {
+fn record(setup: Setup, detail: Detail, work: impl FnOnce(&mut Pair)) -> Vec<u8> {
     let stream = Arc::new(Mutex::new(Vec::new()));
     let identities = [0, 1].map(|index: u16| {
         let mut identity = identity(setup.link);
@@ -36,7 +36,7 @@ fn record(setup: Setup, replayable: bool, work: impl FnOnce(&mut Pair)) -> Vec<u
         identity.mac = mac(&identity.gids[0]);
         identity
     });
-    let header = Header::of_this_process(identities.to_vec(), replayable);
+    let header = Header::of_this_process(identities.to_vec(), detail);
     let tap = Tap::recording(Sink::Memory(stream.clone()), &header);
     let mut index = 0;
     let mut sides = identities.map(|identity| {
@@ -93,7 +93,7 @@ fn observed(bytes: &[u8]) -> Vec<Observed<'static>> {
 
 #[test]
 fn faults_are_done_again() {
-    let bytes = record(Setup::default(), true, |pair| {
+    let bytes = record(Setup::default(), Detail::Replay, |pair| {
         pair.set_faults("packet 2 duplicate; in packet 4 loss; mark 50%");
         exchange(pair);
         pair.set_faults("device 0 flap; device 0 overrun cq; device 1 overrun eq; device 1 fatal");
@@ -121,7 +121,7 @@ fn what_was_recorded_is_done_again() {
         Setup { link: Link::Roce, ..Setup::default() },
         Setup { shared_receive: true, scatter_to_cqe: true, ..Setup::default() },
     ] {
-        let bytes = record(setup, true, exchange);
+        let bytes = record(setup, Detail::Replay, exchange);
         let verdict = replayed(&bytes).unwrap();
         assert!(verdict.is_equal() && !verdict.cut, "{verdict:#?}");
         // Four requests, and the receive of the first.
@@ -136,7 +136,7 @@ fn what_was_recorded_is_done_again() {
 
 #[test]
 fn the_story_names_requests_and_completions() {
-    let bytes = record(Setup::default(), true, exchange);
+    let bytes = record(Setup::default(), Detail::Replay, exchange);
     let observed = observed(&bytes);
     let sends: Vec<u8> = observed
         .iter()
@@ -163,8 +163,8 @@ fn the_story_names_requests_and_completions() {
 
 #[test]
 fn a_story_alone_is_shorter_and_cannot_be_replayed() {
-    let whole = record(Setup::default(), true, exchange);
-    let story = record(Setup::default(), false, exchange);
+    let whole = record(Setup::default(), Detail::Replay, exchange);
+    let story = record(Setup::default(), Detail::Story, exchange);
     assert!(story.len() < whole.len());
     assert_eq!(observed(&story).len(), observed(&whole).len());
     assert!(matches!(replayed(&story), Err(ReadError::StoryOnly)));
@@ -172,7 +172,7 @@ fn a_story_alone_is_shorter_and_cannot_be_replayed() {
 
 #[test]
 fn a_changed_wqe_completes_otherwise() {
-    let mut bytes = record(Setup::default(), true, |pair| {
+    let mut bytes = record(Setup::default(), Detail::Replay, |pair| {
         let [own, peer] = &mut pair.sides;
         own.write_to(4096, 64, peer.key);
     });
@@ -212,7 +212,7 @@ fn control(bytes: &[u8], opcode: u8) -> Vec<u8> {
 
 #[test]
 fn a_mistake_is_told() {
-    let bytes = record(Setup::default(), true, |pair| {
+    let bytes = record(Setup::default(), Detail::Replay, |pair| {
         let side = &mut pair.sides[0];
         let uar = side.rig.uar;
         side.rig.card.store(uar, 0x100, &[1; 8]);
@@ -227,7 +227,7 @@ fn a_mistake_is_told() {
 #[test]
 fn a_reset_and_the_boot_after_it_are_replayed() {
     let mut queue_pairs = usize::MAX;
-    let bytes = record(Setup::default(), true, |pair| {
+    let bytes = record(Setup::default(), Detail::Replay, |pair| {
         let rig = &mut pair.sides[0].rig;
         rig.card.notify(Notice::Pages(3));
         hca::prepare(rig);
@@ -241,7 +241,7 @@ fn a_reset_and_the_boot_after_it_are_replayed() {
 
 #[test]
 fn what_is_no_recording_is_told() {
-    let bytes = record(Setup::default(), true, exchange);
+    let bytes = record(Setup::default(), Detail::Replay, exchange);
     let error = |bytes: &[u8]| Reader::new(bytes).map(drop).unwrap_err();
     assert!(matches!(error(b""), ReadError::NoTrace));
     assert!(matches!(error(b"\x7fELF, which is something else"), ReadError::NoTrace));
@@ -262,7 +262,7 @@ fn what_is_no_recording_is_told() {
 
 #[test]
 fn what_was_cut_is_replayed_up_to_there() {
-    let bytes = record(Setup::default(), true, exchange);
+    let bytes = record(Setup::default(), Detail::Replay, exchange);
     let whole = replayed(&bytes).unwrap();
     let mut calls = Vec::new();
     for end in (bytes.len() / 2..bytes.len()).step_by(101) {
@@ -339,7 +339,7 @@ fn records_are_read_as_they_were_written() {
         Record::Observed(Observed::Interrupt(5)),
         Record::Observed(Observed::Mistake { mistake: Mistake::WrongDoorbell, count: 2 }),
     ];
-    let mut stream = Header::of_this_process(vec![identity(Link::Roce)], true).bytes();
+    let mut stream = Header::of_this_process(vec![identity(Link::Roce)], Detail::Replay).bytes();
     for record in &all {
         assert!(record.write(&mut stream));
     }
@@ -360,13 +360,13 @@ fn records_are_read_as_they_were_written() {
 
 #[test]
 fn the_header_is_read_as_it_was_written() {
-    let header = Header::of_this_process(vec![identity(Link::Roce); 3], false);
+    let header = Header::of_this_process(vec![identity(Link::Roce); 3], Detail::Story);
     let bytes = header.bytes();
     let reader = Reader::new(&bytes[..]).unwrap();
     let read = reader.header();
     assert_eq!((&read.build, &read.program), (&header.build, &header.program));
     assert_eq!((read.process, read.began), (header.process, header.began));
-    assert_eq!((read.monotonic, read.replayable), (header.monotonic, false));
+    assert_eq!((read.monotonic, read.detail), (header.monotonic, Detail::Story));
     assert_eq!(read.cards.len(), 3);
     assert_eq!(read.cards[1].gids, identity(Link::Roce).gids);
     assert!(!reader.is_foreign());
@@ -404,12 +404,13 @@ const DAMAGED: usize = 100_000;
 
 #[test]
 fn damaged_recordings_are_read_and_replayed_without_harm() {
-    let bytes = record(Setup::default(), true, |pair| {
+    let bytes = record(Setup::default(), Detail::Replay, |pair| {
         let [own, peer] = &mut pair.sides;
         peer.receive(&[(64, 64, peer.key)]);
         own.send(10);
     });
-    let header = Header::of_this_process(vec![identity(Link::InfiniBand); 2], true).bytes().len();
+    let header =
+        Header::of_this_process(vec![identity(Link::InfiniBand); 2], Detail::Replay).bytes().len();
     let (mut random, mut equal, mut different, mut refused) = (Random::seeded(6), 0, 0, 0);
     for _ in 0..DAMAGED {
         match replayed(&spoil(&bytes, header, &mut random)) {
@@ -427,7 +428,7 @@ proptest! {
     fn any_bytes_behind_a_header_are_read_without_harm(
         bytes in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let mut stream = Header::of_this_process(vec![identity(Link::Roce)], true).bytes();
+        let mut stream = Header::of_this_process(vec![identity(Link::Roce)], Detail::Replay).bytes();
         stream.extend(&bytes);
         let _ = replayed(&stream);
         let _ = Reader::new(&bytes[..]);

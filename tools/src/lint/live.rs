@@ -1,4 +1,5 @@
-//! Checks a running program on the model: each WQE is checked when the model fetches it.
+//! Checks a running program: each WQE is checked when the model fetches it, or when the program rings a
+//! device of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,9 +10,10 @@ use mlx5_model::trace::ReadError;
 
 use super::recording::Stream;
 use super::report::Report;
+use crate::bed;
 use crate::outcome::{Error, Result};
 use crate::output::say;
-use crate::program::Program;
+use crate::program::{Program, Stdout};
 use crate::trace::run::{Message, Traced};
 
 /// Runs the program and checks the WQEs that it posts. Findings go to standard error at once, as
@@ -23,7 +25,8 @@ pub(super) fn lint(
     report: &mut Report,
 ) -> Result<()> {
     // The program's output must not mix with the report.
-    let program = Program { words, library: named, is_aside: true };
+    let (bed, stdout) = (bed::of_programs()?, Stdout::Aside);
+    let program = Program { words, library: named, bed, stdout };
     let traced = Traced { program, record: None };
     let (status, followed) = traced.run(|messages, _| follow(&messages, strict, report))?;
     if !status.success() {
@@ -31,8 +34,8 @@ pub(super) fn lint(
     }
     match followed? {
         0 => Err(Error::Told(
-            "the program opened no device of the model; one that is linked statically, or has \
-             privileges of its own (setuid), cannot be looked at"
+            "the program opened no device; one that is linked statically, or has privileges of \
+             its own (setuid), cannot be looked at"
                 .to_owned(),
         )),
         processes => {

@@ -2,7 +2,7 @@
 //!
 //! The checks are the library's ([`mlx5::diag::lint`]). `source` supplies the WQEs from one of
 //! three inputs: the bytes of a ring, with options that describe the queue; a dump of the flight
-//! recorder; or a recording of a program on the model (`recording`). A recording describes its
+//! recorder; or a recording of a program (`recording`). A recording describes its
 //! queues itself, as does a program that `live` runs. `report` prints the findings.
 
 mod live;
@@ -21,6 +21,7 @@ use mlx5_model::trace::{ReadError, Reader};
 use serde::Serialize;
 
 use self::report::Report;
+use crate::options::Subject;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 
@@ -37,9 +38,10 @@ use crate::output::Output;
 /// dumps of the flight recorder, or a recording of `mlx5 trace --record`. Recordings and dumps tell of
 /// their queues; of a ring's bytes, say what is known of the queue. What is not known is not checked.
 ///
-/// With a program behind --, that program runs on the model, and each WQE is checked as the device fetches
-/// it: findings are said on standard error at once, and the report follows when the program has ended. A
-/// program that does not end by itself may be ended with a signal, as by Ctrl-C.
+/// With a program behind --, that program runs on a device of this machine, or on the model with --model.
+/// Each WQE is checked when the program rings the device for it. Findings are said on standard error at
+/// once, and the report follows when the program has ended. A program that does not end by itself may be
+/// ended with a signal, as by Ctrl-C.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -58,10 +60,10 @@ pub struct Arguments {
     /// Fail also if something is only suspicious
     #[arg(long)]
     pedantic: bool,
-    /// The model to put the program on [default: this command's own]
+    /// The library to preload into the program: model and observer [default: this command's own]
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
-    /// A program to run on the model, and its arguments
+    /// A program to run, and its arguments
     #[arg(last = true)]
     program: Vec<OsString>,
 }
@@ -155,6 +157,11 @@ impl Queue {
 }
 
 impl Arguments {
+    /// What the command runs on.
+    pub(crate) fn subject(&self) -> Subject {
+        if self.program.is_empty() { Subject::Texts } else { Subject::Device }
+    }
+
     /// Prints the defects found.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let mut report = Report::new(self.verbose);

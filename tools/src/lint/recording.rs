@@ -1,4 +1,4 @@
-//! Checks processes on the model, recorded or live. Queues are known from the commands that create
+//! Checks processes, recorded or live. Queues are known from the commands that create
 //! them.
 
 use std::collections::BTreeMap;

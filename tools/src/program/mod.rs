@@ -1,6 +1,6 @@
-//! Starts programs on the model.
+//! Starts programs on the model, or observed on the devices of this machine.
 //!
-//! The model's library is part of this command. `library` writes it into a `folder` that lives as
+//! The model's library, which also observes, is part of this command. `library` writes it into a `folder` that lives as
 //! long as the program, and the loader of the program's processes preloads it from there.
 
 mod folder;
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 pub(crate) use folder::Folder;
 
+use crate::bed::Bed;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::stderr_of_programs;
 
@@ -24,13 +25,23 @@ pub(crate) struct Program<'a> {
     pub words: &'a [OsString],
     /// The model's library, if not this command's own.
     pub library: Option<&'a Path>,
-    /// Whether the program's output goes to standard error, because standard output is the
-    /// command's.
-    pub is_aside: bool,
+    /// What it runs on.
+    pub bed: Bed,
+    /// Where its standard output goes.
+    pub stdout: Stdout,
+}
+
+/// Where a program's standard output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stdout {
+    /// To this command's.
+    Own,
+    /// To standard error, because standard output is the command's.
+    Aside,
 }
 
 impl Program<'_> {
-    /// Starts the program on the model, with further variables. From now on, a signal that would end
+    /// Starts the program, with further variables. From now on, a signal that would end
     /// this process ends the program instead. [`wait`] has to be called.
     ///
     /// # Errors
@@ -46,13 +57,13 @@ impl Program<'_> {
         }
         install_signals();
         let mut command = Command::new(program);
-        if self.is_aside {
+        if self.stdout == Stdout::Aside {
             command.stdout(stderr_of_programs());
         }
         let child = command
             .args(arguments)
             .env("LD_PRELOAD", preload)
-            .env("MLX5_MODEL", "always")
+            .env("MLX5_MODEL", if self.bed == Bed::Model { "always" } else { "never" })
             .envs(variables.iter().copied())
             .spawn()
             .map_err(|error| Error::File {

@@ -1,6 +1,6 @@
 //! `mlx5 trace`: shows how a program uses the HCA, as it happens.
 //!
-//! `run` starts the program on the model and collects the streams of its processes, `recording` reads
+//! `run` starts the program, on the model or observed on a device, and collects the streams of its processes, `recording` reads
 //! a stream and stores a copy. `story` turns events into
 //! `line`s, with `command` for firmware commands and `packet` for packets. It remembers posted
 //! requests, so that a completion can name its request. `filter` selects lines, `print` writes
@@ -24,16 +24,19 @@ use std::path::PathBuf;
 use clap::Args;
 use mlx5_model::trace::{ReadError, Reader};
 
+use crate::bed;
+use crate::options::Subject;
 use crate::outcome::Result;
 use crate::output::{Form, Output};
-use crate::program::Program;
+use crate::program::{Program, Stdout};
 use filter::Filter;
 
 /// Run a program and show what it does with the device: strace for the device
 ///
-/// The program runs on the model, a software ConnectX, unchanged. Each firmware command, doorbell,
-/// WQE, CQE and EQE is a line, in order, with the seconds since the beginning. A completion names
-/// the request that it completes. Use it to find out why a request failed, what a library posts, in
+/// The program runs unchanged on a device of this machine, or with --model on the model, a software
+/// ConnectX. Each firmware command, doorbell, WQE and CQE is a line, in order, with the seconds since
+/// the beginning. On the model, EQEs, packets and interrupts are lines too. A completion names the
+/// request that it completes. Use it to find out why a request failed, what a library posts, in
 /// which order a program makes its objects, or whether it rings more than it has to.
 ///
 /// The trace goes to standard error, what the program prints stays its own, and so does its exit
@@ -65,7 +68,7 @@ pub struct Arguments {
         ]
     )]
     pcap: Option<PathBuf>,
-    /// The model to put the program on [default: this command's own]
+    /// The library to preload into the program: model and observer [default: this command's own]
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
     /// The program and its arguments
@@ -83,9 +86,14 @@ Examples:
   mlx5 replay run.trace                  do the same again, and compare
   mlx5 trace --from run.trace --pcap run.pcapng
 
-The model's variables choose what the program finds: MLX5_MODEL_LINK=roce gives it an Ethernet port.";
+With --model, the model's variables choose what the program finds: MLX5_MODEL_LINK=roce gives it an Ethernet port.";
 
 impl Arguments {
+    /// What the command runs on.
+    pub(crate) fn subject(&self) -> Subject {
+        if self.program.is_empty() { Subject::Texts } else { Subject::Device }
+    }
+
     /// Traces the program, or shows a recording.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let style = line::Style { json: output.is_json(), verbose: self.verbose };
@@ -102,7 +110,8 @@ impl Arguments {
                 let program = Program {
                     words: &self.program,
                     library: self.library.as_deref(),
-                    is_aside: false,
+                    bed: bed::of_programs()?,
+                    stdout: Stdout::Own,
                 };
                 let traced = run::Traced { program, record: self.record.as_deref() };
                 traced.trace(&self.filter, style, print::Printer::open(&self.output, false, form)?)

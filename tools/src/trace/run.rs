@@ -1,4 +1,4 @@
-//! Runs a program on the model, and collects the streams of its processes.
+//! Runs a program, and collects the streams of its processes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -19,6 +19,7 @@ use super::line::{Place, Style};
 use super::print::Printer;
 use super::recording::Copied;
 use super::story::Story;
+use crate::bed::Bed;
 use crate::outcome::{Error, Result};
 use crate::output::say;
 use crate::program::{Folder, Program, outcome, wait};
@@ -73,8 +74,8 @@ impl Traced<'_> {
             self.run(|messages, began| print(messages, began, filter, style, &mut printer))?;
         if streams == 0 {
             say!(
-                "the program opened no device of the model; one that is linked statically or \
-                 has privileges of its own (setuid) cannot be traced"
+                "the program opened no device; one that is linked statically or has privileges of \
+                 its own (setuid) cannot be traced"
             );
             if let Some(empty) = self.record {
                 let _ = fs::remove_file(empty);
@@ -111,10 +112,15 @@ impl Traced<'_> {
         let mut stream = OsString::from("unix:");
         stream.push(meeting.socket());
         let detail = if self.record.is_some() { "replay" } else { "story" };
-        self.program.start(
-            &meeting.folder,
-            &[("MLX5_MODEL_TRACE", &stream), ("MLX5_MODEL_TRACE_DETAIL", OsStr::new(detail))],
-        )
+        match self.program.bed {
+            Bed::Device => {
+                self.program.start(&meeting.folder, &[("MLX5_MODEL_OBSERVE", stream.as_os_str())])
+            }
+            Bed::Model => self.program.start(
+                &meeting.folder,
+                &[("MLX5_MODEL_TRACE", &stream), ("MLX5_MODEL_TRACE_DETAIL", OsStr::new(detail))],
+            ),
+        }
     }
 
     /// Reads streams until the program and all streams have ended.

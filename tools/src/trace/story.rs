@@ -1,6 +1,7 @@
 //! Turns events into lines, each joined with the events that caused it.
 
 use std::collections::HashMap;
+use std::io;
 
 use mlx5::devx::ifc::{comp_event, cq_error, eqe, event_type, port_state_change_event, qp_events};
 use mlx5::diag::flight;
@@ -75,6 +76,7 @@ impl Story {
                 return self.packet(of(Kind::Packet), frame, false);
             }
             Call::Reset | Call::Notice(_) => of(Kind::Function),
+            Call::Refused { .. } => of(Kind::Command),
             _ => of(Kind::Port),
         };
         match call {
@@ -93,6 +95,12 @@ impl Story {
             Call::Stop => {
                 line.text = "a fault: the firmware stops".to_owned();
                 line.is_error = true;
+            }
+            Call::Refused { request, errno } => {
+                let name = String::from_utf8_lossy(request);
+                let reason = io::Error::from_raw_os_error(*errno);
+                line.text = format!("{name} refused by the kernel: {reason}");
+                line.with("command", name).with("errno", *errno).is_error = true;
             }
             Call::Notice(notice) => {
                 line.text = format!("the function reports {notice:?}");
@@ -227,6 +235,14 @@ impl Story {
                 let mut line = of(Kind::Interrupt);
                 line.text = format!("vector {vector}");
                 line.with("vector", *vector);
+                line
+            }
+            Observed::Missed { cq, count } => {
+                let mut line = of(Kind::Cqe);
+                line.cqs.push(*cq);
+                let s = if *count == 1 { " was" } else { "s were" };
+                line.text = format!("CQ {cq:#x}: {count} CQE{s} overwritten before they were read");
+                line.with("cq", *cq).with("missed", *count);
                 line
             }
             Observed::Mistake { mistake, count } => {

@@ -8,7 +8,7 @@ use super::discovery::{Discovery, discovery};
 use super::errno::{errno, set_errno};
 use super::pins::{self, Door};
 use super::running::Running;
-use super::{ioctl, real, uar, visitor};
+use super::{ioctl, observe, real, uar, visitor};
 use crate::frontend::cm::{self, CmFile};
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
@@ -55,6 +55,9 @@ interpose! {
                 return ioctl::serve(running, fd, argument as u64);
             }
         }
+        if request == ioctl::RDMA_VERBS_IOCTL && observe::is_on() {
+            return observe::ioctl(fd, argument);
+        }
         real::ioctl(fd, request, argument)
     }
     mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
@@ -63,6 +66,9 @@ interpose! {
                 return uar::map(running, address, length, protection, flags, fd, offset);
             }
         }
+        if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
+            return mapped;
+        }
         pins::map(Door::Library, address, length, protection, flags, fd, offset)
     }
     mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
@@ -70,6 +76,9 @@ interpose! {
             if let Some(running) = Running::current() {
                 return uar::map(running, address, length, protection, flags, fd, offset);
             }
+        }
+        if let Some(mapped) = observe::map(address, length, protection, flags, fd, offset) {
+            return mapped;
         }
         pins::map(Door::Library, address, length, protection, flags, fd, offset)
     }
@@ -85,6 +94,9 @@ interpose! {
                         return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
                     }
                 }
+                if let Some(mapped) = observe::map(at, length, c as c_int, flags, fd, f) {
+                    return mapped as c_long;
+                }
                 return pins::map(Door::Kernel, at, length, c as c_int, flags, fd, f) as c_long;
             }
             libc::SYS_munmap => {
@@ -98,7 +110,10 @@ interpose! {
             libc::SYS_madvise => {
                 return pins::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
             }
-            libc::SYS_close => return descriptors::close(a as c_int).into(),
+            libc::SYS_close => {
+                observe::closing(a as c_int);
+                return descriptors::close(a as c_int).into();
+            }
             libc::SYS_close_range => {
                 let (first, last) = (a as c_uint, b as c_uint);
                 let kernel = |first: c_uint, last: c_uint| {
@@ -131,6 +146,7 @@ interpose! {
         pins::advise(Door::Library, address, length, advice)
     }
     close(fd: c_int) -> c_int {
+        observe::closing(fd);
         descriptors::close(fd)
     }
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {

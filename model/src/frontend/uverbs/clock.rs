@@ -201,7 +201,7 @@ pub(super) unsafe fn map(
             }
             trap::unblock();
             trap::replaced(at as usize, PAGE);
-            if !trap::mapped(at as usize, page) {
+            if !trap::mapped(at as usize, trap::Target::Card(page)) {
                 // SAFETY: the page was mapped above, and the program does not know it yet.
                 unsafe { real::munmap(at, PAGE) };
                 return Err(Errno::ENOMEM);

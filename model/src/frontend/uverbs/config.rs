@@ -3,6 +3,7 @@
 
 use crate::card::{Identity, Link, PortState, Profile};
 use crate::fault::Faults;
+use crate::trace::Detail;
 
 /// When the model offers devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,14 @@ pub(super) enum Time {
     Virtual,
 }
 
+/// The output of the recording of what a program does with the kernel's devices.
+pub(super) struct Output(pub String);
+
+/// Returns where the recording of the kernel's devices goes; `None` if they are not observed.
+pub(super) fn observed() -> Option<Output> {
+    std::env::var("MLX5_MODEL_OBSERVE").ok().filter(|name| !name.is_empty()).map(Output)
+}
+
 /// The whole configuration from the environment.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
@@ -100,8 +109,8 @@ pub(super) struct Config {
     pub devices: usize,
     /// Whether firmware accepts commands from programs.
     pub user_contexts: bool,
-    /// Output of the recording, and whether it can be replayed.
-    pub trace: Option<(String, bool)>,
+    /// Output of the recording, and what it has.
+    pub trace: Option<(String, Detail)>,
     /// Output of the capture.
     pub capture: Option<String>,
     /// The generation that the devices stand for.
@@ -177,8 +186,13 @@ impl Config {
         let mode = mode.unwrap_or(default);
         let time = time(get, mode, &network)?;
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
-        let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
-        let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail.unwrap_or(true)));
+        let detail = choose(
+            get,
+            "MLX5_MODEL_TRACE_DETAIL",
+            &[("replay", Detail::Replay), ("story", Detail::Story)],
+        )?;
+        let detail = detail.unwrap_or(Detail::Replay);
+        let trace = file(get, "MLX5_MODEL_TRACE")?.map(|name| (name, detail));
         let capture = file(get, "MLX5_MODEL_CAPTURE")?;
         let port = choose(
             get,

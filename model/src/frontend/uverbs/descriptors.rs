@@ -89,7 +89,7 @@ pub(super) fn owned(fd: c_int) -> bool {
 
 /// A hash that distinguishes the file behind a descriptor from other files; `None` if it is not
 /// open.
-fn identity(fd: c_int) -> Option<u64> {
+pub(super) fn identity(fd: c_int) -> Option<u64> {
     // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes one `stat`.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::config::{Config, Network, When};
 use super::identity::Device;
+use super::observe;
 use super::sysfs::{self, Tree};
 use crate::card::Identity;
 use crate::engine::identities;
@@ -55,7 +56,7 @@ pub(super) fn discovery() -> &'static Discovery {
     // Not a OnceLock: a thread may be deciding while another one forks, and the child must not wait
     // for it. Two threads that decide at once reach the same decision.
     static DECIDED: AtomicPtr<Discovery> = AtomicPtr::new(std::ptr::null_mut());
-    if yielded() {
+    if yielded() || observe::is_on() {
         return &Discovery::Off;
     }
     // SAFETY: the pointer is null, or it comes from a box that is leaked below.

@@ -97,22 +97,14 @@ pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_in
 
 /// Serves a request whose header is at this address.
 pub(super) fn request(file: &CommandFile, argument: u64) -> Result<()> {
-    let header: Header = user::lenient(&user::read(argument, size_of::<Header>())?);
-    let expected = size_of::<Header>() + usize::from(header.attributes) * size_of::<Attribute>();
-    if usize::from(header.length) != expected || expected > LARGEST {
-        return Err(Errno::EINVAL);
-    }
+    let (header, mut attributes) = Attributes::read(argument)?;
     if header.reserved1 != 0 || header.reserved2 != 0 {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    let address = argument + size_of::<Header>() as u64;
-    let bytes = user::read(address, expected - size_of::<Header>())?;
     let method = methods::find(header.object, header.method).ok_or(Errno::EPROTONOSUPPORT)?;
     if header.driver != DRIVER {
         return Err(Errno::EINVAL);
     }
-    let given = bytes.chunks(size_of::<Attribute>()).map(user::lenient).collect();
-    let mut attributes = Attributes { given, address };
     attributes.check(method.attributes)?;
     tracing::trace!(object = header.object, method = header.method, "a request");
     (method.serve)(file, &mut attributes).inspect_err(|error| {
@@ -121,6 +113,20 @@ pub(super) fn request(file: &CommandFile, argument: u64) -> Result<()> {
 }
 
 impl Attributes {
+    /// Reads the request whose header is at this address.
+    pub fn read(argument: u64) -> Result<(Header, Self)> {
+        let header: Header = user::lenient(&user::read(argument, size_of::<Header>())?);
+        let expected =
+            size_of::<Header>() + usize::from(header.attributes) * size_of::<Attribute>();
+        if usize::from(header.length) != expected || expected > LARGEST {
+            return Err(Errno::EINVAL);
+        }
+        let address = argument + size_of::<Header>() as u64;
+        let bytes = user::read(address, expected - size_of::<Header>())?;
+        let given = bytes.chunks(size_of::<Attribute>()).map(user::lenient).collect();
+        Ok((header, Self { given, address }))
+    }
+
     /// Holds the request to the method's declaration.
     fn check(&mut self, declared: &[Declared]) -> Result<()> {
         for (index, attribute) in self.given.iter().enumerate() {

@@ -7,6 +7,7 @@
 //! - `discovery` decides whether the model offers devices; `sysfs` is the tree that programs read.
 //! - `ioctl` and `legacy` decode requests. One file per kind of object turns them into firmware
 //!   commands, as `ib_uverbs` and `mlx5_ib` do.
+//! - `observe` leaves the devices to the kernel, and records what a program does with them.
 //! - `trap` and `poll` bring register stores to the device; `event` brings events to the program.
 //!
 //! Locks are taken in this order: a file's state, the engine, event rings, listeners, an event
@@ -46,6 +47,7 @@ mod methods;
 mod mr;
 mod multicast;
 mod mw;
+mod observe;
 mod path;
 mod paths;
 mod pd;

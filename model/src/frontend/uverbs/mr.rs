@@ -48,7 +48,7 @@ enum Held {
 }
 
 /// `ib_uverbs_access_flags`.
-mod access {
+pub(super) mod access {
     pub const LOCAL_WRITE: u32 = 1 << 0;
     pub const REMOTE_WRITE: u32 = 1 << 1;
     pub const REMOTE_READ: u32 = 1 << 2;

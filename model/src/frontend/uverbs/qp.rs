@@ -44,6 +44,24 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// The kind of a request's type and driver's flags.
+    pub fn of(kind: u32, flags: u32) -> Option<Self> {
+        Some(match kind {
+            2 => Self::Rc,
+            3 => Self::Uc,
+            4 => Self::Ud,
+            XRC_INITIATOR => Self::XrcInitiator,
+            XRC_TARGET => Self::XrcTarget,
+            DRIVER => match flags & (flag::TYPE_DCT | flag::TYPE_DCI) {
+                flag::TYPE_DCT => Self::DcTarget,
+                flag::TYPE_DCI => Self::DcInitiator,
+                _ => return None,
+            },
+            RAW_PACKET => Self::RawPacket,
+            _ => return None,
+        })
+    }
+
     /// Service type in the context.
     pub fn service(self) -> u64 {
         match self {
@@ -106,11 +124,11 @@ pub(super) struct Asked {
     user_handle: u64,
     pub pd: Option<u32>,
     xrcd: Option<u32>,
-    send_cq: Option<u32>,
+    pub send_cq: Option<u32>,
     pub recv_cq: Option<u32>,
     pub srq: Option<u32>,
     cap: Cap,
-    kind: u32,
+    pub kind: u32,
     flags: u32,
     events: Option<c_int>,
     /// Handle of a table of receive queues.
@@ -119,7 +137,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Reads the attributes of the ioctl form.
-    fn of_attributes(attributes: &Attributes) -> Result<Self> {
+    pub fn of_attributes(attributes: &Attributes) -> Result<Self> {
         Ok(Self {
             xrcd: attributes.optional_handle(1)?,
             pd: attributes.optional_handle(2)?,
@@ -138,7 +156,7 @@ impl Asked {
     /// Reads the structure of the extended form. The first legacy form has the beginning of it.
     /// Both have a field for each handle, whether the type has the object or not, and name the XRC
     /// domain where other types have their protection domain.
-    fn of_structure(given: &ExCreateQp) -> Result<Self> {
+    pub fn of_structure(given: &ExCreateQp) -> Result<Self> {
         /// `IB_UVERBS_CREATE_QP_MASK_IND_TABLE`
         const TABLE: u32 = 1;
         if given.comp_mask & !TABLE != 0 || given.source_qpn != 0 {
@@ -245,19 +263,14 @@ fn make_legacy(
 }
 
 fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {
-    let (kind, cap) = match kind {
-        2 => (Kind::Rc, cmd_hca_cap::RC),
-        3 => (Kind::Uc, cmd_hca_cap::UC),
-        4 => (Kind::Ud, cmd_hca_cap::UD),
-        XRC_INITIATOR => (Kind::XrcInitiator, cmd_hca_cap::XRC),
-        XRC_TARGET => (Kind::XrcTarget, cmd_hca_cap::XRC),
-        DRIVER => match flags & (flag::TYPE_DCT | flag::TYPE_DCI) {
-            flag::TYPE_DCT => (Kind::DcTarget, cmd_hca_cap::DCT),
-            flag::TYPE_DCI => (Kind::DcInitiator, cmd_hca_cap::DCT),
-            _ => return Err(Errno::EINVAL),
-        },
-        RAW_PACKET => (Kind::RawPacket, cmd_hca_cap::ETH_NET_OFFLOADS),
-        _ => return Err(Errno::EINVAL),
+    let kind = Kind::of(kind, flags).ok_or(Errno::EINVAL)?;
+    let cap = match kind {
+        Kind::Rc => cmd_hca_cap::RC,
+        Kind::Uc => cmd_hca_cap::UC,
+        Kind::Ud => cmd_hca_cap::UD,
+        Kind::XrcInitiator | Kind::XrcTarget => cmd_hca_cap::XRC,
+        Kind::DcTarget | Kind::DcInitiator => cmd_hca_cap::DCT,
+        Kind::RawPacket => cmd_hca_cap::ETH_NET_OFFLOADS,
     };
     if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
 }
@@ -367,16 +380,16 @@ fn check_streams(caps: &Caps, kind: Kind, given: &CreateQpDriver) -> Result<()> 
 }
 
 /// The objects that a new queue pair uses: handles, and the numbers that its context names.
-struct Parents {
-    pd: u32,
-    send_cq: u32,
-    recv_cq: Option<u32>,
-    pdn: u32,
+pub(super) struct Parents {
+    pub pd: u32,
+    pub send_cq: u32,
+    pub recv_cq: Option<u32>,
+    pub pdn: u32,
     /// Number and CQE size.
-    send: (u32, u32),
+    pub send: (u32, u32),
     /// Number and CQE size.
-    receive: Option<(u32, u32)>,
-    srqn: Option<u32>,
+    pub receive: Option<(u32, u32)>,
+    pub srqn: Option<u32>,
 }
 
 impl Parents {
@@ -436,14 +449,26 @@ impl Parents {
 
 /// The receive queue of a queue pair, which is in front of the send queue in their memory.
 #[derive(Clone, Copy)]
-struct Receives {
+pub(super) struct Receives {
     /// WQEs; 0 if it has none of its own.
-    wqes: u32,
+    pub wqes: u32,
     /// Base 2 logarithm of the bytes of a WQE; 0 if it has none.
-    shift: u32,
+    pub shift: u32,
 }
 
 impl Receives {
+    /// The sizes that a request gives, unchecked.
+    pub fn of(kind: Kind, asked: &Asked, given: &CreateQpDriver) -> Self {
+        let own = asked.srq.is_none() && !matches!(kind, Kind::XrcInitiator | Kind::DcInitiator);
+        // Without receives the stride means nothing.
+        let (wqes, shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
+            (0, _) | (_, 0) => (0, 0),
+            _ if !own => (0, 0),
+            (_, count) => (count, given.rq_wqe_shift),
+        };
+        Self { wqes, shift }
+    }
+
     /// Segments of a WQE.
     fn segments(self) -> u32 {
         if self.wqes == 0 { 0 } else { 1 << (self.shift - 4) }
@@ -456,13 +481,7 @@ fn receives(caps: &Caps, kind: Kind, asked: &Asked, given: &CreateQpDriver) -> R
     if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
         return Err(Errno::EINVAL);
     }
-    let own = asked.srq.is_none() && !matches!(kind, Kind::XrcInitiator | Kind::DcInitiator);
-    // Without receives the stride means nothing.
-    let (wqes, shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
-        (0, _) | (_, 0) => (0, 0),
-        _ if !own => (0, 0),
-        (_, count) => (count, given.rq_wqe_shift),
-    };
+    let Receives { wqes, shift } = Receives::of(kind, asked, given);
     let powers = [given.sq_wqe_count, wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
         || (wqes != 0 && !(4..=11).contains(&shift))
@@ -509,7 +528,7 @@ fn make_raw(
 }
 
 /// Sets the fields of the context that do not depend on memory.
-fn describe(
+pub(super) fn describe(
     context: &mut impl FnMut(Field, u64),
     kind: Kind,
     asked: &Asked,

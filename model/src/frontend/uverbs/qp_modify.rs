@@ -14,6 +14,7 @@ use super::legacy::Request;
 use super::pd::Pd;
 use super::qp::{Kind, Qp};
 use super::{dct, path, user};
+use crate::card::Link;
 use crate::work::LOG_MAX_ATOMIC;
 
 /// States (`enum ib_qp_state`).
@@ -227,7 +228,7 @@ fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
 }
 
 /// The card's command for a transition.
-fn command(from: u8, to: u8) -> Option<u16> {
+pub(super) fn command(from: u8, to: u8) -> Option<u16> {
     Some(match (from, to) {
         (_, RESET) => opcode::QP_2RST,
         (_, ERR) => opcode::QP_2ERR,
@@ -366,7 +367,14 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     set(context, qpc::PD, u64::from(pdn));
     set(context, qpc::CQN_SND, u64::from(send));
     set(context, qpc::CQN_RCV, u64::from(receive));
-    attributes(context, file, qp, asked);
+    let present = Present {
+        kind: qp.kind,
+        access: qp.access,
+        depth: qp.depth,
+        link: function.device.link,
+        log_max_msg: function.caps.get(cmd_hca_cap::LOG_MAX_MSG),
+    };
+    attributes(context, &present, asked);
     if (from, to) == (RESET, INIT) {
         set(context, qpc::COUNTER_SET_ID, u64::from(function.counters));
     }
@@ -386,15 +394,24 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     Ok((0, rst2init_qp_out::ECE.get(&answer) as u32))
 }
 
+/// What a context's attributes depend on, besides a request.
+pub(super) struct Present {
+    pub kind: Kind,
+    /// Access flags as last set, and how deep the responder was made.
+    pub access: u32,
+    pub depth: u8,
+    pub link: Link,
+    pub log_max_msg: u32,
+}
+
 /// Fills a queue pair's context with the attributes that are given.
-fn attributes(context: &mut [u8], file: &CommandFile, qp: &Qp, asked: &ModifyQp) {
+pub(super) fn attributes(context: &mut [u8], qp: &Present, asked: &ModifyQp) {
     /// A request that wants an acknowledgement comes at least so often: every 2^8 packets.
     const ACK_FREQUENCY: u64 = 8;
     const PRIMARY: Field = qpc::PRIMARY_ADDRESS_PATH;
     const ALTERNATE: Field = qpc::SECONDARY_ADDRESS_PATH;
 
-    let function = file.function();
-    let link = function.device.link;
+    let link = qp.link;
     let has = |bit: u32| asked.attr_mask & bit != 0;
     let mut set = |field: Field, value: u64| field.set(context, value);
     set(qpc::ST, qp.kind.service());
@@ -412,7 +429,7 @@ fn attributes(context: &mut [u8], file: &CommandFile, qp: &Qp, asked: &ModifyQp)
         set(qpc::LOG_MSG_MAX, 12);
     } else if has(PATH_MTU) {
         set(qpc::MTU, u64::from(asked.path_mtu));
-        set(qpc::LOG_MSG_MAX, u64::from(function.caps.get(cmd_hca_cap::LOG_MAX_MSG)));
+        set(qpc::LOG_MSG_MAX, u64::from(qp.log_max_msg));
     }
     if has(DEST_QPN) {
         set(qpc::REMOTE_QPN, u64::from(asked.dest_qp_num));

@@ -189,10 +189,10 @@ pub(super) fn own_process() -> libc::pid_t {
 /// Starts the recording, if one is requested. If it cannot be written, reports that and fails, so
 /// that no device is opened: the user asked for a recorded run.
 fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
-    let Some((name, replayable)) = &config.trace else { return Ok(None) };
+    let Some((name, detail)) = &config.trace else { return Ok(None) };
     let sink =
         Sink::open(name, aside).map_err(|error| refused("MLX5_MODEL_TRACE", name, &error))?;
-    let header = Header::of_this_process(cards.to_vec(), *replayable);
+    let header = Header::of_this_process(cards.to_vec(), *detail);
     Ok(Some(Tap::recording(sink, &header)))
 }
 

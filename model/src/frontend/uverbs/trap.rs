@@ -16,7 +16,7 @@ use super::errno::{errno, set_errno};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::instruction::{self, Follower, Trapped};
 use super::real;
-use super::uar::Page;
+use super::{observe, uar};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::engine::Stores;
 use crate::engine::Uncancelled;
@@ -35,7 +35,47 @@ const MAPPED: usize = 4096;
 /// A page that a program has mapped.
 struct Region {
     start: AtomicUsize,
-    page: AtomicPtr<Page>,
+    /// The page, as [`Target::encode`] makes it; null for none.
+    page: AtomicPtr<c_void>,
+}
+
+/// The page that stores are made on.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    /// A page of the model's device.
+    Card(&'static uar::Page),
+    /// A page of a device of the machine, whose use is observed.
+    Device(&'static observe::Page),
+}
+
+impl Target {
+    /// Marks a page of a device of the machine. Pages have words, so the bit is free.
+    const DEVICE: usize = 1;
+
+    fn encode(self) -> *mut c_void {
+        match self {
+            Self::Card(page) => std::ptr::from_ref(page).cast_mut().cast(),
+            Self::Device(page) => {
+                let page: *mut c_void = std::ptr::from_ref(page).cast_mut().cast();
+                page.map_addr(|address| address | Self::DEVICE)
+            }
+        }
+    }
+
+    /// # Safety
+    /// `page` is null or comes from [`Target::encode`].
+    unsafe fn decode(page: *mut c_void) -> Option<Self> {
+        let is_device = page.addr() & Self::DEVICE != 0;
+        let page = page.map_addr(|address| address & !Self::DEVICE);
+        // SAFETY: the caller guarantees null, or what `encode` made of a page that is never freed.
+        unsafe {
+            if is_device {
+                page.cast::<observe::Page>().as_ref().map(Self::Device)
+            } else {
+                page.cast::<uar::Page>().as_ref().map(Self::Card)
+            }
+        }
+    }
 }
 
 static REGIONS: [Region; MAPPED] =
@@ -141,11 +181,11 @@ pub(super) fn unblock() {
 }
 
 /// Records that a program has mapped a register page read-only. Returns whether an entry was free.
-pub(super) fn mapped(start: usize, page: &'static Page) -> bool {
+pub(super) fn mapped(start: usize, page: Target) -> bool {
     for (index, region) in REGIONS.iter().enumerate() {
         let free = region.page.compare_exchange(
             std::ptr::null_mut(),
-            std::ptr::from_ref(page).cast_mut(),
+            page.encode(),
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
@@ -191,7 +231,11 @@ pub(super) fn unmapped(start: usize, length: usize) {
     for (region, at) in within(start, length) {
         if at & LEAVING != 0 {
             region.start.store(0, Ordering::Release);
-            region.page.store(std::ptr::null_mut(), Ordering::Release);
+            let page = region.page.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            // SAFETY: null, or what `mapped` was given.
+            if let Some(Target::Device(page)) = unsafe { Target::decode(page) } {
+                page.unmapped();
+            }
         }
     }
 }
@@ -211,14 +255,14 @@ pub(super) fn forget() {
 }
 
 /// The register page an address is on, and where it starts.
-fn find(address: usize) -> Option<(usize, &'static Page)> {
+fn find(address: usize) -> Option<(usize, Target)> {
     REGIONS[..USED.load(Ordering::Acquire)].iter().find_map(|region| {
         let start = region.start.load(Ordering::Acquire);
         if start == 0 || start & LEAVING != 0 || address < start || address - start >= PAGE {
             return None;
         }
-        // SAFETY: null, or from the `&'static` that `mapped` was given.
-        unsafe { region.page.load(Ordering::Acquire).as_ref() }.map(|page| (start, page))
+        // SAFETY: null, or what `mapped` was given.
+        unsafe { Target::decode(region.page.load(Ordering::Acquire)) }.map(|page| (start, page))
     })
 }
 
@@ -262,7 +306,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 pub(super) struct Work<'a> {
     pub frame: &'a mut ucontext_t,
     start: usize,
-    page: &'static Page,
+    page: Target,
     /// Whether the fault is dealt with: the program goes on behind the instruction or at it.
     done: bool,
 }
@@ -273,8 +317,10 @@ pub(super) struct Work<'a> {
 /// pending signals are delivered.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn emulate(work: &mut Work<'_>) {
-    if work.page.reads_clock {
-        return load(work);
+    if let Target::Card(page) = work.page {
+        if page.reads_clock {
+            return load(work, page);
+        }
     }
     // SAFETY: the frame is that of a fault which the instruction at its program counter has just made, so
     // the code is mapped. The kernel has written the rest of the frame. Faults come to `on_fault`.
@@ -293,8 +339,13 @@ fn emulate(work: &mut Work<'_>) {
         // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
         let follower = unsafe { Follower::new(work.frame) };
         let mut copy = Copying { follower, start: work.start, offset, trapped };
-        if work.page.store(&mut copy, in_handler).is_some() {
-            crate::stores::faulted();
+        match work.page {
+            Target::Card(page) => {
+                if page.store(&mut copy, in_handler).is_some() {
+                    crate::stores::faulted();
+                }
+            }
+            Target::Device(page) => observe::store(page, &mut copy),
         }
         work.done = true;
     }
@@ -342,12 +393,12 @@ fn blocks_signals(mask: &sigset_t) -> bool {
 
 /// The same of a load from the clock.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn load(work: &mut Work<'_>) {
+fn load(work: &mut Work<'_>, page: &uar::Page) {
     // SAFETY: the frame is that of a fault which the instruction at its program counter has just made.
     match unsafe { instruction::decode_load(work.frame) } {
         Ok(load) => {
             let offset = (load.address as usize).wrapping_sub(work.start);
-            if let Some(value) = work.page.load(offset, load.length) {
+            if let Some(value) = page.load(offset, load.length) {
                 load.step(value, work.frame);
             }
             work.done = true;

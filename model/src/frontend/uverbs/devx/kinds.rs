@@ -20,7 +20,7 @@ use mlx5_sys::ifc::{
 use super::QP_CHANGES;
 
 /// How objects of a kind are made, asked about and destroyed.
-pub(super) struct Kind {
+pub(in super::super) struct Kind {
     /// The command that makes one.
     pub create: u16,
     /// Field of the reply that has the number.
@@ -40,7 +40,7 @@ pub(super) struct Kind {
 }
 
 /// All of them.
-pub(super) const KINDS: &[Kind] = &[
+pub(in super::super) const KINDS: &[Kind] = &[
     Kind {
         create: opcode::CREATE_MKEY,
         created: create_mkey_out::MKEY_INDEX,

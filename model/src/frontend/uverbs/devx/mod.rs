@@ -22,6 +22,7 @@ use super::command::submit;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, State};
 use super::ioctl::Attributes;
+pub(super) use kinds::KINDS;
 use target::Does;
 
 /// Shortest reply: status and syndrome.

@@ -1,0 +1,280 @@
+//! Register pages: the device's, and the memory that the program has in place of it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::off_t;
+
+use super::super::trap::{self, PAGE, Target};
+use super::super::{lock, real};
+use super::Observer;
+use crate::engine::{Shield, Stores};
+
+/// A register page of a device that a program has mapped.
+pub(in super::super) struct Page {
+    /// The device.
+    pub(super) card: u8,
+    /// Number of the page.
+    pub(super) uar: u32,
+    /// The mapping of the device's page; 0 once it is unmapped. It changes under the queues' lock.
+    device: AtomicUsize,
+}
+
+impl Page {
+    /// Makes the stores on the device's page: in their order, each of its width. The caller holds the
+    /// queues' lock.
+    pub(super) fn forward(&self, block: &Block) {
+        let device = self.device.load(Ordering::Acquire);
+        if device == 0 {
+            return;
+        }
+        for (offset, bytes) in block.stores() {
+            // SAFETY: the bytes are within the page, and the page stays mapped while the caller holds
+            // the lock. Its content is the device's: no reference covers it.
+            unsafe { put((device + offset) as *mut u8, bytes) };
+        }
+    }
+
+    /// The program has unmapped its page.
+    pub(in super::super) fn unmapped(&self) {
+        let _shield = Shield::new();
+        let _queues = Observer::current().map(|observer| lock(&observer.queues));
+        let device = self.device.swap(0, Ordering::AcqRel);
+        if device != 0 {
+            // SAFETY: `map` has made the mapping. Stores find it under the lock that is held here.
+            unsafe { real::munmap(device as *mut c_void, PAGE) };
+        }
+    }
+}
+
+/// Maps the page for the observer, and protected memory for the program.
+///
+/// # Safety
+/// With MAP_FIXED, the program does not use the old mapping from `address` on any more.
+pub(super) unsafe fn map(
+    address: *mut c_void,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+    (card, uar): (u8, u32),
+) -> *mut c_void {
+    let elsewhere = flags & !libc::MAP_FIXED;
+    // SAFETY: the kernel chooses where the new mapping is.
+    let device =
+        unsafe { real::mmap(std::ptr::null_mut(), PAGE, protection, elsewhere, fd, offset) };
+    if device == libc::MAP_FAILED {
+        return device;
+    }
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags & libc::MAP_FIXED;
+    // SAFETY: the caller guarantees that the replaced mapping is not used any more.
+    let at = unsafe { real::mmap(address, PAGE, libc::PROT_READ, anonymous, -1, 0) };
+    if at == libc::MAP_FAILED {
+        // SAFETY: the page was mapped above, and nothing else knows it.
+        unsafe { real::munmap(device, PAGE) };
+        return at;
+    }
+    trap::unblock();
+    trap::replaced(at as usize, PAGE);
+    // A trapped store may still refer to it when the program has unmapped it, so it is never freed.
+    let page: &'static Page =
+        Box::leak(Box::new(Page { card, uar, device: AtomicUsize::new(device as usize) }));
+    if !trap::mapped(at as usize, Target::Device(page)) {
+        // SAFETY: both pages were mapped above, and the program does not know them yet.
+        unsafe {
+            real::munmap(at, PAGE);
+            real::munmap(device, PAGE);
+        }
+        super::set_errno(libc::ENOMEM);
+        return libc::MAP_FAILED;
+    }
+    // Like the device's page, it is not inherited by a forked child.
+    // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
+    unsafe { real::madvise(at, PAGE, libc::MADV_DONTFORK) };
+    at
+}
+
+/// Stores that are made together.
+pub(super) struct Block {
+    stores: [Store; MOST],
+    count: usize,
+}
+
+/// Most stores that are made together: those of a copy of 512 bytes in words.
+const MOST: usize = 64;
+/// Longest store.
+const LONGEST: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Store {
+    offset: u16,
+    length: u8,
+    bytes: [u8; LONGEST],
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { stores: [Store { offset: 0, length: 0, bytes: [0; LONGEST] }; MOST], count: 0 }
+    }
+}
+
+impl Block {
+    /// Takes the program's stores while they belong together. Returns whether there are no more.
+    pub fn gather(&mut self, stores: &mut impl Stores) -> bool {
+        while self.count < MOST {
+            let (offset, bytes) = stores.store();
+            let length = bytes.len().min(LONGEST);
+            let store = &mut self.stores[self.count];
+            store.bytes[..length].copy_from_slice(&bytes[..length]);
+            // Both are within a page.
+            (store.offset, store.length) = (offset as u16, length as u8);
+            self.count += 1;
+            if !stores.done() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns each store: its offset in the page, and its bytes.
+    pub fn stores(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.stores[..self.count]
+            .iter()
+            .map(|store| (store.offset.into(), &store.bytes[..store.length.into()]))
+    }
+}
+
+/// Makes a store of 1, 2, 4, 8 or 16 bytes in one access. Others go out in pieces of these widths, the
+/// widest first.
+///
+/// # Safety
+/// `to` may be written to for as many bytes as there are, and no reference covers them.
+unsafe fn put(mut to: *mut u8, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let length = match bytes.len() {
+            16.. => 16,
+            length => 1 << length.ilog2(),
+        };
+        let (piece, rest) = bytes.split_at(length);
+        // SAFETY: the caller guarantees the bytes behind `to`. The processors of `trap::AVAILABLE` make
+        // unaligned accesses, which assembly may make.
+        unsafe {
+            access(to, piece);
+            to = to.add(length);
+        }
+        bytes = rest;
+    }
+}
+
+/// # Safety
+/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` may be written to for as many, and no reference covers them.
+#[cfg(target_arch = "x86_64")]
+unsafe fn access(to: *mut u8, bytes: &[u8]) {
+    use std::arch::asm;
+    let from = bytes.as_ptr();
+    // SAFETY: each instruction reads as many bytes as `bytes` has, and writes as many.
+    unsafe {
+        match bytes.len() {
+            1 => {
+                asm!("mov {v}, [{f}]", "mov [{t}], {v}", v = out(reg_byte) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            2 => {
+                asm!("mov {v:x}, [{f}]", "mov [{t}], {v:x}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            4 => {
+                asm!("mov {v:e}, [{f}]", "mov [{t}], {v:e}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            8 => {
+                asm!("mov {v}, [{f}]", "mov [{t}], {v}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            _ => {
+                asm!("movups {v}, [{f}]", "movups [{t}], {v}", v = out(xmm_reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` may be written to for as many, and no reference covers them.
+#[cfg(target_arch = "aarch64")]
+unsafe fn access(to: *mut u8, bytes: &[u8]) {
+    use std::arch::asm;
+    let from = bytes.as_ptr();
+    // SAFETY: each instruction reads as many bytes as `bytes` has, and writes as many.
+    unsafe {
+        match bytes.len() {
+            1 => {
+                asm!("ldrb {v:w}, [{f}]", "strb {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            2 => {
+                asm!("ldrh {v:w}, [{f}]", "strh {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            4 => {
+                asm!("ldr {v:w}, [{f}]", "str {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            8 => {
+                asm!("ldr {v}, [{f}]", "str {v}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+            _ => {
+                asm!("ldr {v:q}, [{f}]", "str {v:q}, [{t}]", v = out(vreg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
+            }
+        }
+    }
+}
+
+/// Never called: stores trap on other processors only if they can be decoded.
+///
+/// # Safety
+/// `to` may be written to for as many bytes as there are, and no reference covers them.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe fn access(to: *mut u8, bytes: &[u8]) {
+    for (index, byte) in bytes.iter().enumerate() {
+        // SAFETY: the caller guarantees the bytes behind `to`.
+        unsafe { to.add(index).write_volatile(*byte) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_each_width_reach_their_place_and_no_other() {
+        let bytes: Vec<u8> = (1..=64).collect();
+        for length in [1, 2, 4, 8, 16, 24, 32, 63, 64] {
+            let mut place = [0xff; 80];
+            // SAFETY: the place has 80 bytes, and is not used otherwise meanwhile.
+            unsafe { put(place.as_mut_ptr().add(8), &bytes[..length]) };
+            assert_eq!(place[8..8 + length], bytes[..length]);
+            assert!(place[..8].iter().chain(&place[8 + length..]).all(|byte| *byte == 0xff));
+        }
+    }
+
+    /// Stores of a copy, one behind the other.
+    struct Copy(Vec<(usize, Vec<u8>)>, usize);
+
+    impl Stores for Copy {
+        fn store(&self) -> (usize, &[u8]) {
+            (self.0[self.1].0, &self.0[self.1].1)
+        }
+
+        fn done(&mut self) -> bool {
+            self.1 += 1;
+            self.1 < self.0.len()
+        }
+    }
+
+    #[test]
+    fn a_copy_is_gathered_whole_and_a_longer_one_in_parts() {
+        let stores: Vec<_> =
+            (0..70).map(|index| (0x800 + index * 8, vec![index as u8; 8])).collect();
+        let mut copy = Copy(stores.clone(), 0);
+        let mut block = Block::default();
+        assert!(!block.gather(&mut copy));
+        assert_eq!(block.stores().count(), MOST);
+        let mut rest = Block::default();
+        assert!(rest.gather(&mut copy));
+        let all = block.stores().chain(rest.stores());
+        assert!(all.eq(stores.iter().map(|(offset, bytes)| (*offset, bytes.as_slice()))));
+    }
+}

@@ -1,0 +1,316 @@
+//! What a program has made: its contexts, and the rings of its queues.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
+
+use libc::off_t;
+
+use super::super::qp::Kind;
+use super::super::trap::PAGE;
+use super::Observer;
+use super::rings::{CqRing, Found, Overfull, ReceiveRing, SendRing, SharedRing};
+use crate::object::Service;
+use crate::trace::{Call, Mistake, Observed, Queue};
+
+/// Registers of a page (`mlx5dv.h`, `device.h`).
+const CQ_ARM: usize = 0x20;
+const BLUEFLAME: usize = 0x800;
+const HALF: usize = 0x100;
+
+/// What the program has made. Each queue is known by its device and number.
+#[derive(Default)]
+pub(super) struct Queues {
+    pub contexts: HashMap<c_int, Context>,
+    pub cqs: BTreeMap<(u8, u32), CqRing>,
+    pub pairs: BTreeMap<(u8, u32), Pair>,
+    pub shared: BTreeMap<(u8, u32), SharedRing>,
+}
+
+/// The objects of a descriptor of a device.
+#[derive(Default)]
+pub(super) struct Context {
+    /// The objects, by handle.
+    pub objects: HashMap<u32, Object>,
+    /// Numbers of register pages, by their offset for `mmap`.
+    pub pages: HashMap<off_t, u32>,
+}
+
+impl Context {
+    /// Returns the address of a umem.
+    pub fn address(&self, umem: u64) -> Option<u64> {
+        self.objects.values().find_map(|object| match object {
+            Object::Umem { number, address } if u64::from(*number) == umem => Some(*address),
+            _ => None,
+        })
+    }
+}
+
+/// An object of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Object {
+    Pd(u32),
+    /// A memory region, by its key.
+    Mr(u32),
+    /// A CQ: its number, and the size of its CQEs.
+    Cq(u32, u32),
+    /// A queue pair.
+    Pair(Qp),
+    Srq(u32),
+    Uar(u32),
+    /// An object that was made by a command. `made` is the command.
+    Devx {
+        made: u16,
+        number: u32,
+    },
+    /// Memory that commands name.
+    Umem {
+        number: u32,
+        address: u64,
+    },
+}
+
+/// A queue pair, as verbs see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Qp {
+    pub number: u32,
+    pub kind: Kind,
+    pub pdn: u32,
+    pub send_cq: u32,
+    pub recv_cq: u32,
+    /// State as verbs last set it.
+    pub state: u8,
+    /// Access flags as last set, and how deep the responder was made.
+    pub access: u32,
+    pub depth: u8,
+    /// Numbers of the queues of a queue pair for packets.
+    pub sqn: u32,
+    pub rqn: u32,
+}
+
+/// The rings of a queue pair.
+pub(super) struct Pair {
+    /// The number that the recording names.
+    pub number: u32,
+    pub service: Service,
+    pub send: Option<SendRing>,
+    pub receive: Receive,
+    /// Numbers of its CQs; 0 for none.
+    pub cqs: [u32; 2],
+}
+
+/// Where a queue pair takes receives from.
+pub(super) enum Receive {
+    None,
+    Own(ReceiveRing),
+    Shared(u32),
+}
+
+impl Queues {
+    /// Returns the number of the register page that is mapped at an offset: one that the program has
+    /// made, or one of the context's own, whose offset is a command and an index. `None` if something
+    /// else is mapped there.
+    pub fn register_page(&self, fd: c_int, offset: off_t) -> Option<u32> {
+        /// `MLX5_IB_MMAP_REGULAR_PAGE`, `_WC_PAGE`, `_NC_PAGE`, `_ALLOC_WC`
+        const COMMANDS: [u64; 4] = [0, 2, 3, ALLOCATE];
+        const ALLOCATE: u64 = 6;
+        if let Some(number) = self.contexts.get(&fd)?.pages.get(&offset) {
+            return Some(*number);
+        }
+        let page = u64::try_from(offset).ok()? / PAGE as u64;
+        let (high, command) = (page >> 16, page >> 8 & 0xff);
+        // Only pages that are allocated by mapping them may have a longer index.
+        let is_page = COMMANDS.contains(&command) && (high == 0 || command == ALLOCATE);
+        is_page.then_some((high << 8 | page & 0xff) as u32)
+    }
+
+    /// Reads all rings.
+    pub fn look(&mut self, observer: &Observer) {
+        let Self { cqs, pairs, shared, .. } = self;
+        for ((card, number), ring) in cqs {
+            completed(observer, ring, pairs, shared, (*card, *number));
+        }
+        for pair in pairs.values_mut() {
+            posted(observer, pair);
+        }
+    }
+
+    /// Reads the CQs that a store to a register concerns.
+    pub fn before_store(&mut self, observer: &Observer, card: u8, offset: usize, bytes: &[u8]) {
+        let Self { cqs, pairs, shared, .. } = self;
+        let numbers = match offset {
+            CQ_ARM => [word(bytes, 4).unwrap_or(0), 0],
+            _ => match rung(offset, bytes).and_then(|number| pairs.get(&(card, number))) {
+                Some(pair) => pair.cqs,
+                None => return,
+            },
+        };
+        for number in numbers {
+            if let Some(ring) = cqs.get_mut(&(card, number)) {
+                completed(observer, ring, pairs, shared, (card, number));
+            }
+        }
+    }
+
+    /// Records the WQEs that a store to a register tells the device of.
+    pub fn rung(&mut self, observer: &Observer, card: u8, offset: usize, bytes: &[u8]) {
+        let number = rung(offset, bytes);
+        let Some(pair) = number.and_then(|number| self.pairs.get_mut(&(card, number))) else {
+            return;
+        };
+        posted(observer, pair);
+        let (qp, service) = (pair.number, pair.service);
+        let Some(send) = &mut pair.send else { return };
+        let looked = send.look(&observer.memory, |index, bytes| {
+            observer.tap.observe(Observed::SendWqe { qp, index, service, bytes: bytes.into() });
+        });
+        // A ring that the program has unmapped has nothing to read.
+        if let Ok(Err(Overfull)) = looked {
+            let mistake = Mistake::OverfullQueue;
+            observer.tap.observe(Observed::Mistake { mistake, count: 1 });
+        }
+    }
+
+    /// A descriptor of a device is closed, and its objects with it.
+    pub fn close(&mut self, fd: c_int) {
+        let Some(context) = self.contexts.remove(&fd) else { return };
+        let Some(card) = super::device(fd) else { return };
+        for object in context.objects.values() {
+            self.forget(card, object);
+        }
+    }
+
+    /// Forgets the rings of an object.
+    pub fn forget(&mut self, card: u8, object: &Object) {
+        match object {
+            Object::Cq(number, _) => drop(self.cqs.remove(&(card, *number))),
+            Object::Pair(qp) => {
+                for number in [qp.number, qp.sqn, qp.rqn] {
+                    self.pairs.remove(&(card, number));
+                }
+            }
+            Object::Srq(number) => drop(self.shared.remove(&(card, *number))),
+            Object::Devx { number, .. } => {
+                self.pairs.remove(&(card, *number));
+                self.cqs.remove(&(card, *number));
+            }
+            Object::Pd(_) | Object::Mr(_) | Object::Uar(_) | Object::Umem { .. } => {}
+        }
+    }
+}
+
+/// The number of the queue pair that a store rings, if it is a doorbell.
+fn rung(offset: usize, bytes: &[u8]) -> Option<u32> {
+    let is_doorbell = offset >= BLUEFLAME && offset % HALF == 0 && bytes.len() >= 8;
+    word(bytes, 4).filter(|_| is_doorbell).map(|word| word >> 8)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}
+
+/// Sees the receives that were posted.
+fn posted(observer: &Observer, pair: &mut Pair) {
+    if let Receive::Own(ring) = &mut pair.receive {
+        // A ring that the program has unmapped has nothing to read.
+        let _ = ring.look(&observer.memory);
+    }
+}
+
+/// Records what was completed in a CQ.
+fn completed(
+    observer: &Observer,
+    ring: &mut CqRing,
+    pairs: &mut BTreeMap<(u8, u32), Pair>,
+    shared: &BTreeMap<(u8, u32), SharedRing>,
+    (card, cq): (u8, u32),
+) {
+    observer.record(card, Call::Look, || {
+        let looked = ring.look(&observer.memory, |found| match found {
+            Found::Missed(count) => {
+                observer.tap.observe(Observed::Missed { cq, count: count.into() });
+            }
+            Found::Cqe(index, bytes) => {
+                received(observer, pairs, shared, card, bytes);
+                let bytes = bytes.into();
+                observer.tap.observe(Observed::Cqe { cq, index, compressed: false, bytes });
+            }
+        });
+        // A ring that the program has unmapped has nothing to read.
+        let _ = looked;
+    });
+}
+
+/// Records the receive WQE that a CQE completes, if it is one of a receive.
+fn received(
+    observer: &Observer,
+    pairs: &mut BTreeMap<(u8, u32), Pair>,
+    shared: &BTreeMap<(u8, u32), SharedRing>,
+    card: u8,
+    cqe: &[u8],
+) {
+    /// Write with immediate, sends, and an error of the responder.
+    const RECEIVES: [u8; 5] = [1, 2, 3, 4, 0xe];
+    let Some(cqe) = cqe.last_chunk::<64>() else { return };
+    if !RECEIVES.contains(&(cqe[63] >> 4)) {
+        return;
+    }
+    let number = u32::from_be_bytes([0, cqe[57], cqe[58], cqe[59]]);
+    let index = u16::from_be_bytes([cqe[60], cqe[61]]);
+    let Some(pair) = pairs.get_mut(&(card, number)) else { return };
+    let qp = number;
+    match &mut pair.receive {
+        Receive::None => {}
+        Receive::Own(ring) => {
+            if ring.wqe(index).is_none() {
+                // A ring that the program has unmapped has nothing to read.
+                let _ = ring.look(&observer.memory);
+            }
+            if let Some(bytes) = ring.wqe(index) {
+                let (queue, bytes) = (Queue::Own, bytes.into());
+                observer.tap.observe(Observed::ReceiveWqe { qp, queue, index, bytes });
+            }
+        }
+        Receive::Shared(srq) => {
+            let Some(ring) = shared.get(&(card, *srq)) else { return };
+            let queue = Queue::Shared(*srq);
+            // A ring that the program has unmapped has nothing to read.
+            let _ = ring.wqe(&observer.memory, index, |bytes| {
+                let bytes = bytes.into();
+                observer.tap.observe(Observed::ReceiveWqe { qp, queue, index, bytes });
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn register_pages_are_told_from_other_memory_of_a_device() {
+        const FD: c_int = 5;
+        let at = |command: off_t, index: off_t| {
+            ((index >> 8) << 16 | command << 8 | index & 0xff) * PAGE as off_t
+        };
+        let mut queues = Queues::default();
+        queues.contexts.insert(FD, Context::default());
+        // Offsets of the kernel, and of the model, for pages that the program has made.
+        let made = [at(10, 0x102), (9 << 16) * PAGE as off_t];
+        for (number, offset) in made.into_iter().enumerate() {
+            assert_eq!(queues.register_page(FD, offset), None);
+            let context = queues.contexts.get_mut(&FD).unwrap();
+            context.pages.insert(offset, 7 + number as u32);
+            assert_eq!(queues.register_page(FD, offset), Some(7 + number as u32));
+            assert_eq!(queues.register_page(FD + 1, offset), None);
+        }
+        for command in [0, 2, 3, 6] {
+            assert_eq!(queues.register_page(FD, at(command, 3)), Some(3));
+        }
+        assert_eq!(queues.register_page(FD, at(6, 0x123)), Some(0x123));
+        // The clock, its parameters, the device's memory, and what the program has not made.
+        for command in [1, 4, 5, 7, 8, 9, 10] {
+            assert_eq!(queues.register_page(FD, at(command, 0)), None);
+        }
+        assert_eq!(queues.register_page(FD, -4096), None);
+    }
+}

@@ -1,0 +1,282 @@
+use super::*;
+use crate::memory::test::Flat;
+
+const BASE: u64 = 0x10_0000;
+/// Doorbell records are behind the rings.
+const RECORD: u64 = BASE + 0x8000;
+
+fn memory() -> Flat {
+    Flat::new(BASE, 0x1_0000)
+}
+
+fn set(memory: &Flat, address: u64, word: u32) {
+    memory.write(address, &word.to_be_bytes()).unwrap();
+}
+
+/// Writes a WQE of so many segments: each byte of segment `n` behind the first is `n`.
+fn post(memory: &Flat, blocks: u64, counter: u16, segments: u8) {
+    let mut wqe = vec![0; 16];
+    wqe[2] = counter.to_be_bytes()[0];
+    wqe[7] = segments;
+    for segment in 1..segments {
+        wqe.extend([segment; 16]);
+    }
+    for (index, chunk) in wqe.chunks(64).enumerate() {
+        let block = (u64::from(counter) + index as u64) % blocks;
+        memory.write(BASE + block * 64, chunk).unwrap();
+    }
+}
+
+fn sent(
+    ring: &mut SendRing,
+    memory: &Flat,
+) -> (Vec<(u16, usize)>, Result<Result<(), Overfull>, Fault>) {
+    let mut wqes = Vec::new();
+    let looked = ring.look(memory, |index, bytes| {
+        let count = bytes.len() / 16;
+        for segment in 1..count {
+            assert!(bytes[segment * 16..][..16].iter().all(|byte| usize::from(*byte) == segment));
+        }
+        wqes.push((index, count));
+    });
+    (wqes, looked)
+}
+
+#[test]
+fn send_ring_passes_each_wqe_once_also_where_it_wraps() {
+    let memory = memory();
+    let mut ring = SendRing::new(BASE, 8, RECORD).unwrap();
+    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(Ok(()))));
+    post(&memory, 8, 0, 2);
+    post(&memory, 8, 1, 5);
+    post(&memory, 8, 3, 1);
+    set(&memory, RECORD, 4);
+    assert_eq!(sent(&mut ring, &memory).0, [(0, 2), (1, 5), (3, 1)]);
+    assert_eq!(sent(&mut ring, &memory).0, []);
+    // From block 7 to block 1.
+    post(&memory, 8, 4, 12);
+    post(&memory, 8, 7, 9);
+    set(&memory, RECORD, 10);
+    assert_eq!(sent(&mut ring, &memory).0, [(4, 12), (7, 9)]);
+    ring.reset();
+    set(&memory, RECORD, 1);
+    post(&memory, 8, 0, 3);
+    assert_eq!(sent(&mut ring, &memory).0, [(0, 3)]);
+}
+
+#[test]
+fn send_ring_says_that_the_record_tells_of_more_than_it_holds() {
+    let memory = memory();
+    let mut ring = SendRing::new(BASE, 8, RECORD).unwrap();
+    set(&memory, RECORD, 9);
+    assert_eq!(sent(&mut ring, &memory), (vec![], Ok(Err(Overfull))));
+    post(&memory, 8, 9, 2);
+    set(&memory, RECORD, 10);
+    assert_eq!(sent(&mut ring, &memory).0, [(9, 2)]);
+}
+
+#[test]
+fn send_ring_limits_a_wqe_to_the_ring_and_to_the_record() {
+    let memory = memory();
+    let mut ring = SendRing::new(BASE, 2, RECORD).unwrap();
+    let mut ctrl = [0; 16];
+    ctrl[7] = 0x3f;
+    memory.write(BASE, &ctrl).unwrap();
+    set(&memory, RECORD, 1);
+    let mut lengths = Vec::new();
+    ring.look(&memory, |_, bytes| lengths.push(bytes.len())).unwrap().unwrap();
+    assert_eq!((lengths, ring.next), (vec![128], 1));
+}
+
+#[test]
+fn rings_without_memory_are_faults() {
+    let memory = memory();
+    let outside = BASE + 0x20_0000;
+    set(&memory, RECORD, 1);
+    let mut send = SendRing::new(outside, 8, RECORD).unwrap();
+    assert!(send.look(&memory, |_, _| panic!("there is no WQE")).is_err());
+    let mut receive = ReceiveRing::new(outside, 8, 4, RECORD).unwrap();
+    assert!(receive.look(&memory).is_err());
+    let mut cq = CqRing::new(outside, 8, 64, RECORD).unwrap();
+    assert!(cq.look(&memory, |_| panic!("there is no CQE")).is_err());
+    assert!(CqRing::new(BASE, 8, 64, outside).unwrap().look(&memory, |_| {}).is_err());
+}
+
+#[test]
+fn sizes_that_no_ring_has_are_refused() {
+    for (base, blocks, record) in
+        [(0, 8, RECORD), (BASE, 0, RECORD), (BASE, 3, RECORD), (BASE, 8, 0)]
+    {
+        assert!(SendRing::new(base, blocks, record).is_none());
+        assert!(ReceiveRing::new(base, blocks, 4, record).is_none());
+        assert!(CqRing::new(base, blocks, 64, record).is_none());
+    }
+    assert!(SendRing::new(BASE, 1 << 16, RECORD).is_none());
+    assert!(ReceiveRing::new(BASE, 8, 12, RECORD).is_none());
+    assert!(CqRing::new(BASE, 8, 32, RECORD).is_none());
+    assert!(SharedRing::new(BASE, u32::MAX, 1).is_none());
+    assert!(SharedRing::new(BASE, 1, u32::MAX).is_none());
+}
+
+#[test]
+fn receive_ring_keeps_a_wqe_over_the_next_lap() {
+    let memory = memory();
+    let mut ring = ReceiveRing::new(BASE, 4, 4, RECORD).unwrap();
+    assert_eq!(ring.wqe(0), None);
+    let mut post = |count: u16| {
+        let at = BASE + u64::from(count % 4) * 16;
+        memory.write(at, &[count as u8; 16]).unwrap();
+        set(&memory, RECORD, u32::from(count) + 1);
+        ring.look(&memory).unwrap();
+        let seen = |index: u16| ring.wqe(index).map(|wqe| wqe[0]);
+        assert_eq!(seen(count), Some(count as u8));
+        assert_eq!(seen(count.wrapping_add(1)), None);
+        (seen(count.wrapping_sub(7)), seen(count.wrapping_sub(8)))
+    };
+    for count in 0..7 {
+        assert_eq!(post(count), (None, None));
+    }
+    assert_eq!(post(7), (Some(0), None));
+    assert_eq!(post(8), (Some(1), None));
+}
+
+#[test]
+fn receive_ring_counts_on_past_what_it_missed() {
+    let memory = memory();
+    let mut ring = ReceiveRing::new(BASE, 4, 4, RECORD).unwrap();
+    for count in 4..8u8 {
+        memory.write(BASE + u64::from(count % 4) * 16, &[count; 16]).unwrap();
+    }
+    set(&memory, RECORD, 8);
+    ring.look(&memory).unwrap();
+    assert_eq!(ring.wqe(7).map(|wqe| wqe[0]), Some(7));
+    assert_eq!(ring.wqe(4).map(|wqe| wqe[0]), Some(4));
+    ring.reset();
+    assert_eq!(ring.wqe(7), None);
+}
+
+#[test]
+fn shared_ring_passes_the_list_behind_the_next_segment() {
+    let memory = memory();
+    let ring = SharedRing::new(BASE, 3, 1).unwrap();
+    assert_eq!(ring.sizes(), (4, 32));
+    memory.write(BASE + 2 * 32 + 16, &[7; 16]).unwrap();
+    let mut list = Vec::new();
+    // The index is reduced to the ring.
+    ring.wqe(&memory, 6, |bytes| list = bytes.to_vec()).unwrap();
+    assert_eq!(list, [7; 16]);
+}
+
+/// A CQ of four CQEs whose device and program are the test.
+struct Completions {
+    memory: Flat,
+    ring: CqRing,
+    size: u64,
+}
+
+impl Completions {
+    fn new(size: u32) -> Self {
+        let memory = memory();
+        for slot in 0..4 {
+            let last = BASE + (slot + 1) * u64::from(size) - 1;
+            memory.write(last, &[0xf0]).unwrap();
+        }
+        let ring = CqRing::new(BASE, 4, size, RECORD).unwrap();
+        Self { memory, ring, size: size.into() }
+    }
+
+    /// The device writes the CQE with this index.
+    fn write(&self, index: u64) {
+        let mut cqe = vec![index as u8; self.size as usize];
+        *cqe.last_mut().unwrap() = (index / 4 % 2) as u8;
+        self.memory.write(BASE + index % 4 * self.size, &cqe).unwrap();
+    }
+
+    fn consume(&self, count: u32) {
+        set(&self.memory, RECORD, count & INDEX);
+    }
+
+    /// Looks: indices of CQEs, and numbers of missed ones as negative.
+    fn look(&mut self) -> Vec<i64> {
+        let mut all = Vec::new();
+        self.ring
+            .look(&self.memory, |found| match found {
+                Found::Cqe(index, bytes) => {
+                    assert_eq!(bytes.len() as u64, self.size);
+                    assert_eq!(bytes[0], index as u8);
+                    all.push(i64::from(index));
+                }
+                Found::Missed(count) => all.push(-i64::from(count)),
+            })
+            .unwrap();
+        all
+    }
+}
+
+#[test]
+fn cq_passes_each_cqe_once_over_laps() {
+    for size in [64, 128] {
+        let mut cq = Completions::new(size);
+        assert_eq!(cq.look(), []);
+        let mut next = 0;
+        for step in [1, 3, 2, 4, 4, 1] {
+            (next..next + step).for_each(|index| cq.write(index));
+            let expected: Vec<_> = (next as i64..(next + step) as i64).collect();
+            assert_eq!(cq.look(), expected);
+            assert_eq!(cq.look(), []);
+            next += step;
+            cq.consume(next as u32);
+        }
+    }
+}
+
+#[test]
+fn cq_reads_a_consumed_cqe_that_was_not_overwritten() {
+    let mut cq = Completions::new(64);
+    (0..3).for_each(|index| cq.write(index));
+    cq.consume(3);
+    assert_eq!(cq.look(), [0, 1, 2]);
+}
+
+#[test]
+fn cq_counts_what_was_overwritten() {
+    let mut cq = Completions::new(64);
+    (0..6).for_each(|index| cq.write(index));
+    cq.consume(4);
+    // The first two are overwritten by the last two.
+    assert_eq!(cq.look(), [-2, 2, 3]);
+    assert_eq!(cq.look(), [4, 5]);
+    // A whole lap and more.
+    (6..20).for_each(|index| cq.write(index));
+    cq.consume(18);
+    assert_eq!(cq.look(), [-10, 16, 17]);
+    assert_eq!(cq.look(), [18, 19]);
+}
+
+#[test]
+fn cq_goes_on_over_the_end_of_its_index() {
+    let mut cq = Completions::new(64);
+    cq.ring.next = INDEX - 1;
+    cq.consume(INDEX - 1);
+    for index in [u64::from(INDEX) - 1, u64::from(INDEX), u64::from(INDEX) + 1] {
+        cq.write(index);
+    }
+    assert_eq!(cq.look(), [i64::from(INDEX) - 1, i64::from(INDEX), 0]);
+    cq.consume(INDEX + 2);
+    assert_eq!(cq.look(), []);
+}
+
+#[test]
+fn cq_goes_on_in_the_ring_of_another_size() {
+    let mut cq = Completions::new(64);
+    (0..3).for_each(|index| cq.write(index));
+    cq.consume(3);
+    assert_eq!(cq.look(), [0, 1, 2]);
+    let other = BASE + 0x4000;
+    let slots = vec![0xf0; 8 * 64];
+    cq.memory.write(other, &slots).unwrap();
+    cq.ring.resize(other, 8);
+    cq.memory.write(other + 3 * 64, &[3; 63]).unwrap();
+    cq.memory.write(other + 4 * 64 - 1, &[0]).unwrap();
+    assert_eq!(cq.look(), [3]);
+}
