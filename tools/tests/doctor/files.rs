@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::findings::{check, report, says, verdict, with};
+use crate::findings::{check, report, says, too_wide, verdict, with};
 use crate::machine::{CARD, DEVICE, Machine};
 use crate::rig::{finish, json_has_shape, mlx5, text_has_shape};
 
@@ -370,6 +370,63 @@ fn a_port_that_is_not_asked_for_does_no_harm() {
     says(&second, "port 2 link", "broken", "no signal", "cable");
     let third = report(&mut machine.doctor(&["--port", "3"]), 1);
     says(&third, "port 3 link", "broken", "no port 3", "--port 1");
+}
+
+#[test]
+fn all_devices_are_examined_and_the_verdicts_come_first() {
+    let machine = Machine::sound();
+    machine.add_idle_device();
+    let printed = finish(&mut machine.doctor(&[]), 1);
+    let mut lines = printed.out.lines();
+    assert_eq!(
+        lines.next(),
+        Some("verdict: traffic cannot work on mlx5_1; it can on mlx5_0"),
+        "{}",
+        printed.out
+    );
+    for (mark, words) in [
+        ("  ok       mlx5_0 ", "nothing was found that keeps traffic"),
+        ("  BROKEN   mlx5_1 ", "PCI: driver; access: device node; ports: port 1 link"),
+        ("  ok       machine ", "no fault"),
+    ] {
+        let line = lines.next().unwrap();
+        assert!(line.starts_with(mark) && line.contains(words), "{line}");
+    }
+    let report = finish(machine.doctor(&["--json"]).env_remove("COLUMNS"), 1).report();
+    let devices = report["devices"].as_array().unwrap();
+    let told = |part: &serde_json::Value| {
+        (part["device"].as_str().unwrap().to_owned(), part["traffic_possible"].as_bool().unwrap())
+    };
+    assert_eq!(
+        devices.iter().map(told).collect::<Vec<_>>(),
+        [("mlx5_0".to_owned(), true), ("mlx5_1".to_owned(), false)]
+    );
+    assert_eq!(report["machine"]["traffic_possible"], true);
+    let links = report["checks"].as_array().unwrap().iter();
+    let links = links.filter(|check| check["check"] == "port 1 link");
+    assert_eq!(
+        links.map(|check| check["device"].clone()).collect::<Vec<_>>(),
+        ["mlx5_0", "mlx5_1"]
+    );
+    // A machine-wide check is made once.
+    let forks = report["checks"].as_array().unwrap().iter();
+    let forks: Vec<_> = forks.filter(|check| check["check"] == "fork").collect();
+    assert!(matches!(forks[..], [fork] if fork["device"].is_null()), "{forks:?}");
+
+    let one = finish(&mut machine.doctor(&["--device", "mlx5_0"]), 0);
+    assert!(!one.out.contains("mlx5_1"), "{}", one.out);
+}
+
+#[test]
+fn lines_are_as_wide_as_they_may_be() {
+    let machine = Machine::sound();
+    machine.remove("sys/class/net/eth2/ecn");
+    let narrow = finish(machine.doctor(&["-v"]).env("COLUMNS", "80"), 0).out;
+    assert_eq!(too_wide(&narrow, 80), [""; 0]);
+    let whole = finish(machine.doctor(&["-v"]).env_remove("COLUMNS"), 0).out;
+    assert!(whole.lines().any(|line| line.chars().count() > 80));
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&narrow), words(&whole));
 }
 
 #[test]

@@ -114,6 +114,22 @@ impl Machine {
         }
     }
 
+    /// Adds a second device, `mlx5_1`, whose port is not connected.
+    pub fn add_idle_device(&self) {
+        let card = format!("{}1", CARD.trim_end_matches('0'));
+        for (name, text) in [("vendor", "0x15b3"), ("device", "0x1017"), ("numa_node", "1")] {
+            self.put(&format!("{card}/{name}"), text);
+        }
+        let device = format!("{card}/infiniband/mlx5_1");
+        self.link("sys/class/infiniband/mlx5_1", &format!("../../../{device}"));
+        self.link(&format!("{device}/device"), "../../../0000:3b:00.1");
+        for (name, text) in
+            [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand")]
+        {
+            self.put(&format!("{device}/ports/1/{name}"), text);
+        }
+    }
+
     fn add_system(&self) {
         for module in ["mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm"] {
             self.put(&format!("sys/module/{module}/refcnt"), "1");
