@@ -3,7 +3,7 @@
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
 //! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`physical`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
+//! [`fabric`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`], [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
 //! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
 //! [`peer`] compares the machine with another.
 
@@ -18,11 +18,17 @@ use crate::output::Output;
 
 mod access;
 mod check;
+mod counters;
+mod dcb;
 mod device;
+mod devlink;
+mod direct;
+mod ethtool;
 mod fabric;
 mod gid;
 mod kernel;
 mod libraries;
+mod log;
 mod memory;
 mod pci;
 mod peer;
@@ -32,6 +38,7 @@ mod port;
 mod processor;
 mod registers;
 mod report;
+mod sharing;
 mod situation;
 mod traffic;
 mod tree;
@@ -174,14 +181,19 @@ type Family = fn(&Situation) -> Vec<Check>;
 
 /// Runs the checks of a device, in order.
 fn of_device(situation: &Situation) -> Vec<Check> {
-    const FAMILIES: [Family; 11] = [
+    const FAMILIES: [Family; 16] = [
         pci::look,
+        direct::look,
+        log::look,
         kernel::of_device,
         access::look,
         device::look,
+        devlink::look,
         physical::heat,
         memory::look,
         port::look,
+        counters::look,
+        sharing::look,
         physical::look,
         registers::look,
         placement::look,
@@ -192,8 +204,9 @@ fn of_device(situation: &Situation) -> Vec<Check> {
 
 /// Runs the checks of the machine, in order.
 fn of_machine(situation: &Situation) -> Vec<Check> {
-    const FAMILIES: [Family; 5] = [
+    const FAMILIES: [Family; 6] = [
         kernel::look,
+        direct::common,
         access::common,
         libraries::look,
         memory::common,

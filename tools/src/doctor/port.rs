@@ -25,7 +25,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
         checks.push(partitions(situation, port));
         checks.push(errors(situation, port));
         checks.extend(super::gid::look(situation, port));
-        checks.push(super::fabric::look(situation, port));
+        checks.extend(super::fabric::look(situation, port));
     }
     checks
 }
@@ -273,12 +273,16 @@ fn partitions(situation: &Situation, port: u8) -> Check {
 }
 
 /// Counters that stay zero on a sound link.
-const ERRORS: [&str; 5] = [
+const ERRORS: [&str; 9] = [
     "symbol_error",
     "link_error_recovery",
     "link_downed",
     "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
     "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "VL15_dropped",
 ];
 
 fn errors(situation: &Situation, port: u8) -> Check {
