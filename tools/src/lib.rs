@@ -11,6 +11,7 @@
 
 pub mod bed;
 pub mod cli;
+mod columns;
 mod conform;
 pub mod decode;
 mod doctor;

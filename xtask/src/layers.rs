@@ -124,6 +124,7 @@ const ORDERS: &[Order] = &[
             ("options", "options that every command takes, as plain values"),
             ("bed", "whether a device or the model stands behind libibverbs"),
             ("output", "prints what the options ask for, and names the bed"),
+            ("columns", "the width of standard output, and lines that fit into it"),
             ("machine", "opens devices; says on standard error what they are"),
             ("generate", "completions and manual pages of a given command line"),
             ("decode", "prints what diagnostics find in logs and dumps; needs no device"),

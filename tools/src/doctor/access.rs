@@ -6,17 +6,20 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
 
+/// Checks the device's node.
 pub fn look(situation: &Situation) -> Vec<Check> {
-    let mut checks = Vec::new();
-    if let Some(device) = &situation.device {
-        let node = device.node.as_ref().map(|node| format!("dev/infiniband/{node}"));
-        checks.push(present(situation, node.as_deref()));
-        if let Some(node) = node.filter(|node| is_there(situation, node)) {
-            checks.push(permission(situation, &node));
-        }
+    let Some(device) = &situation.device else { return Vec::new() };
+    let node = device.node.as_ref().map(|node| format!("dev/infiniband/{node}"));
+    let mut checks = vec![present(situation, node.as_deref())];
+    if let Some(node) = node.filter(|node| is_there(situation, node)) {
+        checks.push(permission(situation, &node));
     }
-    checks.push(connection_manager(situation));
     checks
+}
+
+/// Checks the node of the connection manager, which all devices share.
+pub fn common(situation: &Situation) -> Vec<Check> {
+    vec![connection_manager(situation)]
 }
 
 /// Returns whether a node exists, without following it if it is a symbolic link.

@@ -19,7 +19,7 @@ pub enum Verdict {
 }
 
 /// The subject of a check, in the order of the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// The HCA on the PCI bus.
@@ -42,6 +42,8 @@ pub enum Group {
     Processor,
     /// Placement of HCA, processor and memory.
     Placement,
+    /// The other end of a link.
+    Peer,
     /// A test message.
     Traffic,
 }
@@ -60,6 +62,7 @@ impl Group {
             Group::Registers => "registers",
             Group::Processor => "processor",
             Group::Placement => "placement",
+            Group::Peer => "both ends",
             Group::Traffic => "traffic",
         }
     }
@@ -68,6 +71,8 @@ impl Group {
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
+    /// The device that it is about; `None` if it is about the machine.
+    pub device: Option<String>,
     /// Its subject.
     pub group: Group,
     /// Its name.
@@ -127,6 +132,6 @@ impl Question {
 
     fn answer(self, verdict: Verdict, found: String, cure: Option<String>) -> Check {
         let Question { group, check, looked_at, why } = self;
-        Check { group, check, verdict, found, cure, why, looked_at }
+        Check { device: None, group, check, verdict, found, cure, why, looked_at }
     }
 }

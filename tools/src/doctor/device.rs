@@ -6,7 +6,7 @@ use super::check::{Check, Group, Question};
 use super::situation::{Live, Situation};
 
 pub fn look(situation: &Situation) -> Vec<Check> {
-    vec![opens(situation), devx(situation), fork(situation)]
+    vec![opens(situation), devx(situation)]
 }
 
 fn opens(situation: &Situation) -> Check {
@@ -58,34 +58,5 @@ fn devx(situation: &Situation) -> Check {
                 "mlxconfig -d DEVICE set UCTX_EN=1, then mlxfwreset    # and setcap cap_net_raw+ep PROGRAM",
             )
         }
-    }
-}
-
-fn fork(situation: &Situation) -> Check {
-    let question = Question::new(
-        Group::Device,
-        "fork",
-        "/proc/sys/kernel/osrelease, RDMAV_FORK_SAFE, IBV_FORK_SAFE",
-        "where pages of registered memory are shared with a forked child until one side writes, the \
-         parent may be left with a copy that the device does not reach",
-    );
-    let release = situation.tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        return question.unknown("the kernel's version is not told", None);
-    };
-    // Since then, the kernel copies pinned pages for the child at the fork, and reports so
-    // (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, which ibv_is_fork_initialized queries).
-    if (major, minor) >= (5, 12) {
-        return question.good(format!("Linux {release} copies pinned pages at a fork"));
-    }
-    let set =
-        ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().find(|name| std::env::var_os(name).is_some());
-    match set {
-        Some(name) if situation.tree.is_own() => question.good(format!("{name} is set")),
-        _ => question.warning(
-            format!("Linux {release} shares pinned pages with forked children"),
-            "export RDMAV_FORK_SAFE=1    # or ibv_fork_init() in the program, if it forks",
-        ),
     }
 }

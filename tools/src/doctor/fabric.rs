@@ -1,13 +1,27 @@
-//! Handling of packets in a full network, as far as this machine's files tell.
+//! Handling of packets in a full network: priority flow control (PFC), ECN, and the priorities of
+//! DSCPs.
 
 use super::check::{Check, Group, Question};
+use super::dcb::{self, Dcb};
 use super::situation::Situation;
 
-pub fn look(situation: &Situation, port: u8) -> Check {
+pub fn look(situation: &Situation, port: u8) -> Vec<Check> {
+    vec![losses(situation, port), priorities(situation, port)]
+}
+
+/// What the machine tells of one way to lose nothing.
+enum Way {
+    /// It is on, in words.
+    On(String),
+    Off(String),
+    Unknown,
+}
+
+fn losses(situation: &Situation, port: u8) -> Check {
     let question = Question::new(
         Group::Ports,
         format!("port {port} losses"),
-        "/sys/class/net/*/ecn, /sys/class/net/*/qos",
+        "/sys/class/net/*/ecn, netlink DCB_CMD_IEEE_GET",
         "RoCE that loses packets under load sends them again: latency in the tail, or retries \
          exceeded. Priority flow control or ECN on hosts and switches keeps it from that",
     );
@@ -19,21 +33,117 @@ pub fn look(situation: &Situation, port: u8) -> Check {
     }
     let interface = situation.interface(port);
     let name = interface.as_deref().unwrap_or("INTERFACE");
-    // NVIDIA's own driver packages provide these files; the kernel's driver does not.
-    let ecn = format!("sys/class/net/{name}/ecn/roce_np/enable");
-    let on: Vec<String> = situation
-        .tree
-        .list(&ecn)
-        .into_iter()
-        .filter(|priority| situation.tree.number(&format!("{ecn}/{priority}")) == Some(1))
-        .collect();
-    if !on.is_empty() {
-        return question.good(format!("ECN notification is on for priorities {}", on.join(", ")));
+    let ways = [flow_control(dcb_of(situation, port).as_ref()), congestion(situation, name)];
+    let mut on = Vec::new();
+    let mut off = Vec::new();
+    for way in ways {
+        match way {
+            Way::On(words) => on.push(words),
+            Way::Off(words) => off.push(words),
+            Way::Unknown => {}
+        }
     }
-    question.unknown(
-        "the kernel's files do not tell whether the way is lossless",
-        Some(format!(
-            "dcb pfc show dev {name}; ethtool -a {name}    # or mlnx_qos -i {name}; and the switch"
-        )),
-    )
+    let cure = format!(
+        "dcb pfc show dev {name}; ethtool -a {name}    # or mlnx_qos -i {name}; and the switch"
+    );
+    match (on.is_empty(), off.len()) {
+        (false, _) => question.good(on.join("; ")),
+        (true, 0) => question
+            .unknown("the kernel's files do not tell whether the way is lossless", Some(cure)),
+        // The firmware may have ECN on, where only NVIDIA's drivers show it.
+        (true, 1) => question
+            .unknown(format!("{}; whether ECN is on is not told", off.join("; ")), Some(cure)),
+        (true, _) => question.warning(
+            off.join("; "),
+            format!("dcb pfc set dev {name} prio-pfc 3:on    # or ECN, and the same on the switch"),
+        ),
+    }
+}
+
+/// Asks for the port's interface; `None` where there is nothing to ask, or the kernel refuses.
+fn dcb_of(situation: &Situation, port: u8) -> Option<Dcb> {
+    let own = situation.tree.is_own() && !situation.model;
+    let interface = situation.interface(port).filter(|_| own)?;
+    // A refusal means that the driver has no DCB, which the check reports as unknown.
+    dcb::ask(&interface).ok()
+}
+
+fn flow_control(dcb: Option<&Dcb>) -> Way {
+    match dcb.and_then(|dcb| dcb.flow_control) {
+        None => Way::Unknown,
+        Some(0) => Way::Off("PFC is off for all priorities".to_owned()),
+        Some(mask) => {
+            let on: Vec<String> =
+                (0..8).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
+            Way::On(format!("PFC is on for {}", priorities_of(&on)))
+        }
+    }
+}
+
+fn priorities_of(list: &[String]) -> String {
+    let word = if list.len() == 1 { "priority" } else { "priorities" };
+    format!("{word} {}", list.join(", "))
+}
+
+/// Reads the files of NVIDIA's own driver packages; the kernel's driver does not have them.
+fn congestion(situation: &Situation, name: &str) -> Way {
+    let tree = &situation.tree;
+    let folder = format!("sys/class/net/{name}/ecn");
+    let enabled = |side: &str| -> Option<Vec<String>> {
+        let path = format!("{folder}/{side}/enable");
+        let names = tree.list(&path);
+        let is_on = |priority: &&String| tree.number(&format!("{path}/{priority}")) == Some(1);
+        (!names.is_empty()).then(|| names.iter().filter(is_on).cloned().collect())
+    };
+    let Some(notifies) = enabled("roce_np") else { return Way::Unknown };
+    if notifies.is_empty() {
+        return Way::Off("ECN notification is off for all priorities".to_owned());
+    }
+    let mut words = format!("ECN notification is on for {}", priorities_of(&notifies));
+    if let Some(reacts) = enabled("roce_rp") {
+        words += &match reacts.is_empty() {
+            true => ", reaction for none".to_owned(),
+            false => format!(", reaction for {}", priorities_of(&reacts)),
+        };
+    }
+    if let Some(dscp) = tree.number(&format!("{folder}/roce_np/cnp_dscp")) {
+        words += &format!(", CNPs of DSCP {dscp}");
+    }
+    Way::On(words)
+}
+
+fn priorities(situation: &Situation, port: u8) -> Check {
+    let question = Question::new(
+        Group::Ports,
+        format!("port {port} DSCPs"),
+        "netlink DCB_CMD_IEEE_GET, /sys/class/infiniband/*/tc/*/traffic_class",
+        "a packet gets the priority of its DSCP; of another than the switch's it is not lossless",
+    );
+    let Some(dcb) = dcb_of(situation, port) else {
+        return question.not_applicable("the kernel does not tell");
+    };
+    let device = situation.device.as_ref().map_or("", |device| &device.folder);
+    let default = situation.tree.number(&format!("{device}/tc/{port}/traffic_class"));
+    let default = default.map_or(String::new(), |class| format!("; RoCE's default is {class}"));
+    match dcb.dscps.is_empty() {
+        true => question.good(format!("the VLAN's priority is trusted, not DSCPs{default}")),
+        false => {
+            let map = dcb.dscps.iter().map(|(dscp, priority)| format!("{dscp}→{priority}"));
+            question.good(format!("{}{default}", map.collect::<Vec<_>>().join(" ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flow_control_is_told_by_priority() {
+        let of = |mask| flow_control(Some(&Dcb { flow_control: Some(mask), ..Dcb::default() }));
+        assert!(matches!(of(0b1000), Way::On(words) if words == "PFC is on for priority 3"));
+        assert!(matches!(of(0b1001), Way::On(words) if words == "PFC is on for priorities 0, 3"));
+        assert!(matches!(of(0), Way::Off(_)));
+        assert!(matches!(flow_control(None), Way::Unknown));
+    }
 }

@@ -16,8 +16,13 @@ pub fn look(situation: &Situation) -> Vec<Check> {
     let mut checks: Vec<Check> =
         MODULES.iter().map(|(name, what, needed)| module(situation, name, what, *needed)).collect();
     checks.push(namespaces(situation));
-    checks.push(limits(situation));
+    checks.push(fork(situation));
     checks
+}
+
+/// Checks the device's limits in the process's cgroup.
+pub fn of_device(situation: &Situation) -> Vec<Check> {
+    vec![limits(situation)]
 }
 
 fn module(situation: &Situation, name: &'static str, what: &'static str, needed: bool) -> Check {
@@ -73,6 +78,35 @@ fn namespaces(situation: &Situation) -> Check {
             "rdma system set netns shared    # or move it: rdma dev set DEVICE netns NAME",
         ),
         None => question.unknown("ib_core is not loaded, or older than its modes", None),
+    }
+}
+
+fn fork(situation: &Situation) -> Check {
+    let question = Question::new(
+        Group::Kernel,
+        "fork",
+        "/proc/sys/kernel/osrelease, RDMAV_FORK_SAFE, IBV_FORK_SAFE",
+        "where pages of registered memory are shared with a forked child until one side writes, the \
+         parent may be left with a copy that the device does not reach",
+    );
+    let release = situation.tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        return question.unknown("the kernel's version is not told", None);
+    };
+    // Since then, the kernel copies pinned pages for the child at the fork, and reports so
+    // (RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, which ibv_is_fork_initialized queries).
+    if (major, minor) >= (5, 12) {
+        return question.good(format!("Linux {release} copies pinned pages at a fork"));
+    }
+    let set =
+        ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().find(|name| std::env::var_os(name).is_some());
+    match set {
+        Some(name) if situation.tree.is_own() => question.good(format!("{name} is set")),
+        _ => question.warning(
+            format!("Linux {release} shares pinned pages with forked children"),
+            "export RDMAV_FORK_SAFE=1    # or ibv_fork_init() in the program, if it forks",
+        ),
     }
 }
 

@@ -51,6 +51,11 @@ fn package(file: &str) -> Option<u32> {
     (numbers.len() == 4).then(|| numbers[2])
 }
 
+/// Returns the version of rdma-core that libibverbs is of.
+pub fn rdma_core(tree: &Tree) -> Option<u32> {
+    package(&file(tree, "libibverbs")?)
+}
+
 fn library(situation: &Situation, name: &'static str, cure: &str) -> Check {
     let question = Question::new(
         Group::Libraries,

@@ -7,7 +7,12 @@ use super::check::{Check, Group, Question};
 use super::situation::Situation;
 
 pub fn look(situation: &Situation) -> Vec<Check> {
-    let mut checks = vec![locked(situation), huge(situation), transparent(situation)];
+    vec![locked(situation)]
+}
+
+/// Checks the machine's memory, which all devices share.
+pub fn common(situation: &Situation) -> Vec<Check> {
+    let mut checks = vec![huge(situation), transparent(situation)];
     checks.extend(balancing(situation));
     checks
 }
@@ -101,6 +106,7 @@ fn size(bytes: u64) -> String {
         bytes if bytes % (1 << 30) == 0 => format!("{} GiB", bytes >> 30),
         bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
         bytes if bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        1 => "1 byte".to_owned(),
         bytes => format!("{bytes} bytes"),
     }
 }
@@ -192,7 +198,7 @@ mod tests {
         assert_eq!(size(64 << 10), "64 KiB");
         assert_eq!(size(1 << 30), "1 GiB");
         assert_eq!(size(2 << 20), "2 MiB");
-        assert_eq!(size(1), "1 bytes");
+        assert_eq!(size(1), "1 byte");
         assert_eq!(size(0), "0 bytes");
     }
 }

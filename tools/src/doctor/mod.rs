@@ -3,8 +3,9 @@
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
 //! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`physical`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
+//! [`fabric`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`], [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
 //! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
+//! [`peer`] compares the machine with another.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,26 +18,37 @@ use crate::output::Output;
 
 mod access;
 mod check;
+mod counters;
+mod dcb;
 mod device;
+mod devlink;
+mod direct;
+mod ethtool;
 mod fabric;
 mod gid;
 mod kernel;
 mod libraries;
+mod log;
 mod memory;
 mod pci;
+mod peer;
 mod physical;
 mod placement;
 mod port;
 mod processor;
 mod registers;
 mod report;
+mod sharing;
 mod situation;
 mod traffic;
 mod tree;
 
-use check::Check;
+use check::{Check, Verdict};
 use report::Report;
 use situation::Situation;
+
+/// The TCP port of `mlx5 doctor --listen`.
+const TCP_PORT: u16 = 18518;
 
 /// Find what keeps messages from being sent, with its cure
 ///
@@ -45,7 +57,8 @@ use situation::Situation;
 /// addresses, doorbell registers, and what makes latencies irregular (frequency, idle states, NUMA).
 /// Last it sends a message from each active port to itself.
 ///
-/// It examines this machine's device. It does not fall back to the model, which would hide that there is
+/// It examines all devices of this machine, or the one of --device: first the verdict on each, then
+/// the details. It does not fall back to the model, which would hide that there is
 /// no device: --model asks for it, and the first line of the output says so.
 ///
 /// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
@@ -72,6 +85,20 @@ pub struct Arguments {
     /// Send no message
     #[arg(long)]
     no_traffic: bool,
+    /// Compare this machine with the one at the other end, where `mlx5 doctor --listen` runs, and send
+    /// messages of each transport between them
+    #[arg(value_name = "HOST", conflicts_with_all = ["root", "peer_mtu", "no_traffic"])]
+    host: Option<String>,
+    /// Be the other end for `mlx5 doctor HOST`, one host after the other
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["host", "root", "peer_mtu", "no_traffic"])]
+    listen: Option<String>,
+    /// End after one host
+    #[arg(long, requires = "listen")]
+    once: bool,
+    /// TCP port of the other end
+    #[arg(long, value_name = "PORT", default_value_t = TCP_PORT)]
+    tcp_port: u16,
     /// Examine a copy of a machine's /sys, /proc, /dev and /etc in this folder; opens no device
     #[arg(long, value_name = "FOLDER", conflicts_with = "model")]
     root: Option<PathBuf>,
@@ -79,10 +106,12 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  mlx5 doctor                        what is wrong with this machine's device?
+  mlx5 doctor                        what is wrong with this machine's devices?
   mlx5 doctor -v                     and why would that matter?
   mlx5 doctor --gid-index 3 --roce 2 --peer-mtu 4096
                                      will this connection work?
+  mlx5 doctor --listen               on one host; then, on the other:
+  mlx5 doctor HOST                   do both ends fit? does a message arrive?
   mlx5 doctor --root /tmp/sosreport  what was wrong with that machine?
   mlx5 doctor --json | jq '.report.checks[] | select(.verdict == \"broken\")'
   mlx5 doctor --model                the same on the model";
@@ -121,36 +150,74 @@ impl Arguments {
                 root.display()
             )));
         }
-        let situation = Situation::find(machine, self);
+        let situations = Situation::find(machine, self);
+        if let Some(address) = &self.listen {
+            machine.say_model();
+            return peer::listen(self, address, &situations);
+        }
+        if let Some(host) = &self.host {
+            return peer::examine(self, host, &situations, output);
+        }
         let examined = match &self.root {
             Some(root) => format!("by the files in {}", root.display()),
-            None if situation.model => "on the model".to_owned(),
+            None if situations.iter().any(|situation| situation.model) => "on the model".to_owned(),
             None => "on this machine".to_owned(),
         };
-        let device = situation.device.as_ref().map(|device| device.name.clone());
-        let report = Report::new(examined, device, look(&situation), self.verbose);
+        let devices = situations.iter().map(|situation| {
+            (situation.device.as_ref().map(|device| device.name.clone()), of_device(situation))
+        });
+        let devices = devices.collect();
+        // The machine is the same in all situations.
+        let common = situations.first().map(of_machine).unwrap_or_default();
+        let report = Report::new(examined, devices, common, self.verbose);
         output.begin()?;
         output.page("doctor", &report, &report.page())?;
         Ok(if report.counts.broken > 0 { Outcome::Bad } else { Outcome::Good })
     }
 }
 
-/// Runs all checks, in order.
-fn look(situation: &Situation) -> Vec<Check> {
-    let families: [fn(&Situation) -> Vec<Check>; 13] = [
+/// A function that makes related checks.
+type Family = fn(&Situation) -> Vec<Check>;
+
+/// Runs the checks of a device, in order.
+fn of_device(situation: &Situation) -> Vec<Check> {
+    const FAMILIES: [Family; 16] = [
         pci::look,
-        kernel::look,
+        direct::look,
+        log::look,
+        kernel::of_device,
         access::look,
-        libraries::look,
         device::look,
+        devlink::look,
         physical::heat,
         memory::look,
         port::look,
+        counters::look,
+        sharing::look,
         physical::look,
         registers::look,
-        processor::look,
         placement::look,
         traffic::look,
     ];
-    families.iter().flat_map(|family| family(situation)).collect()
+    grouped(&FAMILIES, situation)
+}
+
+/// Runs the checks of the machine, in order.
+fn of_machine(situation: &Situation) -> Vec<Check> {
+    const FAMILIES: [Family; 6] = [
+        kernel::look,
+        direct::common,
+        access::common,
+        libraries::look,
+        memory::common,
+        processor::look,
+    ];
+    grouped(&FAMILIES, situation)
+}
+
+/// Runs checks, and brings those of a group together.
+fn grouped(families: &[Family], situation: &Situation) -> Vec<Check> {
+    let mut checks: Vec<Check> = families.iter().flat_map(|family| family(situation)).collect();
+    checks.sort_by_key(|check| check.group);
+    checks
 }

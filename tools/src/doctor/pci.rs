@@ -32,12 +32,6 @@ fn present(situation: &Situation) -> Check {
         if let Some(device) = &situation.device {
             found += &format!(", {}", device.name);
         }
-        if situation.functions.len() > 1 {
-            found += &format!("; {} functions in all", situation.functions.len());
-        }
-        if !situation.others.is_empty() {
-            found += &format!("; other devices: {}", situation.others.join(", "));
-        }
         if situation.device.is_none() && !situation.others.is_empty() {
             return question.broken(
                 format!(

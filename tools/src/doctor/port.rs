@@ -25,7 +25,7 @@ pub fn look(situation: &Situation) -> Vec<Check> {
         checks.push(partitions(situation, port));
         checks.push(errors(situation, port));
         checks.extend(super::gid::look(situation, port));
-        checks.push(super::fabric::look(situation, port));
+        checks.extend(super::fabric::look(situation, port));
     }
     checks
 }
@@ -221,6 +221,11 @@ fn peer_mtu(situation: &Situation, port: u8) -> Check {
     let (Some(peer), Some((active, _))) = (peer, active_mtu(situation, port)) else {
         return question.unknown(situation.why_not_open(), None);
     };
+    compare_mtus(question, active, peer)
+}
+
+/// Judges the MTUs of both sides.
+pub fn compare_mtus(question: Question, active: Mtu, peer: Mtu) -> Check {
     if peer == active {
         return question.good(format!("{peer} on both sides"));
     }
@@ -234,22 +239,24 @@ fn peer_mtu(situation: &Situation, port: u8) -> Check {
     )
 }
 
-fn partitions(situation: &Situation, port: u8) -> Check {
-    let folder = situation.device.as_ref().map_or(String::new(), |device| device.folder.clone());
+/// Returns the P_Key table of a port, in order. Entries that are not in use are 0.
+pub fn partitions_of(situation: &Situation, port: u8) -> Vec<u16> {
+    let folder = situation.device.as_ref().map_or("", |device| &device.folder);
     let folder = format!("{folder}/ports/{port}/pkeys");
+    let indices = situation.tree.list(&folder).into_iter();
+    let keys = indices.filter_map(|index| situation.tree.number(&format!("{folder}/{index}")));
+    keys.filter_map(|key| u16::try_from(key).ok()).collect()
+}
+
+fn partitions(situation: &Situation, port: u8) -> Check {
     let question = Question::new(
         Group::Ports,
         format!("port {port} P_Keys"),
         "/sys/class/infiniband/*/ports/*/pkeys/*",
         "ports talk where they have a partition in common, and two limited members of it do not",
     );
-    let keys: Vec<i64> = situation
-        .tree
-        .list(&folder)
-        .iter()
-        .filter_map(|index| situation.tree.number(&format!("{folder}/{index}")))
-        .filter(|key| key & 0x7fff != 0)
-        .collect();
+    let mut keys = partitions_of(situation, port);
+    keys.retain(|key| key & 0x7fff != 0);
     let shown = keys.iter().map(|key| format!("{key:#06x}")).collect::<Vec<_>>().join(", ");
     if keys.is_empty() {
         return question.unknown("the table is empty, or cannot be read", None);
@@ -266,12 +273,16 @@ fn partitions(situation: &Situation, port: u8) -> Check {
 }
 
 /// Counters that stay zero on a sound link.
-const ERRORS: [&str; 5] = [
+const ERRORS: [&str; 9] = [
     "symbol_error",
     "link_error_recovery",
     "link_downed",
     "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
     "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "VL15_dropped",
 ];
 
 fn errors(situation: &Situation, port: u8) -> Check {

@@ -1,8 +1,11 @@
-//! The report of all checks, in order, with a verdict: as JSON, and as text.
+//! The report of all checks, with a verdict on each device and on all: as JSON, and as text.
+//!
+//! The text begins with the verdicts. The details follow, device by device.
 
 use serde::Serialize;
 
-use super::check::{Check, Verdict};
+use super::check::{Check, Group, Verdict};
+use crate::columns::{columns, fold};
 use crate::output::Page;
 
 /// The number of checks with each verdict.
@@ -15,32 +18,10 @@ pub struct Counts {
     not_applicable: usize,
 }
 
-/// The report.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// The examined target: this machine, the model, or a tree of files.
-    examined: String,
-    device: Option<String>,
-    checks: Vec<Check>,
-    pub counts: Counts,
-    /// Whether no fault prevents traffic.
-    traffic_possible: bool,
-    /// The verdict in words.
-    verdict: String,
-    /// Whether the text has every detail of each check.
-    #[serde(skip)]
-    verbose: bool,
-}
-
-impl Report {
-    pub fn new(
-        examined: String,
-        device: Option<String>,
-        checks: Vec<Check>,
-        verbose: bool,
-    ) -> Report {
+impl Counts {
+    fn of<'a>(checks: impl IntoIterator<Item = &'a Check>) -> Counts {
         let mut counts = Counts::default();
-        for check in &checks {
+        for check in checks {
             *match check.verdict {
                 Verdict::Good => &mut counts.good,
                 Verdict::Warning => &mut counts.warning,
@@ -49,44 +30,165 @@ impl Report {
                 Verdict::NotApplicable => &mut counts.not_applicable,
             } += 1;
         }
-        let verdict = judge(&checks, counts);
+        counts
+    }
+
+    fn all(self) -> usize {
+        self.good + self.warning + self.broken + self.unknown + self.not_applicable
+    }
+
+    /// Returns the worst verdict that was counted.
+    fn worst(self) -> Verdict {
+        match self {
+            Counts { broken: 1.., .. } => Verdict::Broken,
+            Counts { warning: 1.., .. } => Verdict::Warning,
+            Counts { unknown: 1.., .. } => Verdict::Unknown,
+            _ => Verdict::Good,
+        }
+    }
+
+    /// Returns the number of warnings and of unknown states: `, 2 warnings, 1 could not …`.
+    fn doubts(self) -> String {
+        let mut text = String::new();
+        match self.warning {
+            0 => {}
+            1 => text += ", 1 warning",
+            count => text += &format!(", {count} warnings"),
+        }
+        if self.unknown > 0 {
+            text += &format!(", {} could not be found out", self.unknown);
+        }
+        text
+    }
+}
+
+/// The verdict on a device, or on the machine that all devices share.
+#[derive(Clone, Debug, Serialize)]
+struct Part {
+    /// The device; `None` for the machine, and where there is no device.
+    device: Option<String>,
+    counts: Counts,
+    /// Whether no fault of this part prevents traffic.
+    traffic_possible: bool,
+    /// The verdict in words.
+    verdict: String,
+}
+
+/// The report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The examined target: this machine, the model, or a tree of files.
+    examined: String,
+    /// The verdict in words.
+    verdict: String,
+    /// Whether no fault prevents traffic on any device.
+    traffic_possible: bool,
+    pub counts: Counts,
+    devices: Vec<Part>,
+    /// `None` where nothing of the machine was examined.
+    machine: Option<Part>,
+    /// All checks: those of the devices, then those of the machine.
+    checks: Vec<Check>,
+    /// Whether the text has every detail of each check.
+    #[serde(skip)]
+    verbose: bool,
+}
+
+impl Report {
+    /// Judges the checks of each device and those of the machine.
+    pub fn new(
+        examined: String,
+        devices: Vec<(Option<String>, Vec<Check>)>,
+        machine: Vec<Check>,
+        verbose: bool,
+    ) -> Report {
+        let machine_part = (!machine.is_empty())
+            .then(|| Part::of(None, &machine, "no fault that prevents traffic"));
+        let mut parts = Vec::new();
+        let mut checks = Vec::new();
+        for (device, of_device) in devices {
+            parts.push(Part::of(device.clone(), &of_device, good(&of_device)));
+            let named = of_device.into_iter();
+            checks.extend(named.map(|check| Check { device: device.clone(), ..check }));
+        }
+        let is_proven = checks.iter().any(is_proof);
+        checks.extend(machine);
+        let counts = Counts::of(&checks);
         Report {
             examined,
-            device,
-            checks,
-            counts,
+            verdict: judge(&parts, &checks, counts, is_proven),
             traffic_possible: counts.broken == 0,
-            verdict,
+            counts,
+            devices: parts,
+            machine: machine_part,
+            checks,
             verbose,
         }
     }
 }
 
-/// Returns the verdict as one sentence.
-fn judge(checks: &[Check], counts: Counts) -> String {
-    let names = |verdict| {
-        let of = checks.iter().filter(|check| check.verdict == verdict);
-        of.map(|check| format!("{}: {}", check.group.title(), check.check)).collect::<Vec<_>>()
-    };
-    if counts.broken > 0 {
-        return format!("traffic cannot work: {}", names(Verdict::Broken).join("; "));
+/// Returns whether a check is a message that arrived.
+fn is_proof(check: &Check) -> bool {
+    check.group == Group::Traffic && check.verdict == Verdict::Good
+}
+
+/// Returns the sentence on a device without a fault.
+fn good(checks: &[Check]) -> &'static str {
+    match checks.iter().any(is_proof) {
+        true => "traffic works: a message went out and came back",
+        false => "nothing was found that keeps traffic from working; no message was sent",
     }
-    let proven = checks
-        .iter()
-        .any(|check| check.group == super::check::Group::Traffic && check.verdict == Verdict::Good);
-    let mut text = match proven {
-        true => "traffic works: a message went out and came back".to_owned(),
-        false => {
-            "nothing was found that keeps traffic from working; no message was sent".to_owned()
-        }
-    };
-    for (count, what) in [(counts.warning, "warning"), (counts.unknown, "could not be found out")] {
-        if count > 0 {
-            let plural = if what == "warning" && count > 1 { "s" } else { "" };
-            text += &format!(", {count} {what}{plural}");
-        }
+}
+
+/// Returns the numbers of warnings and of unknown states, with the names of the checks.
+fn doubts(checks: &[Check], counts: Counts) -> String {
+    let doubtful = |check: &&Check| matches!(check.verdict, Verdict::Warning | Verdict::Unknown);
+    let names = checks.iter().filter(doubtful).map(|check| check.check.as_str());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let text = counts.doubts();
+    if text.is_empty() { text } else { format!("{text}: {names}") }
+}
+
+/// Returns the names of broken checks.
+fn broken<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
+    let broken = checks.filter(|check| check.verdict == Verdict::Broken);
+    let names = broken.map(|check| format!("{}: {}", check.group.title(), check.check));
+    names.collect::<Vec<_>>().join("; ")
+}
+
+impl Part {
+    fn of(device: Option<String>, checks: &[Check], good: &str) -> Part {
+        let counts = Counts::of(checks);
+        let verdict = match counts.broken {
+            0 => format!("{good}{}", doubts(checks, counts)),
+            _ => format!("traffic cannot work: {}", broken(checks.iter())),
+        };
+        Part { device, counts, traffic_possible: counts.broken == 0, verdict }
     }
-    text
+
+    fn title(&self) -> &str {
+        self.device.as_deref().unwrap_or("no device")
+    }
+}
+
+/// Returns the verdict on all as one sentence.
+fn judge(parts: &[Part], checks: &[Check], counts: Counts, is_proven: bool) -> String {
+    let (works, fails): (Vec<&Part>, Vec<&Part>) =
+        parts.iter().partition(|part| part.traffic_possible);
+    let names = |parts: &[&Part]| {
+        parts.iter().map(|part| part.title().to_owned()).collect::<Vec<_>>().join(", ")
+    };
+    match (counts.broken, works.len(), fails.len()) {
+        (0, 0..=1, _) => format!("{}{}", good(checks), counts.doubts()),
+        (0, count, _) if is_proven => {
+            format!("traffic works on {count} devices{}", counts.doubts())
+        }
+        (0, ..) => format!("{}{}", good(&[]), counts.doubts()),
+        (_, 1.., 1..) => {
+            format!("traffic cannot work on {}; it can on {}", names(&fails), names(&works))
+        }
+        _ => format!("traffic cannot work: {}", broken(checks.iter())),
+    }
 }
 
 impl Verdict {
@@ -102,48 +204,125 @@ impl Verdict {
     }
 }
 
-impl Report {
-    fn check(&self, page: &mut Page, check: &Check) {
-        let (mark, color) = check.verdict.mark();
-        page.put("  ");
+/// Columns of the mark with its blanks.
+const MARK: usize = 11;
+/// Columns of the name of a check.
+const NAME: usize = 22;
+
+/// Text that is folded to the width of the terminal.
+#[derive(Default)]
+struct Folded {
+    page: Page,
+    columns: Option<usize>,
+    is_begun: bool,
+}
+
+impl Folded {
+    /// Ends the line before.
+    fn next(&mut self) {
+        if self.is_begun {
+            self.page.put("\n");
+        }
+        self.is_begun = true;
+    }
+
+    /// Adds a line that begins with a verdict's mark.
+    fn marked(&mut self, verdict: Verdict, name: &str, width: usize, text: &str) {
+        let (mark, color) = verdict.mark();
+        let line = format!("{:MARK$}{name:width$} {text}", "");
+        let folded = fold(line.trim_end(), MARK + width + 1, self.columns);
+        self.next();
+        self.page.put("  ");
         // Padded before it is painted, since colour codes have no width.
-        page.paint(format!("{mark:8}"), color);
-        page.put(format!(" {:27} {}", check.check, check.found).trim_end());
-        page.put("\n");
-        let mut detail = |name: &str, text: &str| page.put(format!("{:13}{name}: {text}\n", ""));
+        self.page.paint(format!("{mark:8}"), color);
+        self.page.put(&folded[MARK - 1..]);
+    }
+
+    /// Adds a line below a check.
+    fn detail(&mut self, name: &str, text: &str) {
+        let line = format!("{:13}{name}: {text}", "");
+        self.line(&line, 13 + name.len() + 2);
+    }
+
+    fn title(&mut self, title: &str) {
+        self.next();
+        self.page.paint(title, "1");
+    }
+
+    /// Adds a line that is continued below column `hang`.
+    fn line(&mut self, text: &str, hang: usize) {
+        self.next();
+        self.page.put(fold(text, hang, self.columns));
+    }
+}
+
+impl Report {
+    fn check(&self, text: &mut Folded, check: &Check) {
+        text.marked(check.verdict, &check.check, NAME, &check.found);
         let wrong = !matches!(check.verdict, Verdict::Good | Verdict::NotApplicable);
         if let Some(cure) = check.cure.as_deref().filter(|_| wrong || self.verbose) {
-            detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure);
+            text.detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure);
         }
         if self.verbose {
-            detail("why", check.why);
-            detail("looked at", &check.looked_at);
+            text.detail("why", check.why);
+            text.detail("looked at", &check.looked_at);
+        }
+    }
+
+    /// Writes the verdicts.
+    fn verdicts(&self, text: &mut Folded) {
+        let color = if self.counts.broken > 0 { "31;1" } else { "32;1" };
+        let verdict = fold(&format!("verdict: {}", self.verdict), 9, text.columns);
+        text.next();
+        text.page.put("verdict: ");
+        text.page.paint(&verdict["verdict: ".len()..], color);
+        let width = self.devices.iter().map(|part| part.title().len()).max().unwrap_or(0).max(7);
+        for part in &self.devices {
+            text.marked(part.counts.worst(), part.title(), width, &part.verdict);
+        }
+        if let Some(machine) = &self.machine {
+            text.marked(machine.counts.worst(), "machine", width, &machine.verdict);
+        }
+    }
+
+    /// Writes the checks of a device, or of the machine.
+    fn details<'a>(&self, text: &mut Folded, checks: impl Iterator<Item = &'a Check>) {
+        let mut group = None;
+        for check in checks {
+            if check.verdict == Verdict::NotApplicable && !self.verbose {
+                continue;
+            }
+            if group.replace(check.group) != Some(check.group) {
+                text.title(check.group.title());
+            }
+            self.check(text, check);
         }
     }
 
     /// Returns the report's text.
     pub fn page(&self) -> Page {
-        let mut page = Page::default();
-        let device = self.device.as_deref().unwrap_or("no device");
-        page.put(format!("{device}, {}\n", self.examined));
-        let mut group = None;
-        for check in &self.checks {
-            if check.verdict == Verdict::NotApplicable && !self.verbose {
-                continue;
-            }
-            if group.replace(check.group) != Some(check.group) {
-                page.paint(check.group.title(), "1");
-                page.put("\n");
-            }
-            self.check(&mut page, check);
+        let mut text = Folded { columns: columns(), ..Folded::default() };
+        self.verdicts(&mut text);
+        let mut rest = &self.checks[..];
+        for part in &self.devices {
+            let (own, others) = rest.split_at(part.counts.all());
+            text.line("", 0);
+            text.line(&format!("{}, {}", part.title(), self.examined), 2);
+            self.details(&mut text, own.iter());
+            rest = others;
         }
-        if self.counts.not_applicable > 0 && !self.verbose {
-            let count = self.counts.not_applicable;
-            page.put(format!("{count} checks do not apply here (-v lists them)\n"));
+        if self.machine.is_some() {
+            text.line("", 0);
+            text.line(&format!("all devices, {}", self.examined), 2);
+            self.details(&mut text, rest.iter());
         }
-        let color = if self.counts.broken > 0 { "31;1" } else { "32;1" };
-        page.put("verdict: ");
-        page.paint(&self.verdict, color);
-        page
+        match self.counts.not_applicable {
+            count @ 1.. if !self.verbose => {
+                let checks = if count == 1 { "check does" } else { "checks do" };
+                text.line(&format!("{count} {checks} not apply here (-v lists them)"), 2);
+            }
+            _ => {}
+        }
+        text.page
     }
 }

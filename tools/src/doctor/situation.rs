@@ -62,14 +62,15 @@ pub struct Situation<'a> {
     pub functions: Vec<Function>,
     /// The device that is examined.
     pub device: Option<Device>,
-    /// The other devices of the machine.
+    /// The devices of the machine that are not examined here.
     pub others: Vec<String>,
     pub live: Live,
 }
 
 impl<'a> Situation<'a> {
-    /// Finds the requested device, or the first, and opens it.
-    pub fn find(machine: &Machine, arguments: &'a Arguments) -> Situation<'a> {
+    /// Finds the requested device, or all of them, and opens each. There is always one situation:
+    /// without a device in it where there is none.
+    pub fn find(machine: &Machine, arguments: &'a Arguments) -> Vec<Situation<'a>> {
         let tree = Tree::new(arguments.root.as_deref().unwrap_or(Path::new("/")));
         let names: Vec<String> = tree
             .list("sys/class/infiniband")
@@ -78,22 +79,24 @@ impl<'a> Situation<'a> {
                 tree.number(&format!("sys/class/infiniband/{name}/device/vendor")) == Some(VENDOR)
             })
             .collect();
-        let chosen = match machine.device() {
-            Some(name) => names.iter().find(|known| *known == name),
-            None => names.first(),
+        let chosen: Vec<Option<&str>> = match machine.device() {
+            Some(asked) => vec![names.iter().map(String::as_str).find(|name| *name == asked)],
+            None if names.is_empty() => vec![None],
+            None => names.iter().map(|name| Some(name.as_str())).collect(),
         };
-        let device = chosen.map(|name| describe(&tree, name));
-        let others = names.iter().filter(|name| Some(*name) != chosen).cloned().collect::<Vec<_>>();
-        let live = if tree.is_own() { open(machine) } else { Live::Copied };
-        Situation {
+        let situation = |chosen: Option<&str>| Situation {
             arguments,
             model: tree.is_own() && is_model(),
             functions: functions(&tree, &names),
-            device,
-            others,
-            live,
-            tree,
-        }
+            device: chosen.map(|name| describe(&tree, name)),
+            others: names.iter().filter(|name| Some(name.as_str()) != chosen).cloned().collect(),
+            live: match tree.is_own() {
+                true => open(chosen.or_else(|| machine.device())),
+                false => Live::Copied,
+            },
+            tree: tree.clone(),
+        };
+        chosen.into_iter().map(situation).collect()
     }
 
     /// Returns the function of the examined device, or the first function if there is no device.
@@ -187,12 +190,13 @@ impl<'a> Situation<'a> {
     }
 }
 
-fn open(machine: &Machine) -> Live {
+/// Opens the device of that name, or the first.
+fn open(name: Option<&str>) -> Live {
     let found = match devices() {
         Ok(found) => found,
         Err(error) => return Live::Absent(error.to_string()),
     };
-    let wanted = match machine.device() {
+    let wanted = match name {
         Some(name) => found.iter().find(|device| device.name() == name),
         None => found.iter().find(|device| device.is_mlx5()),
     };

@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::outcome::{Outcome, Result};
+use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 
 use device::Device;
@@ -74,10 +74,18 @@ impl Arguments {
                     continue;
                 }
                 match device.open() {
-                    Ok(context) => {
-                        opened = true;
-                        report.devices.push(Device::of(&context, self)?);
-                    }
+                    Ok(context) => match Device::of(&context, self) {
+                        Ok(queried) => {
+                            opened = true;
+                            report.devices.push(queried);
+                        }
+                        // What one device refuses is no reason to hide the others.
+                        Err(Error::Driver(error)) => {
+                            report.devices.push(Device::closed(&device, &error));
+                            failed = Some(error);
+                        }
+                        Err(error) => return Err(error),
+                    },
                     Err(error) => {
                         report.devices.push(Device::closed(&device, &error));
                         failed = Some(error);

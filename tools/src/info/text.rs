@@ -7,17 +7,37 @@ use super::capabilities::Capabilities;
 use super::device::{Device, Open, Pci, Registers};
 use super::physical;
 use super::port::{Counters, Gid, Port};
+use crate::columns::{columns, fold};
+
+/// Columns before a value. Lines that are folded go on below it.
+const VALUE: usize = 14;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, device) in self.devices.iter().enumerate() {
+        let columns = columns();
+        let whole = Whole(self).to_string();
+        for (at, line) in whole.split('\n').enumerate() {
+            let end = if at > 0 { "\n" } else { "" };
+            write!(f, "{end}{}", fold(line, VALUE, columns))?;
+        }
+        Ok(())
+    }
+}
+
+/// The report in lines of any width.
+struct Whole<'a>(&'a Report);
+
+impl fmt::Display for Whole<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Whole(report) = self;
+        for (at, device) in report.devices.iter().enumerate() {
             if at > 0 {
                 writeln!(f)?;
             }
-            write_device(f, device, self.verbose)?;
+            write_device(f, device, report.verbose)?;
         }
-        if !self.others.is_empty() {
-            write!(f, "\nnot driven by libmlx5: {}", self.others.join(", "))?;
+        if !report.others.is_empty() {
+            write!(f, "\nnot driven by libmlx5: {}", report.others.join(", "))?;
         }
         Ok(())
     }
@@ -50,7 +70,7 @@ fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> f
         Some(reason) => write!(f, "\n  commands    {reason}")?,
     }
     write_registers(f, &open.registers, verbose)?;
-    write!(f, "\n  events      {} completion vectors", open.completion_vectors)?;
+    write!(f, "\n  events      {}", completion_vectors(open.completion_vectors))?;
     physical::write_device(f, open)?;
     for port in &open.ports {
         write_port(f, port, verbose)?;
@@ -63,6 +83,17 @@ fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> f
         Some(capabilities) => write_capabilities(f, capabilities),
         None => Ok(()),
     }
+}
+
+fn completion_vectors(count: u32) -> String {
+    match count {
+        1 => "1 completion vector".to_owned(),
+        count => format!("{count} completion vectors"),
+    }
+}
+
+fn lanes(count: u8) -> &'static str {
+    if count == 1 { "lane" } else { "lanes" }
 }
 
 fn write_pci(f: &mut fmt::Formatter<'_>, pci: &Pci, verbose: bool) -> fmt::Result {
@@ -79,7 +110,7 @@ fn write_pci(f: &mut fmt::Formatter<'_>, pci: &Pci, verbose: bool) -> fmt::Resul
             write!(f, "; the device could do {}, the slot {}", device.text, slot.text)?;
         }
         (Some(device), None) => {
-            write!(f, "; the device could do {}, the slot is not told", device.text)?;
+            write!(f, "; the device could do {}, the slot's limit is unknown", device.text)?;
         }
         _ => {}
     }
@@ -88,7 +119,7 @@ fn write_pci(f: &mut fmt::Formatter<'_>, pci: &Pci, verbose: bool) -> fmt::Resul
     }
     match pci.numa_node {
         Some(node) => write!(f, "\n  near        NUMA node {node}")?,
-        None => write!(f, "\n  near        no NUMA node told")?,
+        None => write!(f, "\n  near        NUMA node unknown")?,
     }
     if let Some(cpus) = &pci.local_cpus {
         write!(f, ", processors {cpus}")?;
@@ -146,7 +177,13 @@ fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Re
     )?;
     match port.mbps {
         0 => write!(f, ", speed not told")?,
-        mbps => write!(f, ", {} Gbit/s ({} lanes)", f64::from(mbps) / 1000.0, port.lanes)?,
+        mbps => write!(
+            f,
+            ", {} Gbit/s ({} {})",
+            f64::from(mbps) / 1000.0,
+            port.lanes,
+            lanes(port.lanes)
+        )?,
     }
     write!(f, ", MTU {} of {}", port.active_mtu, port.max_mtu)?;
     if let Some(remark) = port.remark {
@@ -185,7 +222,7 @@ fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Re
             "\n    subnet    LMC {}, SM's service level {}, timeout {}, init type {}",
             port.lid_mask_bits, port.sm_service_level, port.subnet_timeout, port.init_type_reply
         )?;
-        write!(f, "\n    wrong     {} P_Keys, {} Q_Keys", port.bad_pkeys, port.qkey_violations)?;
+        write!(f, "\n    bad keys  P_Key {}, Q_Key {}", port.bad_pkeys, port.qkey_violations)?;
     }
     match &port.counters {
         Some(counters) => write_counters(f, counters),

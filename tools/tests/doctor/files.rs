@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::findings::{check, report, says, verdict, with};
+use crate::findings::{check, report, says, too_wide, verdict, with};
 use crate::machine::{CARD, DEVICE, Machine};
 use crate::rig::{finish, json_has_shape, mlx5, text_has_shape};
 
@@ -222,6 +222,106 @@ fn an_ethernet_port_is_down_for_its_interface() {
 }
 
 #[test]
+fn counters_that_speak_of_faults_are_warned_of() {
+    let counted = |name: &str| format!("{DEVICE}/ports/1/hw_counters/{name}");
+    breaks(
+        "port 1 transport",
+        ("warning", "rnr_nak_retry_err 7 (RNR NAKs", "too few receives"),
+        &[],
+        |machine| machine.put(&counted("rnr_nak_retry_err"), "7"),
+    );
+    let file = "sos_commands/networking/ethtool_-S_eth2";
+    let printed = |discards| format!("NIC statistics:\n     rx_discards_phy: {discards}\n");
+    breaks(
+        "port 1 interface",
+        ("warning", "rx_discards_phy 12", "slow receiver"),
+        &[],
+        |machine| machine.put(file, &printed(12)),
+    );
+    let machine = Machine::sound();
+    machine.put(file, &printed(0));
+    let report = report(&mut machine.doctor(&[]), 0);
+    says(&report, "port 1 interface", "good", "1 counter, and it is zero", "");
+    says(&report, "port 1 transport", "good", "2 counters, and all are zero", "");
+}
+
+#[test]
+fn the_kernels_log_of_the_device_is_decoded() {
+    let line = |address| {
+        format!(
+            "[    7.1] mlx5_core {address}: Detected insufficient power on the PCIe slot (27W)."
+        )
+    };
+    breaks("kernel log", ("warning", "1 fault", "mlx5 decode"), &[], |machine| {
+        machine.put("sos_commands/kernel/dmesg", &line("0000:3b:00.0"));
+    });
+    let machine = Machine::sound();
+    machine.put("var/log/dmesg", &line("0000:5e:00.0"));
+    says(&report(&mut machine.doctor(&[]), 0), "kernel log", "good", "no line about", "");
+}
+
+#[test]
+fn virtual_functions_and_bonds_are_told() {
+    let machine = Machine::sound();
+    let sound = report(&mut machine.doctor(&[]), 0);
+    says(&sound, "SR-IOV", "good", "no virtual functions, of at most 8", "");
+    machine.put(&format!("{CARD}/sriov_numvfs"), "1");
+    says(&report(&mut machine.doctor(&[]), 0), "SR-IOV", "good", "1 virtual function,", "");
+    machine.link(&format!("{CARD}/physfn"), "../0000:3b:00.7");
+    says(&report(&mut machine.doctor(&[]), 0), "SR-IOV", "good", "of 0000:3b:00.7", "");
+
+    let bonded = |machine: &Machine, mode: &str| {
+        machine.link("sys/class/net/eth2/master", "../bond0");
+        machine.put("sys/class/net/bond0/bonding/mode", mode);
+        machine.put("sys/class/net/bond0/bonding/slaves", "eth2 eth3");
+    };
+    bonded(&machine, "802.3ad 4");
+    let joined = report(&mut machine.doctor(&[]), 0);
+    says(&joined, "port 1 bond", "good", "bond0, mode 802.3ad, ports eth2 eth3", "");
+    breaks("port 1 bond", ("warning", "not joined in this mode", "mode 802.3ad"), &[], |machine| {
+        bonded(machine, "balance-rr 0");
+    });
+    breaks("port 1 bond", ("warning", "down: eth3", "dev eth3"), &[], |machine| {
+        bonded(machine, "active-backup 1");
+        machine.put("sys/class/net/eth3/operstate", "down");
+    });
+}
+
+#[test]
+fn what_keeps_gpus_memory_away_is_warned_of() {
+    let load = |machine: &Machine, modules: &[&str]| {
+        for module in modules {
+            machine.put(&format!("sys/module/{module}/refcnt"), "0");
+        }
+    };
+    let both = ["nvidia", "nvidia_peermem"];
+    breaks(
+        "ACS",
+        ("warning", "redirected by 0000:3a:00.0, and nvidia is loaded", "ECAP_ACS+6.w=0000"),
+        &[],
+        |machine| {
+            machine.set_access_control(0x1d);
+            load(machine, &both);
+        },
+    );
+    breaks("GPU memory", ("warning", "nvidia_peermem is not", "modprobe"), &[], |machine| {
+        load(machine, &both[..1]);
+    });
+    breaks("ACS", ("unknown", "by root alone", "sudo"), &[], |machine| {
+        let bridge = "sys/devices/pci0000:3a/0000:3a:00.0/config";
+        fs::write(machine.root.join(bridge), [0; 64]).unwrap();
+    });
+    let machine = Machine::sound();
+    machine.set_access_control(0x1d);
+    says(&report(&mut machine.doctor(&[]), 0), "ACS", "good", "no driver of a GPU", "");
+    load(&machine, &both);
+    machine.set_access_control(1);
+    let sound = report(&mut machine.doctor(&[]), 0);
+    says(&sound, "ACS", "good", "no bridge above redirects", "");
+    says(&sound, "GPU memory", "good", "nvidia, by nvidia_peermem", "");
+}
+
+#[test]
 fn a_limited_member_of_partitions_is_warned_of() {
     breaks(
         "port 1 P_Keys",
@@ -370,6 +470,63 @@ fn a_port_that_is_not_asked_for_does_no_harm() {
     says(&second, "port 2 link", "broken", "no signal", "cable");
     let third = report(&mut machine.doctor(&["--port", "3"]), 1);
     says(&third, "port 3 link", "broken", "no port 3", "--port 1");
+}
+
+#[test]
+fn all_devices_are_examined_and_the_verdicts_come_first() {
+    let machine = Machine::sound();
+    machine.add_idle_device();
+    let printed = finish(&mut machine.doctor(&[]), 1);
+    let mut lines = printed.out.lines();
+    assert_eq!(
+        lines.next(),
+        Some("verdict: traffic cannot work on mlx5_1; it can on mlx5_0"),
+        "{}",
+        printed.out
+    );
+    for (mark, words) in [
+        ("  ok       mlx5_0 ", "nothing was found that keeps traffic"),
+        ("  BROKEN   mlx5_1 ", "PCI: driver; access: device node; ports: port 1 link"),
+        ("  ok       machine ", "no fault"),
+    ] {
+        let line = lines.next().unwrap();
+        assert!(line.starts_with(mark) && line.contains(words), "{line}");
+    }
+    let report = finish(machine.doctor(&["--json"]).env_remove("COLUMNS"), 1).report();
+    let devices = report["devices"].as_array().unwrap();
+    let told = |part: &serde_json::Value| {
+        (part["device"].as_str().unwrap().to_owned(), part["traffic_possible"].as_bool().unwrap())
+    };
+    assert_eq!(
+        devices.iter().map(told).collect::<Vec<_>>(),
+        [("mlx5_0".to_owned(), true), ("mlx5_1".to_owned(), false)]
+    );
+    assert_eq!(report["machine"]["traffic_possible"], true);
+    let links = report["checks"].as_array().unwrap().iter();
+    let links = links.filter(|check| check["check"] == "port 1 link");
+    assert_eq!(
+        links.map(|check| check["device"].clone()).collect::<Vec<_>>(),
+        ["mlx5_0", "mlx5_1"]
+    );
+    // A machine-wide check is made once.
+    let forks = report["checks"].as_array().unwrap().iter();
+    let forks: Vec<_> = forks.filter(|check| check["check"] == "fork").collect();
+    assert!(matches!(forks[..], [fork] if fork["device"].is_null()), "{forks:?}");
+
+    let one = finish(&mut machine.doctor(&["--device", "mlx5_0"]), 0);
+    assert!(!one.out.contains("mlx5_1"), "{}", one.out);
+}
+
+#[test]
+fn lines_are_as_wide_as_they_may_be() {
+    let machine = Machine::sound();
+    machine.remove("sys/class/net/eth2/ecn");
+    let narrow = finish(machine.doctor(&["-v"]).env("COLUMNS", "80"), 0).out;
+    assert_eq!(too_wide(&narrow, 80), [""; 0]);
+    let whole = finish(machine.doctor(&["-v"]).env_remove("COLUMNS"), 0).out;
+    assert!(whole.lines().any(|line| line.chars().count() > 80));
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&narrow), words(&whole));
 }
 
 #[test]

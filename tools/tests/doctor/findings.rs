@@ -46,7 +46,20 @@ pub fn with<'a>(report: &'a Value, verdict: &str) -> Vec<&'a str> {
     of.map(|check| check["check"].as_str().unwrap()).collect()
 }
 
-/// The last line of a text.
+/// The line of a text with the verdict on all.
 pub fn verdict(printed: &Printed) -> &str {
-    printed.out.lines().last().unwrap_or_default()
+    let mut lines = printed.out.lines();
+    lines.find(|line| line.starts_with("verdict: ")).unwrap_or_default()
+}
+
+/// Lines of more columns, without those that one long word alone makes so: a path.
+pub fn too_wide(text: &str, columns: usize) -> Vec<&str> {
+    /// Columns before what a check found.
+    const BEFORE: usize = 34;
+    let is_word = |line: &str| {
+        let word = line.split_whitespace().next_back().unwrap_or_default();
+        line.chars().count() - word.chars().count() <= BEFORE
+    };
+    let lines = text.lines().map(str::trim_end);
+    lines.filter(|line| line.chars().count() > columns && !is_word(line)).collect()
 }

@@ -56,12 +56,16 @@ impl Machine {
             ("local_cpulist", "4-7"),
             ("current_link_speed", "8.0 GT/s PCIe"),
             ("current_link_width", "16"),
+            ("sriov_numvfs", "0"),
+            ("sriov_totalvfs", "8"),
             ("msi_irqs/64", "msix"),
             ("msi_irqs/65", "msix"),
         ] {
             self.put(&format!("{CARD}/{name}"), text);
         }
         self.set_device_control(0x5930);
+        self.put(&format!("{above}/vendor"), "0x8086");
+        self.set_access_control(0);
         self.link("sys/bus/pci/devices/0000:3b:00.0", &format!("../../../../{CARD}"));
         self.link(&format!("{CARD}/driver"), "../../../../bus/pci/drivers/mlx5_core");
         self.link(&format!("{CARD}/iommu_group"), "../../../../kernel/iommu_groups/12");
@@ -74,6 +78,14 @@ impl Machine {
         (config[0x34], config[0x60]) = (0x60, 0x10);
         config[0x68..0x6a].copy_from_slice(&value.to_le_bytes());
         fs::write(self.root.join(CARD).join("config"), config).unwrap();
+    }
+
+    /// ACS Control of the bridge above the card.
+    pub fn set_access_control(&self, value: u16) {
+        let mut config = vec![0; 4096];
+        config[0x100..0x104].copy_from_slice(&0x0001_000d_u32.to_le_bytes());
+        config[0x106..0x108].copy_from_slice(&value.to_le_bytes());
+        fs::write(self.root.join("sys/devices/pci0000:3a/0000:3a:00.0/config"), config).unwrap();
     }
 
     fn add_device(&self) {
@@ -90,6 +102,9 @@ impl Machine {
             ("pkeys/0", "0xffff"),
             ("counters/symbol_error", "0"),
             ("counters/link_downed", "0"),
+            ("hw_counters/out_of_sequence", "0"),
+            ("hw_counters/rnr_nak_retry_err", "0"),
+            ("hw_counters/lifespan", "10"),
         ] {
             self.put(&format!("{DEVICE}/ports/1/{name}"), text);
         }
@@ -111,6 +126,22 @@ impl Machine {
         for node in ["uverbs0", "rdma_cm"] {
             self.put(&format!("dev/infiniband/{node}"), "");
             self.allow(&format!("dev/infiniband/{node}"), 0o666);
+        }
+    }
+
+    /// Adds a second device, `mlx5_1`, whose port is not connected.
+    pub fn add_idle_device(&self) {
+        let card = format!("{}1", CARD.trim_end_matches('0'));
+        for (name, text) in [("vendor", "0x15b3"), ("device", "0x1017"), ("numa_node", "1")] {
+            self.put(&format!("{card}/{name}"), text);
+        }
+        let device = format!("{card}/infiniband/mlx5_1");
+        self.link("sys/class/infiniband/mlx5_1", &format!("../../../{device}"));
+        self.link(&format!("{device}/device"), "../../../0000:3b:00.1");
+        for (name, text) in
+            [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand")]
+        {
+            self.put(&format!("{device}/ports/1/{name}"), text);
         }
     }
 

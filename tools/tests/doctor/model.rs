@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::findings::{check, report, says, verdict, with};
+use crate::findings::{check, report, says, too_wide, verdict, with};
 use crate::rig::{Printed, finish, mlx5, run};
 
 /// Checks whose verdict is the machine's on which the tests run.
@@ -69,7 +69,7 @@ fn a_machine_without_a_card_is_told_so() {
     let report = report(&mut command, 1);
     says(&report, "function", "broken", "no PCI function of NVIDIA", "lspci -d 15b3:");
     assert_eq!(check(&report, "open")["verdict"], "not_applicable");
-    assert_eq!(report["device"], Value::Null);
+    assert_eq!(report["devices"][0]["device"], Value::Null);
     assert_eq!(Printed::from(command.output().unwrap()).json()["runs_on"], Value::Null);
 }
 
@@ -109,6 +109,24 @@ fn nothing_is_wrong_with_the_model() {
             let lid = format!("LID {},", devinfo(&variables, "port_lid"));
             assert!(found("port 1 link").contains(&lid), "{lid}");
         }
+    }
+}
+
+#[test]
+fn every_device_sends_a_message_and_a_missing_right_spoils_one_report_alone() {
+    let two = [("MLX5_MODEL_DEVICES", "2")];
+    let printed = finish(&mut doctor(&[], &two), 0);
+    assert!(
+        verdict(&printed).starts_with("verdict: traffic works on 2 devices"),
+        "{}",
+        printed.out
+    );
+    let json = finish(doctor(&["--json"], &two).env("MLX5_MODEL_NODE", "missing"), 1).report();
+    for device in ["mlx5_0", "mlx5_1"] {
+        let mut checks = json["checks"].as_array().unwrap().iter();
+        let node =
+            checks.find(|check| check["check"] == "device node" && check["device"] == device);
+        assert!(node.unwrap()["found"].as_str().unwrap().contains("is missing"), "{json:#}");
     }
 }
 
@@ -272,8 +290,15 @@ fn a_small_mtu_and_a_peer_with_another_are_warned_of() {
 }
 
 #[test]
-fn colours_are_for_terminals() {
+fn colours_and_widths_are_those_of_terminals() {
     // `script` gives the program a terminal.
+    let narrow = {
+        let mut command = Command::new("script");
+        let line = format!("stty cols 70; {} doctor --no-traffic", env!("CARGO_BIN_EXE_mlx5"));
+        command.args(["-qec", &line, "/dev/null"]).env("MLX5_MODEL", "always");
+        finish(command.env("NO_COLOR", "1").env_remove("COLUMNS"), 0).out
+    };
+    assert_eq!(too_wide(&narrow, 70), [""; 0]);
     let on_terminal = |variables: &[(&str, &str)]| {
         let mut command = Command::new("script");
         let line = format!("{} doctor --no-traffic", env!("CARGO_BIN_EXE_mlx5"));
