@@ -4,7 +4,7 @@ use super::super::Cause;
 use super::Program;
 use super::reason::*;
 
-/// What a program's documentation offers against a cause.
+/// A cure of a cause by parameters of a program, as its documentation says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
     /// The program.
