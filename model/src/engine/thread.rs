@@ -94,11 +94,8 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         // This thread's signals are blocked, and no thread cancels it.
         let tokens: Vec<u64> = events[..count].iter().map(|event| event.u64).collect();
         let begun = engine.times.now();
-        // What the program sends during the turn answers what the turn delivers. It counts for the
-        // next rest, so that a rest has one answer to one delivery.
-        let entries = engine.times.entries.swap(0, Ordering::Relaxed);
         engine.turn(&tokens, begun);
-        rest = pace.next(engine.take_activity(entries));
+        rest = pace.next(engine.take_activity());
         engine.nap(rest, begun);
     }
 }
@@ -150,9 +147,10 @@ impl Engine {
         self.wake_for_timers();
     }
 
-    /// Returns what has arrived since the last call, with the entries that have sent.
-    fn take_activity(&self, entries: usize) -> Activity {
+    /// Returns what has happened since the last call.
+    fn take_activity(&self) -> Activity {
         let arrived = self.outside().network.as_mut().map(Network::take_activity);
+        let entries = self.times.entries.swap(0, Ordering::Relaxed);
         Activity { entries, ..arrived.unwrap_or_default() }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Activity {
     pub(crate) frames: usize,
     /// Bundles that they arrived in.
     pub(crate) bundles: usize,
-    /// Entries of the program that sent frames, up to the end of the rest.
+    /// Entries of the program that sent frames.
     pub(crate) entries: usize,
 }
 

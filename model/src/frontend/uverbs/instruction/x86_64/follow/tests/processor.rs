@@ -148,7 +148,7 @@ impl Processor {
             let at = self.code.add(AT);
             at.copy_from_nonoverlapping(instruction.as_ptr(), instruction.len());
             let memory = ProcessMemory::new(true);
-            let Some(decoded) = Code::none().at(memory, at as u64) else {
+            let Some(decoded) = Code::none().at(memory, at as u64, None) else {
                 return Outcome::Refused;
             };
             run.undefined = undefined(&decoded);
@@ -276,7 +276,7 @@ impl Run<'_> {
         let at = counter(context);
         // SAFETY: `begin` has copied the frame that the kernel has written. `on_signal` recovers.
         let mut frame = unsafe { Frame::of(context) };
-        let instruction = Code::none().at(frame.memory, at)?;
+        let instruction = Code::none().at(frame.memory, at, None)?;
         let Some(stored) = frame.store(&instruction) else {
             let branches = instruction.near_branch_target() != 0;
             frame.execute(&instruction)?;

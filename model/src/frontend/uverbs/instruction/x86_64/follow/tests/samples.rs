@@ -219,7 +219,7 @@ pub fn listed() -> impl Iterator<Item = Vec<u8>> {
     // SAFETY: the code is mapped.
     let memory = unsafe { ProcessMemory::new(true) };
     let assembled = std::iter::from_fn(move || {
-        let instruction = (at < end).then(|| code.at(memory, at).expect("an instruction"))?;
+        let instruction = (at < end).then(|| code.at(memory, at, None).expect("an instruction"))?;
         let mut bytes = vec![0; instruction.len()];
         memory.read(at, &mut bytes).unwrap();
         at = instruction.next_ip();
