@@ -4,6 +4,7 @@
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use super::*;
 use crate::command::test::Rig;

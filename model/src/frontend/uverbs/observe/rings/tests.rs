@@ -27,10 +27,11 @@ fn post(memory: &Flat, blocks: u64, counter: u16, segments: u8) {
     }
 }
 
-fn sent(
-    ring: &mut SendRing,
-    memory: &Flat,
-) -> (Vec<(u16, usize)>, Result<Result<(), Overfull>, Fault>) {
+/// The outcome of a look at a send ring.
+type Looked = Result<Result<(), Overfull>, Fault>;
+
+/// Returns the WQEs that a look passes, each by its index and its number of segments.
+fn sent(ring: &mut SendRing, memory: &Flat) -> (Vec<(u16, usize)>, Looked) {
     let mut wqes = Vec::new();
     let looked = ring.look(memory, |index, bytes| {
         let count = bytes.len() / 16;
