@@ -40,6 +40,7 @@ fn objects(card: &Card) -> Vec<(&'static str, usize)> {
         ("TIRs", objects.tirs.len()),
         ("TISes", objects.tises.len()),
         ("RQTs", objects.rqts.len()),
+        ("flow counters", objects.flow_counters.len()),
         ("UARs", objects.uars.len()),
         ("umems", objects.umems.len()),
         ("user contexts", objects.uctxs.len()),

@@ -18,14 +18,14 @@ const CARDS: usize = 16;
 const GIDS: usize = 256;
 const PROGRAM: usize = 4096;
 
-/// What a stream has.
+/// The kind of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What the model's devices did. It can only be shown.
+    /// The acts of the model's devices. It can only be shown.
     Story,
     /// Also what they read, so that it can be replayed.
     Replay,
-    /// What a program was observed to do with a device of the machine. It can only be shown.
+    /// The observed acts of a program with a device of the machine. It can only be shown.
     Observed,
 }
 
@@ -38,7 +38,7 @@ impl Detail {
 pub struct Header {
     /// [`BUILD`] of the model that wrote it.
     pub build: String,
-    /// What the stream has.
+    /// The kind of the stream.
     pub detail: Detail,
     /// The process.
     pub process: u32,

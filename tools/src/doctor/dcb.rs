@@ -25,7 +25,7 @@ const MESSAGE: usize = 4;
 /// Seconds that the kernel may take for the answer, which it gives at once.
 const PATIENCE: libc::time_t = 2;
 
-/// What the kernel tells of an interface.
+/// The kernel's settings of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dcb {
     /// Priorities with flow control, a bit each; `None` if the interface does not tell.

@@ -1,4 +1,4 @@
-//! What the firmware's registers tell: temperatures, and the link and the module of each port.
+//! Judges the firmware's registers: temperatures, and the link and the module of each port.
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;

@@ -25,7 +25,7 @@ pub(crate) struct Program<'a> {
     pub words: &'a [OsString],
     /// The model's library, if not this command's own.
     pub library: Option<&'a Path>,
-    /// What it runs on.
+    /// The device or the model that it runs on.
     pub bed: Bed,
     /// Where its standard output goes.
     pub stdout: Stdout,

@@ -1,4 +1,4 @@
-//! What a side tells of itself: at most 1024 bytes of JSON.
+//! The facts that a side tells of itself: at most 1024 bytes of JSON.
 
 use std::net::Ipv6Addr;
 

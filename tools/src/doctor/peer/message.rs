@@ -33,7 +33,7 @@ pub struct Station<'a> {
 
 type Failed = Box<dyn Error>;
 
-/// What differs between the transports.
+/// The differences between the transports.
 pub trait Wire: Transport + HasQueues + Receives + Sized {
     fn init(qp: QueuePair<Self, Reset>, local: &LocalPort)
     -> Result<QueuePair<Self, Init>, Failed>;
@@ -253,7 +253,7 @@ pub fn between<T: Wire>(
     })
 }
 
-/// What is known when messages fail, for the text.
+/// The state of a test whose messages fail, for the text.
 const NONE: &str = "";
 const SHORT_ONLY: &str = "short messages arrive, and the long one does not: ";
 

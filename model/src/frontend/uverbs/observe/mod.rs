@@ -56,7 +56,7 @@ static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(std::ptr::null_mut());
 /// The process in which a thread is creating the observer, or 0.
 static STARTING: AtomicI32 = AtomicI32::new(0);
 
-/// What a process does with devices, while it is recorded.
+/// The record of a process's use of devices.
 pub(super) struct Observer {
     process: libc::pid_t,
     tap: Arc<Tap>,

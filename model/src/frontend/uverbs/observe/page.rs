@@ -148,7 +148,7 @@ impl Block {
 /// widest first.
 ///
 /// # Safety
-/// `to` may be written to for as many bytes as there are, and no reference covers them.
+/// `to` is valid for writes of `bytes.len()` bytes, and no reference covers them.
 unsafe fn put(mut to: *mut u8, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let length = match bytes.len() {
@@ -167,7 +167,7 @@ unsafe fn put(mut to: *mut u8, mut bytes: &[u8]) {
 }
 
 /// # Safety
-/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` may be written to for as many, and no reference covers them.
+/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` is valid for writes of so many, and no reference covers them.
 #[cfg(target_arch = "x86_64")]
 unsafe fn access(to: *mut u8, bytes: &[u8]) {
     use std::arch::asm;
@@ -195,7 +195,7 @@ unsafe fn access(to: *mut u8, bytes: &[u8]) {
 }
 
 /// # Safety
-/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` may be written to for as many, and no reference covers them.
+/// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` is valid for writes of so many, and no reference covers them.
 #[cfg(target_arch = "aarch64")]
 unsafe fn access(to: *mut u8, bytes: &[u8]) {
     use std::arch::asm;
@@ -225,7 +225,7 @@ unsafe fn access(to: *mut u8, bytes: &[u8]) {
 /// Never called: stores trap on other processors only if they can be decoded.
 ///
 /// # Safety
-/// `to` may be written to for as many bytes as there are, and no reference covers them.
+/// `to` is valid for writes of `bytes.len()` bytes, and no reference covers them.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn access(to: *mut u8, bytes: &[u8]) {
     for (index, byte) in bytes.iter().enumerate() {

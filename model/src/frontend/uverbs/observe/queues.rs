@@ -1,4 +1,4 @@
-//! What a program has made: its contexts, and the rings of its queues.
+//! The contexts that a program has made, and the rings of its queues.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -17,7 +17,7 @@ const CQ_ARM: usize = 0x20;
 const BLUEFLAME: usize = 0x800;
 const HALF: usize = 0x100;
 
-/// What the program has made. Each queue is known by its device and number.
+/// The objects of the program. Each queue is known by its device and number.
 #[derive(Default)]
 pub(super) struct Queues {
     pub contexts: HashMap<c_int, Context>,

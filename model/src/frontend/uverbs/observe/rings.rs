@@ -210,7 +210,7 @@ pub(super) struct CqRing {
     next: u32,
 }
 
-/// What was found in a completion queue.
+/// The outcome of a look at a completion queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// A CQE, and the number of CQEs before it.
