@@ -45,10 +45,10 @@ fn an_executable_alone_has_the_model_in_it() {
     let installed = Installed::new("alone");
     let printed = finish(&mut installed.mlx5(&["run", "--", "/usr/bin/ibv_devinfo"]), 0);
     assert!(printed.out.contains("MLX5-MODEL"), "{}", printed.out);
-    let traced = ["trace", "--kind", "command", "--", "/usr/bin/ibv_devinfo"];
+    let traced = ["trace", "--model", "--kind", "command", "--", "/usr/bin/ibv_devinfo"];
     let printed = finish(&mut installed.mlx5(&traced), 0);
     assert!(printed.err.contains("QUERY_HCA_CAP"), "{}", printed.err);
-    let linted = ["lint", "--", "/usr/bin/python3", WRITE];
+    let linted = ["lint", "--model", "--", "/usr/bin/python3", WRITE];
     let printed = finish(&mut installed.mlx5(&linted), 0);
     assert!(printed.out.contains("0 defects"), "{}", printed.out);
     assert_eq!(installed.left(), 0, "nothing stays in the folder for temporary files");

@@ -115,7 +115,7 @@ fn create_table(rig: &mut Rig) -> Case {
         // Unmatched packets stay among tables of one type.
         .refuses(create_flow_table_in::TABLE_TYPE, 5u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::LOG_SIZE), 21u64, Refusal::FlowTableSize)
-        .refuses(context(flow_table_context::LEVEL), 65u64, Refusal::FlowTableSize)
+        .refuses(context(flow_table_context::LEVEL), 129u64, Refusal::FlowTableSize)
         .refuses(context(flow_table_context::SW_OWNER), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::REFORMAT_EN), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::DECAP_EN), 1u64, Refusal::FlowTableType)

@@ -12,6 +12,7 @@ pub mod region;
 pub mod shared;
 pub mod threads;
 
+use std::net::UdpSocket;
 use std::sync::Arc;
 
 use mlx5::connect::{ConnectionData, LocalPort};
@@ -98,6 +99,8 @@ pub enum Answerer {
         cq: CompletionQueue,
         /// The flow, which ends when this is dropped.
         _flow: Flow,
+        /// The UDP port of the flow, which no other program of this host has meanwhile.
+        _udp: UdpSocket,
     },
 }
 

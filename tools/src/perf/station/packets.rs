@@ -1,7 +1,7 @@
 //! Ethernet packets: UDP over IPv4, whose headers the program writes itself. A flow of the HCA leads
 //! each queue pair's packets to it, by Ethernet address and UDP port.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 
 use mlx5::ib::RawPacket;
 use mlx5::ring::{CqReader, PacketRq, ReceiveConfig, Srq};
@@ -34,11 +34,11 @@ pub struct FrameHeader(pub [u8; LENGTH]);
 
 impl FrameAddress {
     /// Returns the address of a queue pair of this port.
-    fn of(making: &Making<'_>, number: u32) -> Result<FrameAddress> {
+    fn of(making: &Making<'_>, pair: &Packets) -> Result<FrameAddress> {
         let port = making.side.port.attributes().port;
         let (mac, ip) = addresses(&making.side.context, port)?;
-        // Of the dynamic ports, one for each of the numbers that are in use at a time.
-        Ok(FrameAddress { mac, ip, port: 0xc000 | (number & 0x3fff) as u16 })
+        let port = pair.udp.local_addr().map_err(|error| no_udp_port(&error))?.port();
+        Ok(FrameAddress { mac, ip, port })
     }
 
     /// Returns the address of the same port in a multicast group.
@@ -107,6 +107,12 @@ fn addresses(context: &Context, port: u8) -> Result<([u8; 6], Ipv4Addr)> {
 pub struct Packets {
     qp: QueuePair<RawPacket, Reset>,
     cq: CompletionQueue,
+    /// Keeps its UDP port from other programs of this host, whose flows would take the packets too.
+    udp: UdpSocket,
+}
+
+fn no_udp_port(error: &std::io::Error) -> Error {
+    Error::Told(format!("raw: the system gives no UDP port to a queue pair: {error}"))
 }
 
 impl Connects for RawPacket {
@@ -124,11 +130,13 @@ impl Connects for RawPacket {
         // The header is in the WQE, too.
         let inline = plan.max_inline() + LENGTH as u32;
         let qp = builder.max_inline_data(inline).max_recv_wr(plan.receives()).build();
-        Ok(Packets { qp: qp.map_err(|error| making.because(&error))?, cq })
+        let qp = qp.map_err(|error| making.because(&error))?;
+        let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(Packets { qp, cq, udp: udp.map_err(|error| no_udp_port(&error))? })
     }
 
     fn endpoint(pair: &Packets, making: &Making<'_>) -> Result<Endpoint> {
-        let own = FrameAddress::of(making, pair.qp.number())?;
+        let own = FrameAddress::of(making, pair)?;
         let frame = Some(match (making.role, making.plan.group) {
             (Role::Server, Some(group)) => own.in_group(group),
             _ => own,
@@ -149,7 +157,7 @@ impl Connects for RawPacket {
         let qp = qp.rtr().map_err(|failed| failed.error)?;
         let qp = qp.rts().map_err(|failed| failed.error)?;
         let flow = Flow::builder(port).destination(here.mac).udp_port(here.port).build(&qp)?;
-        let answerer = Answerer::Packets { cq: pair.cq, _flow: flow };
+        let answerer = Answerer::Packets { cq: pair.cq, _flow: flow, _udp: pair.udp };
         // Packets of a group come from an address of one host.
         let from = match here.mac[0] & 1 {
             0 => here,
