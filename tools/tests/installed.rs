@@ -20,7 +20,11 @@ struct Installed {
 impl Installed {
     fn new(name: &str) -> Installed {
         let folder = Folder::new(name);
-        fs::copy(env!("CARGO_BIN_EXE_mlx5"), folder.file("mlx5")).unwrap();
+        // A process of its own copies: a descriptor that is open for writing here could get into a
+        // program that another thread starts meanwhile, and then the copy cannot be executed.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_mlx5")).arg(folder.file("mlx5"));
+        assert!(copy.status().unwrap().success());
         let temporary = folder.file("temporary");
         fs::create_dir(&temporary).unwrap();
         Installed { folder, temporary }
