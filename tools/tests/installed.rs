@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rig::finish;
 use rig::folder::Folder;
+use rig::{copy_command, finish};
 
 const WRITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write.py");
 
@@ -20,11 +20,7 @@ struct Installed {
 impl Installed {
     fn new(name: &str) -> Installed {
         let folder = Folder::new(name);
-        // A process of its own copies: a descriptor that is open for writing here could get into a
-        // program that another thread starts meanwhile, and then the copy cannot be executed.
-        let mut copy = Command::new("cp");
-        copy.arg(env!("CARGO_BIN_EXE_mlx5")).arg(folder.file("mlx5"));
-        assert!(copy.status().unwrap().success());
+        copy_command(&folder.file("mlx5"));
         let temporary = folder.file("temporary");
         fs::create_dir(&temporary).unwrap();
         Installed { folder, temporary }

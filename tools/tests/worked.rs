@@ -16,6 +16,8 @@
 //!
 //! Every command says that the model was chosen. A block need not show it.
 
+mod rig;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -23,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+use rig::copy_command;
 
 /// How long a block may take: many times what the longest needs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -279,7 +283,7 @@ fn installed() -> &'static Path {
         let copy = folder.join("mlx5");
         // A name of its own first: another run of this test may be using the copy.
         let new = folder.join(std::process::id().to_string());
-        fs::copy(env!("CARGO_BIN_EXE_mlx5"), &new).expect("a copy of the command");
+        copy_command(&new);
         fs::rename(new, copy).expect("the copy has its name");
         folder
     });

@@ -1,7 +1,7 @@
 //! The session between client and server beside the measurement: lines of JSON over TCP.
 //!
 //! Each side sends [`Say::Hello`]. Then, for each point:
-//! 1. The client sends its [`Plan`].
+//! 1. The client sends its [`Plan`](crate::perf::plan::Plan).
 //! 2. The server creates its queues and offers its endpoints, or refuses and says why.
 //! 3. The client sends its endpoints, and the server reports that it is ready.
 //! 4. Messages flow. Every other second, the client reports that it still sends. Where both sides

@@ -9,7 +9,7 @@
 pub mod folder;
 pub mod looked_into;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use expect_test::expect_file;
@@ -20,6 +20,16 @@ pub fn mlx5(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
     command.args(arguments).env("MLX5_MODEL", "always");
     command
+}
+
+/// Copies the command.
+///
+/// A process of its own copies: a descriptor that is open for writing here could get into a program
+/// that another thread starts meanwhile, and then the copy cannot be executed.
+pub fn copy_command(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_mlx5")).arg(to);
+    assert!(copy.status().expect("cp is there").success());
 }
 
 /// A program of others, on the model. `finish` names the package where it is missing.

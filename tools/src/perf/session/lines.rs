@@ -24,7 +24,7 @@ pub(super) const MESSAGES: u64 = 1 << 48;
 pub enum Say {
     /// From both sides: the speaker's identity.
     Hello {
-        /// [`VERSION`].
+        /// [`VERSION`](super::VERSION).
         version: u32,
         /// The side's environment.
         environment: Box<Environment>,
