@@ -33,7 +33,8 @@ const EXPECTED: &[Expected] = &[
     ("post_rest", &["", BLUEFLAME, DOORBELL]),
     ("order_batch", &["", DOORBELL]),
     ("order_fire", &["", BLUEFLAME]),
-    ("fire_otherwise", &["", BLUEFLAME, DOORBELL]),
+    ("fire_otherwise", &["", DOORBELL]),
+    ("fire_next", &["", BLUEFLAME]),
     ("order_receive", &["", "dmb oshst, str w"]),
     ("order_poll", &["", LOOK, POLL]),
 ];
