@@ -36,14 +36,14 @@ pub fn fold(line: &str, hang: usize, columns: Option<usize>) -> String {
         let word_at = rest.find(|character| character != ' ').unwrap_or(rest.len());
         let (gap, from_word) = rest.split_at(word_at);
         let (word, after) = from_word.split_at(from_word.find(' ').unwrap_or(from_word.len()));
-        let length = word.chars().count();
-        if column > hang && column + gap.len() + length > columns {
+        let (start, length) = (column + gap.len(), word.chars().count());
+        if column > 0 && start > hang && start + length > columns {
             folded.push('\n');
             folded.extend(std::iter::repeat_n(' ', hang));
             column = hang + length;
         } else {
             folded.push_str(gap);
-            column += gap.len() + length;
+            column = start + length;
         }
         folded.push_str(word);
         rest = after;
@@ -64,6 +64,8 @@ mod tests {
         assert_eq!(fold(line, 18, Some(31)), line);
         assert_eq!(fold(line, 18, None), line);
         assert_eq!(fold("abc /a/path/too/long b", 2, Some(8)), "abc\n  /a/path/too/long\n  b");
+        // The first word ends where the next line begins.
+        assert_eq!(fold("name value", 4, Some(9)), "name\n    value");
     }
 
     proptest! {
