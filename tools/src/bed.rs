@@ -6,7 +6,7 @@ use mlx5_model as _;
 
 use crate::outcome::{Error, Result};
 
-/// What a program runs on.
+/// The device or the model that a program runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bed {
     /// The model.

@@ -394,7 +394,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     Ok((0, rst2init_qp_out::ECE.get(&answer) as u32))
 }
 
-/// What a context's attributes depend on, besides a request.
+/// The state on which a context's attributes depend, besides a request.
 pub(super) struct Present {
     pub kind: Kind,
     /// Access flags as last set, and how deep the responder was made.

@@ -5,7 +5,7 @@
 //! store to it traps, is recorded and is made on the device's page (`page`). At each trap, each request
 //! and from time to time (`scan`), the rings in the program's memory are read (`rings`).
 //!
-//! The recording is a stream as [`crate::trace`] describes. Its firmware commands are those that
+//! The recording is a stream as [`crate::trace`] describes. It has the firmware commands that
 //! `mlx5_ib` makes of the requests, with the fields that a program knows (`commands`).
 //!
 //! A process may have several copies of this library: linked in, and preloaded. The first observes,

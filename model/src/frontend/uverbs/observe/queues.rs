@@ -98,7 +98,7 @@ pub(super) struct Pair {
     pub cqs: [u32; 2],
 }
 
-/// Where a queue pair takes receives from.
+/// The source of a queue pair's receives.
 pub(super) enum Receive {
     None,
     Own(ReceiveRing),
