@@ -1,15 +1,19 @@
-//! BAR 0: the initialization segment, the MSI-X table and pending bits, and the UAR pages.
+//! BAR 0: the initialization segment, the MSI-X table and pending bits, the UAR pages, and the window
+//! of the device's own memory.
 
 use mlx5_model::card::{Card, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
+use mlx5_model::memory::Memory as _;
+use mlx5_model::object::Memic;
 
 use crate::commands::{self, LOG_SLOTS, LOG_STRIDE};
+use crate::guest::{GuestMemory, OWN, OWN_SIZE};
 use crate::options::Log;
 use crate::vectors::{self, Vectors};
 
-/// Bytes of the BAR: a page for each UAR number.
-pub const SIZE: u64 = 1 << 28;
+/// Bytes of the BAR: a page for each UAR number, and then the window of the device's own memory.
+pub const SIZE: u64 = 1 << 26;
 /// Offset of the MSI-X table.
 pub const VECTORS: u64 = 0x2000;
 /// Offset of the pending bits.
@@ -66,6 +70,8 @@ pub struct Way<'a> {
     pub engine: &'a Engine,
     /// Which of them.
     pub card: usize,
+    /// The memory of its guest, and its own.
+    pub memory: &'a GuestMemory,
     /// Its vectors.
     pub vectors: &'a Vectors,
     /// Its clock.
@@ -82,7 +88,9 @@ impl Registers {
         check(offset, count)?;
         let mut bytes = vec![0; count];
         let end = offset + count as u64;
-        if offset >= VECTORS && end <= VECTORS + vectors::TABLE as u64 {
+        if let Some(bus) = own(offset, end) {
+            way.memory.read(bus, &mut bytes).ok()?;
+        } else if offset >= VECTORS && end <= VECTORS + vectors::TABLE as u64 {
             way.vectors.read_table((offset - VECTORS) as usize, &mut bytes);
         } else if offset >= PENDING && end <= PENDING + vectors::PENDING as u64 {
             way.vectors.read_pending((offset - PENDING) as usize, &mut bytes);
@@ -115,12 +123,12 @@ impl Registers {
         }
     }
 
-    /// Writes bytes; `None` if they are not all inside.
+    /// Writes bytes outside of the UAR pages; `None` if they are not all inside.
     pub fn write(&mut self, way: Way<'_>, offset: u64, from: &[u8]) -> Option<()> {
         check(offset, from.len())?;
         let end = offset + from.len() as u64;
-        if offset >= FIRST_UAR * PAGE {
-            store(way, offset, from);
+        if let Some(bus) = own(offset, end) {
+            way.memory.write(bus, from).ok()?;
         } else if offset >= VECTORS && end <= VECTORS + vectors::TABLE as u64 {
             way.vectors.write_table((offset - VECTORS) as usize, from);
         } else if offset % 4 == 0 && end <= PAGE {
@@ -154,8 +162,19 @@ impl Registers {
     }
 }
 
+/// The bus address of bytes in the window of the device's own memory; `None` if they are not all in it.
+fn own(offset: u64, end: u64) -> Option<u64> {
+    let at = offset.checked_sub(Memic::WINDOW)?;
+    (end <= Memic::WINDOW + OWN_SIZE).then_some(OWN + at)
+}
+
+/// Returns whether an offset is in the UAR pages.
+pub fn is_in_uars(offset: u64) -> bool {
+    (FIRST_UAR * PAGE..Memic::WINDOW).contains(&offset)
+}
+
 /// Stores to UAR pages, in pieces that stay in their page.
-fn store(way: Way<'_>, mut offset: u64, mut bytes: &[u8]) {
+pub fn store(way: Way<'_>, mut offset: u64, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let (page, at) = ((offset / PAGE) as u32, (offset % PAGE) as usize);
         let (piece, rest) = bytes.split_at(bytes.len().min(STORE).min(PAGE as usize - at));
@@ -165,7 +184,8 @@ fn store(way: Way<'_>, mut offset: u64, mut bytes: &[u8]) {
     }
 }
 
-fn check(offset: u64, count: usize) -> Option<()> {
+/// Checks that bytes are inside of the BAR.
+pub fn check(offset: u64, count: usize) -> Option<()> {
     let end = offset.checked_add(count as u64)?;
     (end <= SIZE).then_some(())
 }

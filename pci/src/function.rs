@@ -9,6 +9,7 @@ use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
 
 use crate::bar::{self, Registers, Way};
+use crate::combine::Combiner;
 use crate::config::{self, ConfigSpace, Effect};
 use crate::guest::{GuestMemory, Rights};
 use crate::options::Log;
@@ -60,6 +61,7 @@ pub struct Function {
     profile: Profile,
     config: ConfigSpace,
     registers: Registers,
+    combiner: Combiner,
 }
 
 impl Function {
@@ -74,13 +76,15 @@ impl Function {
         let (clock, profile) =
             engine.enter(card, |card| (card.clock.clone(), card.identity.profile));
         let (config, registers) = (ConfigSpace::new(profile.device()), Registers::default());
-        Self { engine, card, memory, vectors, clock, log, profile, config, registers }
+        let combiner = Combiner::default();
+        Self { engine, card, memory, vectors, clock, log, profile, config, registers, combiner }
     }
 
     /// Resets the function. The client keeps its mappings and eventfds.
     pub fn reset(&mut self) {
         self.config = ConfigSpace::new(self.profile.device());
         self.registers = Registers::default();
+        self.combiner.clear();
         self.engine.enter(self.card, Card::reset);
         self.vectors.reset();
     }
@@ -93,16 +97,31 @@ impl Function {
     }
 
     fn way(&self) -> Way<'_> {
-        let Self { engine, card, vectors, clock, log, profile, .. } = self;
-        Way { engine, card: *card, vectors, clock, log: *log, profile: *profile }
+        let Self { engine, card, memory, vectors, clock, log, profile, .. } = self;
+        Way { engine, card: *card, memory, vectors, clock, log: *log, profile: *profile }
     }
 
-    /// Answers a request: returns the reply's payload.
+    /// Returns whether stores wait for others that they may be combined with.
+    pub fn holds_stores(&self) -> bool {
+        self.combiner.holds()
+    }
+
+    /// Makes the stores that wait, one by one.
+    pub fn release_stores(&mut self) {
+        let mut combiner = std::mem::take(&mut self.combiner);
+        combiner.release(|offset, bytes| bar::store(self.way(), offset, bytes));
+    }
+
+    /// Answers a request: returns the reply's payload. Stores that wait come before all other
+    /// requests than stores.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub fn answer(&mut self, request: Message) -> Result<Vec<u8>, Refusal> {
         let Message { header, payload, descriptors } = request;
+        if header.command != command::REGION_WRITE {
+            self.release_stores();
+        }
         match header.command {
             command::VERSION => version(&payload),
             command::DMA_MAP => self.map(&payload, &descriptors),
@@ -207,12 +226,26 @@ impl Function {
         Ok(reply)
     }
 
+    /// Stores to a UAR page.
+    fn store(&mut self, offset: u64, data: &[u8]) -> Result<(), Refusal> {
+        bar::check(offset, data.len()).ok_or(Refusal::Invalid)?;
+        let mut combiner = std::mem::take(&mut self.combiner);
+        combiner.store(offset, data, |offset, bytes| bar::store(self.way(), offset, bytes));
+        self.combiner = combiner;
+        Ok(())
+    }
+
     fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
         let access = Access::read(payload)?;
         let data = &payload[Access::SIZE..];
         if data.len() != access.count as usize {
             return Err(Refusal::Invalid);
         }
+        if access.region == region::BAR && bar::is_in_uars(access.offset) {
+            self.store(access.offset, data)?;
+            return Ok(access.bytes().to_vec());
+        }
+        self.release_stores();
         match access.region {
             region::BAR => {
                 let mut registers = self.registers;

@@ -1,5 +1,5 @@
-//! The guest's memory as the device sees it: files that the client shares, each at a range of bus
-//! addresses.
+//! Memory as the device sees it: files that the client shares, each at a range of bus addresses, and
+//! the device's own memory above them.
 //!
 //! Accesses are made by the model's guarded instructions. An access to an address that is not mapped,
 //! against the rights of a mapping, or behind the end of a file that has shrunk is a [`Fault`].
@@ -7,13 +7,19 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use mlx5_model::memory::{Fault, Memory, ProcessMemory};
+use mlx5_model::object::Memic;
 
 use crate::protocol::{MAX_MAPPINGS, Refusal};
 use crate::signals;
+
+/// Bus address of the device's own memory. Clients map lower addresses only.
+pub const OWN: u64 = 1 << 63;
+/// Bytes of the device's own memory.
+pub const OWN_SIZE: u64 = Memic::PAGES << 12;
 
 /// The device's access to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +88,23 @@ impl Drop for View {
     }
 }
 
+/// Creates the device's own memory, all zeros.
+fn own_memory() -> io::Result<View> {
+    // SAFETY: the call reads the name, a C string.
+    let file = unsafe { libc::memfd_create(c"device memory".as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above has returned this descriptor, which nothing else has.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // SAFETY: the call has no other effect than on the file.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), OWN_SIZE as libc::off_t) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let view = View::new(&file, 0, OWN_SIZE, Rights::BOTH);
+    view.map_err(|_| io::Error::other("the memory of a device cannot be mapped"))
+}
+
 /// A range of bus addresses.
 #[derive(Debug)]
 struct Mapping {
@@ -94,24 +117,26 @@ struct Mapping {
 /// The mappings by their first bus address. They do not overlap.
 type Table = BTreeMap<u64, Mapping>;
 
-/// The memory of a guest.
+/// The memory of a guest, and that of its device.
 #[derive(Debug)]
 pub struct GuestMemory {
     process: ProcessMemory,
     table: RwLock<Table>,
+    own: View,
 }
 
 impl GuestMemory {
     /// Creates the memory of a guest that has not mapped any.
     ///
     /// # Errors
-    /// Those of installing signal handlers.
+    /// Those of installing signal handlers, and of making the device's own memory.
     pub fn new() -> io::Result<Self> {
         signals::install()?;
+        let own = own_memory()?;
         // SAFETY: `each` passes addresses inside of a `View`, which it keeps from being unmapped. No
         // reference to a view's bytes exists. The handlers are installed and stay.
         let process = unsafe { ProcessMemory::new(true) };
-        Ok(Self { process, table: RwLock::default() })
+        Ok(Self { process, table: RwLock::default(), own })
     }
 
     fn read_table(&self) -> RwLockReadGuard<'_, Table> {
@@ -125,7 +150,7 @@ impl GuestMemory {
     /// Maps a part of a file at a bus address. Without a file the range is known, and accesses fail.
     ///
     /// # Errors
-    /// - Empty ranges, ranges beyond the address space, and files that are too short.
+    /// - Empty ranges, ranges that reach to [`OWN`], and files that are too short.
     /// - Ranges that overlap a mapping.
     /// - More than [`MAX_MAPPINGS`].
     pub fn map(
@@ -135,7 +160,8 @@ impl GuestMemory {
         rights: Rights,
         file: Option<(&OwnedFd, u64)>,
     ) -> Result<(), Refusal> {
-        let end = address.checked_add(length).filter(|_| length > 0).ok_or(Refusal::Invalid)?;
+        let end = address.checked_add(length).filter(|end| length > 0 && *end <= OWN);
+        let end = end.ok_or(Refusal::Invalid)?;
         let mut table = self.write_table();
         if table.len() >= MAX_MAPPINGS {
             return Err(Refusal::TooMuch);
@@ -179,6 +205,18 @@ impl GuestMemory {
         self.write_table().clear();
     }
 
+    /// Returns the memory at a bus address, and where in it that is.
+    fn view<'a>(&'a self, table: &'a Table, at: u64, needed: Rights) -> Option<(&'a View, usize)> {
+        let (start, view) = match at.checked_sub(OWN) {
+            Some(_) => (OWN, &self.own),
+            None => {
+                let (start, mapping) = table.range(..=at).next_back()?;
+                (*start, mapping.view.as_ref().filter(|_| mapping.rights.cover(needed))?)
+            }
+        };
+        Some((view, usize::try_from(at - start).ok()?))
+    }
+
     /// Calls `access` for each piece of a range with its address in this process, and the bytes of
     /// the range that it has.
     fn each(
@@ -192,13 +230,13 @@ impl GuestMemory {
         let mut done = 0;
         while done < length {
             let at = address.checked_add(done as u64).ok_or(Fault(address))?;
-            let (start, mapping) = table.range(..=at).next_back().ok_or(Fault(at))?;
-            let inside = at - start;
-            let view = mapping.view.as_ref().filter(|_| mapping.rights.cover(needed));
-            let view = view.filter(|_| inside < mapping.length).ok_or(Fault(at))?;
-            let piece = usize::try_from(mapping.length - inside).unwrap_or(usize::MAX);
-            let piece = piece.min(length - done);
-            let host = view.at + inside;
+            let (view, inside) = self.view(&table, at, needed).ok_or(Fault(at))?;
+            let room = view.length.saturating_sub(inside);
+            if room == 0 {
+                return Err(Fault(at));
+            }
+            let piece = room.min(length - done);
+            let host = view.at + inside as u64;
             access(host, done..done + piece)
                 .map_err(|Fault(host_at)| Fault(at + host_at.saturating_sub(host)))?;
             done += piece;

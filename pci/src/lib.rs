@@ -21,12 +21,14 @@
 //! - [`mailbox`] – entries of the command queue and their mailboxes.
 //! - [`left`] – what a driver leaves at the function.
 //! - [`commands`] – executes commands of the command queue.
-//! - [`bar`] – the BAR: initialization segment, MSI-X tables, UAR pages.
+//! - [`bar`] – the BAR: initialization segment, MSI-X tables, UAR pages, device memory.
+//! - [`combine`] – stores to BlueFlame registers, which arrive in pieces.
 //! - [`config`] – the configuration space.
 //! - [`function`] – one function, and its answers to requests.
 //! - [`server`] – serves functions on sockets.
 
 pub mod bar;
+pub mod combine;
 pub mod commands;
 pub mod config;
 pub mod function;

@@ -8,15 +8,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mlx5_model::card::{Bus, Card, Identity};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::{Engine, Interrupt, identities};
+use mlx5_model::object::Memic;
 
 use crate::function::{self, Function};
+use crate::guest::OWN;
 use crate::options::Options;
-use crate::socket;
+use crate::socket::{self, Message};
+
+/// How long a store waits for another that it may be combined with. A client that emulates the
+/// processor takes some microseconds for the next.
+const HOLD: Duration = Duration::from_micros(100);
 
 /// A running server.
 pub struct Server {
@@ -36,6 +42,7 @@ impl Server {
         let identities = of_functions(listeners.len(), options);
         let cards = identities.into_iter().zip(&parts).map(|(identity, (memory, _))| {
             let mut card = Card::new(identity, memory.clone(), Clock::real());
+            card.set_memic(Memic::at(OWN));
             card.reset();
             card
         });
@@ -131,17 +138,26 @@ fn serve(listener: &UnixListener, mut function: Function) {
 
 /// Answers requests until the client leaves.
 fn converse(stream: &UnixStream, function: &mut Function) -> io::Result<()> {
-    while let Some(message) = socket::receive(stream)? {
-        let header = message.header;
-        if !header.is_command() {
-            continue;
+    loop {
+        if function.holds_stores() && !socket::is_ready(stream, HOLD)? {
+            function.release_stores();
         }
-        let outcome = function.answer(message);
-        if header.wants_reply() {
-            let reply = header.reply(outcome.as_deref().map_err(|refusal| *refusal));
-            let mut stream = stream;
-            stream.write_all(&reply)?;
-        }
+        let Some(message) = socket::receive(stream)? else { return Ok(()) };
+        answer(stream, function, message)?;
+    }
+}
+
+/// Answers a request.
+fn answer(stream: &UnixStream, function: &mut Function, message: Message) -> io::Result<()> {
+    let header = message.header;
+    if !header.is_command() {
+        return Ok(());
+    }
+    let outcome = function.answer(message);
+    if header.wants_reply() {
+        let reply = header.reply(outcome.as_deref().map_err(|refusal| *refusal));
+        let mut stream = stream;
+        stream.write_all(&reply)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use crate::protocol::{HEADER, Header, MAX_DESCRIPTORS, MAX_MESSAGE};
 
@@ -44,6 +45,27 @@ pub fn receive(stream: &UnixStream) -> io::Result<Option<Message>> {
     let mut payload = vec![0; size - HEADER];
     fill(stream, &mut payload, &mut descriptors)?;
     Ok(Some(Message { header, payload, descriptors }))
+}
+
+/// Waits until there is something to receive, which may be the end. Returns whether there is.
+///
+/// # Errors
+/// Those of `ppoll`.
+pub fn is_ready(stream: &UnixStream, limit: Duration) -> io::Result<bool> {
+    let mut wanted = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: the call reads and writes `wanted`, one structure, and reads `limit`.
+    match unsafe { libc::ppoll(&mut wanted, 1, &limit, std::ptr::null()) } {
+        0 => Ok(false),
+        1.. => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            error => Err(error),
+        },
+    }
 }
 
 fn fill(stream: &UnixStream, to: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<()> {

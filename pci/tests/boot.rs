@@ -5,8 +5,10 @@ mod support;
 use std::os::unix::fs::FileExt;
 
 use mlx5_model::card::{Feature, Link, Profile};
+use mlx5_model::object::Memic;
+use mlx5_model_pci::bar::SIZE;
 use mlx5_model_pci::protocol::command;
-use mlx5_sys::ifc::{cmd_hca_cap, destroy_eq_in, opcode};
+use mlx5_sys::ifc::{alloc_memic_in, alloc_memic_out, cmd_hca_cap, destroy_eq_in, opcode};
 use support::driver::{self, Driver, QUEUE, bytes};
 use support::{BAR, CONFIG, Client, connect_last, serve, serve_as, signals};
 
@@ -181,7 +183,33 @@ fn functions_of_a_server_are_different_ports() {
         let query = bytes(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, &[]);
         let reply = driver.run(&query, 0x110).unwrap();
         addresses.push(reply[0x10 + 0xf0..0x10 + 0x100].to_vec());
-        assert_eq!(driver.client.read(BAR, 0x1000_0000 - 4, 4).unwrap(), [0; 4]);
+        assert_eq!(driver.client.read(BAR, SIZE - 4, 4).unwrap(), [0; 4]);
     }
     assert_ne!(addresses[0], addresses[1]);
+}
+
+#[test]
+fn device_memory_is_in_a_window_of_the_bar() {
+    let mut driver = Driver::new(connect_last(&serve(1, Link::InfiniBand)[0]));
+    driver.boot();
+    let window = Memic::WINDOW;
+    let all = Memic::PAGES << 12;
+    let fields = [
+        (alloc_memic_in::RANGE_START_ADDR, window),
+        (alloc_memic_in::RANGE_SIZE, all),
+        (alloc_memic_in::MEMIC_SIZE, 0x80),
+    ];
+    let reply = driver.run(&bytes(opcode::ALLOC_MEMIC, 0x20, &fields), 0x10).unwrap();
+    let start = alloc_memic_out::MEMIC_START_ADDR.get(&reply);
+    assert!((window..window + all).contains(&start), "{start:#x}");
+    let client = &mut driver.client;
+    client.write(BAR, start + 8, b"own memory").unwrap();
+    assert_eq!(client.read(BAR, start + 8, 10).unwrap(), b"own memory");
+    client.write(BAR, window + all - 4, b"last").unwrap();
+    assert_eq!(client.read(BAR, window + all - 4, 4).unwrap(), b"last");
+    // A range that the window does not hold wholly is no memory.
+    client.write(BAR, window + all - 4, b"over the end").unwrap();
+    assert_eq!(client.read(BAR, window + all - 4, 8).unwrap(), [0; 8]);
+    assert_eq!(client.read(BAR, window + all - 4, 4).unwrap(), b"last");
+    assert_eq!(client.map(0, 1 << 63, 0x1000, 3), Err(22), "that address is the device's own");
 }

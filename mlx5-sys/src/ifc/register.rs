@@ -99,6 +99,25 @@ layout! {
         A_OCTETS_RECEIVED_OK_HIGH 0x28 31 32;
         A_OCTETS_RECEIVED_OK_LOW 0x2c 31 32;
     }
+    eth_2819_cntrs_grp_data_layout 0xf8 {
+        ETHER_STATS_OCTETS_HIGH 0x8 31 32;
+        ETHER_STATS_OCTETS_LOW 0xc 31 32;
+        ETHER_STATS_PKTS_HIGH 0x10 31 32;
+        ETHER_STATS_PKTS_LOW 0x14 31 32;
+        ETHER_STATS_CRC_ALIGN_ERRORS_HIGH 0x28 31 32;
+        ETHER_STATS_CRC_ALIGN_ERRORS_LOW 0x2c 31 32;
+    }
+    pfcc_reg 0x20 {
+        LOCAL_PORT 0x0 23 8;
+        PRIO_MASK_TX 0x4 23 8;
+        PRIO_MASK_RX 0x4 7 8;
+        PPTX 0x8 31 1;
+        APTX 0x8 30 1;
+        PFCTX 0x8 23 8;
+        PPRX 0xc 31 1;
+        APRX 0xc 30 1;
+        PFCRX 0xc 23 8;
+    }
     ib_port_cntrs_grp_data_layout 0x28 {
         SYMBOL_ERROR_COUNTER 0x0 31 16;
         LINK_ERROR_RECOVERY_COUNTER 0x0 15 8;

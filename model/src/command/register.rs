@@ -3,9 +3,10 @@
 
 use mlx5_sys::ifc::{
     Field, access_register_in, access_register_out, eth_802_3_cntrs_grp_data_layout,
-    eth_2863_cntrs_grp_data_layout, eth_per_prio_grp_data_layout, ib_port_cntrs_grp_data_layout,
-    mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg, pddr_reg, pmlp_reg, pmtu_reg, ppcnt_reg,
-    pplm_reg, ptys_reg, pvlc_reg, register_host_endianness, slrg_reg,
+    eth_2819_cntrs_grp_data_layout, eth_2863_cntrs_grp_data_layout, eth_per_prio_grp_data_layout,
+    ib_port_cntrs_grp_data_layout, mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg, pddr_reg,
+    pfcc_reg, pmlp_reg, pmtu_reg, ppcnt_reg, pplm_reg, ptys_reg, pvlc_reg,
+    register_host_endianness, slrg_reg,
 };
 
 use super::{OP_MOD, Refusal, get};
@@ -32,6 +33,7 @@ const REGISTERS: &[Register] = &[
     Register { number: 0x5003, size: pmtu_reg::SIZE, answer: mtu },
     Register { number: 0x5004, size: ptys_reg::SIZE, answer: speed },
     Register { number: 0x5006, size: paos_reg::SIZE, answer: state },
+    Register { number: 0x5007, size: pfcc_reg::SIZE, answer: pause::flow_control },
     Register { number: 0x5008, size: ppcnt_reg::SIZE, answer: counters },
     Register { number: 0x500f, size: pvlc_reg::SIZE, answer: lanes },
     Register { number: 0x5023, size: pplm_reg::SIZE, answer: physical::correction },
@@ -193,20 +195,22 @@ fn state(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal
     Ok(())
 }
 
-/// PPCNT: the counters of an InfiniBand port, of IEEE 802.3, of RFC 2863, of a priority, and of the
-/// physical layer. Packets with wrong headers or a wrong ICRC are errors of reception. No other error
-/// happens. All traffic has priority 0.
+/// PPCNT: the counters of an InfiniBand port, of IEEE 802.3, of RFC 2863 and 2819, of a priority, and
+/// of the physical layer. Packets with wrong headers or a wrong ICRC are errors of reception. No other
+/// error happens, so the counters of the physical layer's errors are 0. All traffic has priority 0.
 fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
     use ppcnt_reg as r;
     /// Groups of counters (`device.h`, `MLX5_*_COUNTERS_GROUP`).
     const IEEE_802_3: u64 = 0;
     const RFC_2863: u64 = 1;
+    const RFC_2819: u64 = 2;
     const PRIORITY: u64 = 0x10;
+    const PHYSICAL_ERRORS: u64 = 0x12;
     const PHYSICAL: u64 = 0x16;
     const INFINIBAND: u64 = 0x20;
     port(data, r::LOCAL_PORT)?;
     let group = r::GRP.get(data);
-    let groups = [IEEE_802_3, RFC_2863, PRIORITY, PHYSICAL, INFINIBAND];
+    let groups = [IEEE_802_3, RFC_2863, RFC_2819, PRIORITY, PHYSICAL_ERRORS, PHYSICAL, INFINIBAND];
     if access == Access::Write || !groups.contains(&group) {
         return Err(Refusal::RegisterValue);
     }
@@ -230,11 +234,10 @@ fn counters(card: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refu
     match group {
         PHYSICAL => physical::bit_errors(all(&received, octets), counters),
         RFC_2863 => interface(totals, wrong.packets, counters),
+        RFC_2819 => monitoring(totals, wrong.packets, counters),
         PRIORITY if priority == 0 => of_priority(totals, counters),
-        PRIORITY => {}
-        _ => {
-            ieee_802_3(totals, wrong.packets, counters);
-        }
+        PRIORITY | PHYSICAL_ERRORS => {}
+        _ => ieee_802_3(totals, wrong.packets, counters),
     }
     if clear {
         card.traffic = Traffic::default();
@@ -249,13 +252,30 @@ type Totals = [(u64, u64); 2];
 fn ieee_802_3(totals: Totals, wrong: u64, counters: &mut [u8]) {
     use eth_802_3_cntrs_grp_data_layout as e;
     let [(octets_in, packets_in), (octets_out, packets_out)] = totals;
-    for (high, low, count) in [
+    let halves = [
         (e::A_FRAMES_TRANSMITTED_OK_HIGH, e::A_FRAMES_TRANSMITTED_OK_LOW, packets_out),
         (e::A_FRAMES_RECEIVED_OK_HIGH, e::A_FRAMES_RECEIVED_OK_LOW, packets_in),
         (e::A_FRAME_CHECK_SEQUENCE_ERRORS_HIGH, e::A_FRAME_CHECK_SEQUENCE_ERRORS_LOW, wrong),
         (e::A_OCTETS_TRANSMITTED_OK_HIGH, e::A_OCTETS_TRANSMITTED_OK_LOW, octets_out),
         (e::A_OCTETS_RECEIVED_OK_HIGH, e::A_OCTETS_RECEIVED_OK_LOW, octets_in),
-    ] {
+    ];
+    set_halves(&halves, counters);
+}
+
+/// The counters of RFC 2819, which are of what was received. Sizes of packets are not counted.
+fn monitoring([(octets_in, packets_in), _]: Totals, wrong: u64, counters: &mut [u8]) {
+    use eth_2819_cntrs_grp_data_layout as e;
+    let halves = [
+        (e::ETHER_STATS_OCTETS_HIGH, e::ETHER_STATS_OCTETS_LOW, octets_in),
+        (e::ETHER_STATS_PKTS_HIGH, e::ETHER_STATS_PKTS_LOW, packets_in),
+        (e::ETHER_STATS_CRC_ALIGN_ERRORS_HIGH, e::ETHER_STATS_CRC_ALIGN_ERRORS_LOW, wrong),
+    ];
+    set_halves(&halves, counters);
+}
+
+/// Sets counters that have a field for the upper and one for the lower 32 bits.
+fn set_halves(halves: &[(Field, Field, u64)], counters: &mut [u8]) {
+    for (high, low, count) in halves {
         high.set(counters, count >> 32);
         low.set(counters, count & 0xffff_ffff);
     }
@@ -323,6 +343,7 @@ fn byte_order(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refus
     fixed(access, data, &[order], &[(order, 0)])
 }
 
+mod pause;
 mod physical;
 #[cfg(test)]
 pub mod tests;

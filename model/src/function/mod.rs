@@ -7,6 +7,7 @@
 mod frame;
 mod notice;
 mod pages;
+mod pauses;
 #[cfg(test)]
 mod tests;
 mod vport;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 pub use frame::{FrameLimit, LONGEST_FRAME, MTU, SHORTEST_FRAME};
 pub use notice::{Notice, PortChange};
 pub use pages::{Pages, Unasked};
+pub use pauses::Pauses;
 pub use vport::{LONGEST_LIST, List, Vport};
 
 /// How far the driver has started the HCA.
@@ -58,6 +60,8 @@ pub struct Function {
     pub vport: Vport,
     /// The longest frame of the Ethernet port.
     pub limit: FrameLimit,
+    /// Flow control of the Ethernet port.
+    pub pauses: Pauses,
     /// Pages of the driver's.
     pub pages: Pages,
     /// Groups of capabilities that the driver has set, by number.
@@ -70,8 +74,16 @@ impl Function {
         let mut description = [0; NODE_DESCRIPTION];
         description[..DESCRIPTION.len()].copy_from_slice(DESCRIPTION);
         let (pages, chosen) = (Pages::of_boot(), BTreeMap::new());
-        let (vport, limit) = (Vport::default(), FrameLimit::default());
-        Self { life: Life::Disabled, issi: 0, description, vport, limit, pages, chosen }
+        Self {
+            life: Life::Disabled,
+            issi: 0,
+            description,
+            vport: Vport::default(),
+            limit: FrameLimit::default(),
+            pauses: Pauses::default(),
+            pages,
+            chosen,
+        }
     }
 
     /// Creates a function that is running already, and wants no pages.

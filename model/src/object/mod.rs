@@ -205,8 +205,8 @@ impl Default for Objects {
             steering: Steering::default(),
             flow_counters: Table::new(0x50, 0x00ff_ffff),
             l2_table: BTreeMap::new(),
-            // Page numbers in the BAR of a PCI function, whose first pages are not UARs.
-            uars: Table::new(0x10, 0xffff),
+            // Page numbers in the register BAR, between its first pages and the device's memory.
+            uars: Table::new(0x10, (Memic::WINDOW >> 12) as u32 - 1),
             umems: Table::new(0x20, 0x00ff_ffff),
             uctxs: Table::new(1, 0xfffe),
             groups: Groups::default(),

@@ -133,6 +133,9 @@ impl Content {
             self.archive.tree(&format!("usr/{folder}"), &from)?;
             self.add_libraries_below(&from)?;
         }
+        for name in ["rdma_core_tests.py", "pyverbs.skips"] {
+            self.archive.file(&format!("scenario/{name}"), scenario::read(name)?);
+        }
         let tests = self.userland.find(PYVERBS)?;
         self.archive.tree("root/tests", &tests)
     }

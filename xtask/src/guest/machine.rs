@@ -20,8 +20,8 @@ pub const SERVER: &str = "mlx5-model-pci";
 /// How long the server may take to make its sockets.
 const LIMIT_OF_SERVER: Duration = Duration::from_secs(20);
 
-/// Memory of a guest, in MiB.
-const MEMORY: u32 = 512;
+/// Memory of a guest in MiB, where its scenario names no other size.
+pub const MEMORY: u32 = 512;
 
 /// The kernel's command line. On a busy machine the kernel's check of its timer fails by chance. A
 /// program may store to the BAR of a function with a driver.
@@ -76,16 +76,25 @@ enum End {
 pub struct Server {
     process: Running,
     end: End,
+    /// The memory in MiB that it may have.
+    memory: u64,
     /// The socket of each function.
     pub sockets: Vec<PathBuf>,
 }
 
 impl Server {
-    /// Starts the server and waits until its sockets are there. It writes to `server.log`.
+    /// Starts the server and waits until its sockets are there. It writes to `server.log`. Each guest
+    /// has `memory` MiB.
     ///
     /// # Errors
     /// It ends, or makes no socket in time.
-    pub fn start(program: &Path, folder: &Path, link: Link, functions: usize) -> Result<Self> {
+    pub fn start(
+        program: &Path,
+        folder: &Path,
+        link: Link,
+        functions: usize,
+        memory: u32,
+    ) -> Result<Self> {
         let sockets: Vec<PathBuf> =
             (1..=functions).map(|number| folder.join(format!("function{number}.sock"))).collect();
         let mut words = vec![program.display().to_string()];
@@ -98,7 +107,8 @@ impl Server {
         let process = Running::start(SERVER, &words, |command| {
             command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         })?;
-        let mut server = Self { process, end: End::Unasked, sockets };
+        let memory = OWN_MEMORY + u64::from(memory) * sockets.len() as u64;
+        let mut server = Self { process, end: End::Unasked, memory, sockets };
         let deadline = Instant::now() + LIMIT_OF_SERVER;
         while !server.sockets.iter().all(|socket| socket.exists()) {
             server.check()?;
@@ -138,7 +148,7 @@ impl Server {
         let status = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
         // A process that is ending has none.
         let Some(most) = most_memory(&status) else { return Ok(()) };
-        let allowed = OWN_MEMORY + u64::from(MEMORY) * self.sockets.len() as u64;
+        let allowed = self.memory;
         match most <= allowed {
             true => Ok(()),
             false => Err(format!("{SERVER} had {most} MiB of memory; {allowed} are enough")),
@@ -178,6 +188,8 @@ pub struct Machine<'a> {
     pub function: Option<&'a Path>,
     /// Its end of a link to another guest, and the socket of that link.
     pub network: Option<(NetworkEnd, &'a Path)>,
+    /// Its memory in MiB.
+    pub memory: u32,
     /// The name of its logs.
     pub number: usize,
     pub folder: &'a Path,
@@ -209,7 +221,8 @@ impl Machine<'_> {
     }
 
     fn arguments(&self, console: Console) -> Vec<String> {
-        let memory = format!("memory-backend-memfd,id=mem,size={MEMORY}M,share=on");
+        let size = format!("{}M", self.memory);
+        let memory = format!("memory-backend-memfd,id=mem,size={size},share=on");
         // The function reaches the guest's memory by the descriptor of a shared backend.
         let mut arguments: Vec<String> = [
             "-machine",
@@ -221,7 +234,7 @@ impl Machine<'_> {
             "-smp",
             "2",
             "-m",
-            &format!("{MEMORY}M"),
+            &size,
             "-object",
             &memory,
             "-nodefaults",
@@ -453,6 +466,7 @@ mod tests {
             initramfs: Path::new("/k/initramfs"),
             function,
             network,
+            memory: MEMORY,
             number: 1,
             folder: Path::new("/k"),
         }
@@ -492,7 +506,8 @@ mod tests {
             command.stdin(Stdio::piped());
         });
         let process = process.unwrap();
-        let mut server = Server { process, end: End::Unasked, sockets: vec!["/s".into()] };
+        let mut server =
+            Server { process, end: End::Unasked, memory: OWN_MEMORY, sockets: Vec::new() };
         server.check().unwrap();
         server.kill().unwrap();
         server.process.child.wait().unwrap();

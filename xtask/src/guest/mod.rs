@@ -150,7 +150,7 @@ fn run(options: &Options, scenario: Option<&Scenario>) -> Result {
     }
     let ready = started.elapsed();
     let server = server
-        .map(|program| Server::start(&program, &run.folder, run.link, run.guests))
+        .map(|program| Server::start(&program, &run.folder, run.link, run.guests, run.needs.memory))
         .transpose()?;
     let outcome = boot(&run, &qemu, &kernel, &images, server);
     let logs = scenario.map_or(Ok(()), |_| check_logs(&run, &explained));
@@ -196,6 +196,7 @@ fn boot(
             initramfs: image,
             function: sockets.get(index).map(PathBuf::as_path),
             network: (run.guests > 1).then(|| (end(index + 1), link.as_path())),
+            memory: run.needs.memory,
             number: index + 1,
             folder: &run.folder,
         })

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::log::{self, Explained};
+use super::machine::MEMORY;
 use super::options::{self, Link};
 use crate::Result;
 use crate::build;
@@ -33,6 +34,8 @@ pub struct Needs {
     /// The guests that it may run in, the default first.
     pub guests: Vec<usize>,
     pub limit: Duration,
+    /// Memory of each guest, in MiB.
+    pub memory: u32,
     /// Programs of this workspace: examples of `mlx5`, `mlx5`, the command, and `hostile_guest`.
     pub programs: Vec<String>,
     pub device: Device,
@@ -60,6 +63,7 @@ impl Default for Needs {
             link: None,
             guests: vec![1],
             limit: LIMIT,
+            memory: MEMORY,
             programs: Vec::new(),
             device: Device::Function,
             tests: Tests::None,
@@ -139,6 +143,7 @@ fn parse(script: &str) -> Result<Needs> {
                     value.split_whitespace().map(options::guests).collect::<Result<_>>()?;
             }
             "limit" => needs.limit = options::limit(value)?,
+            "memory" => needs.memory = memory(value)?,
             "programs" => {
                 needs.programs = value.split_whitespace().map(str::to_owned).collect();
             }
@@ -154,6 +159,12 @@ fn parse(script: &str) -> Result<Needs> {
     }
 }
 
+/// Sizes that a kernel boots with, and that a machine may have.
+fn memory(text: &str) -> Result<u32> {
+    let size = text.parse().ok().filter(|size| (256..=8192).contains(size));
+    size.ok_or_else(|| format!("`memory: {text}` is not a number of MiB from 256 to 8192"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,12 +172,13 @@ mod tests {
     #[test]
     fn needs_are_read_from_the_first_comment() {
         let script = "#!/bin/sh\n# A summary: of it.\n# link: roce\n# guests: 2 1\n# limit: 30\n\
-                      # programs: mlx5 rc_pingpong\n# tests: pyverbs\nset -e\n# limit: 40\n";
+                      # memory: 2048\n# programs: mlx5 rc_pingpong\n# tests: pyverbs\nset -e\n# limit: 40\n";
         let needs = parse(script).unwrap();
         let expected = Needs {
             link: Some(Link::Roce),
             guests: vec![2, 1],
             limit: Duration::from_secs(30),
+            memory: 2048,
             programs: vec!["mlx5".to_owned(), "rc_pingpong".to_owned()],
             device: Device::Function,
             tests: Tests::Pyverbs,
@@ -183,6 +195,7 @@ mod tests {
             "# limit: x",
             "# gests: 1",
             "# tests: x",
+            "# memory: 16",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

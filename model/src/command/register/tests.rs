@@ -136,8 +136,50 @@ fn counters_are_those_of_the_traffic_until_cleared() {
     for packets in [1, 0] {
         assert_eq!(sent.get(&read(&mut rig, &clear)[8..]), packets);
     }
-    let unknown = ask.set(data(ppcnt_reg::GRP), 0x12u64);
+    let unknown = ask.set(data(ppcnt_reg::GRP), 0x13u64);
     assert_eq!(rig.run(&unknown).err(), Some(Refusal::RegisterValue));
+}
+
+#[test]
+fn received_packets_are_counted_for_rfc_2819() {
+    use eth_2819_cntrs_grp_data_layout as e;
+    let mut rig = Rig::on(Link::Roce);
+    rig.card.traffic.received[0] = Count { packets: 3, octets: 5 << 32 | 7 };
+    rig.card.traffic.wrong = Count { packets: 2, octets: 1 };
+    let ask = access(0x5008, 1, ppcnt_reg::SIZE).set(data(ppcnt_reg::GRP), 2u64);
+    let reply = read(&mut rig, &ask);
+    for (field, value) in [
+        (e::ETHER_STATS_OCTETS_HIGH, 5),
+        (e::ETHER_STATS_OCTETS_LOW, 7),
+        (e::ETHER_STATS_PKTS_LOW, 3),
+        (e::ETHER_STATS_CRC_ALIGN_ERRORS_LOW, 2),
+    ] {
+        assert_eq!(field.get(&reply[8..]), value);
+    }
+    let ask = ask.set(data(ppcnt_reg::GRP), 0x12u64);
+    let errors = &read(&mut rig, &ask)[8..];
+    assert!(errors.iter().all(|byte| *byte == 0), "the physical layer has none");
+}
+
+#[test]
+fn flow_control_is_kept_as_the_driver_sets_it() {
+    use pfcc_reg as r;
+    let fields = [r::PPTX, r::PPRX, r::PFCTX, r::PFCRX];
+    let mut rig = Rig::on(Link::Roce);
+    let ask = access(0x5007, 1, r::SIZE);
+    let shown = |rig: &mut Rig| {
+        let reply = read(rig, &ask);
+        fields.map(|field| field.get(&reply))
+    };
+    assert_eq!(shown(&mut rig), [1, 1, 0, 0]);
+    let values = [0, 1, 0x08, 0x18];
+    let set = access(0x5007, 0, r::SIZE);
+    let set =
+        fields.iter().zip(values).fold(set, |set, (field, value)| set.set(data(*field), value));
+    rig.run(&set).unwrap();
+    assert_eq!(shown(&mut rig), values);
+    let infiniband = Rig::new().run(&ask).err();
+    assert_eq!(infiniband, Some(Refusal::RegisterValue), "an InfiniBand port has credits");
 }
 
 #[test]
