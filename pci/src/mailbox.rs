@@ -12,8 +12,8 @@ pub const ENTRY: usize = 64;
 pub const INLINE: usize = 16;
 /// Bytes of a command or a reply in a mailbox.
 pub const BLOCK: usize = 512;
-/// Most bytes of a command or a reply.
-pub const LONGEST: usize = 1 << 20;
+/// Most bytes of a command or a reply: those of a key with two million pages.
+pub const LONGEST: usize = 1 << 24;
 /// The transport that an entry names: commands over PCI.
 const PCI: u8 = 7;
 /// Bytes of a mailbox, and the alignment of its address.

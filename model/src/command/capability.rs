@@ -47,6 +47,8 @@ pub const MAX_GROUP_MEMBERS: u32 = 240;
 pub const MAX_RQ_WQE: usize = 512;
 /// log2 of receive queues in a table of them.
 pub const LOG_MAX_RQT: u32 = 9;
+/// log2 of the most WQEs of a queue of packets.
+pub const LOG_MAX_WORK_QUEUE: u32 = 15;
 /// log2 of entries in a flow table.
 pub const LOG_MAX_FLOW_TABLE: u32 = 20;
 /// The greatest level of a flow table. Linux 6.12 creates one of level 66.
@@ -195,7 +197,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // What the port does about congestion can be asked and not changed.
         (c::CC_QUERY_ALLOWED, u64::from(roce)),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
-        (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
+        (c::LOG_MAX_WQ_SZ, LOG_MAX_WORK_QUEUE.into()),
+        // On InfiniBand the driver has one of its own, with which it tests write-combining.
+        (c::LOG_MAX_SQ, 18),
         // Counters, of which zero is none.
         (c::MAX_QP_CNT, 255),
         (c::OUT_OF_SEQ_CNT, 1),
@@ -281,7 +285,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 (Memic::LOG_ALIGNMENT - Memic::GRAIN.ilog2()).into(),
             ),
             (device_mem_cap::MEMIC_BAR_START_ADDR, Memic::WINDOW),
-            (device_mem_cap::MEMIC_BAR_SIZE, Memic::PAGES),
+            (device_mem_cap::MEMIC_BAR_SIZE, Memic::PAGES << 12),
             (device_mem_cap::MAX_MEMIC_SIZE, Memic::SIZE),
         ],
         group::EVENT => {

@@ -39,7 +39,7 @@ pub use l2_table::L2Entry;
 pub use memic::{Memic, Run};
 pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
-pub use qp::{Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
+pub use qp::{CopiedWqe, Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
     Classified, Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX,

@@ -41,6 +41,17 @@ pub struct SendQueue {
     pub rung: bool,
     /// Counter up to which this queue may run, if another queue steers it.
     pub enabled: u16,
+    /// The WQE that came with the last doorbell. It is executed if it is the next one.
+    pub copied: Option<Box<CopiedWqe>>,
+}
+
+/// A WQE of one block that was copied to a BlueFlame register in one store.
+#[derive(Clone, Debug)]
+pub struct CopiedWqe {
+    /// Its counter.
+    pub index: u16,
+    /// The block.
+    pub block: [u8; 64],
 }
 
 /// The card's view of a receive queue.

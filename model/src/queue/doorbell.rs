@@ -5,6 +5,7 @@ use mlx5_sys::ifc::{cqc, qpc};
 use super::send::BLOCK;
 use crate::card::{BlueflameCopy, Card};
 use crate::cost::Store;
+use crate::object::CopiedWqe;
 
 /// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
 const CQ_ARM: usize = 0x20;
@@ -134,7 +135,11 @@ impl Card {
             if !rest.is_empty() {
                 self.compare(copy, 8, rest);
             }
-            return self.doorbell(uar, qp, index);
+            let number = self.doorbell(uar, qp, index)?;
+            if let Ok(block) = bytes.try_into() {
+                self.keep_copy(number, copy, block);
+            }
+            return Some(number);
         }
         match self.registers.copies.get_mut(&(uar, half)) {
             Some(copy) if copy.reached == at => {
@@ -150,7 +155,16 @@ impl Card {
         None
     }
 
-    /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed.
+    /// Keeps a WQE that arrived whole, so that the ring need not be read for it.
+    fn keep_copy(&mut self, number: u32, copy: BlueflameCopy, block: [u8; BLOCK]) {
+        let Some(qp) = self.objects.qps.get_mut(&number) else { return };
+        if copy.length <= BLOCK && copy.index == qp.sq.fetched {
+            qp.sq.copied = Some(Box::new(CopiedWqe { index: copy.index, block }));
+        }
+    }
+
+    /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed unless
+    /// the copy is whole.
     fn compare(&mut self, copy: BlueflameCopy, at: usize, bytes: &[u8]) {
         let Some(qp) = self.objects.qps.get(&copy.qp) else { return };
         let ring = qp.sq.blocks as usize * BLOCK;

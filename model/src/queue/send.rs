@@ -4,7 +4,8 @@ use mlx5_sys::ifc::qpc;
 
 use super::{Fetch, Syndrome};
 use crate::card::{Card, Feature, Tapping};
-use crate::object::State;
+use crate::memory::{Fault, Memory};
+use crate::object::{CopiedWqe, Qp, State};
 use crate::trace::Observed;
 use crate::work::decode::{self, Control, opcode};
 
@@ -45,12 +46,13 @@ impl Card {
         }
         let index = qp.sq.fetched;
         let posted = qp.sq.producer.wrapping_sub(index);
-        let ring = qp.sq.blocks as usize * BLOCK;
         let start = (u32::from(index) & (qp.sq.blocks - 1)) as usize * BLOCK;
         let malformed = |opcode, syndrome| Fetch::Malformed { index, opcode, syndrome };
 
+        // A copy of another WQE came too late or too early, and is forgotten.
+        let copied = qp.sq.copied.take().filter(|copied| copied.index == index);
         let mut first = [0; 16];
-        if let Err(fault) = qp.sq.pages.read(&*self.memory, start, &mut first) {
+        if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut first) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
             qp.sq.fetched = index.wrapping_add(1);
@@ -83,14 +85,7 @@ impl Card {
             return malformed(control.opcode, Syndrome::LocalQpOperation);
         }
         let mut bytes = vec![0; usize::from(control.ds) * 16];
-        let before = bytes.len().min(ring - start);
-        let (head, tail) = bytes.split_at_mut(before);
-        let read = qp
-            .sq
-            .pages
-            .read(&*self.memory, start, head)
-            .and_then(|()| qp.sq.pages.read(&*self.memory, 0, tail));
-        if let Err(fault) = read {
+        if let Err(fault) = read(copied.as_deref(), qp, &*self.memory, start, &mut bytes) {
             tracing::error!(qp = qp.number, %fault, "the send queue is not there");
             self.complaints.unmapped_queues += 1;
             return malformed(control.opcode, Syndrome::LocalProtection);
@@ -114,6 +109,24 @@ impl Card {
             }
         }
     }
+}
+
+/// Reads the first bytes of a WQE from its copy, or from where it is in the ring.
+fn read(
+    copied: Option<&CopiedWqe>,
+    qp: &Qp,
+    memory: &dyn Memory,
+    start: usize,
+    to: &mut [u8],
+) -> Result<(), Fault> {
+    if let Some(bytes) = copied.and_then(|copied| copied.block.get(..to.len())) {
+        to.copy_from_slice(bytes);
+        return Ok(());
+    }
+    let before = to.len().min(qp.sq.blocks as usize * BLOCK - start);
+    let (head, tail) = to.split_at_mut(before);
+    qp.sq.pages.read(memory, start, head)?;
+    qp.sq.pages.read(memory, 0, tail)
 }
 
 #[cfg(test)]

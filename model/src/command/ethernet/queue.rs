@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::buffer::{self, Geometry};
-use super::super::capability::{LOG_MAX_MESSAGE, MAX_RQ_WQE};
+use super::super::capability::{LOG_MAX_MESSAGE, LOG_MAX_WORK_QUEUE, MAX_RQ_WQE};
 use super::super::umem::{self, RecordFields};
 use super::super::{Refusal, context, counter, get, owned, qp, uid};
 use crate::card::{Card, Link};
@@ -44,13 +44,15 @@ struct Ring {
     stride: u32,
 }
 
+/// Refuses queues of packets on an InfiniBand port.
+fn on_ethernet(card: &Card) -> Result<(), Refusal> {
+    if card.identity.link == Link::Roce { Ok(()) } else { Err(Refusal::NotRoce) }
+}
+
 /// Checks the ring of a queue and finds its pages and doorbell record, whose bus address `context`
 /// has from then on; `outer` is the WQ in it.
 fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<Ring, Refusal> {
     let field = |field: Field| get(context, field.within(outer));
-    if card.identity.link != Link::Roce {
-        return Err(Refusal::NotRoce);
-    }
     if field(wq::WQ_SIGNATURE) == 1 {
         return Err(Refusal::QpSignature);
     }
@@ -58,7 +60,7 @@ fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<R
     if field(wq::END_PADDING_MODE) > u32::from(uid(input) == 0) {
         return Err(Refusal::QpPadding);
     }
-    if field(wq::LOG_WQ_SZ) > 15 {
+    if field(wq::LOG_WQ_SZ) > LOG_MAX_WORK_QUEUE {
         return Err(Refusal::WorkQueueSize);
     }
     // The driver's queue that drops all packets reaches no memory, and has no protection domain.
@@ -146,6 +148,7 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
         // A queue of the driver's for operations on its own queues. It sends no packets.
         0 if user == 0 => {}
         1 => {
+            on_ethernet(card)?;
             let tis = card.objects.tises.get(field(sqc::TIS_NUM_0)).ok_or(Refusal::NoTis)?;
             owned(tis.uid, user)?;
         }
@@ -211,6 +214,7 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let cq = card.objects.cqs.get(field(rqc::CQN)).ok_or(Refusal::NoCq)?;
     owned(cq.uid, user)?;
     counter::may_name(card, field(rqc::COUNTER_SET_ID), user)?;
+    on_ethernet(card)?;
     let ring = ring(card, input, &mut rqc[..], rqc::WQ)?;
     let field = |field: Field| field.get(&rqc[..]);
     let inner = |inner: Field| field(inner.within(rqc::WQ));
