@@ -1,6 +1,7 @@
 #!/bin/sh
 # The conformance suite of this project on the kernel's driver: `mlx5 conform`.
 # guests: 1 2
+# memory: 1024
 # limit: 900
 # programs: mlx5
 . /scenario/lib.sh

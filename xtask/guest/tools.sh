@@ -1,5 +1,6 @@
 #!/bin/sh
 # The command mlx5 on the kernel's driver: info, doctor, and dump of another process.
+# memory: 1024
 # limit: 180
 # programs: mlx5
 . /scenario/lib.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
 # What programs do with the device under the kernel's driver, by mlx5 trace and mlx5 lint.
+# memory: 1024
 # limit: 300
 # programs: mlx5 rc_pingpong devx_rc
 . /scenario/lib.sh
