@@ -217,8 +217,6 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
         (c::NULL_MKEY, 1),
-        // UMR changes lists of keys, and no lists of pages.
-        (c::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
         (c::PG, u64::from(card.identity.bus == Bus::Process)),
         (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),
