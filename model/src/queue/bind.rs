@@ -39,10 +39,6 @@ impl Card {
         if length > Mkey::MAX_LENGTH || end.is_none() {
             return Err(REFUSED);
         }
-        let room = mkey.get(mkc::TRANSLATIONS_OCTWORD_SIZE) as usize;
-        if entries.as_ref().is_some_and(|entries| umr.offset + entries.len() > room) {
-            return Err(REFUSED);
-        }
         match (&mut mkey.translation, entries) {
             (Translation::Pages(_) | Translation::Table(_), entries)
                 if entries.is_some() || umr.mask & GEOMETRY != 0 =>
@@ -51,6 +47,12 @@ impl Card {
                 change_pages(&mut mkey.translation, by, &context[..], umr.offset, &entries)?;
             }
             (_, None) => {}
+            (_, Some(entries))
+                if umr.offset + entries.len()
+                    > mkc::TRANSLATIONS_OCTWORD_SIZE.get(&context[..]) as usize =>
+            {
+                return Err(REFUSED);
+            }
             (Translation::Klms(list), Some(entries)) => list.replace(umr.offset, &entries),
             (Translation::Ksms(_, list), Some(entries)) => {
                 let end = umr.offset + entries.len();
@@ -114,9 +116,11 @@ fn change_pages(
     offset: usize,
     entries: &[Klm],
 ) -> Result<(), Syndrome> {
-    let room = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context) * 2;
+    // Linux writes whole units to keys that it gave a part of one.
+    let size = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context).next_multiple_of(UNIT as u64);
     let needed = Mkey::pages_of(context).ok_or(REFUSED)?;
-    let fits = needed <= room || mkc::FREE.get(context) == 1;
+    let end = (offset + entries.len()) as u64;
+    let fits = end <= size && (needed <= size * 2 || mkc::FREE.get(context) == 1);
     if by != By::Driver
         || !fits
         || mkc::LOG_PAGE_SIZE.get(context) < Mkey::LOG_MIN_PAGE.into()

@@ -280,6 +280,11 @@ fn lists_of_pages_that_do_not_fit_change_nothing() {
         let read = rig.card.read_key(own, key, START, Access::LocalRead, &mut [0]);
         assert_eq!(read, Err(Denied::Key), "it is free");
     }
+    // A part of a unit stands for a whole one.
+    let part = without_pages(&mut rig, 1);
+    rig.card.change_key(driver, &enable(part, rig.pd, 0x7f00, &[page; 8])).unwrap();
+    let more = enable(part, rig.pd, 0x7f01, &[page; 8]);
+    assert_eq!(rig.card.change_key(driver, &Umr { check_free: false, ..more }), Err(REFUSED));
     rig.card.change_key(driver, &with(mkc::LEN, 0xff00)).unwrap();
     let short = rig.card.read_key(own, key, START + 0x7f00, Access::LocalRead, &mut [0]);
     assert_eq!(short, Err(Denied::Fault), "entries that were never written");
