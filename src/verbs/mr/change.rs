@@ -57,7 +57,7 @@ impl MemoryRegion {
     /// the protection domain stay. Address and length change, and the keys may change.
     ///
     /// No requests on the region may be outstanding, and no memory window may be bound to it.
-    /// Requests that meet the change, and those that use the old addresses or keys, fail.
+    /// Requests that meet the change or use the old addresses or keys fail.
     ///
     /// # Errors
     /// [`ReplaceError`], which returns the new buffer if the region keeps the old one:
