@@ -58,10 +58,9 @@ impl SendRing {
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: by the meaning of `clear`, two free, contiguous blocks start there. The HCA does
-        // not read them before the producer index covers them, and nothing else writes them
-        // (`from_parts`). A usual WQE is no longer. `check` would pass: a queue without entries has
-        // no clear head.
+        // SAFETY: by the meaning of `clear`, two free, contiguous blocks start there, and `check`
+        // would pass. A usual WQE is no longer. The HCA does not read them before the producer index
+        // covers them, and nothing else writes them (`from_parts`).
         let wqe = unsafe {
             let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Linear::new(wqe.as_ptr());

@@ -73,7 +73,7 @@ pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};
 pub use gid::GidEntry;
 pub use mkey::{Mkey, MkeyBuilder};
-pub use mr::{MemoryRegion, ReclaimError, RegisterError};
+pub use mr::{MemoryRegion, ReclaimError, RegisterError, ReplaceError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;

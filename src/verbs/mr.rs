@@ -1,20 +1,22 @@
 //! Memory regions: memory that the HCA may access.
 
+mod change;
+
 use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use mlx5_sys::verbs::{
-    __ibv_reg_mr, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_rereg_mr, ibv_rereg_mr_flags,
-};
+use mlx5_sys::verbs::{__ibv_reg_mr, ibv_dereg_mr, ibv_mr};
 
 use super::volatile;
 use super::{Buffer, HugePageSize, Pages, ProtectionDomain};
 use crate::error::{Cause, Error, Result, check, non_null};
 use crate::ib::{Access, debug_as_display};
 use crate::verbs::check_region_access;
+
+pub use change::ReplaceError;
 
 /// A registered memory region.
 ///
@@ -55,6 +57,8 @@ pub struct MemoryRegion {
     length: usize,
     access: Access,
     backing: Backing,
+    /// A buffer that the HCA may access since a change of the memory failed.
+    replacement: Option<Parts>,
     pd: ProtectionDomain,
 }
 
@@ -63,7 +67,18 @@ enum Backing {
     /// The caller of `register_raw`.
     Caller,
     /// The region, which keeps the parts of a buffer.
-    Buffer { word: usize, free: unsafe fn(NonNull<u8>, usize, usize), kind: TypeId },
+    Buffer { word: usize, free: Free, kind: TypeId },
+}
+
+/// Frees the buffer of some type, of which it gets the parts.
+type Free = unsafe fn(NonNull<u8>, usize, usize);
+
+/// The parts of a buffer of some type.
+struct Parts {
+    address: NonNull<u8>,
+    length: usize,
+    word: usize,
+    free: Free,
 }
 
 // SAFETY: the region owns its memory, or the caller of `register_raw` guarantees that any thread
@@ -94,7 +109,8 @@ impl ProtectionDomain {
                 address,
                 length,
                 access,
-                backing: Backing::Buffer { word, free: free::<B>, kind: TypeId::of::<B>() },
+                backing: Backing::of::<B>(word),
+                replacement: None,
                 pd: self.clone(),
             }),
             Err(error) => {
@@ -153,7 +169,8 @@ impl ProtectionDomain {
         // which deregisters it.
         let mr = unsafe { self.register_parts(address, length, access) }?;
         let backing = Backing::Caller;
-        Ok(MemoryRegion { mr, address, length, access, backing, pd: self.clone() })
+        let pd = self.clone();
+        Ok(MemoryRegion { mr, address, length, access, backing, replacement: None, pd })
     }
 
     /// # Safety
@@ -165,21 +182,35 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<NonNull<ibv_mr>> {
         if length == 0 {
-            return Err(Error::attribute("length", 0, "a memory region has at least 1 byte"));
+            return Err(empty());
         }
         check_region_access(access)?;
         let (pd, start) = (self.as_raw().as_ptr(), address.as_ptr().cast());
         // SAFETY: the PD is alive, and the caller keeps the memory.
         let mr = unsafe { __ibv_reg_mr(pd, start, length, access.bits(), 1) };
         non_null("ibv_reg_mr", mr).map_err(|error| {
-            let cause = match error.errno().map(|errno| errno.0) {
-                Some(libc::EFAULT) => Some(Cause::Known(
-                    "part of the memory is not mapped, or is read-only while the HCA is to write",
-                )),
-                _ => Cause::memlock(error.errno(), Some(length)),
-            };
+            let cause = register_cause(&error, length);
             error.because(cause)
         })
+    }
+}
+
+fn empty() -> Error {
+    Error::attribute("length", 0, "a memory region has at least 1 byte")
+}
+
+fn another_type<B>() -> Error {
+    let name = std::any::type_name::<B>();
+    Error::attribute("buffer", name, "the region was made of another type")
+}
+
+/// The cause of a registration that failed, where it is known.
+fn register_cause(error: &Error, length: usize) -> Option<Cause> {
+    match error.errno().map(|errno| errno.0) {
+        Some(libc::EFAULT) => Some(Cause::Known(
+            "part of the memory is not mapped, or is read-only while the HCA is to write",
+        )),
+        _ => Cause::memlock(error.errno(), Some(length)),
     }
 }
 
@@ -188,6 +219,20 @@ impl ProtectionDomain {
 unsafe fn free<B: Buffer>(address: NonNull<u8>, length: usize, word: usize) {
     // SAFETY: the caller upholds the contract of `from_parts`, which is that of this function.
     drop(unsafe { B::from_parts(address, length, word) });
+}
+
+impl Backing {
+    fn of<B: Buffer>(word: usize) -> Backing {
+        Backing::Buffer { word, free: free::<B>, kind: TypeId::of::<B>() }
+    }
+
+    /// Returns the word of a buffer of type `B`, or `None` for another owner.
+    fn word<B: Buffer>(&self) -> Option<usize> {
+        match *self {
+            Backing::Buffer { word, kind, .. } if kind == TypeId::of::<B>() => Some(word),
+            _ => None,
+        }
+    }
 }
 
 impl MemoryRegion {
@@ -220,13 +265,13 @@ impl MemoryRegion {
 
     /// Returns the key for this host's work requests.
     pub fn lkey(&self) -> u32 {
-        // SAFETY: the region is registered, and the field does not change.
+        // SAFETY: the region is registered, and verbs change the field only under `&mut self`.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
     /// Returns the key for the peer's requests.
     pub fn rkey(&self) -> u32 {
-        // SAFETY: the region is registered, and the field does not change.
+        // SAFETY: the region is registered, and verbs change the field only under `&mut self`.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
@@ -306,47 +351,6 @@ impl MemoryRegion {
         Some(unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) })
     }
 
-    /// Changes the access rights of the region, under the same keys. No requests on it may be
-    /// outstanding: requests that meet the change may fail.
-    ///
-    /// # Errors
-    /// [`Error::Attribute`]: the rights are unchanged then. [`Error::Call`]: verbs do not say which
-    /// rights the region has then. [`access`](Self::access) returns those before and those asked
-    /// for, until a later change succeeds.
-    #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_ACCESS"))]
-    pub fn set_access(&mut self, access: Access) -> Result<()> {
-        check_region_access(access)?;
-        let pd = std::ptr::null_mut();
-        let result = self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0, pd, access);
-        // A peer may write the bytes if either allows it: `as_mut_slice` must not return them.
-        self.access = if result.is_ok() { access } else { self.access | access };
-        result
-    }
-
-    /// Moves the region to another protection domain of the same device, under the same keys. No
-    /// requests on it may be outstanding.
-    ///
-    /// # Errors
-    /// [`Error::Attribute`] for a domain of another opened device, [`Error::Call`]: the region's
-    /// domain is unchanged then.
-    #[doc(alias("ibv_rereg_mr", "IBV_REREG_MR_CHANGE_PD"))]
-    pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
-        self.pd.context().require_same("protection domain", pd.context().as_raw())?;
-        let raw = pd.as_raw().as_ptr();
-        self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0, raw, Access::empty())?;
-        self.pd = pd.clone();
-        Ok(())
-    }
-
-    fn change(&mut self, what: u32, pd: *mut ibv_pd, access: Access) -> Result<()> {
-        let (mr, bits) = (self.mr.as_ptr(), access.bits() as libc::c_int);
-        let none = std::ptr::null_mut();
-        // SAFETY: the region is registered, its memory does not change, and the domain is alive.
-        let result = unsafe { ibv_rereg_mr(mr, what as libc::c_int, pd, none, 0, bits) };
-        // The result is one negative number for each step that can fail; the reason is in errno.
-        if result == 0 { Ok(()) } else { Err(Error::last("ibv_rereg_mr")) }
-    }
-
     fn check_range(&self, offset: usize, length: usize) {
         assert!(
             offset.checked_add(length).is_some_and(|end| end <= self.length),
@@ -362,16 +366,8 @@ impl MemoryRegion {
     /// type of buffer, [`Error::Call`] if it cannot be deregistered.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_buffer<B: Buffer>(self) -> Result<B, ReclaimError> {
-        let word = match self.backing {
-            Backing::Buffer { word, kind, .. } if kind == TypeId::of::<B>() => word,
-            _ => {
-                let error = Error::attribute(
-                    "buffer",
-                    std::any::type_name::<B>(),
-                    "the region was made of another type",
-                );
-                return Err(ReclaimError { region: self, error: error.into() });
-            }
+        let Some(word) = self.backing.word::<B>() else {
+            return Err(ReclaimError { region: self, error: another_type::<B>().into() });
         };
         // SAFETY: this crate registered the region. On success the region is taken apart below and
         // not dropped, so it is deregistered once.
@@ -379,6 +375,7 @@ impl MemoryRegion {
             return Err(ReclaimError { region: self, error: error.into() });
         }
         let mut region = ManuallyDrop::new(self);
+        region.free_replacement();
         // SAFETY: the region is not dropped, and its PD is not used after this.
         unsafe { std::ptr::drop_in_place(&mut region.pd) };
         // SAFETY: the TypeId says that the parts come from a buffer of this type. They are used
@@ -387,18 +384,28 @@ impl MemoryRegion {
     }
 }
 
+impl MemoryRegion {
+    /// Frees the buffer of a change that failed. The region is deregistered.
+    fn free_replacement(&mut self) {
+        if let Some(Parts { address, length, word, free }) = self.replacement.take() {
+            // SAFETY: the parts come from the buffer that `free` was made for, and are used once.
+            unsafe { free(address, length, word) }
+        }
+    }
+}
+
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: this crate registered the region and deregisters it once, here.
         let result = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-        match self.backing {
-            // If deregistration fails, the HCA may still access the memory, so it is leaked.
-            Backing::Buffer { word, free, .. } if result == 0 => {
-                // SAFETY: the parts come from the buffer that `free` was made for, and are used
-                // once.
-                unsafe { free(self.address, self.length, word) }
-            }
-            _ => {}
+        if result != 0 {
+            // The HCA may still access the memory, so it is leaked.
+            return;
+        }
+        self.free_replacement();
+        if let Backing::Buffer { word, free, .. } = self.backing {
+            // SAFETY: the parts come from the buffer that `free` was made for, and are used once.
+            unsafe { free(self.address, self.length, word) }
         }
     }
 }

@@ -15,12 +15,9 @@ use crate::ring::source::handover::{Receives, Sends};
 use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, SendView};
 use crate::ring::{CqReader, ReceiveSource, SendSource, StridingRq};
 
-// SAFETY: the owner keeps the queue pair alive, and with it the register and the memory of its
-// rings, which do not move: libmlx5 leaves them in place, and a pair made by command has taken its
-// parts of umems. The claim keeps other writers of this crate away and forbids RESET, except by a
-// caller who guarantees to restart the queues; it is only given after RESET, or when nothing is
-// outstanding. Writers that are not of this crate reach a QP by its raw pointer only, whose users
-// guarantee the same.
+// SAFETY: the owner keeps the QP alive, with its register and rings, which neither libmlx5 nor an
+// owner of umems moves. The claim is given after RESET or without outstanding WQEs. It keeps writers
+// and RESET away. Users of the raw pointer, and callers that restart queues, guarantee the same.
 unsafe impl<T: Transport, B: Makes<T>> Sends for QueuePair<T, Rts, B> {
     fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())
@@ -35,11 +32,9 @@ impl<T: Transport, B: Makes<T>> SendSource for QueuePair<T, Rts, B> {
     type Transport = T;
 }
 
-// SAFETY: the owner keeps the queue pair alive, and with it the memory of its rings, which do not
-// move: libmlx5 leaves them in place, and a pair made by command has taken its parts of umems. The
-// claim of the receive queue keeps other writers of this crate away and forbids RESET, except by a
-// caller who guarantees to restart the queues. Writers that are not of this crate reach a QP by its
-// raw pointer only, whose users guarantee the same.
+// SAFETY: the owner keeps the QP alive, with its rings, which neither libmlx5 nor an owner of umems
+// moves. The claim of the receive queue keeps other writers and RESET away. Users of the raw
+// pointer, and callers that restart queues, guarantee the same.
 unsafe impl<T: crate::ib::Receives, S: CanReceive, B: Makes<T>> Receives for QueuePair<T, S, B> {
     fn owner(&self, _: Internal) -> Arc<dyn QueueOwner> {
         Arc::<Pair<B::Object>>::clone(self.pair())

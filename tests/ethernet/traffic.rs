@@ -327,6 +327,39 @@ fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
     Ok(())
 }
 
+/// libibverbs describes IPv4 addresses in 8 of the 12 bytes that the kernel knows.
+#[test]
+fn flows_look_at_addresses_and_ports_together() -> Result<(), PollError> {
+    let rig = rig();
+    let mut a = Side::new(&rig);
+    let mut sides = [(); 3].map(|()| Side::new(&rig));
+    let to = address(0x17);
+    let describe = |ip: &str| Flow::builder(1).destination(to).destination_ip(ip.parse().unwrap());
+    let _ours = describe("10.0.0.2").udp_port(1000).build(&sides[0].qp).unwrap();
+    let _other = describe("10.0.0.3").udp_port(1000).build(&sides[1].qp).unwrap();
+    let source = Flow::builder(1).destination(to).source_ip("10.0.0.1".parse().unwrap());
+    let _source = source.priority(1).build(&sides[2].qp).unwrap();
+    for side in &mut sides {
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+        unsafe { side.frames.post(0, side.sge(0, 2000)).unwrap() };
+    }
+    // The last matches no port of a flow.
+    for (last, port) in [(2, 1000), (3, 1000), (2, 1001)] {
+        let mut frame = udp(to, port, b"?");
+        frame[33] = last;
+        // SAFETY: memory lives to the end, and is accessed only after the requests on it complete.
+        unsafe { a.send.post(1, EthSend::new(Inline(&frame)).signaled()).unwrap() };
+        a.sent_well(1);
+    }
+    for (side, expected) in sides.iter_mut().zip([(2, 1000_u16), (3, 1000), (2, 1001)]) {
+        assert_eq!(side.received().id, 0);
+        let frame = side.bytes(0, 38);
+        assert_eq!((frame[33], u16::from_be_bytes([frame[36], frame[37]])), expected);
+        assert_eq!(side.frames.poll()?, None);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_sniffer_sees_what_is_sent_and_what_is_received() {
     let rig = rig();

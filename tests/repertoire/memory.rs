@@ -361,6 +361,103 @@ fn regions_change_rights_and_domain_under_their_keys() {
 }
 
 #[test]
+fn a_region_gets_another_buffer_and_returns_the_old_one() {
+    let (rig, [mut a, mut b]) = pair();
+    let mut region = rig.pd.register(vec![1_u8; 4096], all_rights()).unwrap();
+    let before = mlx5::wqe::Remote::new(region.remote_address(), region.rkey());
+    let old = region.replace_buffer(vec![2_u8; 70_000]).unwrap();
+    assert_eq!((old, region.len()), (vec![1; 4096], 70_000));
+    assert_eq!(region.access(), all_rights());
+    let end = region.remote_address() + 69_990;
+    let remote = mlx5::wqe::Remote::new(end, region.rkey());
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
+    unsafe {
+        a.send.post(1, RdmaWrite::new(Inline(b"at its end"), remote).signaled()).unwrap();
+        assert_eq!(a.sent().0, 1);
+    }
+    let mut bytes = [0; 12];
+    region.read(69_988, &mut bytes);
+    assert_eq!(&bytes, b"\x02\x02at its end");
+    // The old memory is behind the key no longer.
+    // SAFETY: regions live to the end, and are accessed only after the requests on them complete.
+    unsafe {
+        a.send.post(2, RdmaWrite::new(Inline(b"too late"), before).signaled()).unwrap();
+        assert_eq!(failed(&mut a), (2, Status::RemoteAccess));
+    }
+    assert_eq!(region.into_buffer::<Vec<u8>>().unwrap().len(), 70_000);
+    b.is_quiet();
+}
+
+#[test]
+fn a_buffer_that_cannot_replace_another_is_returned() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let mut region = rig.pd.register(vec![1_u8; 64], Access::LOCAL_WRITE).unwrap();
+    let refused = region.replace_buffer(Vec::new()).unwrap_err();
+    assert_eq!(refused.buffer, Some(Vec::new()));
+    assert!(matches!(*refused.error, Error::Attribute { .. }), "{refused:?}");
+    let other: Box<[u8]> = Box::new([2; 64]);
+    let refused = region.replace_buffer(other).unwrap_err();
+    assert_eq!(refused.buffer.as_deref(), Some(&[2; 64][..]));
+    assert_eq!(region.into_buffer::<Vec<u8>>().unwrap(), [1; 64]);
+}
+
+/// A buffer that counts how often one of its type is freed.
+struct Counted(Pages, &'static std::sync::atomic::AtomicUsize);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the bytes are those of `Pages`, which keeps the contract. The box keeps both parts.
+unsafe impl mlx5::verbs::Buffer for Counted {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        let (address, length) = (self.0.as_ptr(), self.0.len());
+        (address, length, Box::into_raw(Box::new(self)) as usize)
+    }
+
+    unsafe fn from_parts(_: NonNull<u8>, _: usize, word: usize) -> Self {
+        // SAFETY: the word is the box of `into_parts`, and is used once.
+        *unsafe { Box::from_raw(word as *mut Self) }
+    }
+}
+
+/// After a change that failed in the kernel, the HCA may access both buffers. None is freed before.
+#[test]
+fn a_region_whose_memory_failed_to_change_keeps_both_buffers() {
+    static FREED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let freed = || FREED.load(std::sync::atomic::Ordering::Relaxed);
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let buffer = || Counted(Pages::new(4096).unwrap(), &FREED);
+    for reclaim in [false, true] {
+        let before = freed();
+        let mut region = rig.pd.register(buffer(), Access::LOCAL_WRITE).unwrap();
+        let new = buffer();
+        let start = new.0.as_ptr().as_ptr().cast();
+        // SAFETY: whole pages of the buffer, which nothing writes.
+        assert_eq!(unsafe { libc::mprotect(start, 4096, libc::PROT_READ) }, 0);
+        let failed = region.replace_buffer(new).err().unwrap();
+        assert!(failed.buffer.is_none());
+        assert!(matches!(*failed.error, Error::Call { .. }), "{failed:?}");
+        assert_eq!(freed(), before);
+        // It stays as it is.
+        let refused = region.replace_buffer(buffer()).err().unwrap();
+        assert!(refused.buffer.is_some());
+        drop(refused);
+        assert_eq!(freed(), before + 1);
+        if reclaim {
+            let old = region.into_buffer::<Counted>().unwrap();
+            assert_eq!(freed(), before + 2);
+            drop(old);
+        } else {
+            drop(region);
+        }
+        assert_eq!(freed(), before + 3);
+    }
+}
+
+#[test]
 fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
     let (rig, [mut a, mut b]) = pair();
     let region = rig.pd.allocate(65536, all_rights() | Access::RELAXED_ORDERING).unwrap();

@@ -1,10 +1,10 @@
-//! Memory windows, invalidation, keys over keys, and copies by the device.
+//! Memory windows, invalidation, keys over keys, regions that change, and copies by the device.
 
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::devx::Group;
 use mlx5::devx::ifc::cmd_hca_cap;
 use mlx5::ib::{Access, Rc};
-use mlx5::verbs::{DeviceMemory, Mkey};
+use mlx5::verbs::{DeviceMemory, MemoryRegion, Mkey, Pages, ProtectionDomain};
 use mlx5::wqe::{
     DmaMemcpy, FetchAdd, Inline, Interleaved, RdmaRead, RdmaWrite, Remote, SendInvalidate,
     SendMessage, Sge, Strided,
@@ -52,6 +52,21 @@ pub(crate) const CASES: &[Case] = &[
         "memory.key-invalidated",
         "A configured key that is invalidated is IBV_WC_LOC_PROT_ERR.",
         key_invalidated,
+    ),
+    Case::new(
+        "memory.rereg-access",
+        "A region whose rights change grants the new ones: without local write, a READ into it fails.",
+        rereg_access,
+    ),
+    Case::new(
+        "memory.rereg-domain",
+        "A region that moves to another protection domain is IBV_WC_LOC_PROT_ERR until it returns.",
+        rereg_domain,
+    ),
+    Case::new(
+        "memory.rereg-translation",
+        "A region that gets another buffer, longer or shorter, is that buffer from end to end.",
+        rereg_translation,
     ),
     Case::new("memory.copy", "The device copies memory (DMA memcpy).", copy)
         .needs(&[Need::Capability(Group::General, cmd_hca_cap::DMA_MMO_SQ, 1)]),
@@ -236,6 +251,79 @@ fn key_invalidated(bench: &mut Bench) -> Verdict {
     side.post(3, SendMessage::new(Sge::new(0, 8, key.lkey())).signaled())?;
     side.fails(QueueKind::Send, 3, &[Status::LocalProtection])?;
     works_again(bench, &mut side).map(drop)
+}
+
+/// READs the peer's first bytes to an offset in a region.
+fn fetch(side: &mut Side<Rc>, to: (&MemoryRegion, usize), length: u32, from: &Door) -> Verdict {
+    let (region, at) = to;
+    let sge = Sge::new(region.address() + at as u64, length, region.lkey());
+    side.post(6, RdmaRead::new(sge, from.remote(0)).signaled())
+}
+
+fn fetches(side: &mut Side<Rc>, to: (&MemoryRegion, usize), from: &Door) -> Verdict {
+    fetch(side, to, 64, from)?;
+    side.sent(6, SendOperation::Read)?;
+    let mut met = vec![0; 64];
+    to.0.read(to.1, &mut met);
+    holds(met.into_iter().eq(pattern(64, 9)), "what was read differs")
+}
+
+/// A READ into a region that must not be reached. The connection is renewed.
+fn fetch_fails(
+    bench: &mut Bench,
+    side: &mut Side<Rc>,
+    to: (&MemoryRegion, usize),
+    length: u32,
+    from: &Door,
+) -> Verdict<Door> {
+    fetch(side, to, length, from)?;
+    side.send_fails(6, Status::LocalProtection)?;
+    let door = works_again(bench, side)?;
+    bench.peer.fill(0, 64, 9)?;
+    Ok(door)
+}
+
+fn rereg_access(bench: &mut Bench) -> Verdict {
+    let (mut side, door) = bench.rc(&Shape::default())?;
+    bench.peer.fill(0, 64, 9)?;
+    let mut region = bench.base.pd.allocate(4096, Access::LOCAL_WRITE)?;
+    fetches(&mut side, (&region, 0), &door)?;
+    region.set_access(Access::REMOTE_READ)?;
+    let door = fetch_fails(bench, &mut side, (&region, 64), 64, &door)?;
+    region.set_access(Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    fetches(&mut side, (&region, 128), &door)?;
+    let mut met = [1; 64];
+    region.read(64, &mut met);
+    same("what a READ without the right left", met, [0; 64])
+}
+
+fn rereg_domain(bench: &mut Bench) -> Verdict {
+    let (mut side, door) = bench.rc(&Shape::default())?;
+    bench.peer.fill(0, 64, 9)?;
+    let mut region = bench.base.pd.allocate(4096, Access::LOCAL_WRITE)?;
+    fetches(&mut side, (&region, 0), &door)?;
+    let other = ProtectionDomain::new(&bench.base.context)?;
+    region.set_protection_domain(&other)?;
+    let door = fetch_fails(bench, &mut side, (&region, 64), 64, &door)?;
+    region.set_protection_domain(&bench.base.pd)?;
+    fetches(&mut side, (&region, 128), &door)
+}
+
+fn rereg_translation(bench: &mut Bench) -> Verdict {
+    /// Bytes of the buffers, one after the other: the key has to grow, and then not.
+    const LENGTHS: [usize; 4] = [1 << 20, (1 << 20) - 4096, 300, 600_000];
+    let (mut side, mut door) = bench.rc(&Shape::default())?;
+    bench.peer.fill(0, 64, 9)?;
+    let mut region = bench.base.pd.allocate(4096, Access::LOCAL_WRITE)?;
+    fetches(&mut side, (&region, 0), &door)?;
+    for length in LENGTHS {
+        region.replace_buffer(Pages::new(length)?)?;
+        for place in [0, length / 2, length - 64] {
+            fetches(&mut side, (&region, place), &door)?;
+        }
+        door = fetch_fails(bench, &mut side, (&region, length - 63), 64, &door)?;
+    }
+    Ok(())
 }
 
 fn copy(bench: &mut Bench) -> Verdict {

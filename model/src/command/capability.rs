@@ -115,10 +115,10 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_SRQ, 23),
         (c::LOG_MAX_RMP, 23),
         // Tags, matched on reliable connections, and messages that the card fetches.
-        (c::LOG_MAX_XRQ, 23),
-        (c::TAG_MATCHING, 1),
-        (c::RNDV_OFFLOAD_RC, 1),
-        (c::LOG_TAG_MATCHING_LIST_SZ, LOG_MAX_TAGS.into()),
+        (c::LOG_MAX_XRQ, has(Feature::TagMatching) * 23),
+        (c::TAG_MATCHING, has(Feature::TagMatching)),
+        (c::RNDV_OFFLOAD_RC, has(Feature::TagMatching)),
+        (c::LOG_TAG_MATCHING_LIST_SZ, has(Feature::TagMatching) * u64::from(LOG_MAX_TAGS)),
         (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
         (c::LOG_MAX_CQ, 24),
         (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),
@@ -221,8 +221,6 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
         (c::DUMP_FILL_MKEY, 1),
         (c::NULL_MKEY, 1),
-        // UMR changes lists of keys, and no lists of pages.
-        (c::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
         (c::PG, u64::from(card.identity.bus == Bus::Process)),
         (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 use super::capability::{LOG_MAX_KLMS, LOG_MIN_ENTITY};
 use super::{Refusal, buffer, context, get, owned, uid, umem};
 use crate::card::Card;
-use crate::object::{Klm, KlmList, Mkey, Translation};
+use crate::object::{Klm, KlmList, Mkey, PageTable, Translation};
 
 /// Access modes (`mlx5_ifc.h`, `MLX5_MKC_ACCESS_MODE_*`).
 const PHYSICAL: u32 = 0;
@@ -117,14 +117,14 @@ fn check_length(mkc: &[u8; mkc::SIZE]) -> Result<(), Refusal> {
 /// The pages of a key with an MTT, or none where it is free and gets them later.
 fn pages(card: &Card, input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
     let shift = get(mkc, mkc::LOG_PAGE_SIZE);
-    if shift < 12 {
+    if shift < Mkey::LOG_MIN_PAGE {
         return Err(Refusal::MkeyPageSize);
     }
     check_length(mkc)?;
     let start = mkc::START_ADDR.get(mkc);
     let length = mkc::LEN.get(mkc);
     if get(mkc, mkc::FREE) == 1 {
-        return Ok(Translation::None);
+        return Ok(Translation::Table(PageTable::default()));
     }
     // Start address and page agree below the page size.
     let offset = start & ((1u64 << shift) - 1);

@@ -9,7 +9,7 @@ use super::buffer::PAS;
 use super::capability::LOG_MAX_TAGS;
 use super::srq::{self, Parts};
 use super::{Refusal, context, get, owned, uid};
-use crate::card::Card;
+use crate::card::{Card, Feature};
 use crate::object::{Srq, SrqContext, TagList};
 
 /// `MLX5_XRQC_TOPOLOGY_TAG_MATCHING`: the one kind that there is.
@@ -21,7 +21,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let mut context: Box<[u8; xrqc::SIZE]> = context(input, create_xrq_in::XRQ_CONTEXT)?;
     let field = |field: Field| get(&context[..], field);
     let user = uid(input);
-    if field(xrqc::TOPOLOGY) != TAG_MATCHING
+    if !card.identity.profile.has(Feature::TagMatching)
+        || field(xrqc::TOPOLOGY) != TAG_MATCHING
         || field(xrqc::OFFLOAD) > RENDEZVOUS
         || field(xrqc::RLKEY) == 1
     {

@@ -11,16 +11,20 @@ pub enum Feature {
     /// The enhanced layout of compressed CQEs. "Introduced in ConnectX-6": Linux, commit "net/mlx5e:
     /// Support enhanced CQE compression".
     EnhancedCqes,
-    /// Copies of memory by the device (MMO). BlueField-2 has them (DOCA 1.5, "DMA Programming Guide"),
-    /// and its controller is a ConnectX-6 Dx (Linux, `mlx5_core_pci_table`, 0xa2d6).
+    /// Copies of memory by the device (MMO). They are "available from BlueField-2 onwards" and use
+    /// modules of the DPU (rdma-core, pull request 1040), which adapters of these generations are not.
     DmaCopy,
     /// Streams of initiators of dynamic connections. Linux has the fields since July 2021, and UCX
     /// (pull request 8445) knows older generations without them. That they began with ConnectX-6 Dx
     /// is assumed.
     DciStreams,
-    /// Send queues without a doorbell record. rdma-core has the fields since release 45 of 2023. That
-    /// they began with ConnectX-7 is assumed.
+    /// Send queues without a doorbell record. NCCL's issue 2383 has them on adapters with firmware
+    /// 40.47, the major number of ConnectX-8, though its reporter writes ConnectX-7. Nothing else
+    /// public names an adapter that has them.
     Recordless,
+    /// Shared receive queues that match tags. A ConnectX-6 with firmware 20.37 has them, and a
+    /// ConnectX-6 Dx with 22.36 has not: `ibv_devinfo` in UCX's issue 10430.
+    TagMatching,
 }
 
 /// The generation that a device stands for.
@@ -83,9 +87,15 @@ const GENERATIONS: [Generation; 5] = [
         device: 0x101d,
         firmware: [22, 35, 1012],
         links: &[Link::Roce],
-        lacks: &[Feature::Recordless],
+        lacks: &[Feature::DmaCopy, Feature::Recordless, Feature::TagMatching],
     },
-    Generation { name: "cx7", device: 0x1021, firmware: [28, 35, 1012], links: BOTH, lacks: &[] },
+    Generation {
+        name: "cx7",
+        device: 0x1021,
+        firmware: [28, 35, 1012],
+        links: BOTH,
+        lacks: &[Feature::DmaCopy, Feature::Recordless],
+    },
 ];
 
 impl Profile {

@@ -17,8 +17,47 @@ pub enum Translation {
     Ksms(u32, Vec<Klm>),
     /// To the card's own memory: a bus address that the addresses from zero on count from.
     Memic(u64),
-    /// No translation: the key is free.
-    None,
+    /// Through a table of pages that the driver writes by UMR. Page size and start are in the context.
+    Table(PageTable),
+}
+
+/// A translation table of pages, entry by entry as a UMR wrote it.
+#[derive(Clone, Debug, Default)]
+pub struct PageTable(Vec<u64>);
+
+impl PageTable {
+    /// In an entry: the page is there (Linux, `MLX5_IB_MTT_PRESENT`). A device without on-demand paging
+    /// has no use for the two rights apart.
+    const PRESENT: u64 = 3;
+
+    /// Returns the table with the entries of a list of pages.
+    pub fn of(pages: &Pages) -> Self {
+        Self(pages.addresses().iter().map(|page| page | Self::PRESENT).collect())
+    }
+
+    /// Replaces entries from octword `offset` on, two by an octword. A table that is too short grows.
+    /// Entries before it that were never written are not there.
+    pub fn replace(&mut self, offset: usize, octwords: &[Klm]) {
+        let (start, end) = (offset * 2, (offset + octwords.len()) * 2);
+        if self.0.len() < end {
+            self.0.resize(end, 0);
+        }
+        let pages = octwords.iter().flat_map(Klm::pages);
+        for (slot, page) in self.0[start..end].iter_mut().zip(pages) {
+            *slot = page;
+        }
+    }
+
+    /// Returns the bus address of a byte that is `at` bytes behind the start of the first page, and the
+    /// number of bytes from there to the end of its page.
+    pub fn locate(&self, log_page_size: u32, at: u64) -> Option<(u64, usize)> {
+        let size = 1u64 << log_page_size;
+        let page = usize::try_from(at >> log_page_size).ok()?;
+        let entry = *self.0.get(page)?;
+        let within = at & (size - 1);
+        let address = entry & !(size - 1) & !Self::PRESENT;
+        (entry & Self::PRESENT != 0).then_some((address + within, (size - within) as usize))
+    }
 }
 
 /// Pieces of memory behind other keys, one after the other, indexed by where each starts: finding
@@ -136,8 +175,20 @@ pub struct Mkey {
 }
 
 impl Mkey {
+    /// log2 of the smallest page of a key.
+    pub const LOG_MIN_PAGE: u32 = 12;
+
     /// Bytes of the longest region behind a key with a translation.
     pub const MAX_LENGTH: u64 = 1 << 47;
+
+    /// Returns the number of pages that a context's bytes lie on. `None` for a length of 64 bits.
+    pub fn pages_of(context: &[u8]) -> Option<u64> {
+        let log = mkc::LOG_PAGE_SIZE.get(context) as u32;
+        let within = mkc::START_ADDR.get(context) & ((1u64 << log) - 1);
+        let length = mkc::LEN.get(context);
+        let finite = mkc::LENGTH64.get(context) == 0 && length <= Self::MAX_LENGTH;
+        finite.then(|| (within + length).div_ceil(1 << log))
+    }
 
     /// A field of the context.
     pub fn get(&self, field: Field) -> u32 {

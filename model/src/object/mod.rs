@@ -37,7 +37,7 @@ pub use flow_counter::FlowCounter;
 pub use groups::Groups;
 pub use l2_table::L2Entry;
 pub use memic::{Memic, Run};
-pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
+pub use mkey::{KlmList, KlmPiece, Mkey, PageTable, Translation};
 pub use pages::Pages;
 pub use qp::{CopiedWqe, Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};

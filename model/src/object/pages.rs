@@ -22,6 +22,16 @@ impl Pages {
         (end <= room).then(|| Self { pages, log_page_size, offset, length, holds: Vec::new() })
     }
 
+    /// Bus addresses of the pages.
+    pub fn addresses(&self) -> &[u64] {
+        &self.pages
+    }
+
+    /// Whether the memory below belongs to another object, as that of a umem does.
+    pub fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
     /// Keeps the memory below the buffer, or below an object that belongs to it.
     pub fn keep(&mut self, hold: Hold) {
         self.holds.push(hold);

@@ -1,43 +1,32 @@
-//! Changes of memory keys by UMR: binding and invalidating memory windows.
+//! Changes of memory keys by UMR: binding and invalidating memory windows, and the pages of regions.
 
 use mlx5_sys::ifc::mkc;
 
 use super::{Access, Domain, Entries, Syndrome, Umr};
 use crate::card::Card;
-use crate::object::{Klm, Mkey, Translation};
-use crate::work::umr::{FIELDS, OF_DRIVER};
+use crate::object::{Klm, Mkey, PageTable, Special, Translation};
+use crate::work::umr::{FIELDS, GEOMETRY, OF_DRIVER, UNIT};
+
+/// The syndrome of a change that a key does not allow.
+const REFUSED: Syndrome = Syndrome::MemoryWindowBind;
+
+/// The queue pair that changes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The driver's queue for UMR. Only it knows bus addresses, and it changes keys of all domains.
+    Driver,
+    /// Any other queue pair.
+    Program,
+}
 
 impl Card {
     /// Changes a key as a queue pair's UMR asks, or not at all. The memory or the keys behind the
     /// key are examined when it is used.
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
-        const REFUSED: Syndrome = Syndrome::MemoryWindowBind;
-        let entries = match &umr.entries {
-            None => None,
-            Some(Entries::Inline(klms)) => Some(klms.clone()),
-            Some(Entries::Pointer { count, key, address }) => {
-                let mut bytes = vec![0; count * 16];
-                self.read_key(domain, *key, *address, Access::LocalRead, &mut bytes).map_err(
-                    |denied| {
-                        tracing::debug!(?denied, "the entries of a UMR cannot be read");
-                        Syndrome::LocalProtection
-                    },
-                )?;
-                Some(Klm::list(&bytes))
-            }
-        };
+        let by = self.changer(domain);
+        let entries = self.new_entries(domain, by, umr)?;
         let mkey = self.objects.mkeys.get_mut(umr.key >> 8).ok_or(REFUSED)?;
-        let free = mkey.get(mkc::FREE) == 1;
-        if mkey.get(mkc::UMR_EN) == 0
-            // Only the driver's queue for UMR has no protection domain.
-            || ![0, mkey.get(mkc::PD)].contains(&domain.pd)
-            // A key that is free may have been given its new low byte in advance.
-            || (!free && mkey.get(mkc::MKEY_7_0) != umr.key & 0xff)
-            || (umr.mask & OF_DRIVER != 0 && domain.pd != 0)
-            || (umr.check_free && !free)
-            || (umr.check_used && free)
-            || (umr.check_qp && (free || mkey.bound_to().is_some_and(|qp| qp != domain.qp)))
-        {
+        if !may_change(mkey, domain, by, umr) {
             tracing::debug!(key = umr.key, "a UMR of a key that may not be changed so");
             return Err(REFUSED);
         }
@@ -50,27 +39,106 @@ impl Card {
         if length > Mkey::MAX_LENGTH || end.is_none() {
             return Err(REFUSED);
         }
-        if let Some(entries) = entries {
-            let end = umr.offset + entries.len();
-            let room = mkey.get(mkc::TRANSLATIONS_OCTWORD_SIZE) as usize;
-            // Pages are bus addresses, which are not for programs to choose.
-            if end > room {
+        match (&mut mkey.translation, entries) {
+            (Translation::Pages(_) | Translation::Table(_), entries)
+                if entries.is_some() || umr.mask & GEOMETRY != 0 =>
+            {
+                let entries = entries.unwrap_or_default();
+                change_pages(&mut mkey.translation, by, &context[..], umr.offset, &entries)?;
+            }
+            (_, None) => {}
+            (_, Some(entries))
+                if umr.offset + entries.len()
+                    > mkc::TRANSLATIONS_OCTWORD_SIZE.get(&context[..]) as usize =>
+            {
                 return Err(REFUSED);
             }
-            match &mut mkey.translation {
-                Translation::Klms(list) => list.replace(umr.offset, &entries),
-                Translation::Ksms(_, list) => {
-                    if list.len() < end {
-                        list.resize(end, Klm::default());
-                    }
-                    list[umr.offset..end].copy_from_slice(&entries);
+            (Translation::Klms(list), Some(entries)) => list.replace(umr.offset, &entries),
+            (Translation::Ksms(_, list), Some(entries)) => {
+                let end = umr.offset + entries.len();
+                if list.len() < end {
+                    list.resize(end, Klm::default());
                 }
-                _ => return Err(REFUSED),
+                list[umr.offset..end].copy_from_slice(&entries);
             }
+            _ => return Err(REFUSED),
         }
         mkey.context = context;
         Ok(())
     }
+
+    /// Returns the new entries of the key's list, from the WQE or from memory.
+    fn new_entries(&self, domain: Domain, by: By, umr: &Umr) -> Result<Option<Vec<Klm>>, Syndrome> {
+        let (count, key, address) = match &umr.entries {
+            None => return Ok(None),
+            Some(Entries::Inline(klms)) => return Ok(Some(klms.clone())),
+            Some(Entries::Pointer { count, key, address }) => (*count, *key, *address),
+        };
+        let pd = match self.objects.mkeys.get(key >> 8) {
+            // It has no domain of its own (Linux makes it without one), and reads by any key.
+            Some(mkey) if by == By::Driver => mkey.get(mkc::PD),
+            _ => domain.pd,
+        };
+        let domain = Domain { pd, ..domain };
+        let mut bytes = vec![0; count * 16];
+        self.read_key(domain, key, address, Access::LocalRead, &mut bytes).map_err(|denied| {
+            tracing::debug!(?denied, "the entries of a UMR cannot be read");
+            Syndrome::LocalProtection
+        })?;
+        Ok(Some(Klm::list(&bytes)))
+    }
+
+    fn changer(&self, domain: Domain) -> By {
+        let special = self.objects.queue_pair(domain.qp).and_then(|qp| qp.special());
+        if special == Some(Special::Umr) { By::Driver } else { By::Program }
+    }
+}
+
+/// Returns whether a queue pair may change a key, in the state that the key has.
+fn may_change(mkey: &Mkey, domain: Domain, by: By, umr: &Umr) -> bool {
+    let free = mkey.get(mkc::FREE) == 1;
+    let bound_elsewhere = mkey.bound_to().is_some_and(|qp| qp != domain.qp);
+    mkey.get(mkc::UMR_EN) == 1
+        && (by == By::Driver || (mkey.get(mkc::PD) == domain.pd && umr.mask & OF_DRIVER == 0))
+        // A key that is free may have been given its new low byte in advance.
+        && (free || mkey.get(mkc::MKEY_7_0) == umr.key & 0xff)
+        && !(umr.check_free && !free)
+        && !(umr.check_used && free)
+        && !(umr.check_qp && (free || bound_elsewhere))
+}
+
+/// Changes entries of a key's pages, of which the context is to be `context`, or which bytes of them
+/// the key has. Pages are bus addresses, which are not for programs to choose.
+fn change_pages(
+    translation: &mut Translation,
+    by: By,
+    context: &[u8],
+    offset: usize,
+    entries: &[Klm],
+) -> Result<(), Syndrome> {
+    // Linux writes whole units to keys that it gave a part of one.
+    let size = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context).next_multiple_of(UNIT as u64);
+    let needed = Mkey::pages_of(context).ok_or(REFUSED)?;
+    let end = (offset + entries.len()) as u64;
+    let fits = end <= size && (needed <= size * 2 || mkc::FREE.get(context) == 1);
+    if by != By::Driver
+        || !fits
+        || mkc::LOG_PAGE_SIZE.get(context) < Mkey::LOG_MIN_PAGE.into()
+        || offset % UNIT != 0
+        || entries.len() % UNIT != 0
+    {
+        return Err(REFUSED);
+    }
+    let mut table = match translation {
+        // The pages are those of another object.
+        Translation::Pages(pages) if pages.is_held() => return Err(REFUSED),
+        Translation::Pages(pages) => PageTable::of(pages),
+        Translation::Table(table) => std::mem::take(table),
+        _ => return Err(REFUSED),
+    };
+    table.replace(offset, entries);
+    *translation = Translation::Table(table);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -112,6 +112,20 @@ impl Card {
                 }
                 Ok(())
             }
+            Translation::Table(table) => {
+                let log = mkey.get(mkc::LOG_PAGE_SIZE);
+                let first = mkey.start() & ((1u64 << log) - 1);
+                let at = first + offset(mkey, address)? as u64;
+                let place = |done: usize| table.locate(log, at + (done - bytes.start) as u64);
+                let mut done = bytes.start;
+                while done < bytes.end {
+                    let (bus, room) = place(done).ok_or(Denied::Fault)?;
+                    let n = room.min(bytes.end - done);
+                    work(bus, done..done + n).map_err(|_| Denied::Fault)?;
+                    done += n;
+                }
+                Ok(())
+            }
             Translation::Klms(_) | Translation::Ksms(..) if depth == 0 => Err(Denied::Key),
             Translation::Klms(klms) => {
                 let below = (access.below(), depth - 1);
@@ -121,7 +135,6 @@ impl Card {
                 let below = (access.below(), depth - 1);
                 self.equal(domain, (*log, list), offset(mkey, address)?, bytes, below, work)
             }
-            Translation::None => Err(Denied::Key),
         }
     }
 
@@ -136,7 +149,8 @@ impl Card {
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
         self.port.pace.read(to.len());
-        let has_pages = |mkey: &Mkey| matches!(mkey.translation, Translation::Pages(_));
+        let has_pages =
+            |mkey: &Mkey| matches!(mkey.translation, Translation::Pages(_) | Translation::Table(_));
         if nowhere(key, access) || !self.objects.mkeys.get(key >> 8).is_some_and(has_pages) {
             // What lies behind the key of no memory: this one, or one below it.
             to.fill(0);

@@ -34,6 +34,11 @@ impl Klm {
         self.length >> 16
     }
 
+    /// Returns the same 16 bytes as two entries of a list of pages.
+    pub(crate) fn pages(&self) -> [u64; 2] {
+        [u64::from(self.length) << 32 | u64::from(self.key), self.address]
+    }
+
     /// Reads a list of them, as commands and WQEs have it.
     pub fn list(bytes: &[u8]) -> Vec<Self> {
         bytes.chunks_exact(16).map(Self::decode).collect()

@@ -26,8 +26,9 @@ pub(crate) mod flag {
 
 /// Fields by their bits in the mask (`MLX5_WQE_UMR_CTRL_MKEY_MASK_*`; those of the driver alone:
 /// `device.h` of Linux, `MLX5_MKEY_MASK_*`).
-pub(crate) const FIELDS: [(u32, Field); 11] = [
+pub(crate) const FIELDS: [(u32, Field); 12] = [
     (0, mkc::LEN),
+    (1, mkc::LOG_PAGE_SIZE),
     (6, mkc::START_ADDR),
     (7, mkc::PD),
     (13, mkc::MKEY_7_0),
@@ -40,10 +41,17 @@ pub(crate) const FIELDS: [(u32, Field); 11] = [
     (29, mkc::FREE),
 ];
 
-/// Bits of the fields that only the driver's queue may change: the domain, and the right of local reads.
-pub(crate) const OF_DRIVER: u64 = 1 << 7 | 1 << 17;
+/// Bits of the fields that only the driver's queue may change: the size of pages, the domain, and the right
+/// of local reads.
+pub(crate) const OF_DRIVER: u64 = 1 << 1 | 1 << 7 | 1 << 17;
 
-/// The list of keys that another leads to.
+/// Bits of the fields that say which bytes of its pages a key has: length, size of pages, start address.
+pub(crate) const GEOMETRY: u64 = 1 | 1 << 1 | 1 << 6;
+
+/// Entries of page lists come in units of so many octwords (Linux, `umr.h`, `MLX5_UMR_FLEX_ALIGNMENT`).
+pub(crate) const UNIT: usize = 4;
+
+/// The list of keys or pages that a key leads to. An octword is one key, or two pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entries {
     /// Inside the WQE.

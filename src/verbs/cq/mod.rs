@@ -234,10 +234,9 @@ impl<B: Backend> CompletionQueue<B> {
     }
 }
 
-// SAFETY: the owner keeps the CQ alive, and with it the memory of its ring and its register, which
-// do not move: this crate does not resize a claimed CQ of verbs, and a CQ by command has taken its
-// parts of umems. The claim keeps other readers of this crate away. Other code reaches a CQ by its
-// raw pointer only. Its users guarantee that they neither read nor resize a claimed CQ.
+// SAFETY: the owner keeps the CQ alive, with its ring and register. They do not move: this crate does
+// not resize a claimed CQ, and a CQ by command owns its parts of umems. The claim keeps other readers
+// away. Users of the raw pointer guarantee neither to read nor to resize a claimed CQ.
 unsafe impl<B: Backend> Completes for CompletionQueue<B> {
     fn owner(&self, _: Internal) -> Arc<dyn CqOwner> {
         Arc::<Cq<B::Cq>>::clone(&self.cq)

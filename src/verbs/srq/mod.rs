@@ -229,10 +229,9 @@ impl<B: Backend> SharedReceiveQueue<B> {
     }
 }
 
-// SAFETY: the owner keeps the queue alive, and with it its memory, which does not move. The claim
-// keeps other writers of this crate away. Other code reaches an SRQ of verbs by its raw pointer
-// only, whose users guarantee the same; it knows the ring of an SRQ by command only as part of a
-// umem, whose users must not write where queues lie.
+// SAFETY: the owner keeps the queue alive, with its memory, which does not move. The claim keeps other
+// writers of this crate away. Users of the raw pointer of an SRQ of verbs guarantee the same. Users
+// of a umem guarantee not to write where queues lie.
 unsafe impl<B: Backend> Shares for SharedReceiveQueue<B> {
     fn owner(&self, _: Internal) -> Arc<dyn SrqOwner> {
         Arc::<Srq<B::Srq>>::clone(&self.srq)

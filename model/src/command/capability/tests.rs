@@ -82,6 +82,7 @@ fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
         let streams =
             rig.create_qp(sends, receives).set(of_qp(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 2u64);
         let recordless = rig.create_qp(sends, receives).set(of_qp(qpc::SEND_DBR_MODE), 1u64);
+        let tags = rig.create_xrq(receives);
         for (feature, capability, reply, command, refusal) in [
             (
                 Feature::EnhancedCqes,
@@ -104,6 +105,7 @@ fn a_profile_refuses_the_operations_that_its_capabilities_leave_out() {
                 recordless,
                 Refusal::QpRecordless,
             ),
+            (Feature::TagMatching, cmd_hca_cap::TAG_MATCHING, &general, tags, Refusal::SrqType),
         ] {
             let has = profile.has(feature);
             assert_eq!(capability.get(&reply[0x10..]) != 0, has, "{profile:?} {feature:?}");

@@ -196,6 +196,27 @@ pub(super) fn lead(
     Ok(id)
 }
 
+/// Bytes of the longest filter of a header.
+const FILTER: usize = 40;
+
+/// Splits a specification into value and mask, each of `known` bytes, as Linux does: the caller's may
+/// be shorter, since libibverbs has older forms (8 of 12 bytes for IPv4). What it has beyond them must
+/// not count.
+fn filter(spec: &[u8], known: usize) -> Result<([u8; FILTER], [u8; FILTER])> {
+    let half = spec.len() / 2;
+    let (value, mask) = (&spec[..half], &spec[half..2 * half]);
+    if half == 0 || mask.iter().skip(known).any(|byte| *byte != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let filled = |bytes: &[u8]| {
+        let mut whole = [0; FILTER];
+        let taken = half.min(known);
+        whole[..taken].copy_from_slice(&bytes[..taken]);
+        whole
+    };
+    Ok((filled(value), filled(mask)))
+}
+
 /// Decodes a list of specifications to a match, the tag for CQEs, and whether packets are dropped.
 fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
     /// `enum ib_flow_spec_type`
@@ -216,30 +237,37 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
         let size = usize::from(u16::from_ne_bytes([header[4], header[5]]));
         let spec = specs.get(HEADER..size).ok_or(Errno::EINVAL)?;
         specs = &specs[size..];
-        // Value and mask, each half.
-        let (value, mask) = spec.split_at(spec.len() / 2);
+        let known = match kind {
+            ETHERNET => 16,
+            V4 => 12,
+            V6 => 40,
+            TCP | UDP => 4,
+            _ => 0,
+        };
+        let (value, mask) =
+            if known > 0 { filter(spec, known)? } else { ([0; FILTER], [0; FILTER]) };
         let number = |bytes: &[u8], at: usize, n: usize| {
             bytes[at..at + n].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
         };
         let mut set = |field: Field, at: usize, n: usize, shift: u32| {
-            let (value, mask) = (number(value, at, n) >> shift, number(mask, at, n) >> shift);
+            let (value, mask) = (number(&value, at, n) >> shift, number(&mask, at, n) >> shift);
             matched.set(field, value, mask);
         };
         match (kind, spec.len()) {
-            (ETHERNET, 32) => {
+            (ETHERNET, _) => {
                 set(outer::DMAC_47_16, 0, 4, 0);
                 set(outer::DMAC_15_0, 4, 2, 0);
                 set(outer::SMAC_47_16, 6, 4, 0);
                 set(outer::SMAC_15_0, 10, 2, 0);
                 set(outer::ETHERTYPE, 12, 2, 0);
-                if number(mask, 14, 2) != 0 {
+                if number(&mask, 14, 2) != 0 {
                     set(outer::FIRST_PRIO, 14, 2, 13);
                     set(outer::FIRST_CFI, 14, 2, 12);
                     set(outer::FIRST_VID, 14, 2, 0);
                     matched.set(outer::CVLAN_TAG, 1, 1);
                 }
             }
-            (V4, 24) => {
+            (V4, _) => {
                 set(outer::IP_PROTOCOL, 8, 1, 0);
                 set(outer::IP_DSCP, 9, 1, 2);
                 set(outer::IP_ECN, 9, 1, 0);
@@ -248,9 +276,9 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
                 matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[4..8], &mask[4..8]);
                 matched.set(outer::IP_VERSION, 4, 0xf);
             }
-            (V6, 80) => {
+            (V6, _) => {
                 // The flow label is not among the outer headers.
-                if number(mask, 32, 4) != 0 {
+                if number(&mask, 32, 4) != 0 {
                     return Err(Errno::EOPNOTSUPP);
                 }
                 set(outer::IP_PROTOCOL, 36, 1, 0);
@@ -261,7 +289,7 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
                 matched.set_bytes(outer::DST_IPV4_DST_IPV6, &value[16..32], &mask[16..32]);
                 matched.set(outer::IP_VERSION, 6, 0xf);
             }
-            (TCP | UDP, 8) => {
+            (TCP | UDP, _) => {
                 let (source, destination, protocol) = if kind == TCP {
                     (outer::TCP_SPORT, outer::TCP_DPORT, 6)
                 } else {
@@ -278,7 +306,7 @@ fn specification(mut specs: &[u8], count: u8) -> Result<(Match, u32, bool)> {
                 }
             }
             (DROP, 0) => drops = true,
-            (ETHERNET | V4 | V6 | TCP | UDP | TAG | DROP, _) => return Err(Errno::EINVAL),
+            (TAG | DROP, _) => return Err(Errno::EINVAL),
             _ => return Err(Errno::EOPNOTSUPP),
         }
     }

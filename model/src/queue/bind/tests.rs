@@ -1,10 +1,13 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{Field, alloc_pd_out, create_mkey_in, destroy_mkey_in, opcode};
+use mlx5_sys::ifc::{
+    Field, alloc_pd_out, create_mkey_in, create_qp_in, create_qp_out, destroy_mkey_in, opcode, qpc,
+};
 use proptest::prelude::*;
 
 use super::*;
 use crate::command::test::{Command, Rig};
+use crate::memory::Memory;
 use crate::queue::Denied;
 use crate::work::umr::{CONTEXT, CONTROL, decode, flag};
 
@@ -90,6 +93,212 @@ fn unbind(key: u32) -> Umr {
     }
 }
 
+/// The driver's queue for UMR.
+fn driver(rig: &mut Rig) -> Domain {
+    let cq = rig.cq();
+    let create = rig.create_qp(cq, cq);
+    let create = create.set(qpc::ST.within(create_qp_in::QPC), 0xcu64);
+    let create = create.set(qpc::PD.within(create_qp_in::QPC), 0u64);
+    Domain { pd: 0, qp: rig.number(&create, create_qp_out::QPN) }
+}
+
+/// A key over pages as Linux's driver makes them: free, and with room for so many octwords.
+fn without_pages(rig: &mut Rig, octwords: u64) -> u32 {
+    let create = free(rig)
+        .set(field(mkc::ACCESS_MODE_1_0), 1u64)
+        .set(field(mkc::LOG_PAGE_SIZE), 12u64)
+        .set(field(mkc::TRANSLATIONS_OCTWORD_SIZE), octwords);
+    rig.mkey(&create)
+}
+
+/// Octwords with these entries of pages, filled up to a unit of them.
+fn octwords(pages: &[u64]) -> Vec<Klm> {
+    let mut bytes: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
+    bytes.resize(bytes.len().next_multiple_of(UNIT * 16), 0);
+    Klm::list(&bytes)
+}
+
+/// Gives a free key `length` bytes of pages, with all rights, as `ibv_reg_mr` does.
+fn enable(key: u32, pd: u32, length: u64, pages: &[u64]) -> Umr {
+    let mut context = [0; CONTEXT];
+    for (field, value) in [
+        (mkc::LEN, length),
+        (mkc::START_ADDR, START),
+        (mkc::LOG_PAGE_SIZE, 12),
+        (mkc::PD, pd.into()),
+        (mkc::MKEY_7_0, u64::from(key & 0xff)),
+        (mkc::LR, 1),
+        (mkc::LW, 1),
+        (mkc::RR, 1),
+        (mkc::RW, 1),
+        (mkc::A, 1),
+        (mkc::QPN, 0xff_ffff),
+    ] {
+        field.set(&mut context, value);
+    }
+    Umr {
+        key,
+        check_free: true,
+        check_used: false,
+        check_qp: false,
+        mask: GEOMETRY | 1 << 7 | 1 << 13 | 0xf << 17 | 1 << 21 | 1 << 29,
+        context,
+        offset: 0,
+        entries: Some(Entries::Inline(octwords(pages))),
+    }
+}
+
+const PRESENT: u64 = 3;
+
+#[test]
+fn the_drivers_queue_gives_a_region_its_pages_and_others() {
+    let mut rig = Rig::new();
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    let key = without_pages(&mut rig, 8);
+    let pages: [u64; 4] = std::array::from_fn(|_| rig.page());
+    let read = |rig: &Rig, at, n| {
+        let mut bytes = vec![0; n];
+        rig.card.read_key(own, key, START + at, Access::LocalRead, &mut bytes).map(|()| bytes)
+    };
+    assert_eq!(read(&rig, 0, 1), Err(Denied::Key), "it is free");
+    // Backwards, and the third is not there.
+    let [first, second, third, fourth] = pages;
+    let list = [third | PRESENT, second | PRESENT, 0, first | PRESENT];
+    let umr = enable(key, rig.pd, 0x3f00, &list);
+    assert_eq!(rig.card.change_key(own, &umr), Err(REFUSED), "no program knows bus addresses");
+    rig.card.change_key(driver, &umr).unwrap();
+    let data: Vec<u8> = (0..=255).cycle().take(0x1e00).collect();
+    rig.card.write_key(own, key, START, Access::RemoteWrite, &data).unwrap();
+    assert_eq!(read(&rig, 0, data.len()).unwrap(), data);
+    assert_eq!(rig.read::<16>(third + 0x100), data[..16], "START is 0x100 into a page");
+    assert_eq!(rig.read::<16>(second), data[0xf00..0xf10]);
+    assert_eq!(read(&rig, 0x1ef0, 0x20), Err(Denied::Fault), "a page that is not there");
+    rig.card.write_key(own, key, START + 0x3eff, Access::RemoteWrite, &[9]).unwrap();
+    assert_eq!(rig.read::<1>(first + 0xfff), [9]);
+    assert_eq!(read(&rig, 0x3eff, 2), Err(Denied::Bounds));
+
+    // Another list from an offset on, without a change of the context.
+    let more = octwords(&[fourth | PRESENT]);
+    let entries = Some(Entries::Inline(more));
+    let change = Umr { mask: 0, check_free: false, check_used: true, entries, ..umr.clone() };
+    let far = Umr { offset: 4, ..change.clone() };
+    rig.card.change_key(driver, &far).unwrap();
+    assert_eq!(read(&rig, 0, 16).unwrap(), data[..16]);
+    rig.card.change_key(driver, &change).unwrap();
+    assert_eq!(read(&rig, 0, 16).unwrap(), [0; 16], "the fourth page");
+    assert_eq!(read(&rig, 0xf00, 1), Err(Denied::Fault), "the list was filled up");
+}
+
+#[test]
+fn entries_of_pages_come_from_memory_by_any_key() {
+    let mut rig = Rig::new();
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    let key = without_pages(&mut rig, 64);
+    let region = rig.create_mkey();
+    let region = rig.mkey(&region);
+    let page = rig.page();
+    rig.memory.write(page, b"one page").unwrap();
+    let list: Vec<u8> = (0..16).flat_map(|_| (page | PRESENT).to_be_bytes()).collect();
+    rig.card.write_key(own, region, START, Access::LocalWrite, &list).unwrap();
+    let entries = Some(Entries::Pointer { count: 8, key: region, address: START });
+    let umr = Umr { entries, ..enable(key, rig.pd, 0xff00, &[]) };
+    rig.card.change_key(driver, &umr).unwrap();
+    for page in 1..16u64 {
+        let mut bytes = [0; 8];
+        let at = START - 0x100 + page * 0x1000;
+        rig.card.read_key(own, key, at, Access::LocalRead, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"one page");
+    }
+    let beyond = Umr {
+        entries: Some(Entries::Pointer { count: 0x110, key: region, address: START }),
+        ..umr.clone()
+    };
+    assert_eq!(rig.card.change_key(driver, &beyond), Err(Syndrome::LocalProtection));
+    let nowhere = Umr {
+        entries: Some(Entries::Pointer { count: 8, key: 0x0dea_d000, address: START }),
+        ..umr
+    };
+    assert_eq!(rig.card.change_key(driver, &nowhere), Err(Syndrome::LocalProtection));
+}
+
+/// Larger pages, and a key that `CREATE_MKEY` gave its pages.
+#[test]
+fn pages_that_a_command_gave_are_changed_too() {
+    let mut rig = Rig::new();
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    let create = rig.create_mkey().set(field(mkc::UMR_EN), 1u64);
+    let create = create.set(field(mkc::TRANSLATIONS_OCTWORD_SIZE), 4u64);
+    let key = rig.mkey(&create);
+    rig.card.write_key(own, key, START + 0xff0, Access::LocalWrite, b"kept").unwrap();
+    let read = |rig: &Rig, at, n| {
+        let mut bytes = vec![0; n];
+        rig.card.read_key(own, key, at, Access::LocalRead, &mut bytes).map(|()| bytes)
+    };
+    let mut shorter = enable(key, rig.pd, 0xff4, &[]);
+    (shorter.entries, shorter.check_free) = (None, false);
+    rig.card.change_key(driver, &shorter).unwrap();
+    assert_eq!(read(&rig, START + 0xff0, 4).unwrap(), b"kept");
+    assert_eq!(read(&rig, START + 0xff4, 1), Err(Denied::Bounds));
+
+    let page = (rig.page() | 0xffff) + 1;
+    rig.memory.write(page + 0x9100, b"64 KiB").unwrap();
+    let mut large = enable(key, rig.pd, 0x1_0000, &[page | PRESENT]);
+    large.check_free = false;
+    mkc::LOG_PAGE_SIZE.set(&mut large.context, 16);
+    mkc::START_ADDR.set(&mut large.context, 0x7abc_0000);
+    rig.card.change_key(driver, &large).unwrap();
+    assert_eq!(read(&rig, 0x7abc_9100, 6).unwrap(), b"64 KiB");
+    assert_eq!(read(&rig, START, 1), Err(Denied::Bounds));
+}
+
+#[test]
+fn lists_of_pages_that_do_not_fit_change_nothing() {
+    let mut rig = Rig::new();
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    let key = without_pages(&mut rig, 8);
+    let page = rig.page() | PRESENT;
+    let good = enable(key, rig.pd, 0x3f00, &[page; 4]);
+    let with = |field: Field, value| {
+        let mut umr = good.clone();
+        field.set(&mut umr.context, value);
+        umr
+    };
+    let list = |n: usize| Some(Entries::Inline(octwords(&[page; 64])[..n].to_vec()));
+    for umr in [
+        with(mkc::LEN, 0x1_0000),
+        with(mkc::LEN, Mkey::MAX_LENGTH + 1),
+        with(mkc::LOG_PAGE_SIZE, 11),
+        with(mkc::LOG_PAGE_SIZE, 0),
+        Umr { offset: 1, ..good.clone() },
+        Umr { offset: 8, ..good.clone() },
+        Umr { offset: 0xffff, ..good.clone() },
+        Umr { entries: list(3), ..good.clone() },
+        Umr { entries: list(12), ..good.clone() },
+        Umr { check_free: false, check_used: true, ..good.clone() },
+    ] {
+        assert_eq!(rig.card.change_key(driver, &umr), Err(REFUSED), "{umr:?}");
+        let read = rig.card.read_key(own, key, START, Access::LocalRead, &mut [0]);
+        assert_eq!(read, Err(Denied::Key), "it is free");
+    }
+    // A part of a unit stands for a whole one.
+    let part = without_pages(&mut rig, 1);
+    rig.card.change_key(driver, &enable(part, rig.pd, 0x7f00, &[page; 8])).unwrap();
+    let more = enable(part, rig.pd, 0x7f01, &[page; 8]);
+    assert_eq!(rig.card.change_key(driver, &Umr { check_free: false, ..more }), Err(REFUSED));
+    rig.card.change_key(driver, &with(mkc::LEN, 0xff00)).unwrap();
+    let short = rig.card.read_key(own, key, START + 0x7f00, Access::LocalRead, &mut [0]);
+    assert_eq!(short, Err(Denied::Fault), "entries that were never written");
+    // Neither the pages of a umem nor those of a program's key are for UMR.
+    rig.become_user();
+    let (umem, _) = rig.umem();
+    let create = rig.create_mkey_in_umem(umem).set(field(mkc::UMR_EN), 1u64);
+    let held = rig.mkey(&create);
+    let mut umr = enable(held, rig.pd, 8, &[]);
+    (umr.entries, umr.check_free, umr.mask) = (None, false, GEOMETRY);
+    assert_eq!(rig.card.change_key(driver, &umr), Err(REFUSED));
+    assert_eq!(rig.card.change_key(domain(&rig), &umr), Err(REFUSED));
+}
+
 /// As Linux's driver changes the domain and the rights of a region (`ibv_rereg_mr`).
 #[test]
 fn the_drivers_queue_alone_moves_a_region_to_another_domain() {
@@ -111,7 +320,7 @@ fn the_drivers_queue_alone_moves_a_region_to_another_domain() {
         offset: 0,
         entries: None,
     };
-    let (own, driver) = (domain(&rig), Domain { pd: 0, qp: QP });
+    let (own, driver) = (domain(&rig), driver(&mut rig));
     assert_eq!(rig.card.change_key(own, &umr), Err(Syndrome::MemoryWindowBind));
     rig.card.change_key(driver, &umr).unwrap();
     let check = |pd, access| rig.card.check(Domain { pd, ..own }, region, START, 1, access);
@@ -324,6 +533,7 @@ proptest! {
     ) {
         let (mut rig, region, window) = keys();
         let own = domain(&rig);
+        let (driver, pages) = (driver(&mut rig), without_pages(&mut rig, 0x1_0000));
         if near && bytes.len() >= 16 {
             bytes[0] = flags << 3 & 0xb8;
             bytes[4..6].copy_from_slice(&count.to_be_bytes());
@@ -337,9 +547,10 @@ proptest! {
             };
             bytes.resize(CONTROL + CONTEXT + if count == 0 { 0 } else { list }, 0x33);
         }
-        for key in [window, region] {
+        for key in [window, region, pages] {
             if let Ok(umr) = decode(key, &bytes) {
                 let _ = rig.card.change_key(own, &umr);
+                let _ = rig.card.change_key(driver, &umr);
             }
             for key in (0..=255).map(|low| key & !0xff | low) {
                 for at in [at, START, 0] {

@@ -167,9 +167,8 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         let request = R::request(&self.site, queue, message);
         // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
-        // reference to it exists. Loops keep at most the plan's depth of requests outstanding, and
-        // there are as many slots where contents matter. Where contents do not matter, requests may
-        // share a slot.
+        // reference to it exists. Loops keep at most the plan's depth of requests outstanding. They
+        // have as many slots where contents matter, and may share slots elsewhere.
         unsafe { self.queues.sends(queue).post(id(queue, message.sequence), request)? };
         Ok(())
     }

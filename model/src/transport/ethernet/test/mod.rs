@@ -447,7 +447,7 @@ fn what_cannot_be_sent_fails_the_queue_and_flushes_it() {
             0x02,
         ),
     ];
-    for (name, opcode, segments, syndrome) in cases {
+    for ((name, opcode, segments, syndrome), said) in cases.into_iter().zip([1, 3].repeat(9)) {
         let mut side = Side::new();
         side.post(opcode, &segments(&side, &frame));
         let cqe = side.sent(0);
@@ -462,7 +462,11 @@ fn what_cannot_be_sent_fails_the_queue_and_flushes_it() {
         assert_eq!((side.sent(1)[55], side.sent(1)[63] >> 4), (0x05, 13), "{name}");
         // The receive queue goes on; the send queue can be made to.
         assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Rtr, "{name}");
-        side.modify_sq(3, 0).unwrap();
+        for (from, to) in [(1, 1), (1, 3), (0, 1), (0, 0), (3, 1)] {
+            assert_eq!(side.modify_sq(from, to).err(), Some(Refusal::WorkQueueState), "{name}");
+        }
+        // A reset may name the state before the error, as Linux's does.
+        side.modify_sq(said, 0).unwrap();
         side.modify_sq(0, 1).unwrap();
         side.posted = 0;
         side.post(0x0a, &after);

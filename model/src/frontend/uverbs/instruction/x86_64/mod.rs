@@ -130,10 +130,9 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     let to_page_end = (PAGE - rip % PAGE) as usize;
     let mut length = LONGEST.min(to_page_end);
     let instruction = loop {
-        // SAFETY: the first `to_page_end` bytes are on the page that the instruction begins on,
-        // which the caller guarantees to be mapped. More are read only when the instruction does
-        // not end there: then it runs on into the next page, which the caller guarantees to be
-        // mapped, too.
+        // SAFETY: the first `to_page_end` bytes are on the page on which the instruction begins. More
+        // are read only if the instruction runs on into the next page. The caller guarantees that
+        // the pages of the instruction are mapped.
         let code = unsafe { std::slice::from_raw_parts(rip as *const u8, length) };
         let decoded = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
         if !decoded.is_invalid() || length == LONGEST {
