@@ -18,8 +18,10 @@ use crate::output::Output;
 
 mod access;
 mod check;
+mod congestion;
 mod counters;
 mod dcb;
+mod debugfs;
 mod device;
 mod devlink;
 mod direct;
