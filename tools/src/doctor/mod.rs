@@ -2,10 +2,12 @@
 //!
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
-//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`], [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
-//! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
-//! [`peer`] compares the machine with another.
+//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`],
+//! [`fabric`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
+//! [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that returns the
+//! results ([`check`]). [`report`] sorts the results and gives the verdict, as [`text`] too.
+//! [`obstacles`] are the checks that decide whether a device can be opened. [`peer`] compares the
+//! machine with another.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ mod kernel;
 mod libraries;
 mod log;
 mod memory;
+mod obstacles;
 mod pci;
 mod peer;
 mod physical;
@@ -42,10 +45,13 @@ mod registers;
 mod report;
 mod sharing;
 mod situation;
+mod text;
 mod traffic;
 mod tree;
 
 use check::{Check, Verdict};
+pub(crate) use device::devx_cure;
+pub(crate) use obstacles::Obstacles;
 use report::Report;
 use situation::Situation;
 
@@ -66,7 +72,7 @@ const TCP_PORT: u16 = 18518;
 /// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
 /// possible), or a question mark, where it could not be found out. The exit status is 1 if anything is
 /// broken.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Say of every check why it matters and where it was looked

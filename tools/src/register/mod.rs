@@ -11,6 +11,7 @@ pub mod link;
 pub mod module;
 mod reason;
 pub mod sensor;
+pub mod settings;
 
 use mlx5::Error;
 use mlx5::devx::Command;
