@@ -107,6 +107,10 @@ pub struct Arguments {
     /// TCP port of the other end
     #[arg(long, value_name = "PORT", default_value_t = TCP_PORT)]
     tcp_port: u16,
+    /// Seconds that the connection to the other end, and each step on it, may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    limit: u64,
     /// Examine a copy of a machine's /sys, /proc, /dev and /etc in this folder; opens no device
     #[arg(long, value_name = "FOLDER", conflicts_with = "model")]
     root: Option<PathBuf>,
