@@ -8,14 +8,14 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::options::{Options, Subject};
 use crate::outcome::{Error, Outcome};
-use crate::output::{Form, Output, plain, stderr, stdout};
+use crate::output::{Form, Output, failed_in_json, plain, stderr, stdout};
 use crate::{conform, decode, doctor, dump, generate, info, lint, perf, replay, run, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
 /// Commands about devices run on this machine's devices. With --model they run on the model, a software
 /// ConnectX inside the process, and say so: all is as on a device but the times. Only perf takes the
-/// model by itself where no device is found; trace, replay and lint of a program always take it.
+/// model by itself where no device is found. run and replay always take it.
 #[derive(Debug, Parser)]
 #[command(name = "mlx5", version, max_term_width = 100, after_help = ENDINGS)]
 pub struct Cli {
@@ -88,6 +88,9 @@ impl Cli {
     /// Prints help, the version, or what is wrong with the command line.
     #[must_use]
     pub fn answer(answer: &clap::Error) -> ExitCode {
+        if answer.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+            failed_in_json(&answer.to_string());
+        }
         let given = std::env::args_os().chain(std::env::var_os("MLX5_MODEL_LIBRARY"));
         let mut texts = given.map(|text| text.into_string());
         if texts.all(|text| text.is_ok_and(|text| plain(&text, Form::Text) == text)) {

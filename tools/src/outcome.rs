@@ -10,6 +10,8 @@ pub enum Outcome {
     Good,
     /// The command found a fault of the kind it searches for.
     Bad,
+    /// The command could not run, and has printed a report that says why.
+    Unable,
     /// The user ended the command early, which has printed what it knew.
     Interrupted,
     /// The exit status of the program that the command ran.
@@ -21,6 +23,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Good => ExitCode::SUCCESS,
             Outcome::Bad => ExitCode::from(1),
+            Outcome::Unable => ExitCode::from(3),
             // As shells report a program that SIGINT has ended.
             Outcome::Interrupted => ExitCode::from(128 + 2),
             Outcome::Program(status) => ExitCode::from(status),

@@ -30,6 +30,9 @@ struct Envelope<'a, R> {
     version: &'static str,
     /// The result of [`bed::runs_on`]; `None` for a command about texts.
     runs_on: Option<&'static str>,
+    /// Why the command could not run, though there is a report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     report: &'a R,
 }
 
@@ -57,7 +60,7 @@ impl Output {
     /// [`Error::Output`].
     pub fn report<R: Serialize + Display>(&self, command: &str, report: &R) -> Result<()> {
         if self.json {
-            return self.enveloped(command, report);
+            return self.enveloped(command, report, None);
         }
         let mut out = stdout(Form::Text);
         writeln!(out, "{report}").and_then(|()| out.flush()).map_err(Error::Output)
@@ -81,14 +84,36 @@ impl Output {
     /// [`Error::Output`].
     pub fn page<R: Serialize>(&self, command: &str, report: &R, page: &Page) -> Result<()> {
         if self.json {
-            return self.enveloped(command, report);
+            return self.enveloped(command, report, None);
         }
-        let is_coloured = is_stdout_terminal()
-            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        page.print(&mut standard_output(), is_coloured).map_err(Error::Output)
+        print_page(page)
     }
 
-    fn enveloped<R: Serialize>(&self, command: &str, report: &R) -> Result<()> {
+    /// Prints why the command could not run: the report on standard output, with the error in JSON,
+    /// and the error on standard error.
+    ///
+    /// # Errors
+    /// [`Error::Output`].
+    pub fn unable<R: Serialize>(
+        &self,
+        command: &str,
+        report: &R,
+        page: &Page,
+        error: &Error,
+    ) -> Result<()> {
+        say!("{error}");
+        match self.json {
+            true => self.enveloped(command, report, Some(error.to_string())),
+            false => print_page(page),
+        }
+    }
+
+    fn enveloped<R: Serialize>(
+        &self,
+        command: &str,
+        report: &R,
+        error: Option<String>,
+    ) -> Result<()> {
         self.json(&Envelope {
             command,
             version: env!("CARGO_PKG_VERSION"),
@@ -96,28 +121,36 @@ impl Output {
                 Subject::Texts => None,
                 _ => bed::runs_on(),
             },
+            error,
             report,
         })
     }
 
     /// Prints one JSON value on one line, or on several lines if a person may read it.
     fn json<T: Serialize>(&self, value: &T) -> Result<()> {
-        let mut out = stdout(Form::Json);
-        serde_json::to_writer_pretty(&mut out, value)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
-            .and_then(|()| out.flush())
-            .map_err(Error::Output)
+        write_json(value).map_err(Error::Output)
     }
 
     /// Reports why the command failed: on standard error, and in JSON on standard output too.
     pub fn failed(&self, error: &Error) {
         say!("{error}");
         if self.json {
-            // The text is already printed, and the exit status reports the failure.
-            let _ = self.json(&Failed { error: error.to_string() });
+            failed_in_json(&error.to_string());
         }
     }
+}
+
+/// Prints why the command failed, for programs. The caller prints the text.
+pub fn failed_in_json(error: &str) {
+    // The exit status reports the failure as well.
+    let _ = write_json(&Failed { error: error.trim_end().to_owned() });
+}
+
+fn write_json<T: Serialize>(value: &T) -> io::Result<()> {
+    let mut out = stdout(Form::Json);
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    out.flush()
 }
 
 /// The replacement of a character that a terminal interprets.
@@ -155,6 +188,12 @@ pub fn plain(text: &str, form: Form) -> Cow<'_, str> {
         }
     }
     plain.into()
+}
+
+/// Returns a number with its noun: `1 message`, `2 messages`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns bytes in hex, for programs.
@@ -276,6 +315,13 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Prints a page on standard output, in colours where a person reads.
+fn print_page(page: &Page) -> Result<()> {
+    let is_coloured =
+        is_stdout_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    page.print(&mut standard_output(), is_coloured).map_err(Error::Output)
+}
+
 /// A text with colours.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
@@ -333,6 +379,12 @@ mod tests {
         let json = filtered(&[json.as_bytes()], Form::Json);
         assert!(!json.chars().any(is_obeyed), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+
+    #[test]
+    fn a_noun_is_plural_unless_it_is_one() {
+        let shown = [0, 1, 2].map(|count| counted(count, "point"));
+        assert_eq!(shown, ["0 points", "1 point", "2 points"]);
     }
 
     #[test]

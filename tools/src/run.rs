@@ -22,7 +22,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(last = true, required = true)]
+    #[arg(trailing_var_arg = true, required = true)]
     program: Vec<OsString>,
 }
 

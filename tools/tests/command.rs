@@ -29,6 +29,25 @@ fn a_device_that_is_not_there_ends_with_3_and_names_those_that_are() {
 }
 
 #[test]
+fn a_wrong_command_line_is_told_in_json_too() {
+    let wrong = run(&["info", "--json", "--nosuch"], 2);
+    assert!(wrong.err.contains("--nosuch"), "{}", wrong.err);
+    assert!(wrong.json()["error"].as_str().unwrap().contains("unexpected argument '--nosuch'"));
+    assert!(run(&["info", "--nosuch"], 2).out.is_empty());
+}
+
+#[test]
+fn a_program_to_run_needs_no_dashes_before_it() {
+    for before in [&["run"][..], &["trace", "--model"]] {
+        let program = ["sh", "-c", "exit 7"];
+        run(&[before, &program].concat(), 7);
+        run(&[before, &["--"], &program].concat(), 7);
+        // Options before the program are those of the command.
+        run(&[before, &["-c"], &program].concat(), 2);
+    }
+}
+
+#[test]
 fn the_model_is_said_to_be_one() {
     for arguments in [&["info"][..], &["dump"], &["doctor", "--no-traffic"]] {
         let printed = run(arguments, 0);

@@ -6,7 +6,7 @@ mod rig;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
+use rig::{Printed, finish, json_has_shape, mlx5, on_the_model, run, text_has_shape, without};
 use serde_json::Value;
 
 const LINKS: [&str; 2] = ["infiniband", "roce"];
@@ -319,9 +319,84 @@ fn refused_commands_are_told_with_the_reason() {
         assert_eq!(kind["available"], false);
         assert!(!kind["reason"].as_str().unwrap().is_empty());
     }
+    // The text names the cure, with the function's address.
+    let text = finish(mlx5(&["info"]).env("MLX5_MODEL_DEVX", "refused"), 0).out;
+    assert!(
+        text.contains("! setcap cap_net_raw+ep PROGRAM") && text.contains("-d 6d35:00:00.0 set")
+    );
     // What verbs tell is there all the same.
     assert_eq!(device["ports"][0]["state"], "ACTIVE");
     assert!(device["ports"][0]["counters"]["vport"]["Err"].is_string());
+}
+
+/// `mlx5 info` where no device can be used: the text, and the whole JSON object.
+fn unusable(command: impl Fn(&[&str]) -> Command) -> (Printed, Value) {
+    let text = finish(&mut command(&["info"]), 3);
+    let json = finish(&mut command(&["info", "--json"]), 3).json();
+    let verdict = json["report"]["obstacles"]["verdict"].as_str().unwrap();
+    assert!(text.out.contains(&format!("verdict: {verdict}\n")), "{}", text.out);
+    assert!(text.err.contains(json["error"].as_str().unwrap()), "{}", text.err);
+    assert!(verdict.starts_with("no device can be used"), "{verdict}");
+    (text, json)
+}
+
+/// Returns what an obstacle check found, and its cure, if its verdict is the expected one.
+fn obstacle(json: &Value, name: &str, verdict: &str) -> String {
+    let checks = json["report"]["obstacles"]["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["check"] == name).expect(name);
+    assert_eq!(check["verdict"], verdict, "{check:#}");
+    format!("{}; {}", check["found"], check["cure"])
+}
+
+#[test]
+fn a_machine_without_a_device_is_reported_with_its_obstacles() {
+    let functions = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    let vendor = |path: std::path::PathBuf| std::fs::read_to_string(path.join("vendor"));
+    if functions.map(|entry| vendor(entry.path())).any(|id| id.is_ok_and(|id| id.contains("15b3")))
+    {
+        return;
+    }
+    let (text, json) = unusable(|arguments| {
+        let mut command = mlx5(arguments);
+        command.env("MLX5_MODEL", "never").env_remove("COLUMNS");
+        command
+    });
+    assert!(text.err.contains("--model"), "{}", text.err);
+    assert_eq!(
+        (&json["runs_on"], &json["report"]["devices"]),
+        (&Value::Null, &Value::Array([].into()))
+    );
+    let function = obstacle(&json, "function", "broken");
+    assert!(function.contains("no PCI function of NVIDIA") && function.contains("lspci"));
+    assert!(text.out.contains("BROKEN   function ") && text.out.contains("cure: lspci"));
+    assert!(text.out.contains("\nlibraries\n  ok       libibverbs"), "{}", text.out);
+}
+
+#[test]
+fn a_node_that_is_missing_or_forbidden_is_the_obstacle() {
+    let with = |node: &'static str| {
+        move |arguments: &[&str]| {
+            let mut command = without("dac_override dac_read_search", &mlx5(arguments));
+            command.env("MLX5_MODEL_NODE", node).env_remove("COLUMNS");
+            command
+        }
+    };
+    let (text, json) = unusable(with("missing"));
+    assert!(text.out.starts_with("the model, a software ConnectX"), "{}", text.out);
+    let node = obstacle(&json, "device node", "broken");
+    assert!(node.contains("/dev/infiniband/uverbs0 is missing") && node.contains("--device="));
+    assert!(obstacle(&json, "function", "good").contains("15b3:"));
+    // libibverbs lists no device without its node.
+    assert_eq!(json["report"]["devices"], Value::Array([].into()));
+    assert_eq!(json["report"]["obstacles"]["checks"][0]["device"], "mlx5_0");
+
+    let (text, json) = unusable(with("forbidden"));
+    assert!(obstacle(&json, "device node", "good").contains("/dev/infiniband/uverbs0"));
+    assert!(obstacle(&json, "permission", "broken").contains("chmod 0666 /dev/infiniband/uverbs0"));
+    assert!(text.out.contains("verdict: no device can be used: this user may not open"));
+    let device = &json["report"]["devices"][0];
+    assert_eq!(device["name"], "mlx5_0");
+    assert!(device["error"].is_string(), "{device:#}");
 }
 
 #[test]
@@ -331,6 +406,9 @@ fn what_the_firmware_knows_of_link_and_module_is_told() {
         let device = &report["devices"][0];
         assert_eq!(device["temperatures"][0]["celsius"], 45.0);
         assert_eq!(device["temperatures"][0]["limit"], 105.0);
+        let settings = &device["settings"];
+        assert_eq!((&settings["uctx_en"], &settings["sriov_en"]), (&1.into(), &0.into()));
+        assert_eq!(settings["ip_over_vxlan_port"], 4789);
         // The firmware and the function's configuration space speak of one PCI link.
         let (firmware, sysfs) = (&device["pci_link"], &device["pci"]["link"]);
         assert_eq!(firmware["megatransfers"], sysfs["megatransfers"]);

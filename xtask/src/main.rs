@@ -26,6 +26,7 @@ mod msrv;
 mod needs;
 mod nightly;
 mod pair;
+mod pictures;
 mod preload;
 mod rdma_sys;
 mod record;
@@ -94,6 +95,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          runs every block of docs/tools.md with it
   deb [--check]          the command mlx5 as a Debian package in target/debian; --check looks at it
                          with lintian, and installs it in a new root folder, as root
+  pictures [MLX5]        the pictures of docs/tools.md, from runs of the command on the model: of the
+                         executable MLX5, or of one that is built; needs Debian's packages bsdutils
+                         and chromium
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
   ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
@@ -159,6 +163,7 @@ fn main() -> ExitCode {
         "install" => install::command(rest),
         "deb" => deb::command(rest),
         "book" => no_arguments(command, rest).and_then(|()| book::command()),
+        "pictures" => pictures::command(rest),
         "ci" => ci::command(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

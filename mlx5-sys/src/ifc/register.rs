@@ -3,8 +3,9 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
-//! What that header does not have is as `register_access_table.adb` in mstflint describes it. Where
-//! the header has two halves of a counter, the field here is both.
+//! Fields that the header lacks are as `register_access_table.adb` in mstflint describes them. MNVDA
+//! and its contents are as in `lib/nv_param.c` of Linux's mlx5_core. Where the header has two halves
+//! of a counter, the field here is both.
 
 use super::layout;
 
@@ -250,5 +251,57 @@ layout! {
     }
     register_host_endianness 0x10 {
         HE 0x0 31 1;
+    }
+    mnvda_reg 0x10c {
+        VALID 0x0 31 2;
+        PRIORITY 0x0 29 2;
+        HEADER_TYPE 0x0 27 2;
+        OVR_EN 0x0 25 1;
+        RD_EN 0x0 24 1;
+        ACCESS_MODE 0x0 23 2;
+        WRITER_ID 0x0 20 5;
+        VERSION 0x0 15 4;
+        HOST_ID_VALID 0x0 9 1;
+        LENGTH 0x0 8 9;
+        TYPE_CLASS 0x4 31 8;
+        PARAMETER_INDEX 0x4 23 24;
+        CRC16 0x8 15 16;
+        CONFIGURATION_ITEM_DATA 0xc 31 2048;
+    }
+    nv_global_pci_conf 0xc {
+        SRIOV_VALID 0x0 31 1;
+        PER_PF_TOTAL_VF 0x0 14 1;
+        SRIOV_EN 0x4 31 1;
+        TOTAL_VFS 0x4 15 16;
+    }
+    nv_global_pci_cap 0x14 {
+        MAX_VFS_PER_PF_VALID 0x0 31 1;
+        PER_PF_TOTAL_VF_SUPPORTED 0x0 11 1;
+        SRIOV_SUPPORT 0x4 31 1;
+        MAX_VFS_PER_PF 0x4 15 16;
+    }
+    nv_sw_offload_conf 0x8 {
+        IP_OVER_VXLAN_PORT 0x0 31 16;
+        TUNNEL_ECN_COPY_OFFLOAD_DISABLE 0x0 15 1;
+        PCI_ATOMIC_MODE 0x0 14 3;
+        SR_ENABLE 0x0 11 1;
+        PTP_CYC2REALTIME 0x0 10 1;
+        VECTOR_CALC_DISABLE 0x0 9 1;
+        UCTX_EN 0x0 8 1;
+        PRIO_TAG_REQUIRED_EN 0x0 7 1;
+        ESW_FDB_IPV4_TTL_MODIFY_ENABLE 0x0 6 1;
+        MKEY_BY_NAME 0x0 5 1;
+        IP_OVER_VXLAN_EN 0x0 4 1;
+        ONE_QP_PER_RECOVERY 0x0 3 1;
+        CQE_COMPRESSION 0x0 2 3;
+        TUNNEL_UDP_ENTROPY_PROTO_DISABLE 0x4 31 1;
+        AR_ENABLE 0x4 29 1;
+        LOG_MAX_OUTSTANDING_WQE 0x4 28 5;
+        VF_MIGRATION 0x4 23 2;
+        LOG_TX_PSN_WIN 0x4 21 6;
+        LRO_LOG_TIMEOUT3 0x4 15 4;
+        LRO_LOG_TIMEOUT2 0x4 11 4;
+        LRO_LOG_TIMEOUT1 0x4 7 4;
+        LRO_LOG_TIMEOUT0 0x4 3 4;
     }
 }

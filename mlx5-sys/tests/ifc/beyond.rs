@@ -17,6 +17,8 @@ const APPENDED: &str = "the same bits of create_umem_in.umem.mtt";
 
 /// Descriptions of registers.
 const MSTFLINT: &str = "mstflint, tools_layouts/adb/prm/hca/ext/register_access_table.adb";
+/// Settings in flash. The item's header is part of `mnvda_reg` here.
+const SETTINGS: &str = "Linux, drivers/net/ethernet/mellanox/mlx5/core/lib/nv_param.c";
 /// The header's `size`, which is the name of each structure's size here.
 const SIZE: &str = "the same bits as mcia_reg.size";
 
@@ -67,4 +69,8 @@ pub const LAYOUTS_OF_OTHERS: &[(&str, &str)] = &[
     ("pddr_link_down_info_page", MSTFLINT),
     ("mtcap_reg", MSTFLINT),
     ("mtmp_reg", MSTFLINT),
+    ("mnvda_reg", SETTINGS),
+    ("nv_global_pci_conf", SETTINGS),
+    ("nv_global_pci_cap", SETTINGS),
+    ("nv_sw_offload_conf", SETTINGS),
 ];

@@ -4,8 +4,8 @@
 use mlx5_sys::ifc::{
     Field, access_register_in, access_register_out, eth_802_3_cntrs_grp_data_layout,
     eth_2819_cntrs_grp_data_layout, eth_2863_cntrs_grp_data_layout, eth_per_prio_grp_data_layout,
-    ib_port_cntrs_grp_data_layout, mcia_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg, pddr_reg,
-    pfcc_reg, pmlp_reg, pmtu_reg, ppcnt_reg, pplm_reg, ptys_reg, pvlc_reg,
+    ib_port_cntrs_grp_data_layout, mcia_reg, mnvda_reg, mpein_reg, mtcap_reg, mtmp_reg, paos_reg,
+    pddr_reg, pfcc_reg, pmlp_reg, pmtu_reg, ppcnt_reg, pplm_reg, ptys_reg, pvlc_reg,
     register_host_endianness, slrg_reg,
 };
 
@@ -44,6 +44,7 @@ const REGISTERS: &[Register] = &[
     Register { number: 0x9009, size: mtcap_reg::SIZE, answer: physical::sensors },
     Register { number: 0x900a, size: mtmp_reg::SIZE, answer: physical::temperature },
     Register { number: 0x9014, size: mcia_reg::SIZE, answer: physical::module_memory },
+    Register { number: 0x9024, size: mnvda_reg::SIZE, answer: settings::read },
     Register { number: 0x9050, size: mpein_reg::SIZE, answer: physical::pci_link },
 ];
 
@@ -76,6 +77,11 @@ fn perform(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refus
     let reply = output.get_mut(to..to + register.size).ok_or(Refusal::OutputLength)?;
     reply.copy_from_slice(given);
     (register.answer)(card, access, reply)
+}
+
+/// Refuses to write a register that only shows.
+fn read_only(access: Access) -> Result<(), Refusal> {
+    if access == Access::Read { Ok(()) } else { Err(Refusal::RegisterValue) }
 }
 
 /// Checks the port that a register is of.
@@ -345,5 +351,6 @@ fn byte_order(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refus
 
 mod pause;
 mod physical;
+mod settings;
 #[cfg(test)]
 pub mod tests;

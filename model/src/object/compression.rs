@@ -33,6 +33,50 @@ impl MiniFormat {
             _ => None,
         }
     }
+
+    /// Decodes the value by which verbs ask for it (`mlx5-abi.h`, `MLX5_CQE_FORMAT_*`); `None` for
+    /// any other value.
+    pub fn from_verbs(value: u8) -> Option<Self> {
+        match value {
+            1 => Some(Self::Hash),
+            2 => Some(Self::Checksum),
+            4 => Some(Self::ChecksumStride),
+            _ => None,
+        }
+    }
+
+    /// Returns the CQ context's value.
+    pub fn in_context(self) -> u32 {
+        match self {
+            Self::Hash => 0,
+            Self::Checksum => 1,
+            Self::ChecksumStride => 3,
+        }
+    }
+
+    /// Returns the CQE that a mini-CQE stands for, the `number`th of its block. It has the title's
+    /// time, and no owner.
+    pub fn expand(self, title: &[u8; 64], number: u16, mini: [u8; 8]) -> [u8; 64] {
+        let mut cqe = *title;
+        cqe[44..48].copy_from_slice(&mini[4..]);
+        cqe[63] &= 0xf2;
+        if cqe[63] >> 4 == 0 {
+            cqe[60..62].copy_from_slice(&mini[..2]);
+            cqe[56] = mini[2];
+            return cqe;
+        }
+        let counter = u16::from_be_bytes([title[60], title[61]]).wrapping_add(number);
+        cqe[60..62].copy_from_slice(&counter.to_be_bytes());
+        match self {
+            Self::Hash => cqe[12..16].copy_from_slice(&mini[..4]),
+            Self::Checksum => cqe[20..22].copy_from_slice(&mini[..2]),
+            Self::ChecksumStride => {
+                cqe[20..22].copy_from_slice(&mini[..2]);
+                cqe[60..62].copy_from_slice(&mini[2..4]);
+            }
+        }
+        cqe
+    }
 }
 
 /// The layout of mini-CQEs in the ring.
@@ -82,6 +126,11 @@ impl Compression {
     /// Creates an empty state.
     pub fn new(format: MiniFormat, layout: Layout) -> Self {
         Self { format, layout, before: None, held: Vec::new(), urgent: false }
+    }
+
+    /// Returns the format of responders' mini-CQEs.
+    pub fn format(&self) -> MiniFormat {
+        self.format
     }
 
     /// Returns the layout of mini-CQEs in the ring.

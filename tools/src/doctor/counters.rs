@@ -6,15 +6,11 @@ use super::ethtool;
 use super::situation::Situation;
 use super::tree::number;
 
-/// A counter that stays zero on a sound network, what it counts, and where to look.
-struct Counter {
-    name: &'static str,
-    counts: &'static str,
+/// Counters that stay zero on a sound network, and where to look if they do not.
+struct Family {
     cure: &'static str,
-}
-
-const fn counter(name: &'static str, counts: &'static str, cure: &'static str) -> Counter {
-    Counter { name, counts, cure }
+    /// The name of each, and what it counts.
+    counters: &'static [(&'static str, &'static str)],
 }
 
 const LOSS: &str = "packets are lost on the way: look at port discards of the switch, PFC and ECN";
@@ -27,39 +23,78 @@ const PCI: &str = "look at the PCI link above, and at IOMMU and NUMA placement";
 
 /// Counters of the transport (`Documentation/ABI/stable/sysfs-class-infiniband`, and NVIDIA's
 /// "Understanding mlx5 Linux Counters").
-const TRANSPORT: [Counter; 12] = [
-    counter("out_of_sequence", "packets out of sequence", LOSS),
-    counter("packet_seq_err", "NAKs for packets out of sequence", LOSS),
-    counter("local_ack_timeout_err", "ACKs that did not come in time", LOSS),
-    counter("implied_nak_seq_err", "ACKs beyond a lost response", LOSS),
-    counter("roce_slow_restart", "slow restarts after a loss", LOSS),
-    counter("rnr_nak_retry_err", "RNR NAKs: the peer had no receive", SLOW),
-    counter("out_of_buffer", "packets dropped for want of a receive", SLOW),
-    counter("req_remote_access_errors", "refusals by the peer for its key or rights", RIGHTS),
-    counter("resp_remote_access_errors", "requests refused for a key or rights", RIGHTS),
-    counter("req_remote_invalid_request", "requests that the peer calls invalid", RIGHTS),
-    counter("resp_local_length_error", "messages longer than their receive", RIGHTS),
-    counter("rx_icrc_encapsulated", "RoCE packets with a wrong ICRC", CABLE),
+const TRANSPORT: [Family; 4] = [
+    Family {
+        cure: LOSS,
+        counters: &[
+            ("out_of_sequence", "packets out of sequence"),
+            ("packet_seq_err", "NAKs for packets out of sequence"),
+            ("local_ack_timeout_err", "ACKs that did not come in time"),
+            ("implied_nak_seq_err", "ACKs beyond a lost response"),
+            ("roce_slow_restart", "slow restarts after a loss"),
+        ],
+    },
+    Family {
+        cure: SLOW,
+        counters: &[
+            ("rnr_nak_retry_err", "RNR NAKs: the peer had no receive"),
+            ("out_of_buffer", "packets dropped for want of a receive"),
+        ],
+    },
+    Family {
+        cure: RIGHTS,
+        counters: &[
+            ("req_remote_access_errors", "refusals by the peer for its key or rights"),
+            ("resp_remote_access_errors", "requests refused for a key or rights"),
+            ("req_remote_invalid_request", "requests that the peer calls invalid"),
+            ("resp_local_length_error", "messages longer than their receive"),
+        ],
+    },
+    Family { cure: CABLE, counters: &[("rx_icrc_encapsulated", "RoCE packets with a wrong ICRC")] },
 ];
 
 /// Statistics of the interface (`Documentation/networking/device_drivers/ethernet/mellanox/mlx5/
 /// counters.rst`).
-const INTERFACE: [Counter; 15] = [
-    counter("rx_discards_phy", "received packets dropped for want of room in the port", PAUSE),
-    counter("tx_discards_phy", "packets dropped before they left", PAUSE),
-    counter("rx_out_of_buffer", "packets without a receive buffer of the kernel", SLOW),
-    counter("rx_steer_missed_packets", "packets that no rule takes", "ethtool -u; tc filter show"),
-    counter("tx_pause_storm_warning_events", "receivers that stall the port", PCI),
-    counter("tx_pause_storm_error_events", "receivers that stalled the port for long", PCI),
-    counter("rx_crc_errors_phy", "frames with a wrong checksum", CABLE),
-    counter("rx_symbol_err_phy", "symbols that FEC did not correct", CABLE),
-    counter("link_down_events_phy", "times that the link went down", CABLE),
-    counter("module_bus_stuck", "times that the module's bus was stuck", CABLE),
-    counter("module_high_temp", "times that the module was too hot", "look at the airflow"),
-    counter("module_bad_shorted", "shorts of the module", CABLE),
-    counter("outbound_pci_stalled_wr", "percent of time without PCI credits to write", PCI),
-    counter("outbound_pci_buffer_overflow", "packets dropped for PCI back-pressure", PCI),
-    counter("rx_pci_signal_integrity", "PCI receive errors", PCI),
+const INTERFACE: [Family; 6] = [
+    Family {
+        cure: PAUSE,
+        counters: &[
+            ("rx_discards_phy", "received packets dropped for want of room in the port"),
+            ("tx_discards_phy", "packets dropped before they left"),
+        ],
+    },
+    Family {
+        cure: SLOW,
+        counters: &[("rx_out_of_buffer", "packets without a receive buffer of the kernel")],
+    },
+    Family {
+        cure: "ethtool -u; tc filter show",
+        counters: &[("rx_steer_missed_packets", "packets that no rule takes")],
+    },
+    Family {
+        cure: PCI,
+        counters: &[
+            ("tx_pause_storm_warning_events", "receivers that stall the port"),
+            ("tx_pause_storm_error_events", "receivers that stalled the port for long"),
+            ("outbound_pci_stalled_wr", "percent of time without PCI credits to write"),
+            ("outbound_pci_buffer_overflow", "packets dropped for PCI back-pressure"),
+            ("rx_pci_signal_integrity", "PCI receive errors"),
+        ],
+    },
+    Family {
+        cure: CABLE,
+        counters: &[
+            ("rx_crc_errors_phy", "frames with a wrong checksum"),
+            ("rx_symbol_err_phy", "symbols that FEC did not correct"),
+            ("link_down_events_phy", "times that the link went down"),
+            ("module_bus_stuck", "times that the module's bus was stuck"),
+            ("module_bad_shorted", "shorts of the module"),
+        ],
+    },
+    Family {
+        cure: "look at the airflow",
+        counters: &[("module_high_temp", "times that the module was too hot")],
+    },
 ];
 
 pub fn look(situation: &Situation) -> Vec<Check> {
@@ -68,26 +103,25 @@ pub fn look(situation: &Situation) -> Vec<Check> {
 }
 
 /// Judges the counters of a list, of which `read` returns the values.
-fn judge(question: Question, list: &[Counter], read: impl Fn(&str) -> Option<u64>) -> Check {
-    let known: Vec<(&Counter, u64)> =
-        list.iter().filter_map(|counter| Some((counter, read(counter.name)?))).collect();
-    if known.is_empty() {
-        return question.not_applicable("the kernel shows no counters of it");
+fn judge(question: Question, list: &[Family], read: impl Fn(&str) -> Option<u64>) -> Check {
+    let (mut known, mut wrong, mut cure) = (0, Vec::new(), None);
+    for Family { cure: look, counters } in list {
+        for (name, counts) in *counters {
+            let Some(value) = read(name) else { continue };
+            known += 1;
+            if value != 0 {
+                wrong.push(format!("{name} {value} ({counts})"));
+                cure.get_or_insert_with(|| format!("{name}: {look}"));
+            }
+        }
     }
-    let wrong: Vec<&(&Counter, u64)> = known.iter().filter(|(_, value)| *value != 0).collect();
-    let Some((first, _)) = wrong.first() else {
-        return question.good(match known.len() {
-            1 => "1 counter, and it is zero".to_owned(),
-            count => format!("{count} counters, and all are zero"),
-        });
-    };
-    let words = wrong
-        .iter()
-        .map(|(counter, value)| format!("{} {value} ({})", counter.name, counter.counts));
-    question.warning(
-        words.collect::<Vec<_>>().join(", "),
-        format!("look again under load: what grows counts. {}: {}", first.name, first.cure),
-    )
+    match (cure, known) {
+        (Some(cure), _) => question
+            .warning(wrong.join(", "), format!("look again under load: what grows counts. {cure}")),
+        (None, 0) => question.not_applicable("the kernel shows no counters of it"),
+        (None, 1) => question.good("1 counter, and it is zero"),
+        (None, count) => question.good(format!("{count} counters, and all are zero")),
+    }
 }
 
 fn transport(situation: &Situation, port: u8) -> Check {

@@ -55,8 +55,17 @@ fn devx(situation: &Situation) -> Check {
             };
             question.warning(
                 format!("{refused}{raw}"),
-                "mlxconfig -d DEVICE set UCTX_EN=1, then mlxfwreset    # and setcap cap_net_raw+ep PROGRAM",
+                devx_cure(situation.function().map(|function| function.address.as_str())),
             )
         }
     }
+}
+
+/// Returns what opens firmware commands to programs, for the function at this PCI address.
+pub fn devx_cure(address: Option<&str>) -> String {
+    let device = address.unwrap_or("PCI-ADDRESS");
+    format!(
+        "setcap cap_net_raw+ep PROGRAM    # still refused? mlxconfig -d {device} set UCTX_EN=1, then \
+         mlxfwreset -d {device} reset"
+    )
 }

@@ -2,11 +2,17 @@
 //! DSCPs.
 
 use super::check::{Check, Group, Question};
+use super::congestion::{self, State, shown};
 use super::dcb::{self, Dcb};
 use super::situation::Situation;
 
 pub fn look(situation: &Situation, port: u8) -> Vec<Check> {
-    vec![losses(situation, port), priorities(situation, port)]
+    let state = congestion::ask(situation);
+    vec![
+        losses(situation, port, state.as_ref().ok()),
+        congestion::look(situation, port, &state),
+        priorities(situation, port),
+    ]
 }
 
 /// What the machine tells of one way to lose nothing.
@@ -17,11 +23,11 @@ enum Way {
     Unknown,
 }
 
-fn losses(situation: &Situation, port: u8) -> Check {
+fn losses(situation: &Situation, port: u8, state: Option<&State>) -> Check {
     let question = Question::new(
         Group::Ports,
         format!("port {port} losses"),
-        "/sys/class/net/*/ecn, netlink DCB_CMD_IEEE_GET",
+        "/sys/class/net/*/ecn, netlink DCB_CMD_IEEE_GET, QUERY_CONG_STATUS",
         "RoCE that loses packets under load sends them again: latency in the tail, or retries \
          exceeded. Priority flow control or ECN on hosts and switches keeps it from that",
     );
@@ -33,7 +39,11 @@ fn losses(situation: &Situation, port: u8) -> Check {
     }
     let interface = situation.interface(port);
     let name = interface.as_deref().unwrap_or("INTERFACE");
-    let ways = [flow_control(dcb_of(situation, port).as_ref()), congestion(situation, name)];
+    let congestion = match by_files(situation, name) {
+        Way::Unknown => state.map_or(Way::Unknown, by_firmware),
+        told => told,
+    };
+    let ways = [flow_control(dcb_of(situation, port).as_ref()), congestion];
     let mut on = Vec::new();
     let mut off = Vec::new();
     for way in ways {
@@ -50,7 +60,6 @@ fn losses(situation: &Situation, port: u8) -> Check {
         (false, _) => question.good(on.join("; ")),
         (true, 0) => question
             .unknown("the kernel's files do not tell whether the way is lossless", Some(cure)),
-        // The firmware may have ECN on, where only NVIDIA's drivers show it.
         (true, 1) => question
             .unknown(format!("{}; whether ECN is on is not told", off.join("; ")), Some(cure)),
         (true, _) => question.warning(
@@ -73,38 +82,42 @@ fn flow_control(dcb: Option<&Dcb>) -> Way {
         None => Way::Unknown,
         Some(0) => Way::Off("PFC is off for all priorities".to_owned()),
         Some(mask) => {
-            let on: Vec<String> =
-                (0..8).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
-            Way::On(format!("PFC is on for {}", priorities_of(&on)))
+            let on: Vec<u8> = (0..8).filter(|bit| mask >> bit & 1 != 0).collect();
+            Way::On(format!("PFC is on for {}", shown(&on)))
         }
     }
 }
 
-fn priorities_of(list: &[String]) -> String {
-    let word = if list.len() == 1 { "priority" } else { "priorities" };
-    format!("{word} {}", list.join(", "))
+/// Judges what the firmware tells of congestion control.
+fn by_firmware(state: &State) -> Way {
+    let State { notifies, reacts, .. } = state;
+    match notifies.is_empty() && reacts.is_empty() {
+        true => Way::Off("ECN is off for all priorities".to_owned()),
+        false => Way::On(format!(
+            "ECN notification is on for {}, reaction for {}",
+            shown(notifies),
+            shown(reacts)
+        )),
+    }
 }
 
 /// Reads the files of NVIDIA's own driver packages; the kernel's driver does not have them.
-fn congestion(situation: &Situation, name: &str) -> Way {
+fn by_files(situation: &Situation, name: &str) -> Way {
     let tree = &situation.tree;
     let folder = format!("sys/class/net/{name}/ecn");
-    let enabled = |side: &str| -> Option<Vec<String>> {
+    let enabled = |side: &str| -> Option<Vec<u8>> {
         let path = format!("{folder}/{side}/enable");
         let names = tree.list(&path);
-        let is_on = |priority: &&String| tree.number(&format!("{path}/{priority}")) == Some(1);
-        (!names.is_empty()).then(|| names.iter().filter(is_on).cloned().collect())
+        let is_on = |priority: &u8| tree.number(&format!("{path}/{priority}")) == Some(1);
+        (!names.is_empty()).then(|| (0..8).filter(is_on).collect())
     };
     let Some(notifies) = enabled("roce_np") else { return Way::Unknown };
     if notifies.is_empty() {
         return Way::Off("ECN notification is off for all priorities".to_owned());
     }
-    let mut words = format!("ECN notification is on for {}", priorities_of(&notifies));
+    let mut words = format!("ECN notification is on for {}", shown(&notifies));
     if let Some(reacts) = enabled("roce_rp") {
-        words += &match reacts.is_empty() {
-            true => ", reaction for none".to_owned(),
-            false => format!(", reaction for {}", priorities_of(&reacts)),
-        };
+        words += &format!(", reaction for {}", shown(&reacts));
     }
     if let Some(dscp) = tree.number(&format!("{folder}/roce_np/cnp_dscp")) {
         words += &format!(", CNPs of DSCP {dscp}");

@@ -77,6 +77,22 @@ fn wanted(situation: &Situation) -> RoceVersion {
     situation.arguments.roce.unwrap_or(RoceVersion::V2)
 }
 
+/// Returns what helps where no entry is of a version: the other one, if the table has it. The versions
+/// are those of the device and its driver, and no setting adds one.
+fn cure(entries: &[Entry], version: RoceVersion) -> String {
+    let other = match version {
+        RoceVersion::V1 => RoceVersion::V2,
+        RoceVersion::V2 => RoceVersion::V1,
+    };
+    match best(entries, other) {
+        Some(entry) => format!(
+            "use {other} on both sides: GID index {} here    # this port offers no {version}",
+            entry.index
+        ),
+        None => "ip address add ADDRESS/24 dev INTERFACE".to_owned(),
+    }
+}
+
 fn choice(situation: &Situation, port: u8) -> Check {
     let question = Question::new(
         Group::Ports,
@@ -103,11 +119,8 @@ fn choice(situation: &Situation, port: u8) -> Check {
     let version = wanted(situation);
     let list = || entries.iter().map(Entry::shown).collect::<Vec<_>>().join("; ");
     match best(&entries, version) {
-        None if situation.arguments.roce.is_some() => question.broken(
-            format!("none is of {version}; there are {}", list()),
-            "echo 'RoCE v2' > /sys/kernel/config/rdma_cm/DEVICE/ports/1/default_roce_mode    # and \
-             does the device do it? ibv_devinfo -v",
-        ),
+        None if situation.arguments.roce.is_some() => question
+            .broken(format!("none is of {version}; there are {}", list()), cure(&entries, version)),
         None => question.warning(
             format!("none is of {version}, which routers pass on; there are {}", list()),
             "mlx5 doctor --roce 1    # where the peer speaks version 1, too",
@@ -144,7 +157,7 @@ fn asked(situation: &Situation, port: u8, index: u32) -> Check {
     };
     let cure = match better {
         Some(entry) => format!("use GID index {}", entry.shown()),
-        None => "ip address add ADDRESS/24 dev INTERFACE".to_owned(),
+        None => cure(&entries, wanted(situation)),
     };
     let Some(entry) = entries.iter().find(|entry| entry.index == index) else {
         let why = if (index as usize) < size {

@@ -13,11 +13,15 @@ const MODULES: [(&str, &str, bool); 5] = [
 ];
 
 pub fn look(situation: &Situation) -> Vec<Check> {
-    let mut checks: Vec<Check> =
-        MODULES.iter().map(|(name, what, needed)| module(situation, name, what, *needed)).collect();
+    let mut checks = modules(situation);
     checks.push(namespaces(situation));
     checks.push(fork(situation));
     checks
+}
+
+/// Checks whether the modules are there.
+pub fn modules(situation: &Situation) -> Vec<Check> {
+    MODULES.iter().map(|(name, what, needed)| module(situation, name, what, *needed)).collect()
 }
 
 /// Checks the device's limits in the process's cgroup.

@@ -8,6 +8,7 @@ use mlx5::diag::decode::{DecodedRecord, Options, text};
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;
+use crate::output::counted;
 
 /// Most bytes of the log that are kept: its end.
 const MOST: usize = 1 << 20;
@@ -66,17 +67,14 @@ fn judge(question: Question, log: &str, address: &str) -> Check {
     let wrong: Vec<(&DecodedRecord, String)> =
         records.iter().filter_map(|record| Some((record, cure(record)?))).collect();
     let Some((_, last)) = wrong.last() else {
-        let count = lines.len();
-        return question.good(match count {
-            1 => "1 line, and no fault in it".to_owned(),
-            _ => format!("{count} lines, and no fault in them"),
-        });
+        let them = if lines.len() == 1 { "it" } else { "them" };
+        let lines = counted(lines.len() as u64, "line");
+        return question.good(format!("{lines}, and no fault in {them}"));
     };
     let shown = wrong.iter().rev().take(SHOWN).map(|(record, _)| record.title.clone());
     let shown = shown.collect::<Vec<_>>().join("; ");
-    let (count, fault) = (wrong.len(), if wrong.len() == 1 { "fault" } else { "faults" });
     question.warning(
-        format!("{count} {fault}, the last first: {shown}"),
+        format!("{}, the last first: {shown}", counted(wrong.len() as u64, "fault")),
         format!("{last}    # all of it: sudo dmesg | mlx5 decode"),
     )
 }

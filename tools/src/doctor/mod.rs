@@ -2,10 +2,12 @@
 //!
 //! [`situation`] finds the objects to examine: an opened device, and the machine's files, which
 //! [`tree`] reads from `/` or from a folder. Each family of checks has a file ([`pci`],
-//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
-//! [`fabric`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`], [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that
-//! returns the results ([`check`]). [`report`] sorts the results and gives the verdict.
-//! [`peer`] compares the machine with another.
+//! [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`],
+//! [`fabric`] and [`congestion`], [`counters`], [`sharing`], [`physical`], [`devlink`], [`direct`],
+//! [`log`], [`registers`], [`processor`], [`placement`], [`traffic`]) with a function that returns the
+//! results ([`check`]). [`report`] sorts the results and gives the verdict, as [`text`] too.
+//! [`obstacles`] are the checks that decide whether a device can be opened. [`peer`] compares the
+//! machine with another.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,8 +20,10 @@ use crate::output::Output;
 
 mod access;
 mod check;
+mod congestion;
 mod counters;
 mod dcb;
+mod debugfs;
 mod device;
 mod devlink;
 mod direct;
@@ -30,6 +34,7 @@ mod kernel;
 mod libraries;
 mod log;
 mod memory;
+mod obstacles;
 mod pci;
 mod peer;
 mod physical;
@@ -40,10 +45,13 @@ mod registers;
 mod report;
 mod sharing;
 mod situation;
+mod text;
 mod traffic;
 mod tree;
 
 use check::{Check, Verdict};
+pub(crate) use device::devx_cure;
+pub(crate) use obstacles::Obstacles;
 use report::Report;
 use situation::Situation;
 
@@ -64,7 +72,7 @@ const TCP_PORT: u16 = 18518;
 /// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
 /// possible), or a question mark, where it could not be found out. The exit status is 1 if anything is
 /// broken.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Say of every check why it matters and where it was looked
@@ -99,6 +107,10 @@ pub struct Arguments {
     /// TCP port of the other end
     #[arg(long, value_name = "PORT", default_value_t = TCP_PORT)]
     tcp_port: u16,
+    /// Seconds that the connection to the other end, and each step on it, may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    limit: u64,
     /// Examine a copy of a machine's /sys, /proc, /dev and /etc in this folder; opens no device
     #[arg(long, value_name = "FOLDER", conflicts_with = "model")]
     root: Option<PathBuf>,

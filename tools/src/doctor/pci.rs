@@ -5,14 +5,19 @@ use super::situation::{Function, Situation};
 use super::tree::Tree;
 
 pub fn look(situation: &Situation) -> Vec<Check> {
-    let mut checks = vec![present(situation)];
+    let mut checks = presence(situation);
     let Some(function) = situation.function() else { return checks };
-    checks.push(driver(situation, function));
     checks.push(link(situation, function));
     checks.push(requests(situation, function));
     checks.push(iommu(situation, function));
     checks.push(firmware(situation));
     checks
+}
+
+/// Checks whether a function is on the bus, and has its driver.
+pub fn presence(situation: &Situation) -> Vec<Check> {
+    let driver = situation.function().map(|function| driver(situation, function));
+    [Some(present(situation)), driver].into_iter().flatten().collect()
 }
 
 fn present(situation: &Situation) -> Check {

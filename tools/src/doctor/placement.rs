@@ -27,6 +27,12 @@ fn node(situation: &Situation) -> Check {
     let Some(node) = tree.number(&format!("{folder}/numa_node")) else {
         return question.unknown("the kernel does not tell the device's node", None);
     };
+    if nodes.is_empty() && !tree.is_own() {
+        return question.unknown(
+            format!("the copied files have no {NODES}"),
+            Some(format!("copy /{NODES} as well")),
+        );
+    }
     if nodes.len() < 2 {
         return question.good("the machine has one node");
     }

@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use super::check::{Check, Group, Verdict};
-use crate::columns::{columns, fold};
-use crate::output::Page;
+use super::text::Text;
+use crate::output::{Page, counted};
 
 /// The number of checks with each verdict.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -50,10 +50,8 @@ impl Counts {
     /// Returns the number of warnings and of unknown states: `, 2 warnings, 1 could not …`.
     fn doubts(self) -> String {
         let mut text = String::new();
-        match self.warning {
-            0 => {}
-            1 => text += ", 1 warning",
-            count => text += &format!(", {count} warnings"),
+        if self.warning > 0 {
+            text += &format!(", {}", counted(self.warning as u64, "warning"));
         }
         if self.unknown > 0 {
             text += &format!(", {} could not be found out", self.unknown);
@@ -191,91 +189,13 @@ fn judge(parts: &[Part], checks: &[Check], counts: Counts, is_proven: bool) -> S
     }
 }
 
-impl Verdict {
-    /// Returns its mark in text, and the mark's colour (ANSI).
-    fn mark(self) -> (&'static str, &'static str) {
-        match self {
-            Verdict::Good => ("ok", "32"),
-            Verdict::Warning => ("WARNING", "33"),
-            Verdict::Broken => ("BROKEN", "31;1"),
-            Verdict::Unknown => ("?", "36"),
-            Verdict::NotApplicable => ("-", "2"),
-        }
-    }
-}
-
-/// Columns of the mark with its blanks.
-const MARK: usize = 11;
-/// Columns of the name of a check.
-const NAME: usize = 22;
-
-/// Text that is folded to the width of the terminal.
-#[derive(Default)]
-struct Folded {
-    page: Page,
-    columns: Option<usize>,
-    is_begun: bool,
-}
-
-impl Folded {
-    /// Ends the line before.
-    fn next(&mut self) {
-        if self.is_begun {
-            self.page.put("\n");
-        }
-        self.is_begun = true;
-    }
-
-    /// Adds a line that begins with a verdict's mark.
-    fn marked(&mut self, verdict: Verdict, name: &str, width: usize, text: &str) {
-        let (mark, color) = verdict.mark();
-        let line = format!("{:MARK$}{name:width$} {text}", "");
-        let folded = fold(line.trim_end(), MARK + width + 1, self.columns);
-        self.next();
-        self.page.put("  ");
-        // Padded before it is painted, since colour codes have no width.
-        self.page.paint(format!("{mark:8}"), color);
-        self.page.put(&folded[MARK - 1..]);
-    }
-
-    /// Adds a line below a check.
-    fn detail(&mut self, name: &str, text: &str) {
-        let line = format!("{:13}{name}: {text}", "");
-        self.line(&line, 13 + name.len() + 2);
-    }
-
-    fn title(&mut self, title: &str) {
-        self.next();
-        self.page.paint(title, "1");
-    }
-
-    /// Adds a line that is continued below column `hang`.
-    fn line(&mut self, text: &str, hang: usize) {
-        self.next();
-        self.page.put(fold(text, hang, self.columns));
-    }
-}
-
 impl Report {
-    fn check(&self, text: &mut Folded, check: &Check) {
-        text.marked(check.verdict, &check.check, NAME, &check.found);
-        let wrong = !matches!(check.verdict, Verdict::Good | Verdict::NotApplicable);
-        if let Some(cure) = check.cure.as_deref().filter(|_| wrong || self.verbose) {
-            text.detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure);
-        }
-        if self.verbose {
-            text.detail("why", check.why);
-            text.detail("looked at", &check.looked_at);
-        }
-    }
-
     /// Writes the verdicts.
-    fn verdicts(&self, text: &mut Folded) {
-        let color = if self.counts.broken > 0 { "31;1" } else { "32;1" };
-        let verdict = fold(&format!("verdict: {}", self.verdict), 9, text.columns);
-        text.next();
-        text.page.put("verdict: ");
-        text.page.paint(&verdict["verdict: ".len()..], color);
+    fn verdicts(&self, text: &mut Text) {
+        text.verdict(
+            &self.verdict,
+            if self.counts.broken > 0 { Verdict::Broken } else { Verdict::Good },
+        );
         let width = self.devices.iter().map(|part| part.title().len()).max().unwrap_or(0).max(7);
         for part in &self.devices {
             text.marked(part.counts.worst(), part.title(), width, &part.verdict);
@@ -285,36 +205,22 @@ impl Report {
         }
     }
 
-    /// Writes the checks of a device, or of the machine.
-    fn details<'a>(&self, text: &mut Folded, checks: impl Iterator<Item = &'a Check>) {
-        let mut group = None;
-        for check in checks {
-            if check.verdict == Verdict::NotApplicable && !self.verbose {
-                continue;
-            }
-            if group.replace(check.group) != Some(check.group) {
-                text.title(check.group.title());
-            }
-            self.check(text, check);
-        }
-    }
-
     /// Returns the report's text.
     pub fn page(&self) -> Page {
-        let mut text = Folded { columns: columns(), ..Folded::default() };
+        let mut text = Text::new(self.verbose);
         self.verdicts(&mut text);
         let mut rest = &self.checks[..];
         for part in &self.devices {
             let (own, others) = rest.split_at(part.counts.all());
             text.line("", 0);
             text.line(&format!("{}, {}", part.title(), self.examined), 2);
-            self.details(&mut text, own.iter());
+            text.details(own);
             rest = others;
         }
         if self.machine.is_some() {
             text.line("", 0);
             text.line(&format!("all devices, {}", self.examined), 2);
-            self.details(&mut text, rest.iter());
+            text.details(rest);
         }
         match self.counts.not_applicable {
             count @ 1.. if !self.verbose => {
@@ -323,6 +229,6 @@ impl Report {
             }
             _ => {}
         }
-        text.page
+        text.into_page()
     }
 }

@@ -11,6 +11,7 @@ use super::capabilities::{self, Capabilities};
 use super::port::Port;
 use crate::outcome::Result;
 use crate::register::sensor::{PciLink as PciLinkSeen, Sensor};
+use crate::register::settings::Settings;
 use crate::register::{self, Told};
 
 /// A device.
@@ -44,6 +45,8 @@ pub(super) struct Open {
     pub temperatures: Told<Vec<Sensor>>,
     /// The PCI link, by the firmware.
     pub pci_link: Told<PciLinkSeen>,
+    /// Settings in flash.
+    pub settings: Told<Settings>,
     pub ports: Vec<Port>,
     /// `ibv_device_attr` and `ibv_device_attr_ex`, by the header's names.
     pub verbs: Map<String, Value>,
@@ -158,6 +161,7 @@ impl Device {
                 registers: Registers::of(context),
                 temperatures: registers.temperatures(),
                 pci_link: registers.pci_link(),
+                settings: registers.settings(),
                 ports,
                 flags: verbs
                     .iter()

@@ -44,6 +44,24 @@ pub(super) fn write_device(f: &mut fmt::Formatter<'_>, open: &Open) -> fmt::Resu
     Ok(())
 }
 
+/// Writes the settings in flash: all, or the few that decide what programs can do.
+pub(super) fn write_settings(
+    f: &mut fmt::Formatter<'_>,
+    open: &Open,
+    verbose: bool,
+) -> fmt::Result {
+    const FIRST: [&str; 4] = ["uctx_en", "cqe_compression", "sriov_en", "total_vfs"];
+    let Some(settings) = open.settings.known() else { return Ok(()) };
+    let shown = |name: &str| verbose || FIRST.contains(&name);
+    let words = settings.0.iter().filter(|(name, _)| shown(name));
+    let words: Vec<String> = words.map(|(name, value)| format!("{name} {value}")).collect();
+    write!(f, "\n  in flash    {}", words.join(", "))?;
+    match settings.of("uctx_en") {
+        Some(0) => write!(f, "\n              ! UCTX_EN is off: programs may not give commands"),
+        _ => Ok(()),
+    }
+}
+
 /// Writes the link and the module of a port.
 pub(super) fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Result {
     write_link(f, &port.link)?;
@@ -129,6 +147,7 @@ pub(super) fn write_refused(f: &mut fmt::Formatter<'_>, open: &Open) -> fmt::Res
     let mut all: Vec<(String, Option<&str>)> = vec![
         ("temperatures".to_owned(), open.temperatures.refused()),
         ("PCI link".to_owned(), open.pci_link.refused()),
+        ("settings in flash".to_owned(), open.settings.refused()),
     ];
     for port in &open.ports {
         let link = &port.link;

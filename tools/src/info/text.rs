@@ -8,6 +8,8 @@ use super::device::{Device, Open, Pci, Registers};
 use super::physical;
 use super::port::{Counters, Gid, Port};
 use crate::columns::{columns, fold};
+use crate::doctor::devx_cure;
+use crate::output::counted;
 
 /// Columns before a value. Lines that are folded go on below it.
 const VALUE: usize = 14;
@@ -37,10 +39,15 @@ impl fmt::Display for Whole<'_> {
             write_device(f, device, report.verbose)?;
         }
         if !report.others.is_empty() {
-            write!(f, "\nnot driven by libmlx5: {}", report.others.join(", "))?;
+            write!(f, "\n{}", others(&report.others))?;
         }
         Ok(())
     }
+}
+
+/// Names devices that the command does not query.
+pub(super) fn others(names: &[String]) -> String {
+    format!("not driven by libmlx5: {}", names.join(", "))
 }
 
 fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> fmt::Result {
@@ -67,11 +74,16 @@ fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> f
     }
     match &open.devx.reason {
         None => write!(f, "\n  commands    open to programs (DevX)")?,
-        Some(reason) => write!(f, "\n  commands    {reason}")?,
+        Some(reason) => {
+            write!(f, "\n  commands    {reason}")?;
+            let address = open.pci.as_ref().map(|pci| pci.address.as_str());
+            write!(f, "\n              ! {}", devx_cure(address))?;
+        }
     }
     write_registers(f, &open.registers, verbose)?;
-    write!(f, "\n  events      {}", completion_vectors(open.completion_vectors))?;
+    write!(f, "\n  events      {}", counted(open.completion_vectors.into(), "completion vector"))?;
     physical::write_device(f, open)?;
+    physical::write_settings(f, open, verbose)?;
     for port in &open.ports {
         write_port(f, port, verbose)?;
     }
@@ -83,17 +95,6 @@ fn write_device(f: &mut fmt::Formatter<'_>, device: &Device, verbose: bool) -> f
         Some(capabilities) => write_capabilities(f, capabilities),
         None => Ok(()),
     }
-}
-
-fn completion_vectors(count: u32) -> String {
-    match count {
-        1 => "1 completion vector".to_owned(),
-        count => format!("{count} completion vectors"),
-    }
-}
-
-fn lanes(count: u8) -> &'static str {
-    if count == 1 { "lane" } else { "lanes" }
 }
 
 fn write_pci(f: &mut fmt::Formatter<'_>, pci: &Pci, verbose: bool) -> fmt::Result {
@@ -179,10 +180,9 @@ fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Re
         0 => write!(f, ", speed not told")?,
         mbps => write!(
             f,
-            ", {} Gbit/s ({} {})",
+            ", {} Gbit/s ({})",
             f64::from(mbps) / 1000.0,
-            port.lanes,
-            lanes(port.lanes)
+            counted(port.lanes.into(), "lane")
         )?,
     }
     write!(f, ", MTU {} of {}", port.active_mtu, port.max_mtu)?;
@@ -214,8 +214,11 @@ fn write_port(f: &mut fmt::Formatter<'_>, port: &Port, verbose: bool) -> fmt::Re
         )?;
         write!(
             f,
-            "\n    limits    message {} bytes, {} GIDs, {} P_Keys, {} virtual lanes",
-            port.max_message, port.gid_table_length, port.pkey_table_length, port.virtual_lanes
+            "\n    limits    message {} bytes, {}, {}, {}",
+            port.max_message,
+            counted(u64::from(port.gid_table_length), "GID"),
+            counted(u64::from(port.pkey_table_length), "P_Key"),
+            counted(u64::from(port.virtual_lanes), "virtual lane")
         )?;
         write!(
             f,

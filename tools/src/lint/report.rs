@@ -6,7 +6,7 @@ use mlx5::diag::lint::{Finding, Lint, Severity};
 use mlx5::diag::text::SendWqe;
 use serde::Serialize;
 
-use crate::output::hex;
+use crate::output::{counted, hex};
 
 /// The output of the command.
 #[derive(Debug, Serialize)]
@@ -78,7 +78,7 @@ impl fmt::Display for Overrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "defect cq-overrun: CQ {:#x}", self.cqn)?;
         if let Some(cqes) = self.cqes {
-            write!(f, ", with room for {cqes} CQEs,")?;
+            write!(f, ", with room for {},", counted(cqes.into(), "CQE"))?;
         }
         f.write_str(
             " overran: more completed than was polled, and the device fails the CQ and its queue pairs; \
@@ -189,15 +189,6 @@ impl Report {
     }
 }
 
-/// A number of WQEs, for display.
-struct Wqes(u64);
-
-impl fmt::Display for Wqes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} WQE{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for queue in &self.queues {
@@ -209,9 +200,9 @@ impl fmt::Display for Report {
                 None => write!(f, "a queue ({}", queue.transport)?,
             }
             if let Some(blocks) = queue.blocks {
-                write!(f, ", {blocks} blocks")?;
+                write!(f, ", {}", counted(blocks.into(), "block"))?;
             }
-            writeln!(f, "): {}", Wqes(queue.wqes))?;
+            writeln!(f, "): {}", counted(queue.wqes, "WQE"))?;
             for found in &queue.findings {
                 writeln!(f, "  {}", found.line)?;
                 for line in found.shown.iter().flat_map(|shown| shown.lines()) {
@@ -220,7 +211,7 @@ impl fmt::Display for Report {
             }
         }
         for Doorbell { says, count } in &self.doorbells {
-            writeln!(f, "  defect doorbell: {says}, {count} times")?;
+            writeln!(f, "  defect doorbell: {says}, {}", counted(*count, "time"))?;
         }
         for overrun in &self.overruns {
             f.write_str("  ")?;
@@ -229,16 +220,13 @@ impl fmt::Display for Report {
             }
             writeln!(f, "{overrun}")?;
         }
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
         write!(
             f,
-            "{} defect{}, {} suspicious, in {} of {} queue{}",
-            self.defects,
-            plural(self.defects),
+            "{}, {} suspicious, in {} of {}",
+            counted(self.defects as u64, "defect"),
             self.suspicious,
-            Wqes(self.wqes),
-            self.queues.len(),
-            plural(self.queues.len())
+            counted(self.wqes, "WQE"),
+            counted(self.queues.len() as u64, "queue")
         )
     }
 }

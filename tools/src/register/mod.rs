@@ -11,6 +11,7 @@ pub mod link;
 pub mod module;
 mod reason;
 pub mod sensor;
+pub mod settings;
 
 use mlx5::Error;
 use mlx5::devx::Command;
@@ -141,7 +142,7 @@ fn command(opcode: u16, number: u16, size: usize, set: &[(Field, u64)]) -> Comma
 }
 
 /// The refusal in a few words.
-fn refusal(error: &Error) -> String {
+pub fn refusal(error: &Error) -> String {
     match error {
         Error::Refused(error) => format!(
             "the firmware refuses {} with {} (syndrome {:#x})",

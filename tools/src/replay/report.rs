@@ -9,7 +9,7 @@ use mlx5_model::trace::{Call, Difference, Event, Header, Observed, Reader, Recor
 use serde::Serialize;
 
 use crate::outcome::{Error, Result};
-use crate::output::hex;
+use crate::output::{counted, hex};
 use crate::trace::line::{Place, Style};
 use crate::trace::story::Story;
 
@@ -236,13 +236,18 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "  replayed {} calls: {} commands, {} CQEs, {} EQEs, {} packets, {} writes",
-            self.calls, self.commands, self.cqes, self.eqes, self.packets, self.writes
+            "  replayed {}: {}, {}, {}, {}, {}",
+            counted(self.calls, "call"),
+            counted(self.commands, "command"),
+            counted(self.cqes, "CQE"),
+            counted(self.eqes, "EQE"),
+            counted(self.packets, "packet"),
+            counted(self.writes, "write")
         )?;
         if self.equal {
             return write!(f, "  equal: the device did what it had done, byte for byte");
         }
-        write!(f, "  different: {} times", self.differences)?;
+        write!(f, "  different: {}", counted(self.differences, "time"))?;
         if let Some(first) = &self.first {
             write!(f, "\n  first, {first}")?;
         }

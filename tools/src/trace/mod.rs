@@ -12,6 +12,7 @@ pub(crate) mod line;
 mod packet;
 mod print;
 pub(crate) mod recording;
+mod refused;
 pub(crate) mod run;
 pub(crate) mod story;
 mod wqe;
@@ -72,7 +73,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
     library: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(last = true, required_unless_present = "from")]
+    #[arg(trailing_var_arg = true, required_unless_present = "from")]
     program: Vec<OsString>,
 }
 

@@ -13,7 +13,7 @@ use super::line::{Place, Style};
 use super::print::Printer;
 use super::story::Story;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::say;
+use crate::output::{counted, say};
 
 /// Opens a recording.
 pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>> {
@@ -50,7 +50,7 @@ pub(super) fn export(file: &Path, to: &Path) -> Result {
     let exported = capture::export(reader, &mut output);
     output.flush().map_err(failed)?;
     match exported {
-        Ok(count) => say!("{}: {count} packets", to.display()),
+        Ok(count) => say!("{}: {}", to.display(), counted(count, "packet")),
         Err(ExportError::Write(error)) => return Err(failed(error)),
         // The packets before were written.
         Err(ExportError::Read(error @ ReadError::Cut(_))) => say!("{}: {error}", file.display()),

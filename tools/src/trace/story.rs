@@ -1,7 +1,6 @@
 //! Turns events into lines, each joined with the events that caused it.
 
 use std::collections::HashMap;
-use std::io;
 
 use mlx5::devx::ifc::{comp_event, cq_error, eqe, event_type, port_state_change_event, qp_events};
 use mlx5::diag::flight;
@@ -12,7 +11,7 @@ use mlx5_model::trace::{Call, Event, Observed, Queue, What};
 use super::filter::Kind;
 use super::line::{Line, Style};
 use super::wqe::{Outstanding, Request};
-use super::{command, packet};
+use super::{command, packet, refused};
 use crate::output::hex;
 
 /// Registers of a UAR page (`mlx5dv.h`, `mlx5_ifc.h`, `device.h`).
@@ -97,10 +96,7 @@ impl Story {
                 line.is_error = true;
             }
             Call::Refused { request, errno } => {
-                let name = String::from_utf8_lossy(request);
-                let reason = io::Error::from_raw_os_error(*errno);
-                line.text = format!("{name} refused by the kernel: {reason}");
-                line.with("command", name).with("errno", *errno).is_error = true;
+                refused::tell(&mut line, &String::from_utf8_lossy(request), *errno);
             }
             Call::Notice(notice) => {
                 line.text = format!("the function reports {notice:?}");

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::findings::{check, report, says, too_wide, verdict, with};
 use crate::machine::{CARD, DEVICE, Machine};
-use crate::rig::{finish, json_has_shape, mlx5, text_has_shape};
+use crate::rig::{finish, json_has_shape, mlx5, text_has_shape, without};
 
 #[test]
 fn nothing_is_wrong_with_a_sound_machine() {
@@ -287,6 +287,54 @@ fn virtual_functions_and_bonds_are_told() {
     });
 }
 
+/// The driver's folder in debugfs.
+const DEBUG: &str = "sys/kernel/debug/mlx5/0000:3b:00.0";
+
+#[test]
+fn what_the_driver_tells_in_debugfs_is_shown() {
+    let machine = Machine::sound();
+    let sound = report(&mut machine.doctor(&[]), 0);
+    for name in ["LAG", "port 1 ECN"] {
+        says(&sound, name, "not_applicable", "no such folder of debugfs", "");
+    }
+    for (file, value) in [
+        ("cc_params/np_cnp_dscp", "48"),
+        ("cc_params/np_min_time_between_cnps", "4"),
+        ("cc_params/rp_max_rate", "0"),
+        ("lag/state", "active"),
+        ("lag/type", "roce"),
+        ("lag/mapping", "1:1\n2:2"),
+    ] {
+        machine.put(&format!("{DEBUG}/{file}"), value);
+    }
+    let told = report(&mut machine.doctor(&[]), 0);
+    let ecn =
+        "notification point: cnp_dscp 48, min_time_between_cnps 4; reaction point: max_rate 0";
+    says(&told, "port 1 ECN", "good", ecn, "");
+    says(&told, "LAG", "good", "active; mapping 1:1 2:2; type roce", "");
+    breaks("LAG", ("warning", "disabled, though bond0 is a bond", "grep -i lag"), &[], |machine| {
+        machine.link("sys/class/net/eth2/master", "../bond0");
+        machine.put("sys/class/net/bond0/bonding/mode", "802.3ad 4");
+        machine.put("sys/class/net/bond0/bonding/slaves", "eth2");
+        machine.put(&format!("{DEBUG}/lag/state"), "disabled");
+    });
+}
+
+#[test]
+fn debugfs_that_root_alone_may_read_is_told_so() {
+    let machine = Machine::sound();
+    machine.put(&format!("{DEBUG}/lag/state"), "active");
+    machine.put(&format!("{DEBUG}/cc_params/np_cnp_dscp"), "48");
+    machine.allow("sys/kernel/debug", 0);
+    let doctor = machine.doctor(&["--json"]);
+    let mut command = without("dac_override dac_read_search", &doctor);
+    let report = finish(&mut command, 0).report();
+    machine.allow("sys/kernel/debug", 0o755);
+    for name in ["LAG", "port 1 ECN"] {
+        says(&report, name, "unknown", "root alone reads debugfs", "sudo mlx5 doctor");
+    }
+}
+
 #[test]
 fn what_keeps_gpus_memory_away_is_warned_of() {
     let load = |machine: &Machine, modules: &[&str]| {
@@ -360,6 +408,14 @@ fn a_gid_of_the_wrong_version_is_named_with_the_right_one() {
 }
 
 #[test]
+fn a_copy_without_nodes_does_not_tell_how_many_there_are() {
+    let without = "no sys/devices/system/node";
+    breaks("NUMA node", ("unknown", without, "copy"), &[], |machine| {
+        machine.remove("sys/devices/system/node");
+    });
+}
+
+#[test]
 fn a_table_without_the_version_says_so() {
     let only_v1 = |machine: &Machine| {
         for index in [1, 3] {
@@ -369,7 +425,7 @@ fn a_table_without_the_version_says_so() {
     breaks("port 1 GIDs", ("warning", "none is of RoCE v2", "--roce 1"), &[], only_v1);
     breaks(
         "port 1 GIDs",
-        ("broken", "none is of RoCE v2", "default_roce_mode"),
+        ("broken", "none is of RoCE v2", "use RoCE v1 on both sides: GID index 2 here"),
         &["--roce", "2"],
         only_v1,
     );

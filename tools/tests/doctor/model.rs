@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::findings::{check, report, says, too_wide, verdict, with};
-use crate::rig::{Printed, finish, mlx5, run};
+use crate::rig::{Printed, finish, mlx5, run, without};
 
 /// Checks whose verdict is the machine's on which the tests run.
 const MACHINE: [&str; 10] = [
@@ -26,21 +26,6 @@ const MACHINE: [&str; 10] = [
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = mlx5(&["doctor"]);
     command.args(arguments).envs(variables.iter().copied());
-    command
-}
-
-/// `mlx5 doctor` without some capabilities, which root has: `setpriv` takes them away.
-fn without(capabilities: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        return doctor(arguments, variables);
-    }
-    let mut command = Command::new("setpriv");
-    let dropped: Vec<String> = capabilities.split(' ').map(|name| format!("-{name}")).collect();
-    let dropped = dropped.join(",");
-    command.arg(format!("--bounding-set={dropped}")).arg(format!("--inh-caps={dropped}"));
-    command.arg(env!("CARGO_BIN_EXE_mlx5")).arg("doctor").args(arguments);
-    command.env("MLX5_MODEL", "always").envs(variables.iter().copied());
     command
 }
 
@@ -95,6 +80,10 @@ fn nothing_is_wrong_with_the_model() {
         says(&report, "port 1 message", "good", "came back whole", "");
         says(&report, "temperature", "good", "asic 45.0 °C", "");
         says(&report, "port 1 module", "good", "QSFP28, MLX5-MODEL AOC-5M, 31.0 °C", "");
+        match link {
+            "roce" => says(&report, "port 1 ECN", "good", "reports for all priorities", ""),
+            _ => says(&report, "port 1 ECN", "not_applicable", "RoCE", ""),
+        }
         assert!(report["verdict"].as_str().unwrap().starts_with("traffic works"));
         let found = |name: &str| check(&report, name)["found"].as_str().unwrap().to_owned();
         // What ibv_devinfo says of the same.
@@ -143,7 +132,7 @@ fn the_model_is_examined_where_it_is_asked_for() {
 #[test]
 fn too_little_lockable_memory_is_broken() {
     let limited = |bytes: &str, status| {
-        let doctor = without("ipc_lock", &["--json"], &[]);
+        let doctor = without("ipc_lock", &doctor(&["--json"], &[]));
         let mut command = Command::new("prlimit");
         command.arg(format!("--memlock={bytes}:{bytes}")).arg(doctor.get_program());
         command.args(doctor.get_args()).env("MLX5_MODEL", "always");
@@ -191,7 +180,7 @@ fn a_node_that_is_missing_or_forbidden_is_named() {
     assert_eq!(check(&missing, "port 1 message")["verdict"], "not_applicable");
 
     let variables = [("MLX5_MODEL_NODE", "forbidden")];
-    let report = report(&mut without("dac_override dac_read_search", &[], &variables), 1);
+    let report = report(&mut without("dac_override dac_read_search", &doctor(&[], &variables)), 1);
     says(&report, "device node", "good", "/dev/infiniband/uverbs0", "");
     says(
         &report,
@@ -249,7 +238,10 @@ fn a_wrong_gid_index_is_named_and_fails() {
     let right = report(&mut doctor(&["--gid-index", "1", "--roce", "2"], &roce), 0);
     says(&right, "port 1 GID 1", "good", "198.18.0.1", "");
     let v1 = report(&mut doctor(&["--roce", "1"], &roce), 1);
-    says(&v1, "port 1 GIDs", "broken", "none is of RoCE v1", "default_roce_mode");
+    let other = "use RoCE v2 on both sides: GID index 1 here";
+    says(&v1, "port 1 GIDs", "broken", "none is of RoCE v1", other);
+    let both = report(&mut doctor(&["--roce", "1", "--gid-index", "1"], &roce), 1);
+    says(&both, "port 1 GID 1", "broken", "and RoCE v1 is asked for", other);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -27,7 +28,12 @@ impl Drop for Listening {
 
 impl Listening {
     fn start(variables: &[(&str, &str)]) -> Listening {
+        Listening::start_with(&[], variables)
+    }
+
+    fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Listening {
         let mut command = mlx5(&["doctor", "--listen", "127.0.0.1", "--tcp-port", "0"]);
+        command.args(arguments);
         let mut child =
             command.envs(variables.iter().copied()).stderr(Stdio::piped()).spawn().unwrap();
         let mut listening = Listening {
@@ -122,6 +128,38 @@ fn a_listener_outlives_peers_that_talk_nonsense() {
         assert!(rest.len() <= 2048, "{}", rest.len());
         listening.line_with("127.0.0.1:");
     }
+    says(&report(&mut listening.examine(&[]), 0), "RC messages", "good", "arrived", "");
+}
+
+#[test]
+fn a_silent_peer_is_given_up_after_the_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // It is silent until the command gives up, whose bytes it takes.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let began = Instant::now();
+    let arguments = ["doctor", "127.0.0.1", "--tcp-port", &port, "--limit", "1"];
+    let printed = finish(&mut mlx5(&arguments), 3);
+    // Without the option, the limit is ten seconds.
+    let took = began.elapsed();
+    assert!((1..10).contains(&took.as_secs()), "{took:?}: {}", printed.err);
+    assert!(printed.err.contains("1s"), "{}", printed.err);
+    server.join().unwrap();
+    for limit in ["0", "3601", "x"] {
+        finish(&mut mlx5(&["doctor", "127.0.0.1", "--limit", limit]), 2);
+    }
+}
+
+/// A listener ends a silent host's connection, and serves the next.
+#[test]
+fn a_listener_gives_a_silent_host_up_after_the_limit() {
+    let mut listening = Listening::start_with(&["--limit", "1"], &[]);
+    let mut silent = TcpStream::connect(format!("127.0.0.1:{}", listening.port)).unwrap();
+    let _ = silent.read_to_end(&mut Vec::new());
+    listening.line_with("127.0.0.1:");
     says(&report(&mut listening.examine(&[]), 0), "RC messages", "good", "arrived", "");
 }
 

@@ -32,6 +32,32 @@ pub fn copy_command(to: &Path) {
     assert!(copy.status().expect("cp is there").success());
 }
 
+/// The same command without some capabilities, which root has: `setpriv` takes them away.
+pub fn without(capabilities: &str, command: &Command) -> Command {
+    // SAFETY: geteuid has no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut limited = match is_root {
+        false => Command::new(command.get_program()),
+        true => {
+            let dropped: Vec<String> =
+                capabilities.split(' ').map(|name| format!("-{name}")).collect();
+            let dropped = dropped.join(",");
+            let mut limited = Command::new("setpriv");
+            limited.arg(format!("--bounding-set={dropped}")).arg(format!("--inh-caps={dropped}"));
+            limited.arg(command.get_program());
+            limited
+        }
+    };
+    limited.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
 /// A program of others, on the model. `finish` names the package where it is missing.
 pub fn on_the_model(program: &str, arguments: &[&str]) -> Command {
     let test = std::env::current_exe().expect("a program knows its own path");

@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
     pddr_troubleshooting_page, phys_layer_statistical_cntrs, pmlp_reg, pplm_reg, slrg_reg,
 };
 
-use super::{Access, fixed, port};
+use super::{Access, fixed, port, read_only};
 use crate::card::{Card, Link, PortState};
 use crate::command::Refusal;
 use module::{CELSIUS, MODULE, eeprom};
@@ -16,11 +16,6 @@ mod module;
 
 /// Lanes of the port.
 const LANES: u64 = 4;
-
-/// Refuses to write a register that only shows.
-fn read_only(access: Access) -> Result<(), Refusal> {
-    if access == Access::Read { Ok(()) } else { Err(Refusal::RegisterValue) }
-}
 
 /// Returns whether bits arrive at the port.
 fn is_linked(card: &Card) -> bool {

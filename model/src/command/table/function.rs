@@ -66,8 +66,7 @@ fn enable_hca(rig: &mut Rig) -> Case {
     use enable_hca_in as q;
     rig.card.reset();
     Case::drivers(hca::enable(), Refusal::User)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
         .twice(Refusal::SystemState)
 }
 
@@ -75,43 +74,38 @@ fn disable_hca(rig: &mut Rig) -> Case {
     use disable_hca_in as q;
     hca::prepare(rig);
     Case::drivers(Command::new(opcode::DISABLE_HCA, 0x10), Refusal::User)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
         .twice(Refusal::SystemState)
 }
 
 fn init_hca(rig: &mut Rig) -> Case {
     hca::prepare(rig);
     Case::drivers(hca::init(), Refusal::User)
-        .refuses(init_hca_in::SW_VHCA_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[init_hca_in::SW_VHCA_ID])
         .twice(Refusal::SystemState)
 }
 
 fn init_hca_without_pages(rig: &mut Rig) -> Case {
     hca::prepare(rig);
-    Case::drivers(hca::init(), Refusal::User)
-        .refuses(init_hca_in::SW_VHCA_ID, 1u64, Refusal::OtherFunction)
-        .after(
-            |rig, _| {
-                rig.card.reset();
-                rig.run(&hca::enable()).unwrap();
-                rig.run(&hca::set_issi()).unwrap();
-            },
-            Refusal::PagesMissing,
-        )
+    Case::drivers(hca::init(), Refusal::User).other_function(&[init_hca_in::SW_VHCA_ID]).after(
+        |rig, _| {
+            rig.card.reset();
+            rig.run(&hca::enable()).unwrap();
+            rig.run(&hca::set_issi()).unwrap();
+        },
+        Refusal::PagesMissing,
+    )
 }
 
 fn init_hca_without_issi(rig: &mut Rig) -> Case {
     hca::prepare(rig);
-    Case::drivers(hca::init(), Refusal::User)
-        .refuses(init_hca_in::SW_VHCA_ID, 1u64, Refusal::OtherFunction)
-        .after(
-            |rig, _| {
-                rig.card.reset();
-                rig.run(&hca::enable()).unwrap();
-            },
-            Refusal::IssiUnset,
-        )
+    Case::drivers(hca::init(), Refusal::User).other_function(&[init_hca_in::SW_VHCA_ID]).after(
+        |rig, _| {
+            rig.card.reset();
+            rig.run(&hca::enable()).unwrap();
+        },
+        Refusal::IssiUnset,
+    )
 }
 
 fn teardown_hca(_: &mut Rig) -> Case {
@@ -138,16 +132,14 @@ fn query_pages(rig: &mut Rig) -> Case {
     Case::drivers(pages(), Refusal::User)
         .refuses(OP_MOD, 0u64, Refusal::OpModifier)
         .refuses(OP_MOD, 4u64, Refusal::OpModifier)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
 }
 
 fn query_pages_running(_: &mut Rig) -> Case {
     use query_pages_in as q;
     Case::drivers(pages(), Refusal::ForDriver)
         .refuses(OP_MOD, 0u64, Refusal::OpModifier)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
 }
 
 fn give_pages(rig: &mut Rig) -> Case {
@@ -156,8 +148,7 @@ fn give_pages(rig: &mut Rig) -> Case {
     rig.run(&hca::take(2)).unwrap();
     Case::drivers(hca::give(0x1000, 1), Refusal::User)
         .refuses(OP_MOD, 3u64, Refusal::OpModifier)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
         .refuses(q::INPUT_NUM_ENTRIES, 2u64, Refusal::InputLength)
         .refuses(q::INPUT_NUM_ENTRIES, u64::from(u32::MAX), Refusal::InputLength)
         .refuses(q::PAS, 0x1800u64, Refusal::PageAddress)
@@ -170,8 +161,7 @@ fn take_pages(rig: &mut Rig) -> Case {
     hca::prepare(rig);
     Case::drivers(hca::take(8), Refusal::User)
         .refuses(OP_MOD, 3u64, Refusal::OpModifier)
-        .refuses(q::EMBEDDED_CPU_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::EMBEDDED_CPU_FUNCTION, q::FUNCTION_ID])
 }
 
 fn set_hca_cap(rig: &mut Rig) -> Case {
@@ -182,8 +172,7 @@ fn set_hca_cap(rig: &mut Rig) -> Case {
     let above = set.clone().set(OP_MOD, group::ATOMIC << 1).set(order, 2u64);
     Case::drivers(set, Refusal::User)
         .kind(q::CAPABILITY)
-        .refuses(q::OTHER_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_FUNCTION, q::FUNCTION_ID])
         .refuses(OP_MOD, 0x7ffeu64, Refusal::Capability)
         .refuses(OP_MOD, group::EVENT << 1, Refusal::CapabilityFixed)
         .otherwise(above, Refusal::CapabilityMaximum)
@@ -245,8 +234,7 @@ fn mad_ifc(_: &mut Rig) -> Case {
 fn query_hca_cap(_: &mut Rig) -> Case {
     use query_hca_cap_in as q;
     Case::anyones(Command::new(opcode::QUERY_HCA_CAP, 0x10))
-        .refuses(q::OTHER_FUNCTION, 1u64, Refusal::OtherFunction)
-        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_FUNCTION, q::FUNCTION_ID])
         .refuses(OP_MOD, 0x7ffeu64, Refusal::Capability)
         .refuses(OP_MOD, 0x1au64 << 1, Refusal::Capability)
         // Which a port of InfiniBand has none of.
@@ -256,8 +244,7 @@ fn query_hca_cap(_: &mut Rig) -> Case {
 fn query_context(_: &mut Rig) -> Case {
     use query_hca_vport_context_in as q;
     Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)
 }
 
@@ -265,15 +252,13 @@ fn query_vport_state(_: &mut Rig) -> Case {
     use query_vport_state_in as q;
     Case::anyones(Command::new(opcode::QUERY_VPORT_STATE, 0x10))
         .refuses(OP_MOD, 1u64, Refusal::OpModifier)
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
 }
 
 fn query_nic_vport_context(_: &mut Rig) -> Case {
     use query_nic_vport_context_in as q;
     Case::anyones(Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(q::ALLOWED_LIST_TYPE, 3u64, Refusal::VportList)
 }
 
@@ -294,8 +279,7 @@ fn modify_nic_vport_context(_: &mut Rig) -> Case {
     ];
     let case = Case::drivers(modify, Refusal::ForDriver)
         .kind(nic_vport::select(s::ADDRESSES_LIST))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
         .refuses(mtu, 10_001u64, Refusal::VportMtu)
         .elsewhere(Refusal::NotRoce);
@@ -310,8 +294,7 @@ fn modify_nic_vport_list(_: &mut Rig) -> Case {
     Case::drivers(nic_vport::list(0, &[1, 2]), Refusal::ForDriver)
         .kind(q::FIELD_SELECT)
         .kind(nic_vport::of(nic_vport_context::MTU))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(nic_vport::of(nic_vport_context::ALLOWED_LIST_TYPE), 3u64, Refusal::VportList)
         .refuses(length, 3u64, Refusal::InputLength)
         .otherwise(nic_vport::list(0, &[1; 129]), Refusal::VportListLength)
@@ -321,16 +304,14 @@ fn modify_nic_vport_list(_: &mut Rig) -> Case {
 fn query_vport_counter(_: &mut Rig) -> Case {
     use query_vport_counter_in as q;
     Case::anyones(Command::new(opcode::QUERY_VPORT_COUNTER, 0x20))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)
 }
 
 fn query_vnic_env(_: &mut Rig) -> Case {
     use query_vnic_env_in as q;
     Case::anyones(Command::new(opcode::QUERY_VNIC_ENV, 0x10))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
 }
 
 fn query_cong_status(_: &mut Rig) -> Case {
@@ -387,8 +368,7 @@ fn delete_l2_entry(rig: &mut Rig) -> Case {
 fn query_gid(_: &mut Rig) -> Case {
     use query_hca_vport_gid_in as q;
     Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_GID, 0x10))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)
         .refuses(q::GID_INDEX, 8u64, Refusal::GidIndex)
 }
@@ -396,8 +376,7 @@ fn query_gid(_: &mut Rig) -> Case {
 fn query_pkey(_: &mut Rig) -> Case {
     use query_hca_vport_pkey_in as q;
     Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_PKEY, 0x10))
-        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
-        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .other_function(&[q::OTHER_VPORT, q::VPORT_NUMBER])
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)
         .refuses(q::PKEY_INDEX, 128u64, Refusal::PkeyIndex)
 }

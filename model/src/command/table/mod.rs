@@ -151,6 +151,11 @@ impl Case {
         self
     }
 
+    /// Adds fields that would name another function.
+    fn other_function(self, fields: &[Field]) -> Self {
+        fields.iter().fold(self, |case, field| case.refuses(*field, 1u64, Refusal::OtherFunction))
+    }
+
     /// Adds a field that selects the kind of command.
     fn kind(mut self, field: Field) -> Self {
         self.kinds.push(field);

@@ -110,7 +110,7 @@ fn create_table(rig: &mut Rig) -> Case {
         .set(context(flow_table_context::TABLE_MISS_ACTION), 1u64)
         .set(miss, higher);
     Case::new(create)
-        .refuses(create_flow_table_in::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .other_function(&[create_flow_table_in::OTHER_VPORT])
         .refuses(create_flow_table_in::TABLE_TYPE, 1u64, Refusal::FlowTableType)
         // Unmatched packets stay among tables of one type.
         .refuses(create_flow_table_in::TABLE_TYPE, 5u64, Refusal::FlowTableType)
@@ -146,7 +146,7 @@ fn modify_table(rig: &mut Rig) -> Case {
         .set(action, 1u64)
         .set(miss, higher);
     on_table(rig, modify, m::TABLE_TYPE, m::TABLE_ID, own)
-        .refuses(m::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .other_function(&[m::OTHER_VPORT])
         .refuses(m::MODIFY_FIELD_SELECT, 0u64, Refusal::EthernetModify)
         .refuses(m::MODIFY_FIELD_SELECT, 0x8000u64, Refusal::EthernetModify)
         .refuses(action, 2u64, Refusal::FlowTableType)

@@ -23,6 +23,7 @@ use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::umem::Umem;
 use super::{lock, user};
+use crate::object::MiniFormat;
 
 /// A completion queue.
 pub(super) struct Cq {
@@ -179,14 +180,13 @@ fn make(
             return Err(Errno::EOPNOTSUPP);
         }
     }
-    let mini_format = match given.cqe_comp_res_format {
-        _ if given.cqe_comp_en == 0 => 0u32,
-        // `MLX5_CQE_FORMAT_HASH`, `_CSUM`, `_CSUM_STRIDX`
-        1 => 0,
-        2 => 1,
-        4 if caps.has(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX) => 3,
-        4 => return Err(Errno::EOPNOTSUPP),
-        _ => return Err(Errno::EINVAL),
+    let mini_format = match MiniFormat::from_verbs(given.cqe_comp_res_format) {
+        _ if given.cqe_comp_en == 0 => 0,
+        Some(MiniFormat::ChecksumStride) if !caps.has(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX) => {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Some(format) => format.in_context(),
+        None => return Err(Errno::EINVAL),
     };
     // A context without dynamic register pages does not exist here.
     if given.flags & NUMBERED_UAR == 0 {

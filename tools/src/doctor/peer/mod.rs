@@ -22,9 +22,6 @@ use crate::output::{Output, say};
 use facts::Facts;
 use message::Station;
 
-/// How long a connection, and each step on it, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// A side: its device, and what it tells of itself.
 struct Side<'a> {
     station: Station<'a>,
@@ -71,6 +68,11 @@ impl<'a> Side<'a> {
     }
 }
 
+/// Returns how long a connection, and each step on it, may take.
+fn limit(arguments: &Arguments) -> Duration {
+    Duration::from_secs(arguments.limit)
+}
+
 /// Compares this end with that of `host`.
 pub fn examine(
     arguments: &Arguments,
@@ -83,7 +85,7 @@ pub fn examine(
         true => format!("[{host}]:{}", arguments.tcp_port),
         false => format!("{host}:{}", arguments.tcp_port),
     };
-    let mut connection = Connection::connect(address, PATIENCE).map_err(connecting)?;
+    let mut connection = Connection::connect(address, limit(arguments)).map_err(connecting)?;
     let (theirs, checks) = side.meet(&mut connection).map_err(connecting)?;
     let examined = format!("against {} of {host}", theirs.name());
     let device = Some(format!("{} port {}", side.facts.device, side.facts.port));
@@ -102,7 +104,7 @@ pub fn listen(arguments: &Arguments, address: &str, situations: &[Situation]) ->
     let local = listener.local_address().map_err(connecting)?;
     say!("listening on {local}");
     loop {
-        let mut connection = match listener.accept(PATIENCE) {
+        let mut connection = match listener.accept(limit(arguments)) {
             Ok(connection) => connection,
             Err(ConnectError::TimedOut { .. }) => continue,
             Err(error) => return Err(connecting(error)),

@@ -1,26 +1,37 @@
 //! The rings of queues that programs make by command. Their memory is in umems.
 
-use mlx5_sys::ifc::{Field, cqc, create_cq_in, create_qp_in, qpc};
+use mlx5_sys::ifc::{
+    Field, cqc, create_cq_in, create_qp_in, create_rmp_in, create_rq_in, create_sq_in, qpc, rmpc,
+    rqc, sqc, wq,
+};
 
 use super::queues::{Pair, Receive};
-use super::rings::{CqRing, ReceiveRing, SendRing};
-use crate::object::Service;
+use super::rings::{CqRing, ReceiveRing, SendRing, SharedRing};
+use crate::object::{Layout, Service};
+use crate::queue::asked_for;
 
 /// Returns the ring of a CQ by the command that made it. `at` gives the address of an offset in a umem.
-/// `None` for a CQ whose CQEs are compressed, or whose memory is not known.
+/// `None` for a CQ of another layout than the basic one, or whose memory is not known.
 pub(super) fn cq(input: &[u8], at: impl Fn(u64, u64) -> Option<u64>) -> Option<CqRing> {
     if input.len() < create_cq_in::SIZE {
         return None;
     }
     let of = |field: Field| field.within(create_cq_in::CQ_CONTEXT).get(input);
-    if of(cqc::CQE_COMP_EN) != 0 {
-        return None;
-    }
+    let compression = asked_for(&input[create_cq_in::CQ_CONTEXT.bytes()]).ok()?;
+    let format = match &compression {
+        Some(compression) if compression.layout() != Layout::Basic => return None,
+        Some(compression) => Some(compression.format()),
+        None => None,
+    };
     let (umem, offset) = (create_cq_in::CQ_UMEM_ID, create_cq_in::CQ_UMEM_OFFSET);
     let base = at(umem.get(input), offset.get(input))?;
     let record = at(of(cqc::DBR_UMEM_ID), of(cqc::DBR_ADDR))?;
     let size = if of(cqc::CQE_SZ) == 0 { 64 } else { 128 };
-    CqRing::new(base, 1 << of(cqc::LOG_CQ_SIZE).min(31), size, record)
+    let ring = CqRing::new(base, 1 << of(cqc::LOG_CQ_SIZE).min(31), size, record)?;
+    Some(match format {
+        Some(format) => ring.compressed(format),
+        None => ring,
+    })
 }
 
 /// Returns the rings of a queue pair by the command that made it.
@@ -71,9 +82,83 @@ pub(super) fn queue_pair(
     Some(Pair { number, service, send, receive, cqs })
 }
 
+/// A work queue, as the context of a queue that is made by command describes it.
+struct WorkQueue {
+    kind: u64,
+    base: u64,
+    wqes: u32,
+    /// Binary logarithm of the bytes of a WQE.
+    shift: u32,
+    record: u64,
+}
+
+/// Kinds of work queues (`mlx5_ifc.h`, `MLX5_WQ_TYPE_*`).
+const LINKED: u64 = 0;
+const CYCLIC: u64 = 1;
+
+impl WorkQueue {
+    /// Reads the part `context` of a command.
+    fn of(input: &[u8], context: Field, at: impl Fn(u64, u64) -> Option<u64>) -> Option<Self> {
+        if input.len() < context.bytes().end {
+            return None;
+        }
+        let of = |field: Field| field.within(context).get(input);
+        // The first WQE's place in the first page.
+        if of(wq::PAGE_OFFSET) != 0 {
+            return None;
+        }
+        Some(Self {
+            kind: of(wq::WQ_TYPE),
+            base: at(of(wq::WQ_UMEM_ID), of(wq::WQ_UMEM_OFFSET))?,
+            wqes: 1 << of(wq::LOG_WQ_SZ),
+            shift: of(wq::LOG_WQ_STRIDE) as u32,
+            record: at(of(wq::DBR_UMEM_ID), of(wq::DBR_ADDR))?,
+        })
+    }
+}
+
+/// Returns the ring of a send queue for packets by the command that made it.
+pub(super) fn send_queue(
+    input: &[u8],
+    number: u32,
+    at: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<Pair> {
+    let queue = WorkQueue::of(input, sqc::WQ.within(create_sq_in::CTX), at)?;
+    let send = SendRing::new(queue.base, queue.wqes, queue.record.checked_add(4)?);
+    let cqs = [sqc::CQN.within(create_sq_in::CTX).get(input) as u32, 0];
+    Some(Pair { number, service: Service::Ethernet, send, receive: Receive::None, cqs })
+}
+
+/// Returns the ring of a receive queue by the command that made it. `None` for a queue of strides, whose
+/// CQEs name no WQE.
+pub(super) fn receive_queue(
+    input: &[u8],
+    number: u32,
+    at: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<Pair> {
+    let queue = WorkQueue::of(input, rqc::WQ.within(create_rq_in::CTX), at)?;
+    let ring = ReceiveRing::new(queue.base, queue.wqes, queue.shift, queue.record)?;
+    let receive = Receive::Own(ring);
+    let cqs = [0, rqc::CQN.within(create_rq_in::CTX).get(input) as u32];
+    let pair = Pair { number, service: Service::Ethernet, send: None, receive, cqs };
+    (queue.kind == CYCLIC).then_some(pair)
+}
+
+/// Returns the ring of a shared receive queue (a receive memory pool) by the command that made it.
+/// `None` for one whose WQEs are not linked.
+pub(super) fn shared_queue(
+    input: &[u8],
+    at: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<SharedRing> {
+    let queue = WorkQueue::of(input, rmpc::WQ.within(create_rmp_in::CTX), at)?;
+    let stride = 1usize.checked_shl(queue.shift)?;
+    SharedRing::of(queue.base, queue.wqes, stride).filter(|_| queue.kind == LINKED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::MiniFormat;
 
     /// Umem 7 is here, and there is no other.
     const UMEM: u64 = 0x10_0000;
@@ -105,7 +190,11 @@ mod tests {
         assert!(cq(&input[1..], at).is_none());
         assert!(cq(&input, |_, _| None).is_none());
         let compressed = [&fields[..], &[(cqc::CQE_COMP_EN, 1)]].concat();
-        assert!(cq(&of(create_cq_in::SIZE, context, &compressed, &plain), at).is_none());
+        let basic = cq(&of(create_cq_in::SIZE, context, &compressed, &plain), at);
+        let expected = expected.map(|ring| ring.compressed(MiniFormat::Hash));
+        assert_eq!(format!("{basic:?}"), format!("{expected:?}"));
+        let enhanced = [&compressed[..], &[(cqc::CQE_COMPRESSION_LAYOUT, 1)]].concat();
+        assert!(cq(&of(create_cq_in::SIZE, context, &enhanced, &plain), at).is_none());
     }
 
     #[test]
@@ -132,10 +221,59 @@ mod tests {
     }
 
     #[test]
+    fn work_queues_are_where_their_commands_say() {
+        let made = |size, context: Field, kind, umem, cqn: Field| {
+            let fields = [
+                (wq::WQ_TYPE, kind),
+                (wq::LOG_WQ_SZ, 3),
+                (wq::LOG_WQ_STRIDE, 6),
+                (wq::WQ_UMEM_ID, umem),
+                (wq::WQ_UMEM_OFFSET, 0x40),
+                (wq::DBR_UMEM_ID, 7),
+                (wq::DBR_ADDR, 0x1000),
+            ];
+            of(size, context, &fields, &[(cqn, 9)])
+        };
+        let sq = |kind, umem| {
+            let cqn = sqc::CQN.within(create_sq_in::CTX);
+            made(create_sq_in::SIZE, sqc::WQ.within(create_sq_in::CTX), kind, umem, cqn)
+        };
+        let pair = send_queue(&sq(CYCLIC, 7), 5, at).unwrap();
+        assert_eq!((pair.number, pair.service, pair.cqs), (5, Service::Ethernet, [9, 0]));
+        let send = SendRing::new(UMEM + 0x40, 8, UMEM + 0x1004);
+        assert_eq!(format!("{:?}", pair.send), format!("{send:?}"));
+        assert!(send_queue(&sq(CYCLIC, 8), 5, at).is_none());
+        assert!(send_queue(&sq(CYCLIC, 7)[..0x80], 5, at).is_none());
+
+        let rq = |kind| {
+            let cqn = rqc::CQN.within(create_rq_in::CTX);
+            made(create_rq_in::SIZE, rqc::WQ.within(create_rq_in::CTX), kind, 7, cqn)
+        };
+        let pair = receive_queue(&rq(CYCLIC), 6, at).unwrap();
+        assert_eq!((pair.number, pair.cqs), (6, [0, 9]));
+        let Receive::Own(ring) = pair.receive else { panic!("it has a receive queue") };
+        let receive = ReceiveRing::new(UMEM + 0x40, 8, 6, UMEM + 0x1000).unwrap();
+        assert_eq!(format!("{ring:?}"), format!("{receive:?}"));
+        assert!(receive_queue(&rq(3), 6, at).is_none(), "a cyclic queue of strides");
+
+        let rmp = |kind| {
+            let state = rmpc::STATE.within(create_rmp_in::CTX);
+            made(create_rmp_in::SIZE, rmpc::WQ.within(create_rmp_in::CTX), kind, 7, state)
+        };
+        let shared = shared_queue(&rmp(LINKED), at).unwrap();
+        assert_eq!(shared.sizes(), (8, 64));
+        assert!(shared_queue(&rmp(CYCLIC), at).is_none());
+    }
+
+    #[test]
     fn any_command_is_read_without_harm() {
         for byte in 0..=u8::MAX {
             let _ = cq(&vec![byte; create_cq_in::SIZE], |_, offset| Some(offset));
             let _ = queue_pair(&vec![byte; create_qp_in::SIZE], 1, |_, offset| Some(offset));
+            let any = vec![byte; create_sq_in::SIZE];
+            let _ = send_queue(&any, 1, |_, offset| Some(offset));
+            let _ = receive_queue(&any, 1, |_, offset| Some(offset));
+            let _ = shared_queue(&any, |_, offset| Some(offset));
         }
     }
 }

@@ -166,30 +166,34 @@ unsafe fn put(mut to: *mut u8, mut bytes: &[u8]) {
     }
 }
 
+/// Loads from `$from` and stores to `$to` by one instruction each, through a register of a class.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! through {
+    ($class:ident, $load:literal, $store:literal, $from:ident, $to:ident) => {
+        std::arch::asm!(
+            concat!($load, ", [{from}]"),
+            $store,
+            value = out($class) _,
+            from = in(reg) $from,
+            to = in(reg) $to,
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 /// # Safety
 /// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` is valid for writes of so many, and no reference covers them.
 #[cfg(target_arch = "x86_64")]
 unsafe fn access(to: *mut u8, bytes: &[u8]) {
-    use std::arch::asm;
     let from = bytes.as_ptr();
     // SAFETY: each instruction reads as many bytes as `bytes` has, and writes as many.
     unsafe {
         match bytes.len() {
-            1 => {
-                asm!("mov {v}, [{f}]", "mov [{t}], {v}", v = out(reg_byte) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            2 => {
-                asm!("mov {v:x}, [{f}]", "mov [{t}], {v:x}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            4 => {
-                asm!("mov {v:e}, [{f}]", "mov [{t}], {v:e}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            8 => {
-                asm!("mov {v}, [{f}]", "mov [{t}], {v}", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            _ => {
-                asm!("movups {v}, [{f}]", "movups [{t}], {v}", v = out(xmm_reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
+            1 => through!(reg_byte, "mov {value}", "mov [{to}], {value}", from, to),
+            2 => through!(reg, "mov {value:x}", "mov [{to}], {value:x}", from, to),
+            4 => through!(reg, "mov {value:e}", "mov [{to}], {value:e}", from, to),
+            8 => through!(reg, "mov {value}", "mov [{to}], {value}", from, to),
+            _ => through!(xmm_reg, "movups {value}", "movups [{to}], {value}", from, to),
         }
     }
 }
@@ -198,26 +202,15 @@ unsafe fn access(to: *mut u8, bytes: &[u8]) {
 /// `bytes` has 1, 2, 4, 8 or 16 bytes. `to` is valid for writes of so many, and no reference covers them.
 #[cfg(target_arch = "aarch64")]
 unsafe fn access(to: *mut u8, bytes: &[u8]) {
-    use std::arch::asm;
     let from = bytes.as_ptr();
     // SAFETY: each instruction reads as many bytes as `bytes` has, and writes as many.
     unsafe {
         match bytes.len() {
-            1 => {
-                asm!("ldrb {v:w}, [{f}]", "strb {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            2 => {
-                asm!("ldrh {v:w}, [{f}]", "strh {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            4 => {
-                asm!("ldr {v:w}, [{f}]", "str {v:w}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            8 => {
-                asm!("ldr {v}, [{f}]", "str {v}, [{t}]", v = out(reg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
-            _ => {
-                asm!("ldr {v:q}, [{f}]", "str {v:q}, [{t}]", v = out(vreg) _, f = in(reg) from, t = in(reg) to, options(nostack, preserves_flags))
-            }
+            1 => through!(reg, "ldrb {value:w}", "strb {value:w}, [{to}]", from, to),
+            2 => through!(reg, "ldrh {value:w}", "strh {value:w}, [{to}]", from, to),
+            4 => through!(reg, "ldr {value:w}", "str {value:w}, [{to}]", from, to),
+            8 => through!(reg, "ldr {value}", "str {value}, [{to}]", from, to),
+            _ => through!(vreg, "ldr {value:q}", "str {value:q}, [{to}]", from, to),
         }
     }
 }

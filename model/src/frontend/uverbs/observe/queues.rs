@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 
 use libc::off_t;
+use mlx5_sys::ifc::opcode;
 
 use super::super::qp::Kind;
 use super::super::trap::PAGE;
@@ -189,10 +190,18 @@ impl Queues {
                 }
             }
             Object::Srq(number) => drop(self.shared.remove(&(card, *number))),
-            Object::Devx { number, .. } => {
-                self.pairs.remove(&(card, *number));
+            // Numbers of CQs and of shared receive queues are counted apart.
+            Object::Devx { made: opcode::CREATE_CQ, number } => {
                 self.cqs.remove(&(card, *number));
             }
+            Object::Devx { made: opcode::CREATE_RMP, number } => {
+                self.shared.remove(&(card, *number));
+            }
+            Object::Devx {
+                made: opcode::CREATE_QP | opcode::CREATE_SQ | opcode::CREATE_RQ,
+                number,
+            } => drop(self.pairs.remove(&(card, *number))),
+            Object::Devx { .. } => {}
             Object::Pd(_) | Object::Mr(_) | Object::Uar(_) | Object::Umem { .. } => {}
         }
     }
@@ -225,15 +234,22 @@ fn completed(
     (card, cq): (u8, u32),
 ) {
     observer.record(card, Call::Look, || {
-        let looked = ring.look(&observer.memory, |found| match found {
-            Found::Missed(count) => {
-                observer.tap.observe(Observed::Missed { cq, count: count.into() });
-            }
-            Found::Cqe(index, bytes) => {
-                received(observer, pairs, shared, card, bytes);
-                let bytes = bytes.into();
-                observer.tap.observe(Observed::Cqe { cq, index, compressed: false, bytes });
-            }
+        let known: Vec<u32> = match ring.is_lost() {
+            true => pairs.keys().filter(|(of, _)| *of == card).map(|(_, number)| *number).collect(),
+            false => Vec::new(),
+        };
+        let looked = ring.look(&observer.memory, &known, |found| {
+            let (index, bytes, compressed) = match found {
+                Found::Missed(count) => {
+                    observer.tap.observe(Observed::Missed { cq, count: count.into() });
+                    return;
+                }
+                Found::Cqe(index, bytes) => (index, bytes, false),
+                Found::Expanded(index, bytes) => (index, &bytes[..], true),
+            };
+            received(observer, pairs, shared, card, bytes);
+            let bytes = bytes.into();
+            observer.tap.observe(Observed::Cqe { cq, index, compressed, bytes });
         });
         // A ring that the program has unmapped has nothing to read.
         let _ = looked;

@@ -26,7 +26,7 @@ use super::commands::{self, Told};
 use super::queues::{Context, Object, Pair, Qp, Queues, Receive};
 use super::rings::{CqRing, ReceiveRing, SendRing, SharedRing};
 use super::{DEVICE, FILE, LIMIT, Observer, device};
-use crate::object::Service;
+use crate::object::{MiniFormat, Service};
 use crate::trace::{Call, Record};
 
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
@@ -267,14 +267,24 @@ fn made_cq(request: &mut Request<'_>, handle: u32, cqe: u32, flags: u32) -> Resu
     let entries = cqe.checked_add(1).ok_or(Errno::EINVAL)?;
     request.tell(commands::create_cq(&given, entries, flags, reply.cqn));
     let ring = CqRing::new(given.buf_addr, entries, given.cqe_size, given.db_addr);
+    let ring = match (given.cqe_comp_en, MiniFormat::from_verbs(given.cqe_comp_res_format)) {
+        (0, _) => ring,
+        (_, Some(format)) => ring.map(|ring| ring.compressed(format)),
+        (_, None) => None,
+    };
+    enter_cq(request, reply.cqn, ring);
+    request.enter(handle, Object::Cq(reply.cqn, given.cqe_size))
+}
+
+/// Enters the ring of a CQ, if it is one that can be read.
+fn enter_cq(request: &mut Request<'_>, number: u32, ring: Option<CqRing>) {
     let card = request.card;
     match ring {
-        Some(ring) if given.cqe_comp_en == 0 => {
-            request.queues.cqs.insert((card, reply.cqn), ring);
-        }
-        _ => eprintln!("mlx5-model: CQ {:#x} is compressed, so its CQEs are not traced", reply.cqn),
+        Some(ring) => drop(request.queues.cqs.insert((card, number), ring)),
+        None => eprintln!(
+            "mlx5-model: CQ {number:#x} has a layout that is not known, so its CQEs are not traced"
+        ),
     }
-    request.enter(handle, Object::Cq(reply.cqn, given.cqe_size))
 }
 
 fn resize_cq(request: &mut Request<'_>) -> Result<()> {
@@ -489,16 +499,25 @@ fn create_object(request: &mut Request<'_>) -> Result<()> {
     let at = |umem: u64, offset: u64| context.address(umem)?.checked_add(offset);
     match made {
         opcode::CREATE_CQ => {
-            if let Some(ring) = commanded::cq(&told.input, at) {
-                request.queues.cqs.insert((card, number), ring);
+            let ring = commanded::cq(&told.input, at);
+            enter_cq(request, number, ring);
+        }
+        opcode::CREATE_RMP => {
+            if let Some(ring) = commanded::shared_queue(&told.input, at) {
+                request.queues.shared.insert((card, number), ring);
             }
         }
-        opcode::CREATE_QP => {
-            if let Some(pair) = commanded::queue_pair(&told.input, number, at) {
+        _ => {
+            let pair = match made {
+                opcode::CREATE_QP => commanded::queue_pair(&told.input, number, at),
+                opcode::CREATE_SQ => commanded::send_queue(&told.input, number, at),
+                opcode::CREATE_RQ => commanded::receive_queue(&told.input, number, at),
+                _ => None,
+            };
+            if let Some(pair) = pair {
                 request.queues.pairs.insert((card, number), pair);
             }
         }
-        _ => {}
     }
     request.enter(handle, Object::Devx { made, number })
 }

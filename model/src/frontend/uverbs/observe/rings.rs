@@ -6,7 +6,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
+
 use crate::memory::{Fault, Memory};
+use crate::object::MiniFormat;
 
 /// Bytes of a block of a send queue, and of a segment.
 const BLOCK: usize = 64;
@@ -172,8 +175,16 @@ impl SharedRing {
         let wqes = max_wr.checked_add(1)?.checked_next_power_of_two()?;
         let segments = max_sge.checked_add(1)?.checked_mul(SEGMENT as u32)?;
         let stride = segments.checked_next_power_of_two()?.max(32);
-        let is_ring = wqes <= 1 << 16 && stride as usize <= LONGEST && base != 0;
-        is_ring.then_some(Self { base, wqes, stride: stride as usize })
+        Self::of(base, wqes, stride as usize)
+    }
+
+    /// Returns the ring of a power of two of WQEs of `stride` bytes. `None` for no ring of this kind.
+    pub fn of(base: u64, wqes: u32, stride: usize) -> Option<Self> {
+        let is_ring = wqes.is_power_of_two()
+            && wqes <= 1 << 16
+            && (32..=LONGEST).contains(&stride)
+            && base != 0;
+        is_ring.then_some(Self { base, wqes, stride })
     }
 
     /// Returns the number of WQEs, and the bytes of each.
@@ -208,6 +219,11 @@ pub(super) struct CqRing {
     record: u64,
     /// Number of CQEs that were read or missed.
     next: u32,
+    /// Format of mini-CQEs, if the CQ compresses.
+    format: Option<MiniFormat>,
+    /// CQEs of a compressing CQ were missed: the next slot may hold mini-CQEs of a block whose title
+    /// was not seen.
+    is_lost: bool,
 }
 
 /// The outcome of a look at a completion queue.
@@ -215,6 +231,8 @@ pub(super) struct CqRing {
 pub(super) enum Found<'a> {
     /// A CQE, and the number of CQEs before it.
     Cqe(u32, &'a [u8]),
+    /// A CQE that was compressed, and the number of CQEs before it.
+    Expanded(u32, &'a [u8; 64]),
     /// So many CQEs were overwritten before they were read.
     Missed(u32),
 }
@@ -227,13 +245,32 @@ impl CqRing {
             && matches!(size, 64 | 128)
             && base != 0
             && record != 0;
-        is_ring.then_some(Self { base, entries, size: size as usize, record, next: 0 })
+        let ring = Self {
+            base,
+            entries,
+            size: size as usize,
+            record,
+            next: 0,
+            format: None,
+            is_lost: false,
+        };
+        is_ring.then_some(ring)
+    }
+
+    /// The CQ compresses, in the basic layout: a title CQE precedes slots of mini-CQEs.
+    pub fn compressed(self, format: MiniFormat) -> Self {
+        Self { format: Some(format), ..self }
+    }
+
+    /// Returns whether the next look needs the numbers of the queue pairs that are known.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Goes on in another ring: the CQ was resized.
     pub fn resize(&mut self, base: u64, entries: u32) {
         if let Some(ring) = Self::new(base, entries, self.size as u32, self.record) {
-            *self = Self { next: self.next, ..ring };
+            *self = Self { next: self.next, format: self.format, is_lost: self.is_lost, ..ring };
         }
     }
 
@@ -241,9 +278,12 @@ impl CqRing {
     ///
     /// A slot is written again only after the program has consumed its CQE, so the consumer index
     /// tells what may have been overwritten. The owner bit tells in which lap a slot was written.
+    /// After CQEs of a compressing CQ were missed, a slot is read as a CQE only if it names one of the
+    /// queue pairs `known`.
     pub fn look(
         &mut self,
         memory: &dyn Memory,
+        known: &[u32],
         mut pass: impl FnMut(Found<'_>),
     ) -> Result<(), Fault> {
         let mut missed = self.skip(self.consumed(memory)?);
@@ -252,18 +292,83 @@ impl CqRing {
         // The device writes no more than a lap while the program consumes nothing. If the program
         // goes on meanwhile, the next look sees the rest.
         for _ in 0..self.entries {
-            if self.read(memory, bytes)? {
+            let mut passed = 0;
+            if self.read(memory, bytes)? && (!self.is_lost || names(bytes, known)) {
                 tell(&mut missed, &mut pass);
-                pass(Found::Cqe(self.next & INDEX, bytes));
-            } else if self.consumed(memory)? > 0 {
-                missed += 1;
-            } else {
+                passed = self.pass(memory, bytes, &mut pass)?;
+            } else if self.consumed(memory)? == 0 {
                 break;
             }
-            self.next = self.next.wrapping_add(1);
+            if passed == 0 {
+                missed += 1;
+                self.is_lost = self.format.is_some();
+            }
+            self.next = self.next.wrapping_add(passed.max(1));
         }
         tell(&mut missed, &mut pass);
         Ok(())
+    }
+
+    /// Passes a CQE, or all of a block. Returns their number.
+    fn pass(
+        &mut self,
+        memory: &dyn Memory,
+        bytes: &[u8],
+        pass: &mut impl FnMut(Found<'_>),
+    ) -> Result<u32, Fault> {
+        let Some(title) = bytes.last_chunk::<64>() else { return Ok(0) };
+        let Some(format) = self.format.filter(|_| is_title(title)) else {
+            self.is_lost = false;
+            pass(Found::Cqe(self.next & INDEX, bytes));
+            return Ok(1);
+        };
+        let count = u32::from_be_bytes([title[44], title[45], title[46], title[47]]);
+        if !(2..=self.entries).contains(&count) {
+            return Ok(0);
+        }
+        let passed = self.expand(memory, format, title, count, pass)?;
+        self.is_lost = passed < count;
+        Ok(passed)
+    }
+
+    /// Passes the CQEs of a block whose title is next. Returns their number, which is less than `count`
+    /// if the program takes the title away meanwhile.
+    fn expand(
+        &self,
+        memory: &dyn Memory,
+        format: MiniFormat,
+        title: &[u8; 64],
+        count: u32,
+        pass: &mut impl FnMut(Found<'_>),
+    ) -> Result<u32, Fault> {
+        let mut slot = [0; 64];
+        for start in (0..count).step_by(MINI_CQES_PER_SLOT) {
+            // The first slot is the one behind the title.
+            memory.read(self.at(self.next.wrapping_add(start.max(1))), &mut slot)?;
+            fence(Ordering::Acquire);
+            if self.op_own(memory, self.next)? != title[63] {
+                return Ok(start);
+            }
+            for (number, mini) in (start..count).zip(slot.chunks_exact(8)) {
+                let mini = mini.first_chunk().copied().unwrap_or_default();
+                let cqe = format.expand(title, number as u16, mini);
+                pass(Found::Expanded(self.next.wrapping_add(number) & INDEX, &cqe));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns the address of the last 64 bytes of a slot.
+    fn at(&self, number: u32) -> u64 {
+        let index = u64::from(number & (self.entries - 1));
+        self.base.wrapping_add((index + 1) * self.size as u64 - 64)
+    }
+
+    /// Reads the last byte of a slot.
+    fn op_own(&self, memory: &dyn Memory, number: u32) -> Result<u8, Fault> {
+        let mut op_own = [0];
+        memory.read(self.at(number).wrapping_add(63), &mut op_own)?;
+        Ok(op_own[0])
     }
 
     /// Returns how many CQEs the program has consumed that were not read yet.
@@ -277,28 +382,35 @@ impl CqRing {
     fn skip(&mut self, consumed: u32) -> u32 {
         let missed = consumed.saturating_sub(self.entries);
         self.next = self.next.wrapping_add(missed);
+        self.is_lost |= missed > 0 && self.format.is_some();
         missed
     }
 
     /// Reads the next CQE. Returns whether the device has written it, and nothing over it yet.
     fn read(&self, memory: &dyn Memory, bytes: &mut [u8]) -> Result<bool, Fault> {
         const INVALID: u8 = 0xf;
-        let index = u64::from(self.next & (self.entries - 1));
-        let address = self.base.wrapping_add(index * self.size as u64);
-        let last = address.wrapping_add(self.size as u64 - 1);
         let lap = (self.next & self.entries != 0) as u8;
-        let mut op_own = [0];
-        memory.read(last, &mut op_own)?;
-        if op_own[0] >> 4 == INVALID || op_own[0] & 1 != lap {
+        let op_own = self.op_own(memory, self.next)?;
+        if op_own >> 4 == INVALID || op_own & 1 != lap {
             return Ok(false);
         }
         fence(Ordering::Acquire);
-        memory.read(address, bytes)?;
+        let start = self.at(self.next).wrapping_sub(self.size as u64 - 64);
+        memory.read(start, bytes)?;
         fence(Ordering::Acquire);
-        let read = op_own;
-        memory.read(last, &mut op_own)?;
-        Ok(read == op_own && bytes.last() == Some(&read[0]))
+        Ok(self.op_own(memory, self.next)? == op_own && bytes.last() == Some(&op_own))
     }
+}
+
+/// Returns whether a CQE is the title of a block: a success whose format is that of mini-CQEs.
+fn is_title(cqe: &[u8; 64]) -> bool {
+    cqe[63] >> 4 <= 4 && cqe[63] >> FORMAT_SHIFT & 3 == FORMAT_COMPRESSED
+}
+
+/// Returns whether a CQE is of one of these queue pairs.
+fn names(cqe: &[u8], known: &[u32]) -> bool {
+    let Some(cqe) = cqe.last_chunk::<64>() else { return false };
+    known.contains(&u32::from_be_bytes([0, cqe[57], cqe[58], cqe[59]]))
 }
 
 /// The bits of a consumer index.

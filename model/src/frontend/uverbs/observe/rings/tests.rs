@@ -99,8 +99,8 @@ fn rings_without_memory_are_faults() {
     let mut receive = ReceiveRing::new(outside, 8, 4, RECORD).unwrap();
     assert!(receive.look(&memory).is_err());
     let mut cq = CqRing::new(outside, 8, 64, RECORD).unwrap();
-    assert!(cq.look(&memory, |_| panic!("there is no CQE")).is_err());
-    assert!(CqRing::new(BASE, 8, 64, outside).unwrap().look(&memory, |_| {}).is_err());
+    assert!(cq.look(&memory, &[], |_| panic!("there is no CQE")).is_err());
+    assert!(CqRing::new(BASE, 8, 64, outside).unwrap().look(&memory, &[], |_| {}).is_err());
 }
 
 #[test]
@@ -201,12 +201,13 @@ impl Completions {
     fn look(&mut self) -> Vec<i64> {
         let mut all = Vec::new();
         self.ring
-            .look(&self.memory, |found| match found {
+            .look(&self.memory, &[], |found| match found {
                 Found::Cqe(index, bytes) => {
                     assert_eq!(bytes.len() as u64, self.size);
                     assert_eq!(bytes[0], index as u8);
                     all.push(i64::from(index));
                 }
+                Found::Expanded(..) => panic!("nothing is compressed"),
                 Found::Missed(count) => all.push(-i64::from(count)),
             })
             .unwrap();
@@ -280,4 +281,129 @@ fn cq_goes_on_in_the_ring_of_another_size() {
     cq.memory.write(other + 3 * 64, &[3; 63]).unwrap();
     cq.memory.write(other + 4 * 64 - 1, &[0]).unwrap();
     assert_eq!(cq.look(), [3]);
+}
+
+/// A compressing CQ of 16 CQEs whose device and program are the test.
+struct Blocks {
+    memory: Flat,
+    ring: CqRing,
+    size: u64,
+}
+
+/// The queue pair of the CQEs.
+const QP: u32 = 0x12_3456;
+
+impl Blocks {
+    fn new(size: u32, format: MiniFormat) -> Self {
+        let memory = memory();
+        let ring = CqRing::new(BASE, 16, size, RECORD).unwrap().compressed(format);
+        let blocks = Self { memory, ring, size: size.into() };
+        (0..16).for_each(|slot| blocks.put(slot, &[0xff; 64]));
+        blocks
+    }
+
+    fn put(&self, index: u64, cqe: &[u8; 64]) {
+        self.memory.write(BASE + (index % 16 + 1) * self.size - 64, cqe).unwrap();
+    }
+
+    /// The device writes a CQE, or a title, with this opcode.
+    fn write(&self, index: u64, opcode: u8, counter: u16, count: u32) {
+        let mut cqe = [0; 64];
+        cqe[44..48].copy_from_slice(&count.to_be_bytes());
+        cqe[56..60].copy_from_slice(&(0x0800_0000 | QP).to_be_bytes());
+        cqe[60..62].copy_from_slice(&counter.to_be_bytes());
+        let format = if count > 1 { FORMAT_COMPRESSED << FORMAT_SHIFT } else { 0 };
+        cqe[63] = opcode << 4 | format | (index / 16 % 2) as u8;
+        self.put(index, &cqe);
+    }
+
+    /// The device writes the slots of mini-CQEs of a block. `mini` makes the first four bytes of each.
+    fn minis(&self, index: u64, count: u64, mini: impl Fn(u64) -> [u8; 4]) {
+        for start in (0..count).step_by(8) {
+            let mut slot = [0; 64];
+            for (number, bytes) in (start..count).zip(slot.chunks_exact_mut(8)) {
+                bytes[..4].copy_from_slice(&mini(number));
+                bytes[4..].copy_from_slice(&(100 + number as u32).to_be_bytes());
+            }
+            self.put(index + start.max(1), &slot);
+        }
+    }
+
+    /// Looks: index, WQE counter and length of each CQE, and the number of missed ones.
+    fn look(&mut self, known: &[u32]) -> (Vec<(u32, u16, u32)>, u32) {
+        let (mut all, mut lost) = (Vec::new(), 0);
+        let mut put = |index, cqe: &[u8; 64]| {
+            let length = u32::from_be_bytes(*cqe[44..].first_chunk().unwrap());
+            all.push((index, u16::from_be_bytes([cqe[60], cqe[61]]), length));
+            assert_eq!(cqe[63] >> FORMAT_SHIFT & 3, 0);
+        };
+        let looked = self.ring.look(&self.memory, known, |found| match found {
+            Found::Cqe(index, bytes) => put(index, bytes.last_chunk().unwrap()),
+            Found::Expanded(index, cqe) => put(index, cqe),
+            Found::Missed(count) => lost += count,
+        });
+        looked.unwrap();
+        (all, lost)
+    }
+}
+
+#[test]
+fn blocks_are_expanded_by_the_side_and_format_of_their_cqes() {
+    let counters: [fn(u64) -> u16; 3] =
+        [|number| 50 - 2 * number as u16, |number| 7 + number as u16, |number| 90 + number as u16];
+    for (size, format, opcode, counter) in [
+        (64, MiniFormat::Hash, 0, counters[0]),
+        (64, MiniFormat::Hash, 2, counters[1]),
+        (128, MiniFormat::Checksum, 2, counters[1]),
+        (128, MiniFormat::ChecksumStride, 2, counters[2]),
+    ] {
+        let mut cq = Blocks::new(size, format);
+        cq.write(0, opcode, 7, 10);
+        cq.minis(0, 10, |number| {
+            let [high, low] = counter(number).to_be_bytes();
+            if opcode == 0 { [high, low, 8, 0] } else { [1, 2, high, low] }
+        });
+        // A CQE behind the block.
+        cq.write(10, opcode, 1, 1);
+        let block = (0..10).map(|number| (number, counter(number.into()), 100 + number));
+        let expected: Vec<_> = block.chain([(10, 1, 1)]).collect();
+        assert_eq!(cq.look(&[]), (expected, 0), "{format:?} {opcode}");
+        assert_eq!(cq.look(&[]), (vec![], 0));
+        // Over the end of the ring.
+        set(&cq.memory, RECORD, 11);
+        cq.write(11, 0, 3, 9);
+        cq.minis(11, 9, |number| [0, number as u8, 8, 0]);
+        let expected = (0..9).map(|number| (11 + number, number as u16, 100 + number)).collect();
+        assert_eq!(cq.look(&[]), (expected, 0));
+    }
+}
+
+#[test]
+fn a_block_whose_title_is_gone_is_missed_and_its_mini_cqes_are_no_cqes() {
+    let mut cq = Blocks::new(64, MiniFormat::Hash);
+    cq.write(0, 2, 0, 10);
+    // Each slot of mini-CQEs looks like a CQE of this lap.
+    cq.minis(0, 10, |_| [0; 4]);
+    for slot in [1, 8] {
+        let last = BASE + (slot + 1) * 64 - 1;
+        cq.memory.write(last, &[0x20]).unwrap();
+    }
+    // The program has taken the block apart, and consumed some of it.
+    cq.memory.write(BASE + 63, &[0xff]).unwrap();
+    set(&cq.memory, RECORD, 4);
+    assert_eq!(cq.look(&[QP]), (vec![], 4));
+    assert!(cq.ring.is_lost());
+    set(&cq.memory, RECORD, 10);
+    cq.write(10, 2, 10, 1);
+    assert_eq!(cq.look(&[QP]), (vec![(10, 10, 1)], 6));
+    assert!(!cq.ring.is_lost());
+}
+
+#[test]
+fn a_title_of_an_impossible_length_is_missed() {
+    let mut cq = Blocks::new(64, MiniFormat::Hash);
+    cq.write(0, 2, 0, 17);
+    assert_eq!(cq.look(&[QP]), (vec![], 1));
+    cq.write(0, 2, 0, u32::MAX);
+    assert_eq!(cq.look(&[QP]), (vec![], 0));
 }

@@ -1,0 +1,74 @@
+//! MNVDA: settings in flash, as a device has them that nobody has set up. There are no virtual
+//! functions.
+
+use mlx5_sys::ifc::{
+    mnvda_reg, nv_global_pci_cap, nv_global_pci_conf, nv_sw_offload_conf as offload,
+};
+
+use super::{Access, read_only};
+use crate::card::Card;
+use crate::command::Refusal;
+
+/// Class of the settings of the whole device, and its groups (`lib/nv_param.c` of mlx5_core).
+const GLOBAL: u64 = 0;
+const PCI: u64 = 0x80;
+const PCI_CAPABILITIES: u64 = 0x81;
+const OFFLOADS: u64 = 0x10a;
+
+/// The UDP port of VXLAN.
+const VXLAN: u64 = 4789;
+
+/// Reads a group of settings. Its size has to be known to the driver.
+pub fn read(_: &mut Card, access: Access, data: &mut [u8]) -> Result<(), Refusal> {
+    read_only(access)?;
+    let group = mnvda_reg::PARAMETER_INDEX.get(data);
+    let (size, values) = match (mnvda_reg::TYPE_CLASS.get(data), group) {
+        (GLOBAL, PCI) => (nv_global_pci_conf::SIZE, vec![(nv_global_pci_conf::SRIOV_VALID, 1)]),
+        (GLOBAL, PCI_CAPABILITIES) => (nv_global_pci_cap::SIZE, Vec::new()),
+        (GLOBAL, OFFLOADS) => (
+            offload::SIZE,
+            vec![
+                (offload::IP_OVER_VXLAN_PORT, VXLAN),
+                (offload::UCTX_EN, 1),
+                (offload::AR_ENABLE, 1),
+            ],
+        ),
+        _ => return Err(Refusal::RegisterValue),
+    };
+    if mnvda_reg::LENGTH.get(data) != size as u64 {
+        return Err(Refusal::RegisterValue);
+    }
+    let content = &mut data[mnvda_reg::CONFIGURATION_ITEM_DATA.bytes()];
+    content.fill(0);
+    for (field, value) in values {
+        field.set(content, value);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::test::Rig;
+    use super::super::tests::{access, data};
+    use super::*;
+
+    #[test]
+    fn a_group_is_read_by_class_number_and_length() {
+        let mut rig = Rig::new();
+        let mut ask = |group: u64, length: u64, op_mod| {
+            let command = access(0x9024, op_mod, mnvda_reg::SIZE)
+                .set(data(mnvda_reg::PARAMETER_INDEX), group)
+                .set(data(mnvda_reg::LENGTH), length);
+            rig.run(&command).map(|reply| {
+                let content = &reply[0x10..][mnvda_reg::CONFIGURATION_ITEM_DATA.bytes()];
+                offload::UCTX_EN.get(content)
+            })
+        };
+        assert_eq!(ask(OFFLOADS, 8, 1), Ok(1));
+        assert_eq!(ask(PCI, 12, 1), Ok(0));
+        assert_eq!(ask(PCI_CAPABILITIES, 0x14, 1), Ok(0));
+        for (group, length, op_mod) in [(OFFLOADS, 12, 1), (0x11d, 8, 1), (OFFLOADS, 8, 0)] {
+            assert_eq!(ask(group, length, op_mod), Err(Refusal::RegisterValue));
+        }
+    }
+}
