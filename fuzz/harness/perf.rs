@@ -86,7 +86,7 @@ fn serve(session: &mut Session, mine: &Environment) -> Result<()> {
         }
         fits_memory(&plan);
         match session.hear("queue pairs")? {
-            Say::Ends { threads } => connects(&threads, &plan)?,
+            Say::Ends { threads, .. } => connects(&threads, &plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         }
         session.tell(&Say::Ready {})?;
@@ -114,7 +114,10 @@ fn measure(session: &mut Session, mine: &Environment, plan: &Plan) -> Result<()>
     for _ in 0..LINES {
         session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
         match session.hear("queue pairs")? {
-            Say::Ends { threads } => connects(&threads, plan)?,
+            Say::Ends { threads, cm } => {
+                connects(&threads, plan)?;
+                session::invitation(cm, plan)?;
+            }
             other => return Err(session::unexpected(&other, "its queue pairs")),
         }
         match session.hear("readiness")? {

@@ -152,12 +152,26 @@ fn options_of_perftest_are_answered_with_their_equivalent() {
         ("-a", "give --sweep 2..8M"),
         ("-F", "leave it out"),
         ("-H", "give --hdr-log FILE"),
-        ("-R", "connected over TCP"),
         ("-U", "give --raw-samples FILE"),
     ] {
         let refused = run(&["perf", "bw", "--loopback", option], 2);
         assert!(refused.err.contains(answer), "{}", refused.err);
     }
+}
+
+#[cfg(not(feature = "cm"))]
+#[test]
+fn a_build_without_rdma_cm_says_how_to_get_it() {
+    for option in ["-R", "--cm", "--rdma_cm"] {
+        let refused = run(&["perf", "bw", "--loopback", option], 3);
+        assert!(refused.err.contains("build it with `--features cm`"), "{}", refused.err);
+    }
+    // Of a server, its client learns it.
+    let server = perf_pair::Server::start(&["--clients", "1"]);
+    let refused = perf_pair::planned_by_cm(&server.port()).hear("ends").unwrap_err().to_string();
+    assert!(refused.contains("the peer gave up"), "{refused}");
+    assert!(refused.contains("build it with `--features cm`"), "{refused}");
+    server.finish(3);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use mlx5_tools::perf::path::Path;
 use mlx5_tools::perf::path::direct::ByHand;
 use mlx5_tools::perf::path::request::{Requests, Visit, visit};
 use mlx5_tools::perf::plan::{
-    Amount, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission, Waiting,
+    Amount, Carrier, Connecting, Direction, Header, Operation, Plan, ReceiveSource, Retransmission,
+    Waiting,
 };
 use mlx5_tools::perf::result::{Kind, Via};
 use mlx5_tools::perf::station::memory::Origin;
@@ -68,6 +69,7 @@ fn plan(kind: Kind, operation: Operation, messages: u64) -> Plan {
         waiting: Waiting::Polling,
         receives_from: ReceiveSource::Own,
         group: None,
+        connecting: Connecting::Told,
     }
 }
 
@@ -83,7 +85,7 @@ impl Visit for Count<'_> {
         let server = Unconnected::<T>::new(side, plan, Role::Server).unwrap();
         let (mine, theirs) = (client.endpoints.clone(), server.endpoints.clone());
         let path = |end: Unconnected<T>, other| {
-            let station = end.connect(side, plan, other).unwrap();
+            let station = end.connect(side, plan, other, None).unwrap();
             <ByHand as Backend>::path::<T, R>(station, plan).unwrap()
         };
         let (mut client, mut server) = (path(client, &theirs), path(server, &mine));

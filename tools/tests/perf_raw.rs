@@ -1,7 +1,11 @@
 //! `mlx5 perf -c raw`: UDP in Ethernet packets, to one host and to a group.
 
+mod perf_pair;
 mod rig;
 
+use std::process::Stdio;
+
+use perf_pair::{Server, wait_until_measuring};
 use rig::{Printed, finish, mlx5, run};
 use serde_json::Value;
 
@@ -38,6 +42,36 @@ fn streams_of_packets_reach_their_queue_pairs_in_either_direction() {
     }
     let wrong = on_ethernet(&[&stream[..], &["--corrupt-at", "50"]].concat(), 1);
     assert!(wrong.out.contains("WRONG"), "{}", wrong.out);
+}
+
+#[test]
+fn two_runs_at_once_on_one_host_do_not_take_each_others_packets() {
+    let roce = [("MLX5_MODEL_LINK", "roce")];
+    for group in [&[][..], &["--group", "239.1.2.3"]] {
+        // Both have the server's Ethernet address, and both may have the same group.
+        let server = Server::start_with(&["--clients", "2"], &roce);
+        let port = server.port();
+        let lat = ["perf", "lat", "127.0.0.1", "-p", &port, "-c", "raw", "--validate", "--json"];
+        let lat = [&lat[..], &["-w", "0"], group].concat();
+        let mut first = mlx5(&[&lat[..], &["-D", "60s"]].concat());
+        let first = first.envs(roce).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut first = first.spawn().unwrap();
+        wait_until_measuring(&mut first);
+
+        let second = finish(mlx5(&[&lat[..], &["-n", "300"]].concat()).envs(roce), 0);
+        assert_eq!(point(&second)["messages"], 600, "{group:?}");
+        assert_eq!(point(&second)["validated"].as_u64(), Some(600), "{group:?}");
+
+        assert_eq!(first.try_wait().unwrap(), None, "the first measures as long as the second");
+        // SAFETY: the call passes integers. The child is not waited for yet, so the number is its own.
+        assert_eq!(unsafe { libc::kill(first.id() as libc::pid_t, libc::SIGINT) }, 0);
+        let first = Printed::from(first.wait_with_output().unwrap());
+        assert_eq!(first.status, Some(130), "{group:?}: {}", first.err);
+        assert!(!first.out.contains("WRONG"), "{group:?}: {}", first.out);
+        let (messages, validated) = (&point(&first)["messages"], &point(&first)["validated"]);
+        assert_eq!(messages, validated, "{group:?}");
+        server.finish(0);
+    }
 }
 
 #[test]

@@ -149,7 +149,8 @@ fn doc() -> Result {
     let mut command = build::cargo("doc");
     command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     command
-        .args(["--features", "mlx5/cm,mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"]);
+        .args(["--features", "mlx5/cm,mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"])
+        .args(["--features", "mlx5-tools/cm"]);
     build::run("cargo doc", &mut command)
 }
 

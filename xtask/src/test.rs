@@ -103,7 +103,7 @@ pub fn check_unproven() -> Result {
 }
 
 /// Runs the checks that need the feature `cm`: it compiles without a warning, its bindings are those of
-/// the header, and its connections and examples work.
+/// the header, and its connections, examples and `mlx5 perf --cm` work.
 pub fn check_cm() -> Result {
     let feature = ["--features", "mlx5/cm", "--package", "mlx5"];
     let mut clippy = build::cargo("clippy");
@@ -120,7 +120,23 @@ pub fn check_cm() -> Result {
     build::run("cargo test", probe.args(["--package", "mlx5-sys-probe", "--features", "cm"]))?;
     let mut documentation = build::cargo("test");
     documentation.args(feature).args(["--doc", "cm::"]);
-    build::run("cargo test", &mut documentation)
+    build::run("cargo test", &mut documentation)?;
+    check_cm_of_perf()
+}
+
+/// The same for the command: both sides of `mlx5 perf --cm` by librdmacm.
+fn check_cm_of_perf() -> Result {
+    let feature = ["--package", "mlx5-tools", "--features", "cm"];
+    let mut clippy = build::cargo("clippy");
+    clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    // The rest of the tests is not affected by the feature.
+    for selected in [&["--lib", "perf::cm"][..], &["--test", "perf_cm"]] {
+        let mut test = build::cargo("test");
+        test.args(feature).args(selected);
+        build::run("cargo test", &mut test)?;
+    }
+    Ok(())
 }
 
 fn names_packages(arguments: &[String]) -> bool {

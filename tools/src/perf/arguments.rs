@@ -13,11 +13,12 @@ use mlx5::verbs::{Context, HugePageSize};
 pub(super) use self::parse::scaled;
 use self::parse::{bytes, inline, percent, rate, sweep, time};
 use crate::outcome::{Error, Result};
+use crate::perf::cm;
 use crate::perf::limit::{Bound, Compared, Limit};
 use crate::perf::perftest::Perftest;
 use crate::perf::plan::{
-    Amount, Arrivals, Carrier, Direction, Header, Operation, Plan, ReceiveSource, Retransmission,
-    Schedule, Stall, Waiting,
+    Amount, Arrivals, Carrier, Connecting, Direction, Header, Operation, Plan, ReceiveSource,
+    Retransmission, Schedule, Stall, Waiting,
 };
 use crate::perf::result::{Kind, Point, Via};
 use crate::perf::server::PORT;
@@ -170,6 +171,10 @@ pub struct Arguments {
     /// xrc and dc they do so always
     #[arg(long, alias = "use-srq", help_heading = "Queues")]
     srq: bool,
+    /// Connect queue pairs by rdma_cm, with the server's IP address: rc alone. Plans and results still
+    /// go over TCP
+    #[arg(short = 'R', long, alias = "rdma_cm", help_heading = "Queues")]
+    cm: bool,
     /// Path MTU [default: the largest that both ports do]
     #[arg(short, long, value_name = "BYTES", help_heading = "Queues")]
     mtu: Option<u16>,
@@ -181,7 +186,7 @@ pub struct Arguments {
     pkey_index: u16,
     /// Traffic class of packets with an IP header or GRH: the DSCP in the upper six bits, so DSCP 26
     /// is 104 [default: 0]
-    #[arg(long, alias = "tclass", value_name = "N", help_heading = "Queues")]
+    #[arg(short = 'T', long, aliases = ["tclass", "tos"], value_name = "N", help_heading = "Queues")]
     traffic_class: Option<u8>,
     /// Routers that such a packet may cross [default: 64]
     #[arg(short = 'L', long, value_name = "N", help_heading = "Queues")]
@@ -267,6 +272,7 @@ impl Arguments {
         }
         let plans: Vec<Plan> =
             self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
+        self.check_cm()?;
         for plan in &plans {
             plan.check().map_err(Error::Usage)?;
             if self.compare {
@@ -275,6 +281,21 @@ impl Arguments {
             }
         }
         Ok(plans)
+    }
+
+    /// Checks whether rdma_cm can connect, as far as this side alone knows.
+    fn check_cm(&self) -> Result<()> {
+        if !self.cm {
+            return Ok(());
+        }
+        if self.local.gid_index.is_some() {
+            return Err(Error::Usage(
+                "rdma_cm takes the GID of the IP address by which HOST is reached: leave \
+                 --gid-index out"
+                    .to_owned(),
+            ));
+        }
+        cm::check_build()
     }
 
     fn sizes(&self, kind: Kind) -> Vec<u64> {
@@ -360,6 +381,7 @@ impl Arguments {
             direction: if self.bidirectional { Direction::BothWays } else { Direction::OneWay },
             receives_from: if self.srq { ReceiveSource::Shared } else { ReceiveSource::Own },
             group: self.group,
+            connecting: if self.cm { Connecting::RdmaCm } else { Connecting::Told },
             waiting: if self.events { Waiting::Events } else { Waiting::Polling },
         }
     }

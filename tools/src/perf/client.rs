@@ -8,6 +8,7 @@ use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 use crate::perf::arguments::Arguments;
+use crate::perf::cm::Asks;
 use crate::perf::compare;
 use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::{Measured, Signals};
@@ -25,7 +26,7 @@ use crate::perf::server;
 use crate::perf::session::{self, Account, Back, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Role, Side};
+use crate::perf::station::{Backend, Connector, Connects, Role, Side};
 use crate::perf::station::{paths, place};
 use crate::perf::talk::Talk;
 
@@ -372,13 +373,19 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         // 1. The queues of both sides.
         let unconnected = paths::unconnected::<T>(side, plan, Role::Client)?;
         session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
-        let theirs = match session.hear("queue pairs")? {
-            Say::Ends { threads } => session::endpoints(&threads, plan)?,
+        let (theirs, invitation) = match session.hear("queue pairs")? {
+            Say::Ends { threads, cm } => {
+                (session::endpoints(&threads, plan)?, session::invitation(cm, plan)?)
+            }
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
-        session.tell(&server::ends(&unconnected))?;
+        session.tell(&server::ends(&unconnected, None))?;
+        let mut asks = invitation.map(|invitation| Asks::new(invitation, side, session));
+        let connector = asks.as_mut().map(|asks| asks as &mut dyn Connector);
         let (mut paths, counters) =
-            paths::connected::<B, T, R>(side, plan, Role::Client, unconnected, &theirs)?;
+            paths::connected::<B, T, R>(side, plan, Role::Client, unconnected, &theirs, connector)?;
+        // Disconnects when it is dropped.
+        let _connections = asks.map(Asks::into_connections);
         match session.hear("readiness")? {
             Say::Ready {} => {}
             other => return Err(session::unexpected(&other, "that it is ready")),

@@ -3,7 +3,7 @@
 //! The [`client`] decides what to measure. Its [`arguments`] make a [`plan`] per point, and a
 //! [`session`] over TCP tells it to the [`server`]. Both sides make the same objects: a [`station`]
 //! per thread. A [`station::Backend`] makes a [`path`] to the HCA from it: the direct path, the
-//! path through libmlx5, or either with time stamps. The [`loops`] run over any path and are
+//! path through libmlx5, or either with time stamps. [`cm`] connects them by rdma_cm. The [`loops`] run over any path and are
 //! compiled for each path and each kind of request. [`compare`] measures both ways in turn.
 //!
 //! Ctrl-C is an [`interrupt`] of it. A measurement ends in a [`result::Run`], which has all the data
@@ -11,6 +11,7 @@
 
 pub mod arguments;
 pub mod client;
+pub mod cm;
 pub mod compare;
 pub mod interrupt;
 pub mod limit;
@@ -44,7 +45,7 @@ use result::Kind;
 /// is measured; with `--loopback` one process is both. Options that perftest has too have the same
 /// letters: -s size, -n iterations, -D duration, -c transport, -q qps, -t depth, -l batch, -Q
 /// signal-every, -I inline, -m mtu, -S sl, -x gid-index, -i ib-port, -p port, -b bidirectional, -e
-/// events.
+/// events, -R rdma_cm, -T traffic-class.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(subcommand)]

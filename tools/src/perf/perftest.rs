@@ -13,8 +13,6 @@ pub struct Perftest {
     cpu_freq: bool,
     #[arg(short = 'H', long, hide = true)]
     report_histogram: bool,
-    #[arg(short = 'R', long = "rdma_cm", hide = true)]
-    rdma_cm: bool,
     #[arg(short = 'U', long, hide = true)]
     report_unsorted: bool,
 }
@@ -29,7 +27,6 @@ impl Perftest {
             (self.all, "-a", "give --sweep 2..8M"),
             (self.cpu_freq, "-F", "the CPU's frequency is not checked: leave it out"),
             (self.report_histogram, "-H", "give --hdr-log FILE, or --report FILE.html"),
-            (self.rdma_cm, "-R", "queue pairs are connected over TCP: leave it out"),
             (self.report_unsorted, "-U", "give --raw-samples FILE"),
         ];
         match answers.into_iter().find(|(given, ..)| *given) {

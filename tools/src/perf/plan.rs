@@ -92,6 +92,17 @@ pub enum ReceiveSource {
     Shared,
 }
 
+/// How queue pairs find their peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connecting {
+    /// Each side tells its numbers and addresses over TCP.
+    #[default]
+    Told,
+    /// By rdma_cm, from the server's IP address.
+    RdmaCm,
+}
+
 /// How a thread waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -169,6 +180,9 @@ pub struct Plan {
     /// The multicast group that the client's Ethernet packets go to; `None`: to the server alone.
     #[serde(default)]
     pub group: Option<Ipv4Addr>,
+    /// How queue pairs find their peers.
+    #[serde(default)]
+    pub connecting: Connecting,
 }
 
 /// Fields of the header that routers read: the IP header on RoCE, the GRH on InfiniBand.

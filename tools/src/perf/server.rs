@@ -14,19 +14,20 @@ use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Output, say};
 use crate::perf::arguments::Local;
+use crate::perf::cm::{Answers, Connections, Expected, Invitation, Service};
 use crate::perf::interrupt::Interrupt;
 use crate::perf::loops::Signals;
 use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Direction, Plan};
+use crate::perf::plan::{Connecting, Direction, Plan};
 use crate::perf::result::environment::Environment;
 use crate::perf::result::{Via, counted};
 use crate::perf::session::{self, End, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::paths;
 use crate::perf::station::threads::Crew;
-use crate::perf::station::{Backend, Connects, Role, Side, Unconnected};
+use crate::perf::station::{Backend, Connector, Connects, Role, Side, Unconnected};
 use crate::perf::watch::{Served, Watch};
 
 /// The default port.
@@ -81,6 +82,8 @@ struct Client {
     points: u64,
     received: u64,
     wrong: u64,
+    /// Queue pairs that rdma_cm connected.
+    by_rdma_cm: u64,
     /// Why it ended early, if it did.
     error: Option<String>,
 }
@@ -100,7 +103,9 @@ impl Arguments {
         let listened = listener.local_addr().map_err(cannot)?;
         say!("listening on {listened}");
         let ended = Mutex::new(Vec::new());
-        thread::scope(|scope| self.serve(scope, &listener, &side, &cpus, &ended))?;
+        let service = Service::new(listened);
+        let host = Host { side: &side, cpus: &cpus, service: &service };
+        thread::scope(|scope| self.serve(scope, &listener, host, &ended))?;
         let clients = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         let report = Report { listened, clients };
         output.report("perf server", &report)?;
@@ -118,8 +123,7 @@ impl Arguments {
         &self,
         scope: &'scope thread::Scope<'scope, '_>,
         listener: &TcpListener,
-        side: &'scope Side,
-        cpus: &'scope [usize],
+        host: Host<'scope>,
         ended: &'scope Mutex<Vec<Client>>,
     ) -> Result<()> {
         static SERVED: AtomicUsize = AtomicUsize::new(0);
@@ -138,7 +142,7 @@ impl Arguments {
             SERVED.fetch_add(1, Ordering::Relaxed);
             let serve = move || {
                 let mut client = Client::new(session.peer());
-                if let Err(error) = client.serve(&mut session, side, cpus) {
+                if let Err(error) = client.serve(&mut session, host) {
                     // Tells the client, if it still listens.
                     let _ = session.tell(&Say::Refused { why: error.to_string() });
                     client.error = Some(error.to_string());
@@ -169,9 +173,12 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Client { peer, points, received, wrong, error } = self;
+        let Client { peer, points, received, wrong, by_rdma_cm, error } = self;
         let (points, received) = (counted(*points, "point"), counted(*received, "message"));
         write!(f, "{peer}: {points}, {received} noticed, {wrong} of them wrong")?;
+        if *by_rdma_cm != 0 {
+            write!(f, "; {} connected by rdma_cm", counted(*by_rdma_cm, "queue pair"))?;
+        }
         if let Some(error) = error {
             write!(f, "; {error}")?;
         }
@@ -185,8 +192,10 @@ impl fmt::Display for Client {
 /// Returns why it ended early.
 pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<()> {
     let mut session = Session::accept(listener, session::PATIENCE)?;
+    let listened = listener.local_addr();
+    let service = Service::new(listened.map_err(|error| Error::Told(error.to_string()))?);
     let mut client = Client::new(session.peer());
-    let served = client.serve(&mut session, side, cpus);
+    let served = client.serve(&mut session, Host { side, cpus, service: &service });
     if let Err(error) = &served {
         // The client ends with this error.
         let _ = session.tell(&Say::Refused { why: error.to_string() });
@@ -196,12 +205,13 @@ pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<
 
 impl Client {
     fn new(peer: SocketAddr) -> Client {
-        Client { peer, points: 0, received: 0, wrong: 0, error: None }
+        Client { peer, points: 0, received: 0, wrong: 0, by_rdma_cm: 0, error: None }
     }
 
     /// Serves a client until it is done.
-    fn serve(&mut self, session: &mut Session, side: &Side, cpus: &[usize]) -> Result<()> {
-        session.greet(&Environment::of(&side.context, side.port.attributes().port)?)?;
+    fn serve(&mut self, session: &mut Session, host: Host<'_>) -> Result<()> {
+        let Side { context, port, .. } = host.side;
+        session.greet(&Environment::of(context, port.attributes().port)?)?;
         loop {
             let plan = match session.hear("plan") {
                 Ok(Say::Plan { plan }) => *plan,
@@ -211,49 +221,67 @@ impl Client {
                 Err(error) => return Err(error),
             };
             plan.check().map_err(Error::Told)?;
-            let (received, wrong) = match plan.via {
-                Via::Direct => serve_point::<ByHand>(session, side, cpus, &plan),
-                Via::Verbs => serve_point::<ByVerbs>(session, side, cpus, &plan),
+            let point = match plan.via {
+                Via::Direct => serve_point::<ByHand>(session, host, &plan),
+                Via::Verbs => serve_point::<ByVerbs>(session, host, &plan),
             }?;
             self.points += 1;
-            self.received += received;
-            self.wrong += wrong;
+            self.received += point.received;
+            self.wrong += point.wrong;
+            self.by_rdma_cm += point.by_rdma_cm;
         }
     }
 }
 
-fn serve_point<B: Backend>(
-    session: &mut Session,
-    side: &Side,
-    cpus: &[usize],
-    plan: &Plan,
-) -> Result<(u64, u64)> {
+fn serve_point<B: Backend>(session: &mut Session, host: Host<'_>, plan: &Plan) -> Result<Ended> {
     let backend = std::marker::PhantomData::<fn() -> B>;
-    visit(plan, Point { session, side, cpus, plan, backend }).map_err(Error::Told)?
+    visit(plan, Point { session, host, plan, backend }).map_err(Error::Told)?
+}
+
+/// The objects that a server uses for all its clients.
+#[derive(Clone, Copy, Debug)]
+struct Host<'a> {
+    side: &'a Side,
+    cpus: &'a [usize],
+    service: &'a Service,
+}
+
+/// The numbers of one point.
+struct Ended {
+    received: u64,
+    wrong: u64,
+    by_rdma_cm: u64,
 }
 
 /// One point, on the server's side, by the backend `B`.
 struct Point<'a, B> {
     session: &'a mut Session,
-    side: &'a Side,
-    cpus: &'a [usize],
+    host: Host<'a>,
     plan: &'a Plan,
     backend: std::marker::PhantomData<fn() -> B>,
 }
 
 impl<B: Backend> Visit for Point<'_, B> {
-    type Output = Result<(u64, u64)>;
+    type Output = Result<Ended>;
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let Point { session, side, cpus, plan, .. } = self;
+        let Point { session, host: Host { side, cpus, service }, plan, .. } = self;
         let unconnected = paths::unconnected::<T>(side, plan, Role::Server)?;
-        session.tell(&ends(&unconnected))?;
+        let expected = match plan.connecting {
+            Connecting::Told => None,
+            Connecting::RdmaCm => Some(service.expect(plan.queue_pairs)?),
+        };
+        session.tell(&ends(&unconnected, expected.as_ref().map(Expected::invitation)))?;
         let theirs = match session.hear("queue pairs")? {
-            Say::Ends { threads } => session::endpoints(&threads, plan)?,
+            Say::Ends { threads, cm: None } => session::endpoints(&threads, plan)?,
             other => return Err(session::unexpected(&other, "its queue pairs")),
         };
+        let mut answers = expected.map(|expected| expected.answers(side, session));
+        let connector = answers.as_mut().map(|answers| answers as &mut dyn Connector);
         let (mut paths, counters) =
-            paths::connected::<B, T, R>(side, plan, Role::Server, unconnected, &theirs)?;
+            paths::connected::<B, T, R>(side, plan, Role::Server, unconnected, &theirs, connector)?;
+        // Disconnects when it is dropped.
+        let connections = answers.map(Answers::into_connections);
         let before = counters.read();
         session.tell(&Say::Ready {})?;
         let signals = Signals::new(paths.len(), Interrupt::default());
@@ -265,12 +293,13 @@ impl<B: Backend> Visit for Point<'_, B> {
         }?;
         let counters = Counters::changed(&before, &counters.read());
         session.tell(&Say::Done { received, wrong, counters, back })?;
-        Ok((received, wrong))
+        let by_rdma_cm = connections.as_ref().map_or(0, Connections::count);
+        Ok(Ended { received, wrong, by_rdma_cm })
     }
 }
 
-/// Returns the endpoints of a side, for the peer.
-pub fn ends<T: Connects>(threads: &[Unconnected<T>]) -> Say {
+/// Returns the endpoints of a side, for the peer; and of a server, its invitation.
+pub fn ends<T: Connects>(threads: &[Unconnected<T>], cm: Option<Invitation>) -> Say {
     let of_thread = |thread: &Unconnected<T>| thread.endpoints.iter().map(End::from).collect();
-    Say::Ends { threads: threads.iter().map(of_thread).collect() }
+    Say::Ends { threads: threads.iter().map(of_thread).collect(), cm }
 }

@@ -3,7 +3,8 @@
 //! Each side sends [`Say::Hello`]. Then, for each point:
 //! 1. The client sends its [`Plan`](crate::perf::plan::Plan).
 //! 2. The server creates its queues and offers its endpoints, or refuses and says why.
-//! 3. The client sends its endpoints, and the server reports that it is ready.
+//! 3. The client sends its endpoints, and the server reports that it is ready. With `--cm`, the client
+//!    asks for connections by rdma_cm in between, where the server's offer invites it to.
 //! 4. Messages flow. Every other second, the client reports that it still sends. Where both sides
 //!    send, the server begins with the first of these reports.
 //! 5. The client sends its number of messages, and the server the number that it saw. Where both
@@ -22,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-pub use self::lines::{Account, Back, End, Say, account, endpoints, fits};
+pub use self::lines::{Account, Back, End, Say, account, endpoints, fits, invitation};
 
 use crate::outcome::{Error, Result};
 use crate::output::say;
 use crate::perf::result::environment::Environment;
 
 /// The version of this exchange.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
 /// Default time limit of the other side for one step.

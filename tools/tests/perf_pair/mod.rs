@@ -9,6 +9,8 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use mlx5_tools::perf::session::{Say, Session};
+
 use crate::rig::{Printed, mlx5};
 
 /// How long anything may take.
@@ -24,9 +26,15 @@ pub struct Server {
 
 impl Server {
     pub fn start(arguments: &[&str]) -> Server {
+        Server::start_with(arguments, &[])
+    }
+
+    /// The same with these variables.
+    pub fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut all = vec!["perf", "server", "--listen", "127.0.0.1", "--port", "0"];
         all.extend_from_slice(arguments);
         let mut command = mlx5(&all);
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (says, lines) = channel();
@@ -40,7 +48,8 @@ impl Server {
         server
     }
 
-    fn hear(&mut self, word: &str) -> String {
+    /// Waits for a line with these words, and returns it.
+    pub fn hear(&mut self, word: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -60,6 +69,11 @@ impl Server {
     /// The port, as an argument.
     pub fn port(&self) -> String {
         self.port.to_string()
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns when the server has queues with the client: when messages flow, or soon will.
@@ -126,6 +140,24 @@ fn ticks_measured(process: u32) -> Option<u64> {
     let stat = stats.flatten().find(|stat| stat.contains("(perf-0)"))?;
     let fields: Vec<&str> = stat.split_whitespace().collect();
     Some(fields.get(13)?.parse::<u64>().ok()? + fields.get(14)?.parse::<u64>().ok()?)
+}
+
+/// A plan of two connections by rdma_cm.
+const PLAN: &str = r#"{"kind":"lat","operation":"send","carrier":"rc","size":8,"inline":true,
+    "batch":1,"signal_every":1,"depth":16,"queue_pairs":2,"threads":2,"amount":{"messages":10},
+    "warm_up":0,"validate":false,"via":"direct","service_level":0,"pkey_index":0,
+    "connecting":"rdma-cm"}"#;
+/// The environment of its client.
+const ENVIRONMENT: &str = r#"{"device":"mlx5_0","product":"ConnectX-6","model":true,
+    "firmware":"1","port":1,"link_layer":"InfiniBand","link_mbps":100000,"mtu":4096,
+    "version":"1","optimized":true}"#;
+
+/// A client of the server at that port, which has told the plan of two connections by rdma_cm.
+pub fn planned_by_cm(port: &str) -> Session {
+    let mut session = Session::connect("127.0.0.1", port.parse().unwrap()).unwrap();
+    session.greet(&serde_json::from_str(ENVIRONMENT).unwrap()).unwrap();
+    session.tell(&Say::Plan { plan: serde_json::from_str(PLAN).unwrap() }).unwrap();
+    session
 }
 
 /// A folder that goes when the test ends.

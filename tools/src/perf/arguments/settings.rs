@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::Arguments;
-use crate::perf::plan::{Amount, Direction, Plan, ReceiveSource, Schedule, Stall, Waiting};
+use crate::perf::plan::{
+    Amount, Connecting, Direction, Plan, ReceiveSource, Schedule, Stall, Waiting,
+};
 use crate::perf::result::Setting;
 use crate::perf::station::memory::Source;
 
@@ -70,6 +72,9 @@ impl Arguments {
         settings.extend(chosen.map(|(name, value)| Setting::new(name, value)));
         if self.local.memory != Source::Host {
             settings.push(Setting::new("memory", self.local.memory));
+        }
+        if plan.connecting == Connecting::RdmaCm {
+            settings.push(Setting::new("connected-by", "rdma_cm"));
         }
         settings.extend(plan.group.map(|group| Setting::new("group", group)));
         let asked = [

@@ -1,8 +1,8 @@
 //! Whether a plan can be done at all.
 
 use super::{
-    Amount, Carrier, Direction, Kind, LONGEST_MESSAGE, Layout, MOST_QUEUE_PAIRS, MOST_THREADS,
-    Operation, Plan, ReceiveSource, Retransmission, Schedule, Stall, Via, Waiting,
+    Amount, Carrier, Connecting, Direction, Kind, LONGEST_MESSAGE, Layout, MOST_QUEUE_PAIRS,
+    MOST_THREADS, Operation, Plan, ReceiveSource, Retransmission, Schedule, Stall, Via, Waiting,
 };
 
 /// The longest UDP packet in a frame of 1514 bytes.
@@ -23,6 +23,7 @@ impl Plan {
         self.check_faults()?;
         self.check_both_ways()?;
         self.check_events()?;
+        self.check_connecting()?;
         if self.mtu.is_some_and(|mtu| ![256, 512, 1024, 2048, 4096].contains(&mtu)) {
             return Err("--mtu is 256, 512, 1024, 2048 or 4096".into());
         }
@@ -185,6 +186,27 @@ impl Plan {
         }
         if self.stall.is_some() {
             return Err("--stall-at pauses one side: leave --bidirectional out".into());
+        }
+        Ok(())
+    }
+
+    fn check_connecting(&self) -> Result<(), String> {
+        if self.connecting == Connecting::Told {
+            return Ok(());
+        }
+        if self.carrier != Carrier::Rc {
+            return Err(format!(
+                "rdma_cm connects queue pairs of rc alone, not {}: leave --cm (-R) out, or choose \
+                 --transport rc",
+                self.carrier
+            ));
+        }
+        if self.pkey_index != 0 {
+            return Err(
+                "rdma_cm takes the P_Key of the network interface: leave --pkey-index out, \
+                        and give a HOST that is reached by an interface of that partition"
+                    .into(),
+            );
         }
         Ok(())
     }

@@ -33,7 +33,20 @@ pub fn plan() -> Plan {
         waiting: Waiting::Polling,
         receives_from: ReceiveSource::Own,
         group: None,
+        connecting: Connecting::Told,
     }
+}
+
+#[test]
+fn rdma_cm_connects_rc_alone_and_chooses_the_p_key() {
+    let by_cm = || Plan { connecting: Connecting::RdmaCm, ..plan() };
+    by_cm().check().unwrap();
+    for carrier in [Carrier::Uc, Carrier::Ud, Carrier::Xrc, Carrier::Dc, Carrier::Raw] {
+        let error = Plan { carrier, ..by_cm() }.check().unwrap_err();
+        assert!(error.contains("--transport rc"), "{error}");
+    }
+    let error = Plan { pkey_index: 1, ..by_cm() }.check().unwrap_err();
+    assert!(error.contains("leave --pkey-index out"), "{error}");
 }
 
 #[test]

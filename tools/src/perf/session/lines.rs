@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::unexpected;
 use crate::outcome::{Error, Result};
-use crate::perf::plan::{Direction, Plan};
+use crate::perf::cm::Invitation;
+use crate::perf::plan::{Connecting, Direction, Plan};
 use crate::perf::result::Counter;
 use crate::perf::result::environment::Environment;
 use crate::perf::station::Endpoint;
@@ -38,6 +39,9 @@ pub enum Say {
     Ends {
         /// The ends.
         threads: Vec<Vec<End>>,
+        /// The server's invitation, if rdma_cm makes the connections.
+        #[serde(default)]
+        cm: Option<Invitation>,
     },
     /// From the server: it is ready for messages.
     Ready {},
@@ -178,6 +182,25 @@ pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>
         return Err(Error::Told("the peer tells of another number of queue pairs".to_owned()));
     }
     threads.iter().map(|queues| queues.iter().map(End::endpoint).collect()).collect()
+}
+
+/// Returns a server's invitation, if the plan wants one.
+///
+/// # Errors
+/// Returns that it is missing, or is not wanted.
+pub fn invitation(cm: Option<Invitation>, plan: &Plan) -> Result<Option<Invitation>> {
+    match (plan.connecting, cm) {
+        (Connecting::RdmaCm, None) => {
+            Err(Error::Told("the peer does not tell where its rdma_cm listens".to_owned()))
+        }
+        (Connecting::RdmaCm, Some(Invitation { port: 0, .. })) => {
+            Err(Error::Told("the peer's rdma_cm listens at port 0, which is none".to_owned()))
+        }
+        (Connecting::Told, Some(_)) => {
+            Err(Error::Told("the peer tells of rdma_cm, which the plan does not use".to_owned()))
+        }
+        (_, cm) => Ok(cm),
+    }
 }
 
 /// Returns whether a client can have sent these numbers of messages on the plan's queue pairs.

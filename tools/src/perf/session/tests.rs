@@ -5,7 +5,7 @@ use mlx5::verbs::Mtu;
 
 use super::lines::{LONGEST, MESSAGES};
 use super::*;
-use crate::perf::plan::{Direction, Plan};
+use crate::perf::plan::{Connecting, Direction, Plan};
 use crate::perf::station::Endpoint;
 
 fn pair() -> (Session, TcpStream) {
@@ -99,8 +99,8 @@ proptest! {
             qpn, psn, lid: 1, gid, mtu, responder_depth: 0, initiator_depth: 255, address,
             length, rkey: 1, target, shared: 0, frame: None,
         };
-        let line = serde_json::to_vec(&Say::Ends { threads: vec![vec![end]] }).unwrap();
-        let Say::Ends { threads } = parse(&line).unwrap() else { panic!("other words") };
+        let line = serde_json::to_vec(&Say::Ends { threads: vec![vec![end]], cm: None }).unwrap();
+        let Say::Ends { threads, .. } = parse(&line).unwrap() else { panic!("other words") };
         if let Ok(endpoint) = threads[0][0].endpoint() {
             prop_assert!(endpoint.target >> 24 == 0);
             let endpoint = endpoint.data;
@@ -118,6 +118,28 @@ fn lines_come_one_by_one_however_they_are_cut() {
     assert!(session.hear_within(Duration::from_millis(1)).unwrap().is_none());
     stream.write_all(b"ish\",\"sent\":[[7]]}\n").unwrap();
     assert!(matches!(session.hear("").unwrap(), Say::Finish { sent } if sent == [[7]]));
+}
+
+#[test]
+fn an_invitation_is_told_where_the_plan_wants_one_and_nowhere_else() {
+    let told = crate::perf::plan::tests::plan();
+    let by_cm = Plan { connecting: Connecting::RdmaCm, ..told.clone() };
+    let token = vec![1; 16];
+    let line = |port: u16, token: &[u8]| -> Result<_> {
+        let cm = serde_json::json!({ "port": port, "token": token });
+        let line = serde_json::json!({ "say": "ends", "threads": [], "cm": cm });
+        match parse(line.to_string().as_bytes())? {
+            Say::Ends { cm, .. } => Ok(cm),
+            other => panic!("{other:?}"),
+        }
+    };
+    let right = line(7, &token).unwrap();
+    assert_eq!(invitation(right, &by_cm).unwrap(), right);
+    assert_eq!(invitation(None, &told).unwrap(), None);
+    for (cm, plan) in [(None, &by_cm), (right, &told), (line(0, &token).unwrap(), &by_cm)] {
+        assert!(invitation(cm, plan).unwrap_err().to_string().contains("rdma_cm"));
+    }
+    assert!(line(7, &token[1..]).is_err());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use mlx5::ib::{HasQueues, Rc, Uc, Ud};
 use mlx5::ring::{CqReader, ReceiveConfig, ReceiveQueue, Srq};
 use mlx5::verbs::{
     AckTimeout, AddressHandle, AddressVector, CompletionChannel, CompletionQueue, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Reset, RtsAttributes, ScatterToCqe, UdInitAttributes,
+    QueuePair, QueuePairBuilder, Reset, Rts, RtsAttributes, ScatterToCqe, UdInitAttributes,
     UnreliableRtsAttributes,
 };
 use mlx5::wqe::UdAddress;
@@ -52,6 +52,19 @@ pub trait Connects: HasQueues + Sized {
         theirs: &Endpoint,
     ) -> Result<(Linked<Self>, Self::Address)>;
 
+    /// Connects the queue pairs by `connector`, in place of the addresses that were told.
+    ///
+    /// # Errors
+    /// Fails if the connection is not made. [`Plan::check`] refuses transports without it earlier.
+    fn connect_by(
+        _connector: &mut dyn Connector,
+        _pair: Self::Pair,
+        _plan: &Plan,
+        _theirs: &Endpoint,
+    ) -> Result<(Linked<Self>, Self::Address)> {
+        Err(Error::Told("rdma_cm connects queue pairs of rc alone".to_owned()))
+    }
+
     /// Takes over the receive queue of a queue pair, or attaches the receiving end to the shared
     /// queue.
     ///
@@ -62,6 +75,20 @@ pub trait Connects: HasQueues + Sized {
         completions: &mut CqReader,
         shared: Option<&mut Srq>,
     ) -> Result<Taken>;
+}
+
+/// Connects queue pairs without the addresses that are told over TCP.
+pub trait Connector {
+    /// Connects the next queue pair to the peer's, whose memory and number `theirs` has.
+    ///
+    /// # Errors
+    /// Fails if the connection is not made.
+    fn connect(
+        &mut self,
+        qp: QueuePair<Rc, Reset>,
+        plan: &Plan,
+        theirs: &Endpoint,
+    ) -> Result<QueuePair<Rc, Rts>>;
 }
 
 /// The objects and settings of new queue pairs.
@@ -138,9 +165,15 @@ impl Making<'_> {
     }
 }
 
-/// Takes over a queue pair's own receive queue, or attaches it to the shared one.
-macro_rules! own_receives {
+/// The items of a transport whose end is one queue pair, with its own receives or shared ones.
+macro_rules! one_queue_pair {
     () => {
+        type Pair = QueuePair<Self, Reset>;
+
+        fn endpoint(pair: &Self::Pair, making: &Making<'_>) -> Result<Endpoint> {
+            Ok(making.endpoint(pair.number()))
+        }
+
         fn receives(
             link: &Linked<Self>,
             completions: &mut CqReader,
@@ -161,17 +194,12 @@ macro_rules! own_receives {
 }
 
 macro_rules! connections {
-    ($($transport:ident),*) => { $(
+    ($($transport:ident { $($more:tt)* })*) => { $(
         impl Connects for $transport {
             type Address = ();
-            type Pair = QueuePair<Self, Reset>;
 
             fn make(making: &Making<'_>) -> Result<Self::Pair> {
                 making.pair()
-            }
-
-            fn endpoint(pair: &Self::Pair, making: &Making<'_>) -> Result<Endpoint> {
-                Ok(making.endpoint(pair.number()))
             }
 
             fn connect(
@@ -184,16 +212,29 @@ macro_rules! connections {
                 let qp = pair.init(&init).map_err(|failed| failed.error)?;
                 let qp = qp.rtr(&rtr.into()).map_err(|failed| failed.error)?;
                 let qp = qp.rts(&rts.into()).map_err(|failed| failed.error)?;
-                let destination = Destination::Peer;
-                Ok((Linked { qp, answerer: Answerer::Itself, destination }, ()))
+                Ok((Linked::to_peer(qp), ()))
             }
 
-            own_receives!();
+            $($more)*
+
+            one_queue_pair!();
         }
     )* };
 }
 
-connections!(Rc, Uc);
+connections! {
+    Rc {
+        fn connect_by(
+            connector: &mut dyn Connector,
+            pair: Self::Pair,
+            plan: &Plan,
+            theirs: &Endpoint,
+        ) -> Result<(Linked<Self>, ())> {
+            Ok((Linked::to_peer(connector.connect(pair, plan, theirs)?), ()))
+        }
+    }
+    Uc {}
+}
 
 /// The attributes of a connection's transitions.
 pub(super) struct Attributes {
@@ -228,7 +269,6 @@ impl Way<'_> {
 
 impl Connects for Ud {
     type Address = UdAddress;
-    type Pair = QueuePair<Ud, Reset>;
 
     fn make(making: &Making<'_>) -> Result<Self::Pair> {
         let most = making.side.port.attributes().active_mtu;
@@ -239,10 +279,6 @@ impl Connects for Ud {
             )));
         }
         making.pair()
-    }
-
-    fn endpoint(pair: &Self::Pair, making: &Making<'_>) -> Result<Endpoint> {
-        Ok(making.endpoint(pair.number()))
     }
 
     fn connect(
@@ -272,7 +308,7 @@ impl Connects for Ud {
         Ok((Linked { qp, answerer: Answerer::Itself, destination }, address))
     }
 
-    own_receives!();
+    one_queue_pair!();
 }
 
 impl Plan {
@@ -298,7 +334,7 @@ impl Plan {
 
 impl Retransmission {
     /// Sets the chosen attributes.
-    fn choose(&self, rts: &mut RtsAttributes) -> Result<()> {
+    pub(in crate::perf) fn choose(&self, rts: &mut RtsAttributes) -> Result<()> {
         if let Some(code) = self.ack_timeout {
             rts.timeout = AckTimeout::from_code(code)?;
         }

@@ -24,7 +24,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::Remote;
 
-pub use self::connect::Connects;
+pub use self::connect::{Connector, Connects};
 use self::connect::{Making, Way};
 use self::memory::{Memory, Origin, Target};
 use self::packets::FrameAddress;
@@ -146,6 +146,11 @@ pub struct Linked<T: Connects> {
 }
 
 impl<T: Connects> Linked<T> {
+    /// Creates the end of a queue pair that has one peer, whose requests it answers itself.
+    fn to_peer(qp: QueuePair<T, Rts>) -> Linked<T> {
+        Linked { qp, answerer: Answerer::Itself, destination: Destination::Peer }
+    }
+
     /// Returns the number that completions of receives carry.
     #[must_use]
     pub fn receiver(&self) -> u32 {
@@ -154,6 +159,7 @@ impl<T: Connects> Linked<T> {
 }
 
 /// One side of a measurement: the objects that its threads share.
+#[derive(Debug)]
 pub struct Side {
     /// The opened device.
     pub context: Context,
@@ -287,11 +293,18 @@ impl<T: Connects> Unconnected<T> {
         Ok(Unconnected { pairs, shared, cq, channel, pd, memory, layout, endpoints })
     }
 
-    /// Connects the queue pairs to the peer's, in order.
+    /// Connects the queue pairs to the peer's, in order: by `connector`, or else by the addresses
+    /// that were told.
     ///
     /// # Errors
     /// Fails if the HCA refuses a connection, or if a peer offers too little memory.
-    pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
+    pub fn connect(
+        self,
+        side: &Side,
+        plan: &Plan,
+        theirs: &[Endpoint],
+        mut connector: Option<&mut (dyn Connector + '_)>,
+    ) -> Result<Station<T>> {
         let way = Way { port: &side.port, pd: &self.pd, plan };
         let mut links = Vec::with_capacity(theirs.len());
         let mut targets = Vec::with_capacity(theirs.len());
@@ -304,7 +317,10 @@ impl<T: Connects> Unconnected<T> {
             })?;
             let first = Remote::new(offered.address, offered.rkey);
             targets.push(Target::new(first, &self.layout));
-            let (link, address) = T::connect(pair, &way, mine, theirs)?;
+            let (link, address) = match &mut connector {
+                Some(connector) => T::connect_by(*connector, pair, plan, theirs),
+                None => T::connect(pair, &way, mine, theirs),
+            }?;
             links.push(link);
             addresses.push(address);
         }

@@ -1,7 +1,7 @@
 //! The paths of all threads of a side, from their queue pairs to the first receive.
 
 use super::counters::Counters;
-use super::{Backend, Connects, Endpoint, Role, Side, Unconnected};
+use super::{Backend, Connector, Connects, Endpoint, Role, Side, Unconnected};
 use crate::outcome::{Error, Result};
 use crate::perf::loops;
 use crate::perf::path::request::Requests;
@@ -22,8 +22,8 @@ pub fn unconnected<T: Connects>(
     (0..plan.threads).map(|_| Unconnected::new(side, plan, role)).collect()
 }
 
-/// Connects the queue pairs of each thread to the peer's, and makes a path of them. Where the peer
-/// sends before this side does, receives are posted.
+/// Connects the queue pairs of each thread, by `connector` if there is one, and makes a path of them.
+/// Where the peer sends before this side does, receives are posted.
 ///
 /// # Errors
 /// Those of [`Unconnected::connect`] and [`Backend::path`].
@@ -33,11 +33,12 @@ pub fn connected<B: Backend, T: Connects, R: Requests<T>>(
     role: Role,
     threads: Vec<Unconnected<T>>,
     theirs: &[Vec<Endpoint>],
+    mut connector: Option<&mut (dyn Connector + '_)>,
 ) -> Result<Connected<B, T, R>> {
     let mut counters = Counters::new(&side.context, side.port.attributes().port);
     let mut paths = Vec::with_capacity(threads.len());
     for (thread, theirs) in threads.into_iter().zip(theirs) {
-        let station = thread.connect(side, plan, theirs)?;
+        let station = thread.connect(side, plan, theirs, connector.as_deref_mut())?;
         counters.count(&station.links);
         let mut path = B::path::<T, R>(station, plan)?;
         if role == Role::Server || plan.direction == Direction::BothWays {
