@@ -63,6 +63,7 @@ pub use stream::Stream;
 #[must_use]
 pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     let lines = Lines::new(text, options);
+    let mut around = rank::Surroundings::new(&lines);
     let mut records = Vec::new();
     let mut at = 0;
     while at < lines.len() {
@@ -73,7 +74,7 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
         // A format that found a record has read at least this line, and no more lines than there
         // are.
         let end = reading.end.clamp(at + 1, lines.len());
-        rank::identify(&mut reading.records, &lines, at, end);
+        around.identify(&mut reading.records, at, end);
         let origin = Origin::of(lines.tag(at), lines.get(at));
         records.extend(reading.records.into_iter().map(|record| DecodedRecord {
             format: format.name,
