@@ -46,7 +46,8 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         return None;
     }
     let whole = match by {
-        By::Name => is_whole(rest),
+        // NVSHMEM: "NULL value cannot allocate mlx5dv_devx_uar".
+        By::Name => is_whole(rest) || lower.contains("null value") && is_end(rest),
         By::Words => is_end(rest),
     };
     if errno.is_none() && !whole {
@@ -78,13 +79,13 @@ fn is_end(rest: &str) -> bool {
 }
 
 /// Words of which a line about a failed call has at least one.
-const ABOUT: [&str; 6] = ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "Unable to"];
+const ABOUT: [&str; 6] = ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "nable to"];
 
 /// Words of failure before a call, in lower case.
-const FAILED: [&str; 3] = ["failed", "couldn't", "unable to"];
+const FAILED: [&str; 5] = ["failed", "couldn't", "unable to", "null value", "cannot allocate"];
 
 /// Words of programs that do not name the call.
-const WORDS: [(&str, &str); 14] = [
+const WORDS: [(&str, &str); 18] = [
     ("modify QP to RT", "ibv_modify_qp"),
     ("modify QP state to RT", "ibv_modify_qp"),
     ("modify QP to INIT", "ibv_modify_qp"),
@@ -95,6 +96,10 @@ const WORDS: [(&str, &str); 14] = [
     ("Unable to create QP", "ibv_create_qp"),
     ("Failed to create QP", "ibv_create_qp"),
     ("Failed to create qp", "ibv_create_qp"),
+    ("failed to create UD QP", "ibv_create_qp"),
+    ("failed to create RC QP", "ibv_create_qp"),
+    ("failed to create QP", "ibv_create_qp"),
+    ("nable to create ah", "ibv_create_ah"),
     ("Couldn't create CQ", "ibv_create_cq"),
     ("Failed to create CQ", "ibv_create_cq"),
     ("Couldn't allocate PD", "ibv_alloc_pd"),

@@ -28,7 +28,7 @@ const VENDOR: [&str; 7] = [
 
 /// Other words in a line about a completion, in lower case. Without one of these, text such as
 /// "remote access error" may be about anything.
-const ABOUT: [&str; 11] = [
+const ABOUT: [&str; 12] = [
     "completion",
     "status",
     "vend",
@@ -40,6 +40,7 @@ const ABOUT: [&str; 11] = [
     "recv for",
     "error on cq",
     "cq error",
+    "prov_err",
 ];
 
 /// Words before a status that make it prose about completions, and not the report of one.

@@ -135,6 +135,9 @@ calls! {
     Post ENOMEM _ QP_IN_ERROR
         "post nothing after a completion with an error: connect anew"
         "https://github.com/ydb-platform/nbs/issues/4533";
+    Post ENOMEM _ QUEUE_FULL
+        "poll the CQ in time; also met with more inline data or more SGEs than the queue pair takes"
+        "https://github.com/uccl-project/uccl/issues/267";
     Post ENAMETOOLONG _ QUEUE_FULL
         "poll the CQ before the post is tried again, and go on from bad_wr"
         "https://github.com/PaddlePaddle/FastDeploy/pull/8091";
