@@ -62,7 +62,7 @@ impl<'a> Surroundings<'a> {
 }
 
 /// Returns whether a record names two ports that are likely not to reach each other: of different
-/// IPv4 networks, or of different numbers.
+/// kinds of GIDs, of different IPv4 networks, or of different numbers.
 fn apart(record: &DecodedRecord) -> Signs {
     let network = |field: &str| {
         let address = record.value(field)?.strip_prefix("::ffff:")?;
@@ -74,6 +74,12 @@ fn apart(record: &DecodedRecord) -> Signs {
     let device = record.value("device").map(str::to_owned);
     let peer = record.value("peer").and_then(|peer| peer.split_once('@'));
     let peer = peer.map(|(_, device)| device.to_owned());
+    let starts =
+        |field: &str, with: &str| record.value(field).is_some_and(|gid| gid.starts_with(with));
+    let kinds = |one: &str, other: &str| starts(one, "::ffff:") && starts(other, "fe80");
+    if kinds("local GID", "remote GID") || kinds("remote GID", "local GID") {
+        return Signs::GID_KINDS;
+    }
     if other(network("local GID"), network("remote GID")) || other(device, peer) {
         Signs::OTHER_NETWORK
     } else {

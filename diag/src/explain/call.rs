@@ -223,7 +223,8 @@ fn modify(error: &str) -> Option<Explanation> {
         },
         "EINVAL" => because! {
             "The kernel or the HCA does not take the attributes.":
-            refusal::EMPTY_GID, refusal::BAD_ATTRIBUTE, refusal::NO_GRH, reason::OLD_SOFTWARE,
+            refusal::EMPTY_GID, refusal::BAD_ATTRIBUTE, refusal::RAILS, refusal::NO_GRH,
+            reason::OLD_SOFTWARE,
         },
         "" => because! {
             "The queue pair could not be moved to its next state; the errno is not printed.":

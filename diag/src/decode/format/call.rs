@@ -38,7 +38,10 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => ("", behind),
     };
     let lower = before.to_ascii_lowercase();
-    let failed = rest.contains("ailed")
+    let nothing = rest.trim_start().starts_with("returned null")
+        || rest.trim_start().starts_with("returned NULL");
+    let failed = nothing
+        || rest.contains("ailed")
         || FAILED.iter().any(|word| lower.contains(word))
         || errno
             .is_some_and(|errno| rest.trim_start_matches([' ', ':']).starts_with(errno.words()));
@@ -47,7 +50,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let whole = match by {
         // NVSHMEM: "NULL value cannot allocate mlx5dv_devx_uar".
-        By::Name => is_whole(rest) || lower.contains("null value") && is_end(rest),
+        By::Name => nothing || is_whole(rest) || lower.contains("null value") && is_end(rest),
         By::Words => is_end(rest),
     };
     if errno.is_none() && !whole {
@@ -79,31 +82,33 @@ fn is_end(rest: &str) -> bool {
 }
 
 /// Words of which a line about a failed call has at least one.
-const ABOUT: [&str; 6] = ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "nable to"];
+const ABOUT: [&str; 7] =
+    ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "nable to", "ould not create"];
 
 /// Words of failure before a call, in lower case.
-const FAILED: [&str; 5] = ["failed", "couldn't", "unable to", "null value", "cannot allocate"];
+const FAILED: [&str; 6] =
+    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate"];
 
-/// Words of programs that do not name the call.
+/// Words of programs that do not name the call, in lower case.
 const WORDS: [(&str, &str); 18] = [
-    ("modify QP to RT", "ibv_modify_qp"),
-    ("modify QP state to RT", "ibv_modify_qp"),
-    ("modify QP to INIT", "ibv_modify_qp"),
-    ("Failed to modify QP", "ibv_modify_qp"),
-    ("Failed to register memory", "ibv_reg_mr"),
-    ("Couldn't allocate MR", "ibv_reg_mr"),
-    ("Failed to query GID", "ibv_query_gid"),
-    ("Unable to create QP", "ibv_create_qp"),
-    ("Failed to create QP", "ibv_create_qp"),
-    ("Failed to create qp", "ibv_create_qp"),
-    ("failed to create UD QP", "ibv_create_qp"),
-    ("failed to create RC QP", "ibv_create_qp"),
-    ("failed to create QP", "ibv_create_qp"),
-    ("nable to create ah", "ibv_create_ah"),
-    ("Couldn't create CQ", "ibv_create_cq"),
-    ("Failed to create CQ", "ibv_create_cq"),
-    ("Couldn't allocate PD", "ibv_alloc_pd"),
-    ("Couldn't get context for the device", "ibv_open_device"),
+    ("modify qp to rt", "ibv_modify_qp"),
+    ("modify qp state to rt", "ibv_modify_qp"),
+    ("modify qp to init", "ibv_modify_qp"),
+    ("failed to modify qp", "ibv_modify_qp"),
+    ("failed to register memory", "ibv_reg_mr"),
+    ("couldn't allocate mr", "ibv_reg_mr"),
+    ("failed to query gid", "ibv_query_gid"),
+    ("unable to create qp", "ibv_create_qp"),
+    ("could not create qp", "ibv_create_qp"),
+    ("failed to create qp", "ibv_create_qp"),
+    ("failed to create ud qp", "ibv_create_qp"),
+    ("failed to create rc qp", "ibv_create_qp"),
+    ("unable to create ah", "ibv_create_ah"),
+    ("couldn't create cq", "ibv_create_cq"),
+    ("failed to create cq", "ibv_create_cq"),
+    ("cq resize failed", "ibv_resize_cq"),
+    ("couldn't allocate pd", "ibv_alloc_pd"),
+    ("couldn't get context for the device", "ibv_open_device"),
 ];
 
 /// How a line names a call.
@@ -129,8 +134,10 @@ struct Named<'a> {
 /// Returns the first call that a line names. Names of files are no calls.
 fn named(line: &str) -> Option<Named<'_>> {
     let in_words = || {
-        let (words, name) = WORDS.iter().find(|(words, _)| line.contains(words))?;
-        let mut end = line.find(words)? + words.len();
+        // Of the same length: only letters of ASCII change.
+        let lower = line.to_ascii_lowercase();
+        let (words, name) = WORDS.iter().find(|(words, _)| lower.contains(words))?;
+        let mut end = lower.find(words)? + words.len();
         // "RTR", "RTS" and what the program's words leave open.
         end += line[end..].bytes().take_while(u8::is_ascii_uppercase).count();
         Some(Named { end, name, by: By::Words })

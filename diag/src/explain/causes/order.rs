@@ -44,8 +44,8 @@ fn weigh(facts: &Facts, cause: &Cause) -> (u32, LikelyCause) {
         .filter(|(points, _)| *points > 0)
         .collect();
     let points = alike.iter().map(|(points, _)| *points).sum::<u32>().min(MOST);
-    // The first of equals, as the threads are listed.
-    let best = alike.iter().rev().max_by_key(|(points, _)| *points).map(|(_, row)| *row);
+    // The last of equals, as the threads are listed.
+    let best = alike.iter().max_by_key(|(points, _)| *points).map(|(_, row)| *row);
     let parameter = parameter::find(facts.program, cause);
     // Another program's parameters do not help.
     let same = best.filter(|row| row.program.is_some() && row.program == facts.program);

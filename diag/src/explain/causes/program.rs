@@ -34,6 +34,8 @@ pub enum Program {
 const MARKS: &[(&str, Program)] = &[
     ("NCCL ", Program::Nccl),
     ("NET/IB", Program::Nccl),
+    ("NET/gIB", Program::Nccl),
+    ("Call to ibv_", Program::Nccl),
     ("CTRAN-IB", Program::Nccl),
     ("ibvwrap.c", Program::Nccl),
     ("UCX  ", Program::Ucx),

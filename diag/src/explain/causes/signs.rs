@@ -44,6 +44,10 @@ bitflags::bitflags! {
         const NVRM = 65536;
         /// An Ethernet port.
         const ETHERNET = 131_072;
+        /// GIDs of two kinds: of an IPv4 address, and link-local.
+        const GID_KINDS = 262_144;
+        /// Protection domains.
+        const DOMAIN = 524_288;
     }
 }
 
@@ -106,6 +110,8 @@ const MARKS: &[(&str, Signs)] = &[
     ("link layer: ethernet", Signs::ETHERNET),
     ("link type       : ethernet", Signs::ETHERNET),
     ("roce", Signs::ETHERNET),
+    ("protection domain", Signs::DOMAIN),
+    ("wrong pd", Signs::DOMAIN),
     ("regression", Signs::VERSION),
     ("bisect", Signs::VERSION),
     ("upgrad", Signs::VERSION),
@@ -144,8 +150,13 @@ const POINTS: &[(Signs, Cause, u32)] = &[
     (Signs::NVRM, GPU_SPACE, 14),
     (Signs::ETHERNET, WRONG_GID, 3),
     (Signs::ETHERNET, EMPTY_GID, 3),
+    (Signs::ETHERNET, NO_ANSWER, 3),
     (Signs::ETHERNET, NO_GRH, 5),
     (Signs::VERSION, OLD_SOFTWARE, 14),
+    (Signs::DOMAIN, OTHER_DOMAIN, 12),
+    (Signs::DOMAIN, PEER_DOMAIN, 12),
+    (Signs::GID_KINDS, EMPTY_GID, 14),
+    (Signs::GID_KINDS, WRONG_GID, 14),
 ];
 
 impl Signs {
@@ -179,7 +190,7 @@ mod tests {
             assert!(Signs::of_line(&mark.to_uppercase()).contains(*sign), "{mark}");
         }
         let marked = MARKS.iter().fold(Signs::empty(), |signs, (_, sign)| signs | *sign);
-        let made = Signs::OTHER_NETWORK | Signs::EARLIER;
+        let made = Signs::OTHER_NETWORK | Signs::EARLIER | Signs::GID_KINDS;
         assert_eq!(marked | made, Signs::all());
         for sign in Signs::all() {
             assert!(POINTS.iter().any(|(entry, _, _)| *entry == sign), "{sign:?}");

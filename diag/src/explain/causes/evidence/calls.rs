@@ -58,6 +58,9 @@ calls! {
     Register EFAULT _ UNMAPPED
         "ask for no more rights than the transfer needs: local write on a read-only buffer is refused"
         "https://github.com/daos-stack/daos/commit/e50958eb75";
+    Register EFAULT OpenMpi UNMAPPED
+        "an Open MPI with that change: a collective registered more than the buffer that it had allocated"
+        "https://github.com/open-mpi/ompi/commit/85de788167";
 
     // Creations.
     Create ENOMEM Ucx MEMLOCK
@@ -72,6 +75,12 @@ calls! {
     Create EINVAL Libfabric BEYOND_DEVICE
         "less max_inline_data: UD takes less than RC (512 and 988 bytes on a ConnectX-4)"
         "https://github.com/ofiwg/libfabric/pull/3790";
+    Create _ Libfabric BEYOND_DEVICE
+        "a libfabric with that change asks for no more CQEs than the device's max_cqe"
+        "https://github.com/ofiwg/libfabric/commit/3aaf8f5a9";
+    Create EOPNOTSUPP _ FEATURE_OFF
+        "another provider: this one (qedr) has no such queue pair"
+        "https://github.com/linux-rdma/rdma-core/commit/571c06b0d";
     Create _ Perftest BEYOND_DEVICE
         "-I with fewer bytes of inline data than the device takes"
         "https://github.com/linux-rdma/perftest/issues/139";
@@ -94,6 +103,9 @@ calls! {
     Modify ETIMEDOUT Nccl RAILS
         "NCCL_CROSS_NIC=0: only NICs of the same number reach each other"
         "https://github.com/NVIDIA/nccl/issues/2013";
+    Modify EINVAL Nccl RAILS
+        "NCCL_IB_HCA with the RDMA NICs: on some hosts there were ports of both InfiniBand and RoCE"
+        "https://gitee.com/mindspore/docs/blob/master/docs/mindspore/source_en/faq/distributed_parallel.md";
     Modify ENODEV Nccl EMPTY_GID
         "NCCL_IB_GID_INDEX of each pod's own entry (`show_gids`): it differs between pods"
         "https://github.com/NVIDIA/nccl/issues/718";
@@ -103,6 +115,9 @@ calls! {
     Modify ENODEV Nccl CONTAINER_GID
         "NCCL_IB_HCA with the devices of which `show_gids` shows GIDs in the container, or the host's network"
         "https://github.com/NVIDIA/nccl/issues/925";
+    Modify _ _ EMPTY_GID
+        "the index of an entry with an IPv4 address: the first RoCE v2 entry was link-local"
+        "https://github.com/uccl-project/uccl/commit/8c71f2c6";
     Modify EINVAL _ NO_GRH
         "is_global = 1 with the peer's GID: a LID alone does not do on RoCE"
         "https://github.com/madsys-dev/smart/issues/2";

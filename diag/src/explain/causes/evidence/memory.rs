@@ -52,6 +52,12 @@ statuses! {
     LocalProtection _ SEND _ WRONG_LKEY
         "a libvma with that change: addresses of send buffers were computed wrongly"
         "https://github.com/Mellanox/libvma/commit/d4515e02";
+    LocalProtection _ SEND _ OLD_SOFTWARE
+        "an rdma-core with that change, for several SGEs of ibv_wr_set_sge_list on software RoCE (rxe)"
+        "https://github.com/linux-rdma/rdma-core/commit/406cd2ad0";
+    LocalProtection _ ALL _ OLD_SOFTWARE
+        "another kernel, if it began with a new one: here it was bisected to a change of 5.10"
+        "https://github.com/pmem/rpma/issues/1142";
 
     // Memory keys.
     MemoryWindowBind 0x78 KEY Linux KEY_IN_USE
@@ -83,6 +89,15 @@ statuses! {
     RemoteAccess _ ALL Ucx WRONG_RKEY
         "a UCX with that change: an imported memory handle had no atomic key"
         "https://github.com/openucx/ucx/pull/9767";
+    RemoteAccess _ ALL Mooncake WRONG_RKEY
+        "a Mooncake with that change: it told peers a length longer than what it registered (max_mr_size)"
+        "https://github.com/kvcache-ai/Mooncake/commit/7a938fb35";
+    RemoteAccess _ ALL _ PEER_DOMAIN
+        "register the memory in the domain of each NIC that serves it: keys were of one NIC's domain"
+        "https://github.com/meta-pytorch/monarch/commit/9435f4678";
+    RemoteAccess 0x88 READ _ OLD_SOFTWARE
+        "rdma-core 61 or newer: the length of an indirect key (UMR) over 2 GiB was cut"
+        "https://github.com/meta-pytorch/monarch/commit/760b48a04";
     RemoteOperation _ ALL Perftest OLD_SOFTWARE
         "a newer perftest, if it fails with GPU memory only"
         "https://github.com/linux-rdma/perftest/issues/200";

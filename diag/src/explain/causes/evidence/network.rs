@@ -52,6 +52,15 @@ statuses! {
     RetriesExceeded _ ALL Nccl WRONG_PATH
         "NCCL_CTRAN_LOCAL_CTRL_BACKEND=socket (torchcomms), if two NICs of one host do not reach each other"
         "https://github.com/meta-pytorch/torchcomms/commit/ccf94433c";
+    RetriesExceeded _ ALL Spdk BAD_LINK
+        "look at the port's link: `Async event: port error` stood before it"
+        "https://github.com/spdk/spdk/issues/414";
+    RetriesExceeded _ ALL Mooncake WRONG_PATH
+        "a Mooncake with that change: for memory of another NUMA node it chose a NIC of another network"
+        "https://github.com/kvcache-ai/Mooncake/commit/713edc524";
+    RetriesExceeded _ ALL OpenMpi BAD_LINK
+        "Open MPI's own text: something is wrong in the fabric; note the hosts, and look at their links and switches"
+        "https://github.com/open-mpi/ompi/blob/v4.1.6/opal/mca/btl/openib/help-mpi-btl-openib.txt";
 
     // No receive.
     RnrRetriesExceeded _ SEND _ LATE_RECEIVES
@@ -63,6 +72,15 @@ statuses! {
     RnrRetriesExceeded _ SEND _ SMALL_RNR_RETRY
         "rnr_retry 7 for queue pairs whose peer may post late"
         "https://github.com/hellas-ai/thunderbolt-ibverbs/pull/71";
+    RnrRetriesExceeded _ SEND _ LATE_RECEIVES
+        "post receives again first, then tell the peer that there is room"
+        "https://github.com/LINBIT/drbd/commit/08f55eab0";
+    RnrRetriesExceeded _ SEND _ LATE_RECEIVES
+        "count posted receives without a gap: the peer was told of one too many"
+        "https://github.com/LINBIT/drbd/commit/f9525b53a";
+    RnrRetriesExceeded _ SEND _ SMALL_RNR_RETRY
+        "rnr_retry_count 7 in the parameters of rdma_connect: it was 0"
+        "https://github.com/LINBIT/drbd/commit/4f8200c48";
     RnrRetriesExceeded _ SEND Spdk SMALL_RNR_RETRY
         "a SPDK whose initiator sets rnr_retry_count, so that it tries again while the target is not ready"
         "https://github.com/spdk/spdk/commit/438bae7966";

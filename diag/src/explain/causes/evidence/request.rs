@@ -36,6 +36,9 @@ statuses! {
     Flushed _ ALL Libfabric PEER_CLOSED
         "look for the peer's end of the connection: receives that were posted are flushed then"
         "https://github.com/ofiwg/libfabric/commit/fe16dd128";
+    Flushed _ ALL _ PEER_CLOSED
+        "see which peer was stopped: the requests to it come back so"
+        "https://github.com/Derecho-Project/derecho/issues/141";
     Flushed _ ALL Nccl CQ_OVERRUN
         "NCCL_CTRAN_IB_MAX_NUM_CQE (torchcomms) no smaller than the requests outstanding"
         "https://github.com/meta-pytorch/torchcomms/commit/d5ae5eb3f";
