@@ -255,6 +255,10 @@ fn post(error: &str) -> Option<Explanation> {
             "The request does not fit the queue pair.":
             refusal::QUEUE_FULL, reason::NO_OPERATION, refusal::QP_IN_ERROR,
         },
+        "" => because! {
+            "The request was not taken; the errno is not printed.":
+            refusal::QUEUE_FULL, refusal::QP_IN_ERROR, reason::NO_OPERATION,
+        },
         _ => return None,
     })
 }

@@ -125,7 +125,7 @@ pub struct CommandSyndrome {
     pub knowledge: Knowledge,
     /// The meaning, or the circumstances in which it was seen.
     pub what: &'static str,
-    /// What helps, if an author or a maintainer confirmed the cause; empty otherwise.
+    /// The cure, if an author or a maintainer confirmed the cause, or nothing.
     pub cure: &'static str,
     /// The source.
     pub source: &'static str,

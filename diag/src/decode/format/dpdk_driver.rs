@@ -1,4 +1,4 @@
-//! What DPDK's mlx5 drivers log when they cannot use a device or make an object.
+//! Lines of DPDK's mlx5 drivers about a device that they cannot use, or an object that they cannot make.
 //!
 //! "mlx5_net: probe of PCI device 0000:18:00.0 aborted after encountering an error: Operation not
 //! supported", "mlx5_common: Verbs device not found: 18:00.0", "mlx5_net: port 0 Tx queue 0 …

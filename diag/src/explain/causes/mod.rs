@@ -72,7 +72,7 @@ pub enum Fabric {
     Roce,
 }
 
-/// What was seen: a completion's status, or a call that failed.
+/// A symptom: the status of a completion, or a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symptom {
     /// The status of a completion.
@@ -95,7 +95,7 @@ impl Symptom {
 /// The known facts of what failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// What was seen.
+    /// The symptom.
     pub symptom: Symptom,
     /// The vendor syndrome.
     pub vendor: Option<u8>,
@@ -128,7 +128,7 @@ impl Facts {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// What the thread reports.
+    /// The symptom of the thread.
     pub symptom: Symptom,
     /// Its vendor syndrome, if the status has several.
     pub vendor: Option<u8>,

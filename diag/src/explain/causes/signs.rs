@@ -5,7 +5,7 @@ use super::reason::*;
 use super::refusal::*;
 
 bitflags::bitflags! {
-    /// What the text around a record speaks of.
+    /// Subjects of the text around a record.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Signs: u32 {
         /// Memory of a GPU.
@@ -142,7 +142,7 @@ const POINTS: &[(Signs, Cause, u32)] = &[
     (Signs::OTHER_NETWORK, WRONG_PATH, 10),
     (Signs::OTHER_NETWORK, RAILS, 8),
     (Signs::EARLIER, EARLIER_FAILURE, 20),
-    (Signs::CONGESTION, LOSSY_FABRIC, 10),
+    (Signs::CONGESTION, LOSSY_FABRIC, 14),
     (Signs::UAR, UAR_SPACE, 14),
     (Signs::BOND, ROCE_LAG, 8),
     (Signs::TIMEOUT, SHORT_TIMEOUT, 14),

@@ -58,6 +58,9 @@ calls! {
     Register EFAULT _ UNMAPPED
         "ask for no more rights than the transfer needs: local write on a read-only buffer is refused"
         "https://github.com/daos-stack/daos/commit/e50958eb75";
+    Register EFAULT Libfabric UNMAPPED
+        "a libfabric with that change: it asked for local write on memory that is read-only"
+        "https://github.com/ofiwg/libfabric/pull/7243";
     Register EFAULT OpenMpi UNMAPPED
         "an Open MPI with that change: a collective registered more than the buffer that it had allocated"
         "https://github.com/open-mpi/ompi/commit/85de788167";
@@ -78,6 +81,18 @@ calls! {
     Create _ Libfabric BEYOND_DEVICE
         "a libfabric with that change asks for no more CQEs than the device's max_cqe"
         "https://github.com/ofiwg/libfabric/commit/3aaf8f5a9";
+    Create EINVAL Libfabric BEYOND_DEVICE
+        "a completion vector that the device has: functions of SR-IOV have fewer than there are cores"
+        "https://github.com/ofiwg/libfabric/pull/6841";
+    Create EINVAL Gpu OLD_SOFTWARE
+        "an NVSHMEM with the fix of that thread: attributes of an address handle were not cleared"
+        "https://github.com/NVIDIA/nvshmem/issues/21";
+    Create _ Perftest BEYOND_DEVICE
+        "a perftest with that change: some adapters take 128 bytes inline, less than its default"
+        "https://github.com/linux-rdma/perftest/pull/110";
+    Create _ _ BEYOND_DEVICE
+        "no more slots than max_qp_wr (32768 on a ConnectX-5) and max_cqe"
+        "https://github.com/ska-sa/spead2/issues/64";
     Create EOPNOTSUPP _ FEATURE_OFF
         "another provider: this one (qedr) has no such queue pair"
         "https://github.com/linux-rdma/rdma-core/commit/571c06b0d";
@@ -92,6 +107,9 @@ calls! {
     Open ENOMEM _ UAR_SPACE
         "a larger PF_LOG_BAR_SIZE (mlxconfig, 5 by default), then a reboot"
         "https://github.com/openucx/ucx/pull/9986";
+    Open _ _ NO_ACCESS
+        "a device plugin (or a privileged container): to mount /dev/infiniband was not enough"
+        "https://github.com/apache/brpc/issues/2298";
     Probe ENOSYS Dpdk NO_MODULES
         "load ib_uverbs, mlx5_ib and rdma_ucm before the program starts"
         "https://github.com/microsoft/lisa/pull/1159";
@@ -150,6 +168,24 @@ calls! {
     Post ENOMEM _ QP_IN_ERROR
         "post nothing after a completion with an error: connect anew"
         "https://github.com/ydb-platform/nbs/issues/4533";
+    Post ENOMEM _ QP_IN_ERROR
+        "do not post a receive again whose completion has an error"
+        "https://github.com/ydb-platform/nbs/issues/2690";
+    Post ENOMEM _ QUEUE_FULL
+        "count SENDs of acknowledgements too when the send queue's length is computed, not only WRITEs"
+        "https://github.com/pytorch/tensorpipe/pull/414";
+    Post ENOMEM _ QUEUE_FULL
+        "a brpc with that change: its acknowledgements took places in the send queue"
+        "https://github.com/apache/brpc/pull/3145";
+    Post ENOMEM Libfabric QUEUE_FULL
+        "poll, then post again: a full queue is no failure"
+        "https://github.com/ofiwg/libfabric/pull/824";
+    Post ENOMEM OpenMpi QUEUE_FULL
+        "an Open MPI with that change: each query of a service level posted one more receive"
+        "https://github.com/open-mpi/ompi/issues/165";
+    Post _ _ QUEUE_FULL
+        "keep requests beyond max_send_wr in a list until earlier ones are complete"
+        "https://github.com/Oneflow-Inc/oneflow/pull/5485";
     Post ENOMEM _ QUEUE_FULL
         "poll the CQ in time; also met with more inline data or more SGEs than the queue pair takes"
         "https://github.com/uccl-project/uccl/issues/267";

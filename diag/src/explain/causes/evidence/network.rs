@@ -46,6 +46,9 @@ statuses! {
     RetriesExceeded _ ALL Ucx PEER_GONE
         "let the peers wait for each other before one closes its endpoints: a program had ended first"
         "https://github.com/openucx/ucx/commit/fa3d54927c";
+    RetriesExceeded _ SEND Ucx PEER_GONE
+        "a UCX with a disconnect protocol: a peer closed before it had acknowledged the last message"
+        "https://github.com/openucx/ucx/issues/844";
     RetriesExceeded _ ALL _ WRONG_GID
         "the index of a RoCE v2 entry: index 0 was a link-local address that is not routed"
         "https://github.com/uccl-project/uccl/commit/6a6c1845";
