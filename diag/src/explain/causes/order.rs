@@ -131,7 +131,7 @@ mod tests {
             let signs = Signs::all().iter().filter(|sign| sign.points(&row.cause) > 0);
             let told = signs.fold(Signs::empty(), |all, sign| all | sign);
             let place = place(&Facts { signs: told, ..facts });
-            if !place.is_some_and(|place| place < 2) {
+            if place.is_none_or(|place| place >= 2) {
                 hidden.push((row.source, row.cause.cause, place));
             }
         }
