@@ -1,6 +1,6 @@
 //! Completions, from a CQE's bytes or from the text that programs print about them.
 
-use crate::explain::causes::{Fabric, Facts, Operations, Program};
+use crate::explain::causes::{Fabric, Facts, Operations, Program, Symptom};
 use crate::explain::{ExplainedCode, Status};
 use crate::flight;
 use crate::text::{self, QueueKind};
@@ -172,11 +172,11 @@ impl Said {
             (None, None) => Operations::ALL,
         };
         Some(Facts {
-            status: self.status?,
             vendor: self.vendor.and_then(|code| u8::try_from(code).ok()),
             operations,
             fabric: self.fabric,
             program: self.program,
+            ..Facts::of(Symptom::Status(self.status?))
         })
     }
 

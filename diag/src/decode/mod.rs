@@ -18,7 +18,8 @@
 //! | power, modules, start-up, resets | Linux mlx5_core, mlx5e | `events.c`, `main.c`, `en_main.c` |
 //! | completions of MPI and storage | Open MPI openib, MVAPICH2, Lustre, Mooncake | their sources |
 //! | asynchronous events | UCX, NCCL, any with `ibv_event_type_str` | rdma-core |
-//! | calls that failed | any program with `ibv_…` or `mlx5dv_…` and an errno | their sources |
+//! | calls that failed | any program with `ibv_…`, `mlx5dv_…` or `rdma_…` | their sources |
+//! | devices that could not be used | DPDK's mlx5 drivers | `mlx5_common.c`, `mlx5_os.c` |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |
 //!
 //! ```
@@ -63,6 +64,7 @@ pub use stream::Stream;
 #[must_use]
 pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
     let lines = Lines::new(text, options);
+    let mut around = rank::Surroundings::new(&lines);
     let mut records = Vec::new();
     let mut at = 0;
     while at < lines.len() {
@@ -73,7 +75,7 @@ pub fn text(text: &str, options: Options) -> Vec<DecodedRecord> {
         // A format that found a record has read at least this line, and no more lines than there
         // are.
         let end = reading.end.clamp(at + 1, lines.len());
-        rank::identify(&mut reading.records, &lines, at, end);
+        around.identify(&mut reading.records, at, end);
         let origin = Origin::of(lines.tag(at), lines.get(at));
         records.extend(reading.records.into_iter().map(|record| DecodedRecord {
             format: format.name,

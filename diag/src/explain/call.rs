@@ -1,6 +1,7 @@
-//! Why calls of libibverbs and libmlx5 fail: causes by call and errno.
+//! Why calls of libibverbs, libmlx5 and librdmacm fail: causes by kind of call and errno.
 
-use super::{Explanation, explanation};
+use super::Explanation;
+use super::causes::{reason, refusal};
 
 /// An errno of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,25 +11,44 @@ pub struct CallError {
     words: &'static str,
 }
 
-/// Every errno that these calls return in public reports.
-const ERRORS: [CallError; 16] = [
-    CallError { name: "EPERM", number: 1, words: "Operation not permitted" },
-    CallError { name: "ENOENT", number: 2, words: "No such file or directory" },
-    CallError { name: "EIO", number: 5, words: "Input/output error" },
-    CallError { name: "EAGAIN", number: 11, words: "Resource temporarily unavailable" },
-    CallError { name: "ENOMEM", number: 12, words: "Cannot allocate memory" },
-    CallError { name: "EACCES", number: 13, words: "Permission denied" },
-    CallError { name: "EFAULT", number: 14, words: "Bad address" },
-    CallError { name: "EBUSY", number: 16, words: "Device or resource busy" },
-    CallError { name: "ENODEV", number: 19, words: "No such device" },
-    CallError { name: "EINVAL", number: 22, words: "Invalid argument" },
-    CallError { name: "ENODATA", number: 61, words: "No data available" },
-    CallError { name: "EOPNOTSUPP", number: 95, words: "Operation not supported" },
-    CallError { name: "ENETUNREACH", number: 101, words: "Network is unreachable" },
-    CallError { name: "ETIMEDOUT", number: 110, words: "Connection timed out" },
-    CallError { name: "ECANCELED", number: 125, words: "Operation canceled" },
-    CallError { name: "EREMOTEIO", number: 121, words: "Remote I/O error" },
-];
+macro_rules! errors {
+    ($($name:ident $number:literal $words:literal;)*) => {
+        /// Every errno that these calls return in public reports, by name.
+        pub(super) mod errno {
+            use super::CallError;
+
+            $(pub(crate) const $name: CallError =
+                CallError { name: stringify!($name), number: $number, words: $words };)*
+        }
+
+        const ERRORS: &[CallError] = &[$(errno::$name),*];
+    };
+}
+
+errors! {
+    EPERM 1 "Operation not permitted";
+    ENOENT 2 "No such file or directory";
+    EIO 5 "Input/output error";
+    EAGAIN 11 "Resource temporarily unavailable";
+    ENOMEM 12 "Cannot allocate memory";
+    EACCES 13 "Permission denied";
+    EFAULT 14 "Bad address";
+    EBUSY 16 "Device or resource busy";
+    ENODEV 19 "No such device";
+    EINVAL 22 "Invalid argument";
+    ENOSPC 28 "No space left on device";
+    ENAMETOOLONG 36 "File name too long";
+    ENOSYS 38 "Function not implemented";
+    ENODATA 61 "No data available";
+    EPROTONOSUPPORT 93 "Protocol not supported";
+    EOPNOTSUPP 95 "Operation not supported";
+    ENETUNREACH 101 "Network is unreachable";
+    ETIMEDOUT 110 "Connection timed out";
+    EHOSTUNREACH 113 "No route to host";
+    EREMOTEIO 121 "Remote I/O error";
+    ECANCELED 125 "Operation canceled";
+    ENOTSUPP 524 "Unknown error 524";
+}
 
 impl CallError {
     /// Returns its name in `errno.h`.
@@ -42,131 +62,255 @@ impl CallError {
     pub const fn words(self) -> &'static str {
         self.words
     }
+
+    /// Returns the errno with this number, if it is one of the known.
+    #[must_use]
+    pub fn of_number(number: u64) -> Option<CallError> {
+        ERRORS.iter().find(|error| u64::from(error.number.unsigned_abs()) == number).copied()
+    }
 }
 
-/// Returns the errno that a line states: in words, by name, or as `errno 12`, `errno: 12`.
+/// Words before the number of an errno.
+const BEFORE_NUMBER: [&str; 5] = ["errno", "error=", "ret=", "failed with ", "error code"];
+
+/// Returns the errno that a line states: in words, by name, or as `errno 12`, `error=14`.
 #[must_use]
 pub fn errno(line: &str) -> Option<CallError> {
-    let by_words = ERRORS.iter().find(|error| line.contains(error.words));
-    let by_name = || ERRORS.iter().find(|error| line.contains(error.name));
+    let by_words = ERRORS.iter().find(|error| line.contains(error.words)).copied();
+    let by_name = || ERRORS.iter().find(|error| line.contains(error.name)).copied();
     let number = || {
-        let rest = line.split_once("errno").or_else(|| line.split_once("ret="))?.1;
-        let rest = rest.trim_start_matches([' ', ':', '=', '-', '(', '[']);
-        let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
-        let number: i32 = rest[..end].parse().ok()?;
-        ERRORS.iter().find(|error| error.number == number)
+        BEFORE_NUMBER.iter().find_map(|token| {
+            let rest = line.split_once(token)?.1;
+            let rest = rest.trim_start_matches([' ', ':', '=', '-', '(', '[']);
+            let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
+            CallError::of_number(rest[..end].parse().ok()?)
+        })
     };
-    by_words.or_else(by_name).or_else(number).copied()
+    by_words.or_else(by_name).or_else(number)
 }
 
-/// Returns the meaning and the causes of a call that failed with an errno.
-#[must_use]
-pub fn explain(call: &str, error: CallError) -> Explanation {
-    let registers = call.contains("reg_") && call.contains("mr") || call.contains("umem_reg");
-    let creates = call.contains("create") || call.contains("alloc");
-    let moves = call.contains("modify_qp") || call.contains("qp_modify");
-    match error.name {
-        "ENOMEM" if registers => explanation! {
-            "The memory could not be pinned, or the HCA has no more memory keys.";
-            "the limit of locked memory is too small (RLIMIT_MEMLOCK)"
-                => "`ulimit -l unlimited`; containers: --ulimit memlock=-1; services: LimitMEMLOCK=infinity";
-            "a container or memory cgroup has less memory than is registered"
-                => "raise the limit of the cgroup, or register less";
-            "too many regions: the HCA's memory keys are used up" => "look at `rdma resource show mr`";
-        },
-        "ENOMEM" | "EAGAIN" if creates => explanation! {
-            "The object's memory could not be had.";
-            "the limit of locked memory is too small (RLIMIT_MEMLOCK)"
-                => "`ulimit -l unlimited`; containers: --ulimit memlock=-1; services: LimitMEMLOCK=infinity";
-            "too many objects of this kind, or too long queues"
-                => "look at `rdma resource show`; make queues shorter; close programs that hold many";
-        },
-        "EFAULT" if registers => explanation! {
-            "A page of the memory cannot be pinned.";
-            "the memory is a GPU's, and no module makes it reachable"
-                => "load nvidia-peermem (or amdgpu with peer memory), or register by dma-buf";
-            "the range is not mapped whole, or not writable while local write was asked for"
-                => "compare address and length with /proc/PID/maps";
-        },
-        "EOPNOTSUPP" | "EINVAL" if registers => explanation! {
-            "The kernel or the HCA does not take this registration.";
-            "dma-buf, on-demand paging or an access flag is not supported here"
-                => "look at the capabilities (`ibv_devinfo -v`); kernel 5.12 and newer have dma-buf";
-        },
-        "ETIMEDOUT" if moves => explanation! {
-            "The peer's address could not be resolved when the queue pair was moved to RTR.";
-            "RoCE: no answer to ARP or neighbour discovery: the GID is of an interface without a path to the peer"
-                => "ping from that interface's address; choose the GID of a reachable network (`show_gids`)";
-            "the ports of one host are in different networks, and a wrong pair was connected"
-                => "limit the devices that the program uses; use the same rail on both sides";
-        },
-        "ENODATA" | "ENETUNREACH" if moves => explanation! {
-            "There is no route to the peer's GID from this port.";
-            "the GID index is of another address family or network, or empty"
-                => "choose the index of a RoCE v2 entry with an address (`show_gids`)";
-            "a container sees the GID table of the host, but not its network interface"
-                => "give it the interface, or use the host's network";
-        },
-        "EINVAL" if moves => explanation! {
-            "The kernel or the HCA does not take the attributes.";
-            "the GID index is empty or the GID is of another kind than the peer's"
-                => "compare `show_gids` on both sides";
-            "path MTU, number of outstanding READs, service level or P_Key are out of range"
-                => "compare with `ibv_devinfo -v`; look for a syndrome in the kernel's log";
-        },
-        "EACCES" | "EPERM" => explanation! {
-            "The process may not do that.";
-            "no access to /dev/infiniband/uverbs*" => "look at the node's owner and mode, and at the container's device list";
-            "CAP_NET_RAW or CAP_IPC_LOCK is missing" => "give the capability to the program or the container";
-        },
-        "EREMOTEIO" => explanation! {
-            "Firmware refused the command.";
-            "the reason is a syndrome in the kernel's log" => "`dmesg | mlx5 decode` on this host";
-        },
-        "ECANCELED" | "ETIMEDOUT" => explanation! {
-            "Firmware did not answer, or the driver has stopped the device.";
-            "the firmware hangs: a command timed out" => "look for command time-outs and health lines in the kernel's log; update the firmware";
-        },
-        "ENODEV" | "EIO" => explanation! {
-            "The device does not answer or is being reset.";
-            "a health problem or a reset of the HCA" => "look for health lines in the kernel's log";
-        },
-        "EOPNOTSUPP" => explanation! {
-            "HCA, firmware or kernel does not have this.";
-            "the feature is off or missing" => "look at the capabilities (`mlx5 info`), and at the firmware's configuration";
-        },
-        _ => explanation! {
-            "The call failed.";
-            "the kernel or the HCA refused it" => "look for mlx5_core lines in the kernel's log at that time";
-        },
+/// Kinds of calls that fail for the same causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallKind {
+    /// Registrations of memory.
+    Register,
+    /// Creations of queues and other objects.
+    Create,
+    /// Opening a device, and what a process needs once for it.
+    Open,
+    /// Moves of queue pairs.
+    Modify,
+    /// Destructions and deregistrations.
+    Destroy,
+    /// Posts of requests and receives.
+    Post,
+    /// A device that a user-space driver could not take into use.
+    Probe,
+    /// Any other call.
+    Other,
+}
+
+impl CallKind {
+    /// Returns the kind of a call by its name.
+    #[must_use]
+    pub fn of(call: &str) -> CallKind {
+        let has = |word: &str| call.contains(word);
+        match call {
+            _ if has("dereg") || has("destroy") || has("dealloc") || has("free") => {
+                CallKind::Destroy
+            }
+            _ if has("reg_") && has("mr") || has("umem_reg") => CallKind::Register,
+            _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
+            _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
+            _ if has("post_") => CallKind::Post,
+            _ if has("probe") => CallKind::Probe,
+            _ if has("create") || has("alloc") => CallKind::Create,
+            _ => CallKind::Other,
+        }
     }
 }
 
-/// Returns the meaning and the causes of a call whose errno is not known.
+macro_rules! because {
+    ($meaning:literal: $($cause:expr),+ $(,)?) => {
+        Explanation { meaning: $meaning, causes: &[$($cause),+] }
+    };
+}
+
+/// Returns the meaning and the causes of a kind of call that failed with an errno, or with one that
+/// is not printed.
 #[must_use]
-pub fn without_errno(call: &str) -> Explanation {
-    if call.contains("reg_") && call.contains("mr") {
-        return explanation! {
-            "Memory could not be registered; the errno is not printed.";
-            "the limit of locked memory is too small (ENOMEM)" => "`ulimit -l unlimited`; containers: --ulimit memlock=-1";
-            "the memory is a GPU's, and no module makes it reachable (EFAULT)" => "load nvidia-peermem, or register by dma-buf";
-        };
-    }
-    if call.contains("dealloc") || call.contains("destroy") || call.contains("dereg") {
-        return explanation! {
-            "The object could not be destroyed; the errno is not printed.";
-            "another object still uses it (EBUSY)" => "destroy objects in the reverse order of their creation";
-        };
-    }
-    if call.contains("modify_qp") {
-        return explanation! {
-            "The queue pair could not be moved to its next state; the errno is not printed.";
-            "the GID index is empty, or the peer's address cannot be resolved" => "compare `show_gids` on both sides; ping the peer from that interface";
-        };
-    }
-    explanation! {
-        "The call failed; the errno is not printed.";
-        "the kernel or the HCA refused it" => "run it under `strace -e ioctl`; look for mlx5_core lines in the kernel's log";
+pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
+    let name = error.map_or("", CallError::name);
+    let of_kind = match kind {
+        CallKind::Register => register(name),
+        CallKind::Create => create(name),
+        CallKind::Open => open(name),
+        CallKind::Modify => modify(name),
+        CallKind::Destroy => destroy(name),
+        CallKind::Post => post(name),
+        CallKind::Probe => probe(name),
+        CallKind::Other => None,
+    };
+    of_kind.unwrap_or_else(|| by_error(name))
+}
+
+fn register(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ENOMEM" | "EAGAIN" => because! {
+            "The memory could not be pinned, or the HCA has no more memory keys.":
+            refusal::MEMLOCK, refusal::CGROUP, refusal::IOMMU_SPACE, refusal::KEYS_USED_UP,
+            refusal::GPU_SPACE, reason::OLD_SOFTWARE,
+        },
+        "EFAULT" => because! {
+            "A page of the memory cannot be pinned.":
+            refusal::NO_PEERMEM, refusal::UNMAPPED, refusal::GPU_KIND, reason::OLD_SOFTWARE,
+        },
+        "EOPNOTSUPP" | "EINVAL" | "ENOTSUPP" | "EPROTONOSUPPORT" => because! {
+            "The kernel, a driver or the HCA does not take this registration.":
+            refusal::REGISTRATION_UNSUPPORTED, refusal::GPU_KIND, refusal::NO_PEERMEM,
+            reason::OLD_SOFTWARE,
+        },
+        "" => because! {
+            "Memory could not be registered; the errno is not printed.":
+            refusal::MEMLOCK, refusal::NO_PEERMEM, refusal::UNMAPPED,
+        },
+        _ => return None,
+    })
+}
+
+fn create(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ENOMEM" | "EAGAIN" => because! {
+            "The object's memory could not be had.":
+            refusal::MEMLOCK, refusal::LONG_QUEUES, refusal::MANY_OBJECTS, refusal::UAR_SPACE,
+        },
+        "EINVAL" => because! {
+            "The kernel or the HCA does not take the attributes.":
+            refusal::BEYOND_DEVICE, reason::OLD_SOFTWARE, refusal::REFUSED,
+        },
+        "" => because! {
+            "The object could not be made; the errno is not printed.":
+            refusal::BEYOND_DEVICE, refusal::MEMLOCK, refusal::NO_CAPABILITY, refusal::REFUSED,
+        },
+        _ => return None,
+    })
+}
+
+fn open(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ENOMEM" | "EAGAIN" => because! {
+            "The process could not get its part of the HCA.":
+            refusal::UAR_SPACE, refusal::MEMLOCK,
+        },
+        "EACCES" | "EPERM" | "ENOENT" | "" => because! {
+            "The process cannot use the device.":
+            refusal::NO_ACCESS, refusal::NO_CAPABILITY, refusal::NO_MODULES,
+        },
+        _ => return None,
+    })
+}
+
+fn modify(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ETIMEDOUT" | "EHOSTUNREACH" => because! {
+            "The peer's address could not be resolved when the queue pair was moved to RTR.":
+            refusal::NO_ANSWER, refusal::RAILS, refusal::EMPTY_GID,
+        },
+        "ENODATA" | "ENETUNREACH" | "ENODEV" => because! {
+            "There is no route to the peer's GID from this port.":
+            refusal::EMPTY_GID, refusal::CONTAINER_GID, refusal::RAILS,
+        },
+        "EINVAL" => because! {
+            "The kernel or the HCA does not take the attributes.":
+            refusal::EMPTY_GID, refusal::BAD_ATTRIBUTE, refusal::RAILS, refusal::NO_GRH,
+            reason::OLD_SOFTWARE,
+        },
+        "" => because! {
+            "The queue pair could not be moved to its next state; the errno is not printed.":
+            refusal::EMPTY_GID, refusal::NO_GRH, refusal::BAD_ATTRIBUTE, refusal::NO_ANSWER,
+        },
+        _ => return None,
+    })
+}
+
+fn destroy(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "EBUSY" => because! { "Another object stands on it.": refusal::IN_USE },
+        "" => because! {
+            "The object could not be destroyed; the errno is not printed.":
+            refusal::IN_USE, refusal::RESETTING,
+        },
+        _ => return None,
+    })
+}
+
+fn post(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ENOMEM" | "EAGAIN" | "ENAMETOOLONG" | "ENOSPC" => because! {
+            "The queue does not take another request.":
+            refusal::QUEUE_FULL, refusal::QP_IN_ERROR,
+        },
+        "EINVAL" => because! {
+            "The request does not fit the queue pair.":
+            refusal::QUEUE_FULL, reason::NO_OPERATION, refusal::QP_IN_ERROR,
+        },
+        "" => because! {
+            "The request was not taken; the errno is not printed.":
+            refusal::QUEUE_FULL, refusal::QP_IN_ERROR, reason::NO_OPERATION,
+        },
+        _ => return None,
+    })
+}
+
+fn probe(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ENOENT" | "ENODEV" => because! {
+            "The driver did not find the device's verbs device or network interface.":
+            refusal::NO_NETDEV, refusal::NO_MODULES, refusal::NO_ACCESS,
+        },
+        "EPERM" | "EACCES" => because! {
+            "The process may not use the device.": refusal::NO_CAPABILITY, refusal::NO_ACCESS,
+        },
+        "EOPNOTSUPP" | "ENOSYS" => because! {
+            "The kernel's driver, rdma-core or the firmware lacks what this driver needs.":
+            reason::OLD_SOFTWARE, refusal::NO_MODULES, refusal::FEATURE_OFF, refusal::ROCE_LAG,
+        },
+        "ENOMEM" => because! {
+            "There was no memory for the device's objects.":
+            refusal::MEMLOCK, refusal::HUGE_PAGES, refusal::UAR_SPACE,
+        },
+        "EBUSY" => because! { "The device is in use.": refusal::IN_USE, refusal::ROCE_LAG },
+        "" => because! {
+            "The driver could not take the device into use; the errno is not printed.":
+            refusal::NO_MODULES, refusal::ROCE_LAG, refusal::NO_NETDEV, refusal::NO_CAPABILITY,
+        },
+        _ => because! {
+            "The driver could not take the device into use.":
+            reason::OLD_SOFTWARE, refusal::REFUSED, refusal::NO_CAPABILITY,
+        },
+    })
+}
+
+/// Returns what an errno means after any call.
+fn by_error(error: &str) -> Explanation {
+    match error {
+        "EACCES" | "EPERM" => because! {
+            "The process may not do that.": refusal::NO_ACCESS, refusal::NO_CAPABILITY,
+        },
+        "EREMOTEIO" => because! { "Firmware refused the command.": refusal::SYNDROME_IN_LOG },
+        "ECANCELED" | "ETIMEDOUT" => because! {
+            "Firmware did not answer, or the driver has stopped the device.":
+            refusal::FIRMWARE_HANGS,
+        },
+        "ENODEV" | "EIO" => because! {
+            "The device does not answer or is being reset.": refusal::RESETTING,
+        },
+        "EOPNOTSUPP" | "ENOTSUPP" | "EPROTONOSUPPORT" | "ENOSYS" => because! {
+            "HCA, firmware or kernel does not have this.": refusal::FEATURE_OFF,
+        },
+        "" => because! { "The call failed; the errno is not printed.": refusal::REFUSED },
+        _ => because! { "The call failed.": refusal::REFUSED },
     }
 }
 
@@ -180,12 +324,34 @@ mod tests {
         assert_eq!(name("failed: Cannot allocate memory"), Some("ENOMEM"));
         assert_eq!(name("failed with error ENODATA"), Some("ENODATA"));
         assert_eq!(name("failed, errno: 110"), Some("ETIMEDOUT"));
+        assert_eq!(name("Couldn't allocate MR with error=14"), Some("EFAULT"));
         assert_eq!(name("failed"), None);
         for error in ERRORS {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");
-            assert!(!explain("ibv_reg_mr", error).causes.is_empty());
-            assert!(!explain("ibv_modify_qp", error).causes.is_empty());
+            for kind in [CallKind::Register, CallKind::Modify, CallKind::Probe, CallKind::Other] {
+                assert!(!explain(kind, Some(*error)).causes.is_empty());
+                assert!(explain(kind, Some(*error)).meaning.ends_with('.'));
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_sorted_by_their_names() {
+        for (call, kind) in [
+            ("ibv_reg_mr_iova2", CallKind::Register),
+            ("ibv_dereg_mr", CallKind::Destroy),
+            ("ibv_reg_dmabuf_mr", CallKind::Register),
+            ("mlx5dv_devx_umem_reg_ex", CallKind::Register),
+            ("ibv_create_cq", CallKind::Create),
+            ("ibv_dealloc_pd", CallKind::Destroy),
+            ("rdma_create_qp", CallKind::Create),
+            ("mlx5dv_devx_qp_modify", CallKind::Modify),
+            ("mlx5dv_devx_alloc_uar", CallKind::Open),
+            ("ibv_post_recv", CallKind::Post),
+            ("ibv_query_gid", CallKind::Other),
+        ] {
+            assert_eq!(CallKind::of(call), kind, "{call}");
         }
     }
 }

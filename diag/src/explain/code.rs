@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc;
 
-use super::call::CallError;
+use super::call::{CallError, CallKind};
 use super::causes::LikelyCause;
 use super::event::KernelEvent;
 use super::health::HealthSyndrome;
@@ -128,9 +128,14 @@ impl ExplainedCode {
         match u32::try_from(syndrome).ok().and_then(super::command::syndrome) {
             Some(entry) => {
                 let command = command_name(entry.opcode);
+                let cause = LikelyCause { cause: entry.what, cure: entry.cure, source: None };
                 ExplainedCode {
                     knowledge: entry.knowledge,
                     source: Some(entry.source),
+                    causes: Some(cause)
+                        .filter(|cause| !cause.cure.is_empty())
+                        .into_iter()
+                        .collect(),
                     ..Self::unknown(code, format!("Met with {command}: {}.", entry.what))
                 }
             }
@@ -184,19 +189,13 @@ impl ExplainedCode {
         codes
     }
 
-    /// Explains a failed call of libibverbs or libmlx5.
+    /// Explains a failed call of libibverbs, libmlx5 or librdmacm; `None` for an errno that is not
+    /// known.
     #[must_use]
-    pub fn call(call: &str, error: CallError) -> ExplainedCode {
-        Self::named(call.to_owned(), error.name(), &super::call::explain(call, error))
-    }
-
-    /// Explains a failed call whose errno is not known.
-    #[must_use]
-    pub fn call_without_error(call: &str) -> ExplainedCode {
-        ExplainedCode {
-            name: None,
-            ..Self::named(call.to_owned(), "", &super::call::without_errno(call))
-        }
+    pub fn call(call: &str, error: Option<CallError>) -> ExplainedCode {
+        let explanation = super::call::explain(CallKind::of(call), error);
+        let named = Self::named(call.to_owned(), "", &explanation);
+        ExplainedCode { name: error.map(|error| error.name().to_owned()), ..named }
     }
 
     /// Explains a line of Linux's driver.

@@ -62,7 +62,12 @@ pub const fn explain(status: Status) -> Explanation {
         },
         Status::Flushed => Explanation {
             meaning: "The queue pair was in the error state already: the request was not executed.",
-            causes: &[reason::EARLIER_FAILURE, reason::CLOSED, reason::PEER_CLOSED],
+            causes: &[
+                reason::EARLIER_FAILURE,
+                reason::CLOSED,
+                reason::PEER_CLOSED,
+                reason::CQ_OVERRUN,
+            ],
         },
         Status::MemoryWindowBind => Explanation {
             meaning: "A memory window could not be bound, or a key not changed by UMR.",
@@ -90,6 +95,7 @@ pub const fn explain(status: Status) -> Explanation {
                 reason::UNALIGNED,
                 reason::MANY_AT_RESPONDER,
                 reason::NOT_AT_RESPONDER,
+                reason::PATH_MTU,
                 reason::OLD_SOFTWARE,
             ],
         },

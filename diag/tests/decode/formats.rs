@@ -44,6 +44,43 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         &[("status", "IBV_WC_RETRY_EXC_ERR")],
     ),
     (
+        "[[1,1],7][btl_openib_component.c:2951:handle_wc] from n1 to: n2 error polling LP CQ with status RETRY EXCEEDED ERROR status number 12 for wr_id 294230912 opcode 1  vendor error 129 qp_idx 1",
+        &[("wr_id", "294230912"), ("peer", "n2")],
+    ),
+    (
+        "rpcrdma: Recv: local length error (1/0xd7)",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("vendor code", "0xd7")],
+    ),
+    ("0-gvol0-client-0: could not create QP", &[("call", "ibv_create_qp")]),
+    (
+        "active got: Failed to Create QP. Errno: 95, Operation not supported",
+        &[("call", "ibv_create_qp"), ("error", "EOPNOTSUPP")],
+    ),
+    (
+        "rdma.c: 689:nvmf_rdma_qpair_initialize: *ERROR*: RDMA CQ resize failed: errno 11: Resource temporarily unavailable",
+        &[("call", "ibv_resize_cq"), ("error", "EAGAIN")],
+    ),
+    ("ibv_reg_mr returned null, errno unrecognized", &[("call", "ibv_reg_mr")]),
+    ("Couldn't allocate MR with error=14", &[("call", "ibv_reg_mr"), ("error", "EFAULT")]),
+    (
+        "libfabric:2:6:verbs:ep_ctrl:vrb_ep_enable():884<warn> rdma_create_qp: Cannot allocate memory (12)",
+        &[("call", "rdma_create_qp"), ("error", "ENOMEM")],
+    ),
+    (
+        "libfabric:ofi_rxm:cq:rxm_cq_read_write_error():819<warn> fi_cq_readerr: err: 5, prov_err: remote access error (10)",
+        &[("status", "IBV_WC_REM_ACCESS_ERR")],
+    ),
+    ("ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar", &[("call", "mlx5dv_devx_uar")]),
+    (
+        "[1]  ib_iface.c:988  UCX  ERROR iface=0x2: failed to create UD QP TX wr:256 sge:6 inl:64 resp:0 RX wr:4096 sge:1 resp:0: Cannot allocate memory",
+        &[("call", "ibv_create_qp"), ("error", "ENOMEM")],
+    ),
+    (
+        "net_mlx5: probe of PCI device 0000:af:00.2 aborted after encountering an error: No such file or directory",
+        &[("device", "0000:af:00.2"), ("error", "ENOENT")],
+    ),
+    ("mlx5_common: Verbs device not found: 0000:c3:00.2", &[("device", "0000:c3:00.2")]),
+    (
         "[h:1:0:2]  ib_mlx5.c:90   UCX  ERROR mlx5dv_create_cq(cqe=4096) failed: Cannot allocate memory",
         &[("call", "mlx5dv_create_cq"), ("error", "ENOMEM")],
     ),

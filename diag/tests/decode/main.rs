@@ -7,3 +7,4 @@ mod random;
 #[path = "../../../tests/rig/random.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod rng;
+mod unread;

@@ -1,8 +1,10 @@
-//! Calls of libibverbs and libmlx5 that failed, as programs report them.
+//! Calls of libibverbs, libmlx5 and librdmacm that failed, as programs report them.
 //!
 //! UCX: "ibv_create_cq(cqe=4096) failed: Cannot allocate memory". NCCL: "Call to ibv_modify_qp
 //! failed with error Connection timed out errno 110". Mooncake: "Failed to modify QP to RTR, …".
 
+use crate::explain::call::CallKind;
+use crate::explain::causes::{Facts, Symptom};
 use crate::explain::{ExplainedCode, call};
 
 use super::super::record::{DecodedRecord, RecordKind};
@@ -21,26 +23,37 @@ const LONGEST: usize = 4096;
 
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
-    if line.len() > LONGEST || !["ailed", "ibv_", "mlx5dv_"].iter().any(|word| line.contains(word))
-    {
+    if line.len() > LONGEST || !ABOUT.iter().any(|word| line.contains(word)) {
         return None;
     }
+    let errno = call::errno(line);
     // Source code and backtraces name calls too.
-    if line.trim_end().ends_with([';', '{', ')']) && !line.contains("ailed") {
+    if line.trim_end().ends_with([';', '{', ')']) && !line.contains("ailed") && errno.is_none() {
         return None;
     }
-    let (end, name) = named(line)?;
+    let Named { end, name, by } = named(line)?;
     let (before, behind) = line.split_at(end);
     let (arguments, rest) = match behind.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
         Some((arguments, rest)) => (arguments, rest),
         None => ("", behind),
     };
-    let failed = rest.contains("ailed") || before.to_ascii_lowercase().contains("failed");
+    let lower = before.to_ascii_lowercase();
+    let nothing = rest.trim_start().starts_with("returned null")
+        || rest.trim_start().starts_with("returned NULL");
+    let failed = nothing
+        || rest.contains("ailed")
+        || FAILED.iter().any(|word| lower.contains(word))
+        || errno
+            .is_some_and(|errno| rest.trim_start_matches([' ', ':']).starts_with(errno.words()));
     if !failed {
         return None;
     }
-    let errno = call::errno(line);
-    if errno.is_none() && !is_whole(rest) {
+    let whole = match by {
+        // NVSHMEM: "NULL value cannot allocate mlx5dv_devx_uar".
+        By::Name => nothing || is_whole(rest) || lower.contains("null value") && is_end(rest),
+        By::Words => is_end(rest),
+    };
+    if errno.is_none() && !whole {
         return None;
     }
     let why = errno.map(|errno| format!(": {}", errno.name())).unwrap_or_default();
@@ -52,34 +65,82 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     record
         .field_if("length", scan::number_after(arguments, "length=").map(|size| size.to_string()));
-    record.findings.push(match errno {
-        Some(errno) => ExplainedCode::call(name, errno),
-        None => ExplainedCode::call_without_error(name),
-    });
+    record.findings.push(ExplainedCode::call(name, errno));
+    record.facts = Some(Facts::of(Symptom::Call(CallKind::of(name), errno)));
     Some(Reading::to(at, vec![record]))
 }
 
 /// Returns whether a call's name is followed by "failed" and the end of the message: other text
 /// may be prose about calls.
 fn is_whole(rest: &str) -> bool {
-    rest.trim_start_matches([' ', ':', ')'])
-        .strip_prefix("failed")
-        .is_some_and(|end| end.trim_matches(['.', '!', ' ', ',', ';', '"', '\'']).is_empty())
+    rest.trim_start_matches([' ', ':', ')']).strip_prefix("failed").is_some_and(is_end)
 }
 
-/// Words of programs that do not name the call.
-const WORDS: [(&str, &str); 4] = [
-    ("modify QP to RT", "ibv_modify_qp"),
-    ("modify QP state to RT", "ibv_modify_qp"),
-    ("Failed to register memory", "ibv_reg_mr"),
-    ("Failed to query GID", "ibv_query_gid"),
+/// Returns whether only punctuation is left of a message.
+fn is_end(rest: &str) -> bool {
+    rest.trim_matches(['.', '!', ' ', ',', ';', ':', '"', '\'']).is_empty()
+}
+
+/// Words of which a line about a failed call has at least one.
+const ABOUT: [&str; 7] =
+    ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "nable to", "ould not create"];
+
+/// Words of failure before a call, in lower case.
+const FAILED: [&str; 6] =
+    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate"];
+
+/// Words of programs that do not name the call, in lower case.
+const WORDS: [(&str, &str); 18] = [
+    ("modify qp to rt", "ibv_modify_qp"),
+    ("modify qp state to rt", "ibv_modify_qp"),
+    ("modify qp to init", "ibv_modify_qp"),
+    ("failed to modify qp", "ibv_modify_qp"),
+    ("failed to register memory", "ibv_reg_mr"),
+    ("couldn't allocate mr", "ibv_reg_mr"),
+    ("failed to query gid", "ibv_query_gid"),
+    ("unable to create qp", "ibv_create_qp"),
+    ("could not create qp", "ibv_create_qp"),
+    ("failed to create qp", "ibv_create_qp"),
+    ("failed to create ud qp", "ibv_create_qp"),
+    ("failed to create rc qp", "ibv_create_qp"),
+    ("unable to create ah", "ibv_create_ah"),
+    ("couldn't create cq", "ibv_create_cq"),
+    ("failed to create cq", "ibv_create_cq"),
+    ("cq resize failed", "ibv_resize_cq"),
+    ("couldn't allocate pd", "ibv_alloc_pd"),
+    ("couldn't get context for the device", "ibv_open_device"),
 ];
 
-/// Returns the end and the name of the first call that a line names. Names of files are no calls.
-fn named(line: &str) -> Option<(usize, &str)> {
+/// How a line names a call.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// By the function's name.
+    Name,
+    /// By words of the program.
+    Words,
+}
+
+/// A call that a line names.
+#[derive(Clone, Copy, Debug)]
+struct Named<'a> {
+    /// The end of its name in the line.
+    end: usize,
+    /// The function's name.
+    name: &'a str,
+    /// How the line names it.
+    by: By,
+}
+
+/// Returns the first call that a line names. Names of files are no calls.
+fn named(line: &str) -> Option<Named<'_>> {
     let in_words = || {
-        let (words, name) = WORDS.iter().find(|(words, _)| line.contains(words))?;
-        Some((line.find(words)? + words.len(), *name))
+        // Of the same length: only letters of ASCII change.
+        let lower = line.to_ascii_lowercase();
+        let (words, name) = WORDS.iter().find(|(words, _)| lower.contains(words))?;
+        let mut end = lower.find(words)? + words.len();
+        // "RTR", "RTS" and what the program's words leave open.
+        end += line[end..].bytes().take_while(u8::is_ascii_uppercase).count();
+        Some(Named { end, name, by: By::Words })
     };
     let of = |prefix: &'static str| {
         line.match_indices(prefix).filter_map(move |(at, _)| {
@@ -89,8 +150,9 @@ fn named(line: &str) -> Option<(usize, &str)> {
                 .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
                 .map_or(line.len(), |end| at + end);
             (alone && end > at + prefix.len() + 1 && !line[end..].starts_with(".c"))
-                .then(|| (end, &line[at..end]))
+                .then(|| Named { end, name: &line[at..end], by: By::Name })
         })
     };
-    of("mlx5dv_").chain(of("ibv_")).min_by_key(|(end, _)| *end).or_else(in_words)
+    let names = ["mlx5dv_", "ibv_", "rdma_create_", "rdma_resolve_"].into_iter().flat_map(of);
+    names.min_by_key(|named| named.end).or_else(in_words)
 }

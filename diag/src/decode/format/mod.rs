@@ -7,6 +7,7 @@
 mod async_event;
 mod call;
 mod dpdk;
+mod dpdk_driver;
 mod flight;
 mod gpu;
 mod hex;
@@ -81,6 +82,7 @@ pub const FORMATS: &[Format] = &[
     programs::FORMAT,
     async_event::FORMAT,
     words::FORMAT,
+    dpdk_driver::FORMAT,
     call::FORMAT,
     hex::FORMAT,
 ];

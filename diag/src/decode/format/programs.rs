@@ -60,6 +60,12 @@ fn nccl(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let mut record = said.record(RecordKind::Completion);
     record.field_if("peer", scan::between(rest, "from peer ", " "));
     record.field_if("request", scan::between(behind, "(", ")").filter(|side| side.len() < 8));
+    // "localGid ::ffff:10.0.0.1 remoteGids::ffff:10.0.0.2".
+    for (name, token) in [("local GID", "localGid "), ("remote GID", "remoteGid")] {
+        let value = scan::after(behind, token).map(|rest| rest.trim_start_matches(['s', ' ']));
+        let value = value.and_then(|rest| rest.split([' ', ',']).next());
+        record.field_if(name, value.filter(|gid| gid.contains(':')));
+    }
     record.field_if(
         "device",
         scan::after(behind, " hca ").and_then(|rest| rest.split_ascii_whitespace().next()),

@@ -44,7 +44,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     record.field_if("device", scan::between(rest, " on ", ","));
     // Without a syndrome, the errno is all that is known.
     if let (0, Some(errno)) = (syndrome, call::errno(error)) {
-        record.findings.push(ExplainedCode::call(&format!("mlx5dv_devx_{kind}"), errno));
+        record.findings.push(ExplainedCode::call(&format!("mlx5dv_devx_{kind}"), Some(errno)));
     }
     Some(Reading::to(at, vec![record]))
 }

@@ -28,7 +28,7 @@ const VENDOR: [&str; 7] = [
 
 /// Other words in a line about a completion, in lower case. Without one of these, text such as
 /// "remote access error" may be about anything.
-const ABOUT: [&str; 11] = [
+const ABOUT: [&str; 13] = [
     "completion",
     "status",
     "vend",
@@ -40,6 +40,8 @@ const ABOUT: [&str; 11] = [
     "recv for",
     "error on cq",
     "cq error",
+    "prov_err",
+    "rpcrdma: ",
 ];
 
 /// Words before a status that make it prose about completions, and not the report of one.
@@ -74,6 +76,14 @@ fn in_brackets(line: &str) -> Option<u64> {
     scan::number(scan::after(rest, "status: (")?).map(|(number, _)| number)
 }
 
+/// Returns the vendor syndrome of "rpcrdma: Recv: local length error (1/0xd7)".
+fn of_sunrpc(line: &str) -> Option<u64> {
+    let (status, vendor) =
+        scan::between(scan::after(line, "rpcrdma: ")?, "(", ")")?.split_once('/')?;
+    status.parse::<u8>().ok()?;
+    scan::number(vendor).map(|(vendor, _)| vendor)
+}
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     // Most lines of a log are rejected here.
@@ -82,6 +92,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let lower = line.to_ascii_lowercase();
     let vendor = VENDOR.iter().find_map(|token| scan::identifier_after(&lower, token));
+    let vendor = vendor.or_else(|| of_sunrpc(&lower));
     let named = words::status(line);
     if named.is_some() && is_about(line) {
         return None;

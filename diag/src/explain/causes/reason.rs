@@ -1,7 +1,7 @@
 //! Causes of failed requests, with the requests that they can concern.
 
 use super::super::Cause;
-use super::{Fabric, Operations};
+use super::Operations;
 
 macro_rules! reasons {
     ($($name:ident $operations:ident $($fabric:ident)? $cause:literal => $cure:literal;)*) => {
@@ -9,12 +9,13 @@ macro_rules! reasons {
             cause: $cause,
             cure: $cure,
             operations: $operations,
-            fabric: reasons!(@fabric $($fabric)?),
+            fabric: $crate::explain::causes::reason::reasons!(@fabric $($fabric)?),
         };)*
     };
     (@fabric) => { None };
-    (@fabric ROCE) => { Some(Fabric::Roce) };
+    (@fabric ROCE) => { Some(super::Fabric::Roce) };
 }
+pub(super) use reasons;
 
 const ANY: Operations = Operations::ALL;
 const SENDS: Operations = Operations::SEND;
@@ -61,6 +62,8 @@ reasons! {
 
     EARLIER_FAILURE ANY "an earlier request on the same queue pair failed"
         => "look for the first completion with another status: that one has the cause";
+    CQ_OVERRUN ANY "the CQ is smaller than the completions that it has to hold"
+        => "make it as large as the requests outstanding on its queues; look for a CQ error event";
     CLOSED ANY "the program or a library moved the queue pair to the error state to close the connection"
         => "nothing is wrong: expect these when a connection ends";
     PEER_CLOSED ANY "the peer ended the connection (librdmacm: RDMA_CM_EVENT_DISCONNECTED)"
