@@ -166,9 +166,9 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
     #[inline(always)]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
         let request = R::request(&self.site, queue, message);
-        // SAFETY: the request's memory is a slot of `site`, which outlives the queues; no reference
-        // to it exists. Where contents matter, there are as many slots as requests that loops keep
-        // outstanding, at most the plan's depth. Elsewhere requests may share a slot.
+        // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues. No
+        // reference to it exists. Loops keep at most the plan's depth of requests outstanding. They
+        // have as many slots where contents matter, and may share slots elsewhere.
         unsafe { self.queues.sends(queue).post(id(queue, message.sequence), request)? };
         Ok(())
     }

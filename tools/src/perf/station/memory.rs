@@ -142,9 +142,9 @@ impl Memory {
         let offset = self.out_offset(queue, sequence);
         // Stations refuse inline payloads from other memory.
         let Some(start) = self.out.as_host_ptr() else { return &[] };
-        // SAFETY: a slot of the region, which is zeroed memory of this thread alone, and `stamp`
-        // borrows it exclusively. No peer may write it. This side's HCA does not: a plan has one
-        // operation, and those with inline payloads, SEND and WRITE, only read it.
+        // SAFETY: the bytes are a slot of the region, which is zeroed and of this thread, and `stamp`
+        // borrows it exclusively. No peer may write it. This side's HCA does not write it: plans have
+        // one operation, and only SENDs and WRITEs have inline payloads.
         unsafe { std::slice::from_raw_parts(start.add(offset).as_ptr(), self.layout.size) }
     }
 
