@@ -1,7 +1,7 @@
 #!/bin/sh
 # rdma-core's own Python tests on the kernel's driver.
 # limit: 1500
-# memory: 3072
+# memory: 6144
 # tests: pyverbs
 . /scenario/lib.sh
 
