@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ten times the driver is unloaded and loaded, and the function unbound and bound.
-# limit: 240
+# limit: 480
 . /scenario/lib.sh
 
 start_driver

@@ -103,8 +103,8 @@ fn may_change(mkey: &Mkey, domain: Domain, by: By, umr: &Umr) -> bool {
         // A key that is free may have been given its new low byte in advance.
         && (free || mkey.get(mkc::MKEY_7_0) == umr.key & 0xff)
         && (!umr.check_free || free)
-        && !(umr.check_used && free)
-        && !(umr.check_qp && (free || bound_elsewhere))
+        && (!umr.check_used || !free)
+        && (!umr.check_qp || (!free && !bound_elsewhere))
 }
 
 /// Changes entries of a key's pages, of which the context is to be `context`, or which bytes of them
