@@ -95,7 +95,7 @@ statuses! {
     RemoteAccess _ ALL _ PEER_DOMAIN
         "register the memory in the domain of each NIC that serves it: keys were of one NIC's domain"
         "https://github.com/meta-pytorch/monarch/commit/9435f4678";
-    RemoteAccess 0x88 READ _ OLD_SOFTWARE
+    RemoteAccess _ READ _ OLD_SOFTWARE
         "rdma-core 61 or newer: the length of an indirect key (UMR) over 2 GiB was cut"
         "https://github.com/meta-pytorch/monarch/commit/760b48a04";
     RemoteOperation _ ALL Perftest OLD_SOFTWARE
