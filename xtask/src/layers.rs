@@ -111,6 +111,7 @@ const ORDERS: &[Order] = &[
             ("left", "counts what a driver leaves at the device"),
             ("commands", "hands commands of the queue to the device"),
             ("bar", "decodes accesses of the BAR for vectors, commands and the device"),
+            ("combine", "puts stores together that clients split; knows offsets alone"),
             ("config", "the configuration space, which says where the BAR has what"),
             ("function", "answers requests with all of these"),
             ("server", "sockets, threads and connections"),

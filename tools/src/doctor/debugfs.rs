@@ -59,8 +59,8 @@ pub fn folder(situation: &Situation, name: &str) -> Result<String, Absent> {
     })
 }
 
-/// Reads the files of a folder as values by their names. A file that cannot be read is left out, as
-/// are those that are empty.
+/// Reads the files of a folder as values by their names. Files that are empty or cannot be read are
+/// left out.
 pub fn values(situation: &Situation, folder: &str) -> Vec<(String, String)> {
     let names = situation.tree.list(folder).into_iter();
     names

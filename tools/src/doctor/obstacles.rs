@@ -1,4 +1,4 @@
-//! What keeps programs from opening a device: the checks on the way from the PCI bus to DevX.
+//! Obstacles to opening a device: the checks on the way from the PCI bus to DevX.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{Arguments, Family, access, device, grouped, kernel, libraries, pci};
 use crate::machine::Machine;
 use crate::output::Page;
 
-/// What a machine without a usable device has, and what hinders.
+/// The findings on a machine without a usable device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Obstacles {
     verdict: String,

@@ -1,4 +1,4 @@
-//! MNVDA: settings in flash, as a device has them that nobody has set up. There are no virtual
+//! MNVDA: settings in flash, with the values of a new device. There are no virtual
 //! functions.
 
 use mlx5_sys::ifc::{

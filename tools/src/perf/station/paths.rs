@@ -23,7 +23,7 @@ pub fn unconnected<T: Connects>(
 }
 
 /// Connects the queue pairs of each thread, by `connector` if there is one, and makes a path of them.
-/// Where the peer sends before this side does, receives are posted.
+/// Receives are posted if the peer sends before this side does.
 ///
 /// # Errors
 /// Those of [`Unconnected::connect`] and [`Backend::path`].
