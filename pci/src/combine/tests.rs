@@ -1,6 +1,6 @@
 use super::*;
 
-/// Makes stores. Returns those that the device sees, and whether some are held.
+/// Makes stores. Returns the stores that reach the device, and whether some are held.
 fn seen(stores: &[(u64, &[u8])]) -> (Vec<(u64, Vec<u8>)>, bool) {
     let mut combiner = Combiner::default();
     let mut seen = Vec::new();
