@@ -120,6 +120,6 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         ..Said::default()
     };
     let mut record = said.record(RecordKind::Completion);
-    record.field_if("wr_id", scan::identifier_after(&lower, "wr_id").map(|id| format!("{id:#x}")));
+    record.field_if("wr_id", scan::printed_after(&lower, "wr_id"));
     Some(Reading::to(at, vec![record]))
 }
