@@ -71,7 +71,23 @@ impl CallError {
 }
 
 /// Words before the number of an errno.
-const BEFORE_NUMBER: [&str; 5] = ["errno", "error=", "ret=", "failed with ", "error code"];
+const BEFORE_NUMBER: [&str; 15] = [
+    "errno",
+    "error=",
+    "ret=",
+    "rc=",
+    "err=",
+    "failed with ",
+    "error code",
+    "error: ",
+    "error ",
+    "err: ",
+    "failed: ",
+    "failed (",
+    "failed -",
+    "returned ",
+    "return value ",
+];
 
 /// Returns the errno that a line states: in words, by name, or as `errno 12`, `error=14`.
 #[must_use]
@@ -352,7 +368,12 @@ mod tests {
         assert_eq!(name("failed with error ENODATA"), Some("ENODATA"));
         assert_eq!(name("failed, errno: 110"), Some("ETIMEDOUT"));
         assert_eq!(name("Couldn't allocate MR with error=14"), Some("EFAULT"));
-        assert_eq!(name("failed"), None);
+        assert_eq!(name("ib_post_send() failed -12"), Some("ENOMEM"));
+        assert_eq!(name("failed with rc=-22"), Some("EINVAL"));
+        assert_eq!(name("returned error 12"), Some("ENOMEM"));
+        assert_eq!(name("failed: 110"), Some("ETIMEDOUT"));
+        assert_eq!(name("failed (95)"), Some("EOPNOTSUPP"));
+        assert_eq!((name("failed"), name("failed: 0"), name("error 0x16")), (None, None, None));
         for error in ERRORS {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");

@@ -38,12 +38,13 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => ("", behind),
     };
     let lower = before.to_ascii_lowercase();
-    let nothing = rest.trim_start().starts_with("returned null")
-        || rest.trim_start().starts_with("returned NULL");
+    let behind = rest.trim_start();
+    let nothing = behind.starts_with("returned null") || behind.starts_with("returned NULL");
     // The words of a program contain its words of failure.
     let failed = nothing
         || matches!(by, By::Phrase)
         || rest.contains("ailed")
+        || errno.is_some() && behind.starts_with("return")
         || FAILED.iter().any(|word| lower.contains(word))
         || errno
             .is_some_and(|errno| rest.trim_start_matches([' ', ':']).starts_with(errno.words()));
@@ -84,12 +85,14 @@ fn is_end(rest: &str) -> bool {
 }
 
 /// Words of which a line about a failed call has at least one.
-const ABOUT: [&str; 10] =
-    ["ail", "ibv_", "mlx5dv_", "rdma_", "ouldn't", "nable to", "ould not", "annot", "rror", "an't"];
+const ABOUT: [&str; 11] = [
+    "ail", "ibv_", "mlx5dv_", "rdma_", "ib_", "ouldn't", "nable to", "ould not", "annot", "rror",
+    "an't",
+];
 
 /// Words of failure before a call, in lower case.
-const FAILED: [&str; 6] =
-    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate"];
+const FAILED: [&str; 7] =
+    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate", "error"];
 
 /// Words of programs that do not name the call, in lower case. [`call_words`] finds others.
 const WORDS: [(&str, &str); 4] = [
@@ -97,6 +100,21 @@ const WORDS: [(&str, &str); 4] = [
     ("modify qp state to rt", "ibv_modify_qp"),
     ("modify qp to init", "ibv_modify_qp"),
     ("couldn't get context for the device", "ibv_open_device"),
+];
+
+/// Beginnings of functions of libmlx5, libibverbs, librdmacm and the kernel.
+const PREFIXES: [&str; 11] = [
+    "mlx5dv_",
+    "ibv_",
+    "rdma_create_",
+    "rdma_resolve_",
+    "ib_post_",
+    "ib_create_",
+    "ib_modify_",
+    "ib_alloc_",
+    "ib_destroy_",
+    "ib_reg_",
+    "ib_dereg_",
 ];
 
 /// How a line names a call.
@@ -143,7 +161,7 @@ fn named(line: &str) -> Option<Named<'_>> {
                 .then(|| Named { end, name: &line[at..end], by: By::Name })
         })
     };
-    let names = ["mlx5dv_", "ibv_", "rdma_create_", "rdma_resolve_"].into_iter().flat_map(of);
+    let names = PREFIXES.into_iter().flat_map(of);
     let of_words = || {
         let call = call_words::find(line)?;
         Some(Named { end: call.end, name: call.name, by: By::Phrase })
