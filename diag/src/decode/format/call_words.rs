@@ -11,7 +11,7 @@ pub(super) struct InWords {
     pub name: &'static str,
 }
 
-/// What a program does with an object.
+/// Actions of a program on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Create,
