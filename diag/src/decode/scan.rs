@@ -38,6 +38,25 @@ pub(super) fn identifier_after(text: &str, token: &str) -> Option<u64> {
     number(rest).map(|(number, _)| number)
 }
 
+/// Returns the identifier after the first occurrence of `token` in the base in which the program
+/// printed it: with `0x` if it is hexadecimal for certain, and its digits alone if they may be of
+/// either base.
+pub(super) fn printed_after(text: &str, token: &str) -> Option<String> {
+    let rest = after(text, token)?.trim_start_matches([' ', '\t', '=', ':', '(', '[', '#']);
+    let digits = ["0x", "0X", "0×"].iter().find_map(|prefix| rest.strip_prefix(prefix));
+    let word = digits.unwrap_or(rest);
+    let end = word.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(word.len());
+    let word = &word[..end];
+    if word.is_empty() || word.len() > LONGEST_NUMBER {
+        return None;
+    }
+    let either = digits.is_none() && word.bytes().all(|digit| digit.is_ascii_digit());
+    Some(if either { word.to_owned() } else { format!("0x{}", word.to_ascii_lowercase()) })
+}
+
+/// Digits of the largest number of 64 bits in decimal.
+const LONGEST_NUMBER: usize = 20;
+
 fn of_radix(text: &str, radix: u32) -> Option<(u64, &str)> {
     let end = text.find(|digit: char| !digit.is_digit(radix)).unwrap_or(text.len());
     Some((u64::from_str_radix(&text[..end], radix).ok()?, &text[end..]))
@@ -74,6 +93,12 @@ mod tests {
         assert_eq!(number_after("syndrome 0x5, vendor", "syndrome"), Some(5));
         assert_eq!(hexadecimal_after("cqn ff", "cqn"), Some(255));
         assert_eq!(identifier_after("wr_id 25e14b8 opcode", "wr_id"), Some(0x25e14b8));
+        let printed = |text| printed_after(text, "wr_id");
+        assert_eq!(printed("wr_id=12887842422 status=12").as_deref(), Some("12887842422"));
+        assert_eq!(printed("wr_id 18446744073709551615,").as_deref(), Some("18446744073709551615"));
+        assert_eq!(printed("wr_id: 0X25, wr").as_deref(), Some("0x25"));
+        assert_eq!(printed("for wr_id 25e14b8 opcode").as_deref(), Some("0x25e14b8"));
+        assert_eq!((printed("wr_id none"), printed("no")), (None, None));
         assert_eq!(identifier_after("wr_id: 25, x", "wr_id"), Some(25));
         assert_eq!(identifier_after("wrid 0x149vendor_err", "wrid"), Some(0x149));
         assert_eq!(identifier_after("in 25ms", "in"), Some(25));

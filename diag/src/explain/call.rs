@@ -71,7 +71,23 @@ impl CallError {
 }
 
 /// Words before the number of an errno.
-const BEFORE_NUMBER: [&str; 5] = ["errno", "error=", "ret=", "failed with ", "error code"];
+const BEFORE_NUMBER: [&str; 15] = [
+    "errno",
+    "error=",
+    "ret=",
+    "rc=",
+    "err=",
+    "failed with ",
+    "error code",
+    "error: ",
+    "error ",
+    "err: ",
+    "failed: ",
+    "failed (",
+    "failed -",
+    "returned ",
+    "return value ",
+];
 
 /// Returns the errno that a line states: in words, by name, or as `errno 12`, `error=14`.
 #[must_use]
@@ -101,6 +117,8 @@ pub enum CallKind {
     Open,
     /// Moves of queue pairs.
     Modify,
+    /// Address handles, and addresses that librdmacm resolves.
+    Address,
     /// Destructions and deregistrations.
     Destroy,
     /// Posts of requests and receives.
@@ -123,6 +141,7 @@ impl CallKind {
             _ if has("reg_") && has("mr") || has("umem_reg") => CallKind::Register,
             _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
             _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
+            _ if has("create_ah") || has("resolve_") => CallKind::Address,
             _ if has("post_") => CallKind::Post,
             _ if has("probe") => CallKind::Probe,
             _ if has("create") || has("alloc") => CallKind::Create,
@@ -147,6 +166,7 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Create => create(name),
         CallKind::Open => open(name),
         CallKind::Modify => modify(name),
+        CallKind::Address => address(name),
         CallKind::Destroy => destroy(name),
         CallKind::Post => post(name),
         CallKind::Probe => probe(name),
@@ -234,6 +254,28 @@ fn modify(error: &str) -> Option<Explanation> {
     })
 }
 
+fn address(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ETIMEDOUT" | "EHOSTUNREACH" => because! {
+            "The peer's address could not be resolved.":
+            refusal::NO_ANSWER, refusal::EMPTY_GID, refusal::RAILS,
+        },
+        "ENODATA" | "ENETUNREACH" | "ENODEV" => because! {
+            "There is no route to the peer's address from this port.":
+            refusal::EMPTY_GID, refusal::CONTAINER_GID, refusal::RAILS,
+        },
+        "EINVAL" => because! {
+            "The kernel or the HCA does not take the address.":
+            refusal::EMPTY_GID, refusal::NO_GRH, reason::OLD_SOFTWARE,
+        },
+        "" => because! {
+            "The address was not taken or not resolved; the errno is not printed.":
+            refusal::EMPTY_GID, refusal::NO_ANSWER, refusal::NO_GRH, reason::OLD_SOFTWARE,
+        },
+        _ => return None,
+    })
+}
+
 fn destroy(error: &str) -> Option<Explanation> {
     Some(match error {
         "EBUSY" => because! { "Another object stands on it.": refusal::IN_USE },
@@ -270,7 +312,8 @@ fn probe(error: &str) -> Option<Explanation> {
             refusal::NO_NETDEV, refusal::NO_MODULES, refusal::NO_ACCESS,
         },
         "EPERM" | "EACCES" => because! {
-            "The process may not use the device.": refusal::NO_CAPABILITY, refusal::NO_ACCESS,
+            "The process may not use the device.":
+            refusal::NO_CAPABILITY, refusal::NO_ACCESS, reason::OLD_SOFTWARE,
         },
         "EOPNOTSUPP" | "ENOSYS" => because! {
             "The kernel's driver, rdma-core or the firmware lacks what this driver needs.":
@@ -325,11 +368,17 @@ mod tests {
         assert_eq!(name("failed with error ENODATA"), Some("ENODATA"));
         assert_eq!(name("failed, errno: 110"), Some("ETIMEDOUT"));
         assert_eq!(name("Couldn't allocate MR with error=14"), Some("EFAULT"));
-        assert_eq!(name("failed"), None);
+        assert_eq!(name("ib_post_send() failed -12"), Some("ENOMEM"));
+        assert_eq!(name("failed with rc=-22"), Some("EINVAL"));
+        assert_eq!(name("returned error 12"), Some("ENOMEM"));
+        assert_eq!(name("failed: 110"), Some("ETIMEDOUT"));
+        assert_eq!(name("failed (95)"), Some("EOPNOTSUPP"));
+        assert_eq!((name("failed"), name("failed: 0"), name("error 0x16")), (None, None, None));
         for error in ERRORS {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");
-            for kind in [CallKind::Register, CallKind::Modify, CallKind::Probe, CallKind::Other] {
+            let kinds = [CallKind::Register, CallKind::Modify, CallKind::Address, CallKind::Probe];
+            for kind in kinds.into_iter().chain([CallKind::Other]) {
                 assert!(!explain(kind, Some(*error)).causes.is_empty());
                 assert!(explain(kind, Some(*error)).meaning.ends_with('.'));
             }
@@ -346,6 +395,8 @@ mod tests {
             ("ibv_create_cq", CallKind::Create),
             ("ibv_dealloc_pd", CallKind::Destroy),
             ("rdma_create_qp", CallKind::Create),
+            ("ibv_create_ah", CallKind::Address),
+            ("rdma_resolve_addr", CallKind::Address),
             ("mlx5dv_devx_qp_modify", CallKind::Modify),
             ("mlx5dv_devx_alloc_uar", CallKind::Open),
             ("ibv_post_recv", CallKind::Post),

@@ -61,6 +61,24 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         &[("call", "ibv_resize_cq"), ("error", "EAGAIN")],
     ),
     ("ibv_reg_mr returned null, errno unrecognized", &[("call", "ibv_reg_mr")]),
+    (
+        "kernel: drbd drbd1 rdma: ib_post_send() failed -12",
+        &[("call", "ib_post_send"), ("error", "ENOMEM")],
+    ),
+    ("ibv_post_send return error 12", &[("call", "ibv_post_send"), ("error", "ENOMEM")]),
+    (
+        "_qp_reset_failed_sends Failed to post a send for the qpair 0x7fa3380e6e20 with errno -12",
+        &[("call", "ibv_post_send"), ("error", "ENOMEM")],
+    ),
+    ("QP creation failed: Invalid argument", &[("call", "ibv_create_qp"), ("error", "EINVAL")]),
+    (
+        "then we see an IBV_WC_REM_ACCESS_ERR (status=10, vendor_err=136) at each restart",
+        &[("status", "IBV_WC_REM_ACCESS_ERR"), ("vendor code", "0x88")],
+    ),
+    (
+        "CQE ERROR wr_id=12887842422 status=12(transport retry counter exceeded) opcode=4 byte_len=0 vendor_err=0xa qp_num=0x2e24",
+        &[("wr_id", "12887842422"), ("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
     ("Couldn't allocate MR with error=14", &[("call", "ibv_reg_mr"), ("error", "EFAULT")]),
     (
         "libfabric:2:6:verbs:ep_ctrl:vrb_ep_enable():884<warn> rdma_create_qp: Cannot allocate memory (12)",

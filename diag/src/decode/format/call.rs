@@ -9,7 +9,7 @@ use crate::explain::{ExplainedCode, call};
 
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
-use super::{Format, Reading};
+use super::{Format, Reading, call_words};
 
 /// The format of reports of failed calls.
 pub(super) const FORMAT: Format = Format {
@@ -38,10 +38,13 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => ("", behind),
     };
     let lower = before.to_ascii_lowercase();
-    let nothing = rest.trim_start().starts_with("returned null")
-        || rest.trim_start().starts_with("returned NULL");
+    let behind = rest.trim_start();
+    let nothing = behind.starts_with("returned null") || behind.starts_with("returned NULL");
+    // The words of a program contain its words of failure.
     let failed = nothing
+        || matches!(by, By::Phrase)
         || rest.contains("ailed")
+        || errno.is_some() && behind.starts_with("return")
         || FAILED.iter().any(|word| lower.contains(word))
         || errno
             .is_some_and(|errno| rest.trim_start_matches([' ', ':']).starts_with(errno.words()));
@@ -51,7 +54,7 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let whole = match by {
         // NVSHMEM: "NULL value cannot allocate mlx5dv_devx_uar".
         By::Name => nothing || is_whole(rest) || lower.contains("null value") && is_end(rest),
-        By::Words => is_end(rest),
+        By::Words | By::Phrase => is_end(rest),
     };
     if errno.is_none() && !whole {
         return None;
@@ -82,33 +85,36 @@ fn is_end(rest: &str) -> bool {
 }
 
 /// Words of which a line about a failed call has at least one.
-const ABOUT: [&str; 7] =
-    ["ailed", "ibv_", "mlx5dv_", "rdma_", "Couldn't", "nable to", "ould not create"];
+const ABOUT: [&str; 11] = [
+    "ail", "ibv_", "mlx5dv_", "rdma_", "ib_", "ouldn't", "nable to", "ould not", "annot", "rror",
+    "an't",
+];
 
 /// Words of failure before a call, in lower case.
-const FAILED: [&str; 6] =
-    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate"];
+const FAILED: [&str; 7] =
+    ["failed", "couldn't", "could not", "unable to", "null value", "cannot allocate", "error"];
 
-/// Words of programs that do not name the call, in lower case.
-const WORDS: [(&str, &str); 18] = [
+/// Words of programs that do not name the call, in lower case. [`call_words`] finds others.
+const WORDS: [(&str, &str); 4] = [
     ("modify qp to rt", "ibv_modify_qp"),
     ("modify qp state to rt", "ibv_modify_qp"),
     ("modify qp to init", "ibv_modify_qp"),
-    ("failed to modify qp", "ibv_modify_qp"),
-    ("failed to register memory", "ibv_reg_mr"),
-    ("couldn't allocate mr", "ibv_reg_mr"),
-    ("failed to query gid", "ibv_query_gid"),
-    ("unable to create qp", "ibv_create_qp"),
-    ("could not create qp", "ibv_create_qp"),
-    ("failed to create qp", "ibv_create_qp"),
-    ("failed to create ud qp", "ibv_create_qp"),
-    ("failed to create rc qp", "ibv_create_qp"),
-    ("unable to create ah", "ibv_create_ah"),
-    ("couldn't create cq", "ibv_create_cq"),
-    ("failed to create cq", "ibv_create_cq"),
-    ("cq resize failed", "ibv_resize_cq"),
-    ("couldn't allocate pd", "ibv_alloc_pd"),
     ("couldn't get context for the device", "ibv_open_device"),
+];
+
+/// Beginnings of functions of libmlx5, libibverbs, librdmacm and the kernel.
+const PREFIXES: [&str; 11] = [
+    "mlx5dv_",
+    "ibv_",
+    "rdma_create_",
+    "rdma_resolve_",
+    "ib_post_",
+    "ib_create_",
+    "ib_modify_",
+    "ib_alloc_",
+    "ib_destroy_",
+    "ib_reg_",
+    "ib_dereg_",
 ];
 
 /// How a line names a call.
@@ -118,6 +124,8 @@ enum By {
     Name,
     /// By words of the program.
     Words,
+    /// By a verb and an object, with a word of failure.
+    Phrase,
 }
 
 /// A call that a line names.
@@ -153,6 +161,10 @@ fn named(line: &str) -> Option<Named<'_>> {
                 .then(|| Named { end, name: &line[at..end], by: By::Name })
         })
     };
-    let names = ["mlx5dv_", "ibv_", "rdma_create_", "rdma_resolve_"].into_iter().flat_map(of);
-    names.min_by_key(|named| named.end).or_else(in_words)
+    let names = PREFIXES.into_iter().flat_map(of);
+    let of_words = || {
+        let call = call_words::find(line)?;
+        Some(Named { end: call.end, name: call.name, by: By::Phrase })
+    };
+    names.min_by_key(|named| named.end).or_else(in_words).or_else(of_words)
 }

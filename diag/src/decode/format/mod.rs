@@ -6,6 +6,7 @@
 
 mod async_event;
 mod call;
+mod call_words;
 mod dpdk;
 mod dpdk_driver;
 mod flight;

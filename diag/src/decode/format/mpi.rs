@@ -2,8 +2,8 @@
 //!
 //! `btl_openib_component.c`, `handle_wc`: "error polling LP CQ with status RETRY EXCEEDED ERROR
 //! status number 12 for wr_id 25e14b8 opcode 1  vendor error 129 qp_idx 0", with `wr_id` in hex
-//! (in decimal by old versions) and the rest in decimal. `ibv_channel_manager.c`: "Got completion with error 12, vendor code=0x81,
-//! dest rank=3".
+//! (in decimal by old versions) and the rest in decimal. `ibv_channel_manager.c`: "Got completion
+//! with error 12, vendor code=0x81, dest rank=3".
 
 use crate::explain::causes::Program;
 
@@ -30,13 +30,6 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     None
 }
 
-/// Returns a `wr_id` that was read as hex: the digits alone if they can be of either base.
-fn request(id: u64) -> String {
-    let digits = format!("{id:x}");
-    let either = digits.bytes().all(|digit| digit.is_ascii_digit());
-    if either { digits } else { format!("0x{digits}") }
-}
-
 fn openib(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let mut text = lines.unwrapped(at);
     if !text.contains("vendor error ") {
@@ -53,7 +46,7 @@ fn openib(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     said.status?;
     let mut record = said.record(RecordKind::Completion);
     record.field("program", "Open MPI openib");
-    record.field_if("wr_id", scan::hexadecimal_after(rest, "wr_id ").map(request));
+    record.field_if("wr_id", scan::printed_after(rest, "wr_id "));
     let mut before = text.split("error polling ").next().unwrap_or_default().to_owned();
     // Its start, if a mail broke the line there.
     for earlier in (at.saturating_sub(2)..at).rev() {

@@ -36,7 +36,7 @@ fn perftest(line: &str, at: usize) -> Option<Reading> {
     };
     said.status?;
     let mut record = said.record(RecordKind::Completion);
-    record.field_if("wr_id", scan::number_after(rest, "wr_id ").map(|id| id.to_string()));
+    record.field_if("wr_id", scan::printed_after(rest, "wr_id "));
     Some(Reading::to(at, vec![record]))
 }
 

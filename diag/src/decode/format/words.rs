@@ -50,11 +50,13 @@ const PROSE: [&str; 20] = [
     "see", "seeing", "getting", "gets", "some", "many",
 ];
 
-/// Returns whether a line only talks about a status: prose, or source code.
-fn is_about(line: &str) -> bool {
-    if line.contains("==") || line.contains("!=") || line.trim_start().starts_with("case ") {
-        return true;
-    }
+/// Returns whether a line is source code that compares a status.
+fn is_code(line: &str) -> bool {
+    line.contains("==") || line.contains("!=") || line.trim_start().starts_with("case ")
+}
+
+/// Returns whether a line only talks about a status.
+fn is_prose(line: &str) -> bool {
     let Some(place) = words::place(line) else { return false };
     let before = line[..place].trim_end_matches([' ', '"', '`', '\'']);
     let word = before.rsplit(|letter: char| !letter.is_ascii_alphabetic()).next();
@@ -94,7 +96,9 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let vendor = VENDOR.iter().find_map(|token| scan::identifier_after(&lower, token));
     let vendor = vendor.or_else(|| of_sunrpc(&lower));
     let named = words::status(line);
-    if named.is_some() && is_about(line) {
+    // Prose that gives the numbers of a completion reports it.
+    let numbers = vendor.is_some() && numbered(&lower).is_some();
+    if named.is_some() && (is_code(line) || !numbers && is_prose(line)) {
         return None;
     }
     let status = match named {
@@ -120,6 +124,6 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         ..Said::default()
     };
     let mut record = said.record(RecordKind::Completion);
-    record.field_if("wr_id", scan::identifier_after(&lower, "wr_id").map(|id| format!("{id:#x}")));
+    record.field_if("wr_id", scan::printed_after(&lower, "wr_id"));
     Some(Reading::to(at, vec![record]))
 }

@@ -10,6 +10,10 @@ const OPERATION: u32 = 1;
 /// Most points of a cause from its threads: many threads of one cause do not drown another's signs.
 const MOST: u32 = 16;
 
+/// Most points of a cause from threads that share neither program nor vendor syndrome: many of
+/// them do not drown what is known of a program.
+const MOST_UNLIKE: u32 = 2;
+
 /// Returns the causes that the facts allow, the likeliest first.
 ///
 /// Each cause starts with a weight by its place in the list of the symptom. Each thread of
@@ -43,7 +47,10 @@ fn weigh(facts: &Facts, cause: &Cause) -> (u32, LikelyCause) {
         .map(|row| (likeness(facts, row), row))
         .filter(|(points, _)| *points > 0)
         .collect();
-    let points = alike.iter().map(|(points, _)| *points).sum::<u32>().min(MOST);
+    let sum =
+        |near: fn(&u32) -> bool| alike.iter().map(|(points, _)| *points).filter(near).sum::<u32>();
+    let unlike = sum(|points| *points < VENDOR).min(MOST_UNLIKE);
+    let points = (sum(|points| *points >= VENDOR) + unlike).min(MOST);
     // The last of equals, as the threads are listed.
     let best = alike.iter().max_by_key(|(points, _)| *points).map(|(_, row)| *row);
     let parameter = parameter::find(facts.program, cause);

@@ -61,6 +61,9 @@ calls! {
     Register EFAULT Libfabric UNMAPPED
         "a libfabric with that change: it asked for local write on memory that is read-only"
         "https://github.com/ofiwg/libfabric/pull/7243";
+    Register EFAULT Libfabric UNMAPPED
+        "writable memory: the provider asked for all rights, though the region is for remote reads only"
+        "https://github.com/ofiwg/libfabric/issues/6467";
     Register EFAULT OpenMpi UNMAPPED
         "an Open MPI with that change: a collective registered more than the buffer that it had allocated"
         "https://github.com/open-mpi/ompi/commit/85de788167";
@@ -69,6 +72,12 @@ calls! {
     Create ENOMEM Ucx MEMLOCK
         "`--ulimit memlock=-1` for the container"
         "https://github.com/NVIDIA/cudf-spark/pull/7632";
+    Create ENOMEM Ucx MEMLOCK
+        "`ulimit -l unlimited` in the job: systemd does not read limits.conf (64 KiB there)"
+        "https://github.com/ai4d-iasc/trixie/issues/81";
+    Create ENOMEM OpenMpi MEMLOCK
+        "LimitMEMLOCK=infinity in the systemd unit of the launcher's daemon (64 KiB there)"
+        "https://github.com/open-mpi/orcm/issues/128";
     Create ENOMEM _ LONG_QUEUES
         "smaller max_send_wr and max_recv_wr: the program asked for the device's maximum"
         "https://github.com/jcxue/RDMA-Tutorial/issues/6";
@@ -84,7 +93,7 @@ calls! {
     Create EINVAL Libfabric BEYOND_DEVICE
         "a completion vector that the device has: functions of SR-IOV have fewer than there are cores"
         "https://github.com/ofiwg/libfabric/pull/6841";
-    Create EINVAL Gpu OLD_SOFTWARE
+    Address EINVAL Gpu OLD_SOFTWARE
         "an NVSHMEM with the fix of that thread: attributes of an address handle were not cleared"
         "https://github.com/NVIDIA/nvshmem/issues/21";
     Create _ Perftest BEYOND_DEVICE
@@ -93,6 +102,18 @@ calls! {
     Create _ _ BEYOND_DEVICE
         "no more slots than max_qp_wr (32768 on a ConnectX-5) and max_cqe"
         "https://github.com/ska-sa/spead2/issues/64";
+    Create EINVAL _ BEYOND_DEVICE
+        "max_recv_wr within the device's limit even if the queue pair has a shared receive queue"
+        "https://github.com/linux-rdma/rdma-core/pull/1624";
+    Create _ Nccl BEYOND_DEVICE
+        "fewer queue pairs in a connection, or an RCCL with that change: its CQ was larger than max_cqe"
+        "https://github.com/ROCm/rocm-systems/pull/9335";
+    Create _ OpenMpi BEYOND_DEVICE
+        "fewer bytes inline (btl_openib_max_inline_data): its default of the device was 72, and the device takes 64"
+        "https://github.com/zrlio/softiwarp/issues/13";
+    Address ETIMEDOUT _ EMPTY_GID
+        "the index of the GID that reaches the address: the test took another than it was told"
+        "https://github.com/linux-rdma/rdma-core/commit/dd4b9f363";
     Create EOPNOTSUPP _ FEATURE_OFF
         "another provider: this one (qedr) has no such queue pair"
         "https://github.com/linux-rdma/rdma-core/commit/571c06b0d";
@@ -113,11 +134,24 @@ calls! {
     Probe ENOSYS Dpdk NO_MODULES
         "load ib_uverbs, mlx5_ib and rdma_ucm before the program starts"
         "https://github.com/microsoft/lisa/pull/1159";
+    Probe EPERM Dpdk OLD_SOFTWARE
+        "a newer DPDK and rdma-core: 22.11 on Ubuntu 22.04 had no such error on the same virtual machine"
+        "https://github.com/microsoft/demikernel/issues/329";
     Probe _ Dpdk ROCE_LAG
         "expect one of the two ports to fail when the ports are bonded (RoCE LAG): the other one serves both"
         "https://github.com/bytedance/libtpa/issues/10";
 
+    Other EOPNOTSUPP Spdk FEATURE_OFF
+        "a CQ that is long enough from the start: iWARP cannot resize one"
+        "https://github.com/spdk/spdk/issues/1747";
+
     // Connections.
+    Modify ETIMEDOUT Mooncake EMPTY_GID
+        "MC_GID_INDEX of the RoCE v2 entry with an IPv4 address: the automatic choice took a link-local one"
+        "https://github.com/kvcache-ai/Mooncake/issues/2747";
+    Modify EINVAL Mooncake BAD_ATTRIBUTE
+        "a Mooncake with that change: each queue pair asked for all READs that the device keeps (max_res_rd_atom)"
+        "https://github.com/kvcache-ai/Mooncake/pull/3977";
     Modify ETIMEDOUT Nccl RAILS
         "NCCL_CROSS_NIC=0: only NICs of the same number reach each other"
         "https://github.com/NVIDIA/nccl/issues/2013";
@@ -162,6 +196,12 @@ calls! {
     Destroy EBUSY Spdk IN_USE
         "destroy the CQ before its completion channel"
         "https://github.com/spdk/spdk/commit/16d092ad23";
+    Destroy EBUSY Perftest IN_USE
+        "a perftest with that change: it left a memory region registered in the protection domain"
+        "https://github.com/linux-rdma/perftest/pull/77";
+    Destroy EBUSY _ IN_USE
+        "destroy what refers to an object before the object: a CQ after its queue pairs"
+        "https://github.com/ska-sa/spead2/pull/134";
     Destroy _ _ IN_USE
         "destroy each flow where it was made, before queue pair and CQ"
         "https://github.com/Mellanox/libvma/commit/f9a6a29c";
@@ -171,11 +211,11 @@ calls! {
     Post ENOMEM _ QP_IN_ERROR
         "do not post a receive again whose completion has an error"
         "https://github.com/ydb-platform/nbs/issues/2690";
-    Post ENOMEM _ QUEUE_FULL
+    Post _ _ QUEUE_FULL
         "count SENDs of acknowledgements too when the send queue's length is computed, not only WRITEs"
         "https://github.com/pytorch/tensorpipe/pull/414";
     Post ENOMEM _ QUEUE_FULL
-        "a brpc with that change: its acknowledgements took places in the send queue"
+        "a brpc with that change: it sent on acknowledgements before it had polled the completions of earlier SENDs"
         "https://github.com/apache/brpc/pull/3145";
     Post ENOMEM Libfabric QUEUE_FULL
         "poll, then post again: a full queue is no failure"
@@ -184,8 +224,26 @@ calls! {
         "an Open MPI with that change: each query of a service level posted one more receive"
         "https://github.com/open-mpi/ompi/issues/165";
     Post _ _ QUEUE_FULL
-        "keep requests beyond max_send_wr in a list until earlier ones are complete"
-        "https://github.com/Oneflow-Inc/oneflow/pull/5485";
+        "longer queues, and as many SGEs as a request may have: here 4096 and 2"
+        "https://github.com/gluster/glusterfs/commit/faabdbcb06";
+    Post ENOMEM _ QUEUE_FULL
+        "max_inline_data no smaller than the longest request with IBV_SEND_INLINE: it was 0"
+        "https://github.com/ROCm/mori/pull/424";
+    Post ENOMEM _ QUEUE_FULL
+        "a DRBD with that change: several threads posted at once, and more than the queue holds"
+        "https://github.com/LINBIT/drbd/commit/19c1c2849";
+    Post ENOMEM Spdk QUEUE_FULL
+        "a SPDK with that change: its target answered WRITEs without a look at the queue's length"
+        "https://github.com/spdk/spdk/commit/04cd8e4714";
+    Post ENOMEM Mooncake QUEUE_FULL
+        "a Mooncake with that change: it posted the same receives twice, before and after a reset"
+        "https://github.com/kvcache-ai/Mooncake/pull/1803";
+    Post ENOMEM Nccl QUEUE_FULL
+        "a torchcomms with that change: it confused queue pairs of the same number on two NICs"
+        "https://github.com/meta-pytorch/torchcomms/commit/b444cdfa0";
+    Post _ Perftest QUEUE_FULL
+        "-I with fewer bytes of inline data, or a perftest with that change: 200 were more than the device takes"
+        "https://github.com/linux-rdma/perftest/commit/dd561df";
     Post ENOMEM _ QUEUE_FULL
         "poll the CQ in time; also met with more inline data or more SGEs than the queue pair takes"
         "https://github.com/uccl-project/uccl/issues/267";

@@ -43,6 +43,12 @@ statuses! {
     LocalProtection _ SEND Dpdk OLD_SOFTWARE
         "a DPDK with that change: a full cache of regions freed the newest"
         "https://github.com/DPDK/dpdk/commit/ecbfdbad6e";
+    LocalProtection _ WRITE _ WRONG_LKEY
+        "bind no more regions to an indirect key than max_sge: the last ones had no translation"
+        "https://github.com/meta-pytorch/monarch/commit/41faf68d1";
+    LocalProtection _ ALL _ WRONG_LKEY
+        "compare the address with the length that the key covers, not with that of the allocation"
+        "https://github.com/meta-pytorch/monarch/commit/3fe6d9b6e";
     LocalProtection _ ATOMIC Libfabric OLD_SOFTWARE
         "a libfabric with that change to its rxm provider"
         "https://github.com/ofiwg/libfabric/commit/d0692685c";
@@ -92,6 +98,12 @@ statuses! {
     RemoteAccess _ ALL Mooncake WRONG_RKEY
         "a Mooncake with that change: it told peers a length longer than what it registered (max_mr_size)"
         "https://github.com/kvcache-ai/Mooncake/commit/7a938fb35";
+    RemoteAccess _ WRITE Mooncake PEER_DEREGISTERED
+        "read the peer's keys anew after it has registered its memory again: Mooncake keeps them (metacache)"
+        "https://github.com/kvcache-ai/Mooncake/issues/3737";
+    RemoteAccess _ READ _ WRONG_RKEY
+        "bind no more regions to an indirect key than max_sge: the last ones had no translation"
+        "https://github.com/meta-pytorch/monarch/commit/41faf68d1";
     RemoteAccess _ ALL _ PEER_DOMAIN
         "register the memory in the domain of each NIC that serves it: keys were of one NIC's domain"
         "https://github.com/meta-pytorch/monarch/commit/9435f4678";

@@ -55,6 +55,9 @@ statuses! {
     RetriesExceeded _ ALL Nccl WRONG_PATH
         "NCCL_CTRAN_LOCAL_CTRL_BACKEND=socket (torchcomms), if two NICs of one host do not reach each other"
         "https://github.com/meta-pytorch/torchcomms/commit/ccf94433c";
+    RetriesExceeded _ ALL Ucx BAD_LINK
+        "the same rate for all ports of the job: some had another one"
+        "https://github.com/openucx/ucx/issues/2684";
     RetriesExceeded _ ALL Spdk BAD_LINK
         "look at the port's link: `Async event: port error` stood before it"
         "https://github.com/spdk/spdk/issues/414";

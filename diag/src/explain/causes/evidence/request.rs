@@ -33,6 +33,9 @@ statuses! {
     Flushed _ ALL Spdk CLOSED
         "a SPDK with that change ignores completions of a queue pair that is disconnected"
         "https://github.com/spdk/spdk/commit/ca5ce67f6e";
+    Flushed _ ALL Spdk CLOSED
+        "a SPDK with that change does not print these when its initiator disconnects"
+        "https://github.com/spdk/spdk/commit/abc45c4642";
     Flushed _ ALL Libfabric PEER_CLOSED
         "look for the peer's end of the connection: receives that were posted are flushed then"
         "https://github.com/ofiwg/libfabric/commit/fe16dd128";
@@ -55,6 +58,9 @@ statuses! {
     RemoteInvalidRequest _ ALL Mooncake PATH_MTU
         "MC_MTU with the smaller MTU (1024 there) on both sides"
         "https://github.com/kvcache-ai/Mooncake/issues/3868";
+    RemoteInvalidRequest _ READ Spdk MANY_AT_RESPONDER
+        "no more READs in flight than the responder takes: 8 there, though 16 were agreed on"
+        "https://github.com/spdk/spdk/issues/2261";
     RemoteInvalidRequest 0x8a ALL _ PATH_MTU
         "a Charm++ with that change: its sides used different MTUs"
         "https://github.com/charmplusplus/charm/commit/c23209702";
