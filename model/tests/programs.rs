@@ -295,6 +295,11 @@ fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str],
             assert!(!side.stderr.contains("Completion with error"), "{side}");
         }
         let row = row(&client, size, counted);
+        // perftest says so if it could not find out how fast its clock runs, as on a busy machine.
+        // Its times mean nothing then. It has counted the messages all the same.
+        if client.stderr.contains("Correlation coefficient") {
+            continue;
+        }
         if program.ends_with("_lat") {
             // t_min, t_max, t_typical, t_avg, t_stdev, 99 %, 99.9 %.
             assert!(row.len() == 7 && row[0] > 0.0 && row[0] <= row[1], "{client}");

@@ -405,7 +405,7 @@ fn a_peer_that_is_none_is_named() {
     };
     refused(&["HTTP/1.1 400 Bad Request"], "does not speak");
     refused(&["{\"say\":\"hello\",\"version\":99}"], "version 99");
-    refused(&["{\"say\":\"hello\",\"version\":4}"], "nobody understands");
+    refused(&["{\"say\":\"hello\",\"version\":5}"], "nobody understands");
     refused(&["{\"say\":\"refused\",\"why\":\"no device\"}"], "gave up: no device");
 }
 

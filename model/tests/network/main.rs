@@ -259,8 +259,9 @@ fn talker() -> i32 {
         let peer = hear().expect("a peer");
         let (address, gid) = peer.split_once('|').expect("address and GID");
         let address: Address = address.parse().expect("an address");
-        // 67 ms, so that a lost acknowledge does not take long.
-        let timing = Timing { code: 14, retries: 7 };
+        // 268 ms, so that a lost acknowledge does not take long. The peer is given up after 2.1 s: on a
+        // busy machine it may wait for a processor for more than a second.
+        let timing = Timing { code: 16, retries: 7 };
         station.connect_over(address, timing, Some((index as u8, world::unhex(gid))));
         for number in 0..DEPTH {
             station.receive(number as u64, number * MESSAGE, MESSAGE);
