@@ -28,7 +28,7 @@ impl Combiner {
         if next != Some(offset) || offset % line == 0 || !inside {
             self.release(&mut deliver);
         }
-        if !inside || !begins && self.held.is_empty() {
+        if bytes.is_empty() || !inside || !begins && self.held.is_empty() {
             return deliver(offset, bytes);
         }
         self.held.push((offset, bytes.to_vec()));

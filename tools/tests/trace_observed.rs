@@ -202,7 +202,7 @@ fn completions(recording: &Path) -> (Vec<(u32, u32, Vec<u8>)>, u64) {
 }
 
 /// The program takes blocks apart as soon as it sees them, so the observer misses some. The others are
-/// those that the device compressed.
+/// CQEs that the device compressed.
 #[test]
 fn compressed_cqes_are_those_of_the_device_or_counted_as_missed() {
     let folder = Folder::new("observed");

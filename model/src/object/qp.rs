@@ -159,6 +159,7 @@ impl Qp {
         self.state = State::Reset;
         self.sq.fetched = 0;
         self.sq.producer = 0;
+        self.sq.copied = None;
         self.sq.rung = false;
         self.sq.enabled = 0;
         self.rq.taken = 0;

@@ -136,9 +136,7 @@ impl Card {
                 self.compare(copy, 8, rest);
             }
             let number = self.doorbell(uar, qp, index)?;
-            if let Ok(block) = bytes.try_into() {
-                self.keep_copy(number, copy, block);
-            }
+            self.keep_copy(number, copy, bytes);
             return Some(number);
         }
         match self.registers.copies.get_mut(&(uar, half)) {
@@ -155,12 +153,13 @@ impl Card {
         None
     }
 
-    /// Keeps a WQE that arrived whole, so that the ring need not be read for it.
-    fn keep_copy(&mut self, number: u32, copy: BlueflameCopy, block: [u8; BLOCK]) {
+    /// Keeps a WQE that arrived whole, so that the ring need not be read for it. Forgets the one of an
+    /// earlier doorbell.
+    fn keep_copy(&mut self, number: u32, copy: BlueflameCopy, bytes: &[u8]) {
         let Some(qp) = self.objects.qps.get_mut(&number) else { return };
-        if copy.length <= BLOCK && copy.index == qp.sq.fetched {
-            qp.sq.copied = Some(Box::new(CopiedWqe { index: copy.index, block }));
-        }
+        let next = copy.length <= BLOCK && copy.index == qp.sq.fetched;
+        let block = bytes.try_into().ok().filter(|_| next);
+        qp.sq.copied = block.map(|block| Box::new(CopiedWqe { index: copy.index, block }));
     }
 
     /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed unless

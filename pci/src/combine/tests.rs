@@ -71,3 +71,13 @@ fn what_is_held_is_given_up_in_order_or_forgotten() {
     combiner.clear();
     combiner.release(|at, _| panic!("delivered {at:#x}"));
 }
+
+#[test]
+fn stores_of_no_bytes_are_not_kept() {
+    let mut combiner = Combiner::default();
+    combiner.store(0x800, &BYTES[..8], |at, _| panic!("delivered {at:#x}"));
+    for _ in 0..100 {
+        combiner.store(0x808, &[], |_, bytes| assert!(bytes.is_empty()));
+    }
+    assert_eq!(combiner.held.len(), 1);
+}

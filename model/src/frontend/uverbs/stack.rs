@@ -39,10 +39,10 @@ pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work
     let mut call = Call { work, run };
     // The red zone of the interrupted code is 128 bytes on x86-64, and nothing on arm64.
     let stack = (interrupted - 256) & !15;
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller guarantees the frame, so `stack` is below the red zone of interrupted code of
     // this thread: free, and growing on demand as under any signal handler. `enter` preserves R12, which
     // brings the stack pointer back. Whatever else a call may change is declared as clobbered.
-    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "xchg rsp, r12",

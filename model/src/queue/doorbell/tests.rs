@@ -131,6 +131,22 @@ fn a_copy_that_arrives_whole_is_what_is_executed() {
 }
 
 #[test]
+fn a_copy_before_its_record_is_forgotten_with_the_next_doorbell() {
+    let mut queue = Queue::new();
+    let copy = queue.post();
+    queue.rig.write(queue.record + 4, &0u32.to_be_bytes());
+    queue.store(0x800, &copy);
+    assert_eq!(queue.completed(), 0, "the record does not hold it");
+    let mut quiet = copy;
+    quiet[11] = 0;
+    queue.rig.write(queue.ring, &quiet);
+    queue.rig.write(queue.record + 4, &1u32.to_be_bytes());
+    queue.store(0x800, &quiet[..8]);
+    assert_eq!(queue.completed(), 0, "the ring is executed, not the old copy");
+    assert_eq!(queue.rig.card.objects.qps[&queue.qp].sq.fetched, 1);
+}
+
+#[test]
 fn a_copy_of_another_wqe_than_the_next_is_forgotten() {
     let mut queue = Queue::new();
     queue.post();
