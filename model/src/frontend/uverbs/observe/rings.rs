@@ -292,11 +292,15 @@ impl CqRing {
         // The device writes no more than a lap while the program consumes nothing. If the program
         // goes on meanwhile, the next look sees the rest.
         for _ in 0..self.entries {
+            // Asked before the slot is read: of an empty slot, the device may write the CQE and the
+            // program consume it at any moment from then on.
+            let is_consumed = self.consumed(memory)? > 0;
+            fence(Ordering::Acquire);
             let mut passed = 0;
             if self.read(memory, bytes)? && (!self.is_lost || names(bytes, known)) {
                 tell(&mut missed, &mut pass);
                 passed = self.pass(memory, bytes, &mut pass)?;
-            } else if self.consumed(memory)? == 0 {
+            } else if !is_consumed {
                 break;
             }
             if passed == 0 {

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::memory::test::Flat;
 
@@ -238,6 +240,55 @@ fn cq_reads_a_consumed_cqe_that_was_not_overwritten() {
     (0..3).for_each(|index| cq.write(index));
     cq.consume(3);
     assert_eq!(cq.look(), [0, 1, 2]);
+}
+
+/// Memory in which something happens right after an address was read for the first time.
+struct Meanwhile<F>(Flat, u64, Mutex<Option<F>>);
+
+impl<F: FnOnce(&Flat) + Send> Memory for Meanwhile<F> {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        self.0.read(address, to)?;
+        if address == self.1
+            && let Some(happens) = self.2.lock().unwrap().take()
+        {
+            happens(&self.0);
+        }
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
+        unreachable!("rings are only read")
+    }
+
+    fn update(&self, _: u64, _: &mut dyn FnMut([u8; 8]) -> [u8; 8]) -> Result<[u8; 8], Fault> {
+        unreachable!("rings are only read")
+    }
+
+    fn publish(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
+        unreachable!("rings are only read")
+    }
+}
+
+#[test]
+fn cq_passes_a_cqe_that_is_written_and_consumed_while_its_slot_is_read() {
+    let Completions { memory, mut ring, .. } = Completions::new(64);
+    let written_and_consumed = |memory: &Flat| {
+        memory.write(BASE, &[0; 64]).unwrap();
+        set(memory, RECORD, 1);
+    };
+    let memory = Meanwhile(memory, BASE + 63, Mutex::new(Some(written_and_consumed)));
+    let mut passed = Vec::new();
+    for _ in 0..2 {
+        ring.look(&memory, &[], |found| {
+            passed.push(match found {
+                Found::Cqe(index, _) => i64::from(index),
+                Found::Expanded(..) => panic!("nothing is compressed"),
+                Found::Missed(count) => -i64::from(count),
+            });
+        })
+        .unwrap();
+    }
+    assert_eq!(passed, [0]);
 }
 
 #[test]
