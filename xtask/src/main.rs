@@ -13,6 +13,7 @@ mod ci;
 mod conform;
 mod deb;
 mod demo;
+mod disk;
 mod executables;
 mod guest;
 mod install;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::disk;
 
 /// The steps that have run so far.
 #[derive(Default)]
@@ -37,9 +38,15 @@ impl Steps {
 
     fn close(&mut self, done: Done) {
         let Done { name, elapsed, outcome, .. } = &done;
+        let left = disk::left();
         match outcome {
-            Ok(()) => println!("== {name}: ok, {elapsed:.1?}"),
-            Err(sentence) => println!("== {name}: FAILED after {elapsed:.1?}: {sentence}"),
+            Ok(()) => println!("== {name}: ok, {elapsed:.1?}{}", disk::in_words(left)),
+            Err(sentence) => {
+                println!("== {name}: FAILED after {elapsed:.1?}: {sentence}");
+                if let Some(cause) = disk::blame(left) {
+                    println!("{cause}");
+                }
+            }
         }
         self.done.push(done);
     }
