@@ -1,6 +1,6 @@
 //! Unit tests.
 
-use mlx5_sys::ifc::{create_cq_out, create_qp_in, create_qp_out};
+use mlx5_sys::ifc::{create_cq_out, create_qp_in, create_qp_out, opcode, rst2init_qp_in};
 use proptest::prelude::*;
 
 use super::*;
@@ -144,6 +144,26 @@ fn a_copy_before_its_record_is_forgotten_with_the_next_doorbell() {
     queue.store(0x800, &quiet[..8]);
     assert_eq!(queue.completed(), 0, "the ring is executed, not the old copy");
     assert_eq!(queue.rig.card.objects.qps[&queue.qp].sq.fetched, 1);
+}
+
+#[test]
+fn a_copy_before_its_record_is_forgotten_when_the_queue_pair_is_reset() {
+    let mut queue = Queue::new();
+    let copy = queue.post();
+    queue.rig.write(queue.record + 4, &0u32.to_be_bytes());
+    queue.store(0x800, &copy);
+    let (uar, qp) = (queue.rig.uar, queue.qp);
+    let reset = Command::new(opcode::QP_2RST, 0x10).set(rst2init_qp_in::QPN, qp);
+    queue.rig.run(&reset).unwrap();
+    queue.rig.rts(qp);
+    let mut quiet = copy;
+    quiet[11] = 0;
+    queue.rig.write(queue.ring, &quiet);
+    queue.rig.write(queue.record + 4, &1u32.to_be_bytes());
+    // Without a doorbell, which would forget the copy too.
+    queue.rig.card.ring_all(uar);
+    assert_eq!(queue.completed(), 0, "the ring is executed, not the old copy");
+    assert_eq!(queue.rig.card.objects.qps[&qp].sq.fetched, 1);
 }
 
 #[test]
