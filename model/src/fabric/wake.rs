@@ -28,12 +28,26 @@ pub(super) fn event() -> io::Result<Fd> {
 
 /// Adds a descriptor to a set, with the token that the set returns for it.
 pub(super) fn watch(epoll: &Fd, fd: &OwnedFd, token: u64, events: libc::c_int) -> io::Result<()> {
+    control(epoll, libc::EPOLL_CTL_ADD, fd, token, events)
+}
+
+/// Changes the events for which a descriptor of a set is watched. That its other end is gone is always
+/// one of them.
+pub(super) fn rewatch(epoll: &Fd, fd: &OwnedFd, token: u64, events: libc::c_int) -> io::Result<()> {
+    control(epoll, libc::EPOLL_CTL_MOD, fd, token, events)
+}
+
+fn control(
+    epoll: &Fd,
+    operation: libc::c_int,
+    fd: &OwnedFd,
+    token: u64,
+    events: libc::c_int,
+) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
     // SAFETY: the call reads `event`, which outlives the call.
-    check(unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-    })
-    .map(drop)
+    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) })
+        .map(drop)
 }
 
 /// Removes a descriptor from a set, if it is there.

@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind};
 
 use super::bundle;
-use super::peers::Peer;
 use super::{Network, Recipient, Remote, Source, socket};
 use crate::wire::Frame;
 
@@ -132,10 +131,7 @@ impl Network {
             Err(_) => drop(self.hall.enter(name)),
             Ok(fd) => {
                 let Some(number) = self.hall.enter(name) else { return };
-                let to = Remote::Listener(number);
-                if let Ok(token) = self.add(Source::Outbound { to }) {
-                    self.peers.insert(to, Peer::new(Some(fd), token));
-                }
+                self.add_connected(Remote::Listener(number), fd);
             }
         }
     }

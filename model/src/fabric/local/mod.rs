@@ -276,7 +276,6 @@ impl Network {
 
     fn add(&mut self, source: Source) -> io::Result<u64> {
         let token = self.next;
-        self.next += 1;
         if let Source::Listener { fd, .. }
         | Source::Door { fd }
         | Source::Caller { fd }
@@ -284,8 +283,15 @@ impl Network {
         {
             watch(&self.waits.epoll, fd, token, libc::EPOLLIN)?;
         }
+        Ok(self.name_source(source))
+    }
+
+    /// Adds a source with the next token.
+    fn name_source(&mut self, source: Source) -> u64 {
+        let token = self.next;
+        self.next += 1;
         self.sources.insert(token, source);
-        Ok(token)
+        token
     }
 
     /// Returns the name of a prefix at an address of a port.
@@ -391,7 +397,7 @@ impl Network {
             }
             Some(Source::Outbound { to }) => {
                 let to = *to;
-                self.drain(to, cards);
+                self.outbound_is_ready(to, cards);
             }
             None => {}
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::socket::{self, Fd};
 use super::{Network, Remote, Source, bundle, prefix};
 use crate::fabric::Devices;
-use crate::fabric::wake::{unwatch, watch};
+use crate::fabric::wake::{rewatch, watch};
 use crate::wire::{Frame, Way};
 
 /// Most frames that wait for one peer; further frames are lost.
@@ -20,6 +20,9 @@ const STALL: Duration = Duration::from_secs(10);
 /// Time for which a name bound by another user, or the names of an absent peer, are not tried
 /// again.
 const REFUSED_FOR: Duration = Duration::from_millis(50);
+
+/// No event of a descriptor but that its other end is gone.
+const NOTHING: libc::c_int = 0;
 
 /// The connection to one other process.
 pub(super) struct Peer {
@@ -36,13 +39,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(fd: Option<Fd>, token: u64) -> Self {
+    fn new(token: u64) -> Self {
         let (backlog, full) = (VecDeque::new(), false);
-        let mut peer = Self { fd: None, token, backlog, full, process: 0, waiting: None };
-        if let Some(fd) = fd {
-            peer.connected(fd);
-        }
-        peer
+        Self { fd: None, token, backlog, full, process: 0, waiting: None }
     }
 
     fn connected(&mut self, fd: Fd) {
@@ -70,17 +69,16 @@ impl Network {
 
     pub(super) fn put(&mut self, to: Remote, frame: Frame) {
         if !self.peers.contains_key(&to) {
-            let fd = match self.reach(to) {
-                Ok(fd) => Some(fd),
-                Err(error) if self.is_passing(&error) => None,
+            self.add_peer(to);
+            match self.connected(to) {
+                Ok(_) => {}
+                Err(error) if self.is_passing(&error) => {}
                 Err(error) => {
                     tracing::debug!(?to, %error, "no way to the peer, packet dropped");
                     self.forget(to);
                     return;
                 }
-            };
-            let Ok(token) = self.add(Source::Outbound { to }) else { return };
-            self.peers.insert(to, Peer::new(fd, token));
+            }
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if peer.backlog.len() < BACKLOG {
@@ -88,6 +86,20 @@ impl Network {
                 self.fresh.push(to);
             }
             peer.backlog.push_back(frame);
+        }
+    }
+
+    /// Adds a peer that has no connection yet.
+    fn add_peer(&mut self, to: Remote) {
+        let token = self.name_source(Source::Outbound { to });
+        self.peers.insert(to, Peer::new(token));
+    }
+
+    /// Adds a peer with its connection. If that cannot be watched, the first frame makes another.
+    pub(super) fn add_connected(&mut self, to: Remote, fd: Fd) {
+        self.add_peer(to);
+        if let Err(error) = self.join(to, fd) {
+            tracing::debug!(?to, %error, "the connection is not watched, and closed");
         }
     }
 
@@ -177,6 +189,15 @@ impl Network {
         }
     }
 
+    /// Serves a peer's socket that has room again, or whose other end is gone.
+    pub(super) fn outbound_is_ready(&mut self, to: Remote, cards: &dyn Devices) {
+        self.drain(to, cards);
+        let Some(peer) = self.peers.get(&to) else { return };
+        if peer.backlog.is_empty() && peer.fd.as_ref().is_some_and(|fd| socket::is_hung_up(fd)) {
+            self.forget(to);
+        }
+    }
+
     /// Sends the frames that wait for a peer. The process may have ended since the last frame, and
     /// another one may have its prefix now: where a connection broke, a new one is tried once.
     ///
@@ -190,7 +211,7 @@ impl Network {
             if peer.backlog.is_empty() {
                 if peer.full {
                     peer.full = false;
-                    unwatch(&self.waits.epoll, fd);
+                    rewatch(&self.waits.epoll, fd, peer.token, NOTHING)?;
                     congest(cards, to, false);
                 }
                 return Ok(());
@@ -204,7 +225,7 @@ impl Network {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !peer.full {
                         peer.full = true;
-                        let _ = watch(&self.waits.epoll, fd, peer.token, libc::EPOLLOUT);
+                        rewatch(&self.waits.epoll, fd, peer.token, libc::EPOLLOUT)?;
                         congest(cards, to, true);
                     }
                     return Ok(());
@@ -227,10 +248,17 @@ impl Network {
             return Ok(false);
         }
         let fd = self.reach(to)?;
+        self.join(to, fd)?;
+        Ok(true)
+    }
+
+    /// Gives a peer its connection.
+    fn join(&mut self, to: Remote, fd: Fd) -> io::Result<()> {
         if let Some(peer) = self.peers.get_mut(&to) {
+            watch(&self.waits.epoll, &fd, peer.token, NOTHING)?;
             peer.connected(fd);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns whether the process at the end of a way runs and has not read this process's packets,

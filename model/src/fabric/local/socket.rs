@@ -209,6 +209,14 @@ fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
     if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
 }
 
+/// Returns whether the other end of a connection is closed.
+pub(crate) fn is_hung_up(fd: &OwnedFd) -> bool {
+    let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: the call is told of one entry, which outlives the call.
+    let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    ready == 1 && polled.revents & (libc::POLLHUP | libc::POLLERR) != 0
+}
+
 /// Returns whether a process was stopped by a signal or a debugger; `false` if it cannot be
 /// inspected.
 pub(crate) fn is_stopped(process: libc::pid_t) -> bool {

@@ -48,6 +48,23 @@ fn frame_reaches_the_process_that_has_a_prefix_after_another_one_ended() {
 }
 
 #[test]
+fn nothing_is_kept_of_a_peer_that_has_ended() {
+    let identity = identity(Link::InfiniBand);
+    let mut sender = network("ended", 1);
+    for seed in 2..5 {
+        let mut peer = network("ended", seed);
+        let prefix = peer.claim(0, &identity).unwrap();
+        sender.send(way(identity.own_address(), u32::from(prefix) << 8), Frame(vec![1; 64]));
+        sender.flush(&());
+        sender.take_in(0, &());
+        assert_eq!((sender.peers.len(), sender.sources.len()), (1, 1), "the peer runs");
+        drop(peer);
+        sender.take_in(0, &());
+        assert!(sender.peers.is_empty() && sender.sources.is_empty(), "the peer has ended");
+    }
+}
+
+#[test]
 fn port_is_reached_at_the_addresses_that_it_has_now() {
     const OTHER: [u8; 6] = [2, 9, 9, 9, 9, 9];
     let mut identity = identity(Link::Roce);
