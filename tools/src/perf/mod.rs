@@ -19,6 +19,7 @@ pub mod loops;
 pub mod output;
 pub mod page;
 pub mod path;
+pub mod peer;
 mod perftest;
 pub mod plan;
 mod points;
