@@ -211,7 +211,9 @@ impl Perftest {
         let (mine, theirs) = (mine.clone(), theirs.clone());
         match self.exchange_keys(&mine, theirs.form())? {
             same if same == theirs => Ok(()),
-            _ => Err(self.wire.wrong("the keys of a queue pair are not those of before")),
+            _ => Err(self.wire.wrong(
+                "the keys of a queue pair are not those of before: both sides need the same -q",
+            )),
         }
     }
 }
