@@ -1,4 +1,4 @@
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 
 use proptest::prelude::*;

@@ -42,6 +42,9 @@ pub const PORT: u16 = 18515;
 /// The server's last word.
 const DONE: &[u8; 5] = b"done\0";
 
+/// What an error says is due.
+const KEYS: &str = "keys of a queue pair";
+
 /// The cache line that this side names. Only clients of perftest place messages by it.
 const CACHE_LINE: u32 = 64;
 
@@ -218,5 +221,5 @@ impl Perftest {
     }
 }
 
-/// What an error says is due.
-const KEYS: &str = "keys of a queue pair";
+#[cfg(test)]
+mod tests;

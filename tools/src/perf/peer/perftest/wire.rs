@@ -18,7 +18,12 @@ pub(super) struct Wire {
 impl Wire {
     /// Connects to the server, which has to be this program.
     pub(super) fn connect(host: &str, port: u16, program: &'static str) -> Result<Wire> {
-        Ok(Wire { stream: Stream::connect(host, port, program)?, program })
+        Ok(Wire::on(Stream::connect(host, port, program)?, program))
+    }
+
+    /// Speaks on a connection.
+    pub(super) fn on(stream: Stream, program: &'static str) -> Wire {
+        Wire { stream, program }
     }
 
     /// Writes bytes, and reads as many.
