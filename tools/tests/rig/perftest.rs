@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// A port that nobody listens on.
+/// A port that no program listens on.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Returns what readers of the result need to know about the other side.
+    /// Returns notes for readers of the result: the other side, where it is perftest's.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         match self {

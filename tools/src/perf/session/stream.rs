@@ -17,7 +17,7 @@ pub struct Stream {
     patience: Duration,
 }
 
-/// What a read brought.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// So many bytes, at least one.

@@ -1,4 +1,4 @@
-//! What a server of perftest can be measured with, found before anything is sent.
+//! Checks of a plan against perftest's servers, before anything is sent.
 
 use crate::perf::plan::{Carrier, Connecting, Direction, Operation, Plan};
 use crate::perf::result::Kind;

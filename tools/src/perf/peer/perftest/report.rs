@@ -3,7 +3,7 @@
 use crate::perf::loops::{self, Measured};
 use crate::perf::plan::Plan;
 
-/// What a bandwidth test measured.
+/// The result of a bandwidth test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Report {
     /// Bytes of a message.

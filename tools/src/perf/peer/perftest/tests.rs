@@ -53,7 +53,7 @@ fn begin(client: &mut Perftest, plan: &Plan) -> Result<Vec<Vec<Endpoint>>> {
     Ok(theirs)
 }
 
-/// What a client makes of a server that says this and then ends, and what the server heard.
+/// The client's outcome with a server that says this and then ends, and the bytes that it heard.
 fn told(plan: &Plan, says: &[&[u8]]) -> (Result<Vec<Vec<Endpoint>>>, Vec<u8>) {
     let (mut client, mut stream) = pair(plan);
     stream.write_all(&says.concat()).unwrap();
@@ -133,12 +133,14 @@ fn a_word_while_messages_flow_is_an_error_and_so_is_the_end() {
 #[test]
 fn the_end_is_a_report_the_keys_and_the_last_word() {
     let plan = reads(1);
-    for (last, is_right) in [(DONE, true), (b"gone\0", false)] {
+    let words: [(&[u8], bool); 4] = [(DONE, true), (b"", true), (b"gone\0", false), (b"do", false)];
+    for (last, is_right) in words {
         let (mut client, mut stream) = pair(&plan);
         let version = version();
         let start = [&version[..], SIZE, SIZE, b"5\0", THEIRS, THEIRS, THEIRS].concat();
         let end = [THEIRS, &[0; 5 * 8], THEIRS, last].concat();
         stream.write_all(&[start, end].concat()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
         begin(&mut client, &plan).unwrap();
         assert_eq!(client.end(&Report::of(&plan, &[])).is_ok(), is_right);
     }

@@ -37,22 +37,38 @@ impl Wire {
     }
 
     /// Reads bytes.
-    pub(super) fn read<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
-        let deadline = Instant::now() + self.stream.patience();
+    fn read<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let mut bytes = [0; N];
+        match self.fill(&mut bytes, what)? {
+            there if there == N => Ok(bytes),
+            there => Err(self.missing(what, there, N, &gone())),
+        }
+    }
+
+    /// Reads the last bytes before the end of the connection, `N` at most. Returns their number, too.
+    pub(super) fn read_last<const N: usize>(&mut self, what: &str) -> Result<([u8; N], usize)> {
+        let mut bytes = [0; N];
+        let there = self.fill(&mut bytes, what)?;
+        Ok((bytes, there))
+    }
+
+    /// Fills the buffer, unless the connection ends earlier. Returns the number of bytes.
+    fn fill(&mut self, bytes: &mut [u8], what: &str) -> Result<usize> {
+        let deadline = Instant::now() + self.stream.patience();
+        let wanted = bytes.len();
         let mut there = 0;
-        while there < N {
+        while there < wanted {
             let received = self.stream.read(&mut bytes[there..], deadline);
-            match received.map_err(|error| self.missing(what, there, N, &error))? {
+            match received.map_err(|error| self.missing(what, there, wanted, &error))? {
                 Received::Bytes(count) => there += count,
-                Received::End => return Err(self.missing(what, there, N, &gone())),
+                Received::End => break,
                 Received::Nothing => {
                     let silent = format!("silent for {:?}", self.stream.patience());
-                    return Err(self.missing(what, there, N, &Error::Told(silent)));
+                    return Err(self.missing(what, there, wanted, &Error::Told(silent)));
                 }
             }
         }
-        Ok(bytes)
+        Ok(there)
     }
 
     /// Fails if the server says something, or is gone.
