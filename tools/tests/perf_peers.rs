@@ -7,9 +7,10 @@ mod rig;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 use std::thread;
 
-use perf_pair::Scratch;
+use perf_pair::{Scratch, wait_until_measuring};
 use rig::perftest::Server;
 use rig::{Printed, finish, mlx5, run};
 use serde_json::Value;
@@ -119,6 +120,39 @@ fn all_outputs_are_those_of_any_measurement() {
     let samples = fs::read_to_string(&raw).unwrap();
     assert_eq!(samples.lines().filter(|line| line.ends_with(char::is_numeric)).count(), 150);
     assert!(fs::read_to_string(&page).unwrap().contains("ib_read_lat of perftest 6.06"));
+}
+
+/// A client that measures for a minute, and already does.
+fn measuring(server: &Server) -> Child {
+    let port = server.port();
+    let all = ["perf", "bw", "127.0.0.1", "-p", &port, "--peer", "perftest", "-o", "write"];
+    let mut command = mlx5(&[&all[..], &["-s", "512", "-D", "60s", "--json"]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_measuring(&mut child);
+    child
+}
+
+#[test]
+fn a_client_that_is_interrupted_reports_to_the_server_and_ends_with_it() {
+    let server = Server::start("ib_write_bw", &[], "infiniband");
+    let child = measuring(&server);
+    // SAFETY: the call passes integers. The process is not waited for yet, so the number is its own.
+    let sent = unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(sent, 0);
+    let found = Printed::from(child.wait_with_output().unwrap());
+    assert_eq!(found.status, Some(130), "{}", found.err);
+    let messages = found.report()["points"][0]["messages"].as_f64().unwrap();
+    assert_eq!(line_of(&server.finish(0), 512)[1], messages);
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_client() {
+    let server = Server::start("ib_write_bw", &[], "infiniband");
+    let child = measuring(&server);
+    drop(server);
+    let found = Printed::from(child.wait_with_output().unwrap());
+    assert_eq!(found.status, Some(3), "{}", found.err);
+    assert!(found.err.contains("ib_write_bw"), "{}", found.err);
 }
 
 #[test]
