@@ -5,19 +5,16 @@ mod perf_pair;
 mod rig;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use mlx5_model::trace::{Observed, Reader, What};
 use perf_pair::{Scratch, Server};
-use rig::{finish, mlx5};
+use rig::perftest::{Ended, free_port, wait_for};
+use rig::{finish, mlx5, on_the_model};
 
 const ITERATIONS: &str = "120";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The HCA's work for a client.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,62 +59,27 @@ fn by_mlx5(scratch: &Scratch, arguments: &[&str]) -> Done {
     done(&file)
 }
 
-/// Ends with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It has ended already if all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn perftest(program: &str, port: u16, arguments: &[&str]) -> Command {
-    let library = std::env::current_exe().unwrap().with_file_name("libmlx5_model.so");
     let port = port.to_string();
-    let mut command = Command::new(program);
-    command.args(["-F", "-c", "RC", "-n", ITERATIONS, "-p", &port]).args(arguments);
-    command.env("LD_PRELOAD", library).env("MLX5_MODEL", "always");
+    let mut command = on_the_model(program, &["-F", "-c", "RC", "-n", ITERATIONS, "-p", &port]);
+    command.args(arguments);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
 fn by_perftest(scratch: &Scratch, program: &str, arguments: &[&str]) -> Done {
     let file = scratch.file("perftest.trace");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let start = |command: &mut Command| {
-        Ended(command.spawn().unwrap_or_else(|error| {
-            panic!("{program}: {error}; apt-get install perftest, or cargo xtask test")
-        }))
-    };
-    let mut server = start(&mut perftest(program, port, arguments));
-    let deadline = Instant::now() + PATIENCE;
-    while !is_listened_on(port) {
-        assert!(Instant::now() < deadline, "{program} does not listen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let port = free_port();
+    let mut server = Ended::start(&mut perftest(program, port, arguments));
+    wait_for(port, program);
     let mut client = perftest(program, port, arguments);
     client.arg("127.0.0.1").env("MLX5_MODEL_TRACE", &file);
     client.env("MLX5_MODEL_TRACE_DETAIL", "story");
-    for side in [&mut start(&mut client), &mut server] {
+    for side in [&mut Ended::start(&mut client), &mut server] {
         let status = side.0.wait().unwrap();
         assert!(status.success(), "{program} {arguments:?}: {status}");
     }
     done(&file)
-}
-
-/// Whether a socket of this machine listens on the port, as the kernel lists them.
-fn is_listened_on(port: u16) -> bool {
-    let end = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().map(PathBuf::from).any(|file| {
-        let Ok(list) = fs::read_to_string(file) else { return false };
-        list.lines().skip(1).any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let local = words.next().is_some_and(|address| address.ends_with(&end));
-            local && words.nth(1) == Some("0A")
-        })
-    })
 }
 
 #[test]

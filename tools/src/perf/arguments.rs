@@ -15,13 +15,15 @@ use self::parse::{bytes, inline, percent, rate, sweep, time};
 use crate::outcome::{Error, Result};
 use crate::perf::cm;
 use crate::perf::limit::{Bound, Compared, Limit};
+use crate::perf::peer::perftest::{self, check};
+use crate::perf::peer::{Peer, Program};
 use crate::perf::perftest::Perftest;
 use crate::perf::plan::{
     Amount, Arrivals, Carrier, Connecting, Direction, Header, Operation, Plan, ReceiveSource,
     Retransmission, Schedule, Stall, Waiting,
 };
 use crate::perf::result::{Kind, Point, Via};
-use crate::perf::server::PORT;
+use crate::perf::session::Session;
 use crate::perf::station::Side;
 use crate::perf::station::memory::{Origin, Source};
 use crate::perf::station::place;
@@ -87,15 +89,18 @@ enum Inline {
 /// Options of a measurement.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Host that runs `mlx5 perf server`
+    /// Host that runs `mlx5 perf server`, or perftest's server with --peer perftest
     #[arg(conflicts_with = "loopback")]
     pub host: Option<String>,
     /// Be both sides in this process: for one machine alone
     #[arg(long)]
     pub loopback: bool,
-    /// The server's TCP port
-    #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
-    pub port: u16,
+    /// The server's TCP port [default: 18517; perftest's 18515]
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u16>,
+    /// The program that HOST runs
+    #[arg(long, value_enum, default_value = "mlx5")]
+    peer: Program,
 
     /// Operation of the requests
     #[arg(short, long, value_enum, default_value = "send", help_heading = "Messages")]
@@ -273,6 +278,7 @@ impl Arguments {
         let plans: Vec<Plan> =
             self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
         self.check_cm()?;
+        self.check_peer(&plans)?;
         for plan in &plans {
             plan.check().map_err(Error::Usage)?;
             if self.compare {
@@ -281,6 +287,41 @@ impl Arguments {
             }
         }
         Ok(plans)
+    }
+
+    /// Checks whether the chosen program can be the other side.
+    fn check_peer(&self, plans: &[Plan]) -> Result<()> {
+        if self.peer == Program::Mlx5 {
+            return Ok(());
+        }
+        if self.loopback {
+            return Err(Error::Usage(
+                "--loopback is without another program: leave --peer out, or name a HOST"
+                    .to_owned(),
+            ));
+        }
+        if self.compare {
+            return Err(Error::Usage(
+                "--compare measures many blocks, and perftest's server one: leave --compare out, or \
+                 give --via verbs in another measurement"
+                    .to_owned(),
+            ));
+        }
+        check::check(plans).map_err(Error::Usage)
+    }
+
+    /// Connects to the server on that host.
+    ///
+    /// # Errors
+    /// Returns which address does not answer, and what to do.
+    pub fn connect(&self, host: &str, plans: &[Plan]) -> Result<Peer> {
+        let port = self.port.unwrap_or_else(|| self.peer.port());
+        match (self.peer, plans) {
+            (Program::Perftest, [plan, ..]) => {
+                Ok(Peer::Perftest(perftest::Perftest::connect(host, port, plan)?))
+            }
+            _ => Ok(Peer::Ours(Session::connect(host, port)?)),
+        }
     }
 
     /// Checks whether rdma_cm can connect, as far as this side alone knows.

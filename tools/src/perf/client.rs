@@ -16,19 +16,19 @@ use crate::perf::path::direct::ByHand;
 use crate::perf::path::request::{Requests, Visit, visit};
 use crate::perf::path::stamped::ByStamps;
 use crate::perf::path::verbs::ByVerbs;
-use crate::perf::plan::{Amount, Direction, Plan};
+use crate::perf::peer::Peer;
+use crate::perf::plan::{Amount, Plan};
 use crate::perf::points::{lost, point};
 use crate::perf::progress::Progress;
 use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
 use crate::perf::result::{Comparison, Counter, Flow, Kind, Point, Run, Via, counted};
 use crate::perf::server;
-use crate::perf::session::{self, Account, Back, Say, Session};
+use crate::perf::session::{Account, Back, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::threads::Crew;
 use crate::perf::station::{Backend, Connector, Connects, Role, Side};
 use crate::perf::station::{paths, place};
-use crate::perf::talk::Talk;
 
 /// Most single times recorded per thread, where the number of messages is not known.
 const MOST_RAW: u64 = 1 << 22;
@@ -79,8 +79,8 @@ pub fn measure(
     let cpus = arguments.local.cpus()?;
     let measured = match &arguments.host {
         Some(host) => {
-            let session = Session::connect(host, arguments.port)?;
-            points(arguments, &plans, &side, &cpus, session, raw.as_mut(), output)
+            let peer = arguments.connect(host, &plans)?;
+            points(arguments, &plans, &side, &cpus, peer, raw.as_mut(), output)
         }
         None => in_a_loop(arguments, &plans, &side, &cpus, raw.as_mut(), output),
     }?;
@@ -116,7 +116,7 @@ pub fn measure(
         command: std::env::args().collect(),
         began: began.as_secs_f64(),
         environment,
-        peer: arguments.host.is_some().then_some(peer),
+        peer: arguments.host.is_some().then_some(peer).flatten(),
         configuration: arguments.settings(&plans),
         limits: arguments.compare(&points),
         interrupted,
@@ -130,7 +130,8 @@ pub fn measure(
 /// All points, and the data common to them.
 struct Points {
     environment: Environment,
-    peer: Environment,
+    /// The other side's, if it tells it.
+    peer: Option<Environment>,
     /// The points, each with its start since 1970.
     points: Vec<(Duration, Point)>,
     comparison: Option<Comparison>,
@@ -157,8 +158,9 @@ fn in_a_loop(
     let others: Vec<usize> = cpus[split..].iter().chain(&cpus[..split]).copied().collect();
     thread::scope(|scope| {
         let server = scope.spawn(|| server::serve_one(&listener, &other, &others));
-        let points = Session::connect("127.0.0.1", port)
-            .and_then(|session| points(arguments, plans, side, cpus, session, raw, output));
+        let points = Session::connect("127.0.0.1", port).and_then(|session| {
+            points(arguments, plans, side, cpus, Peer::Ours(session), raw, output)
+        });
         let served = match server.join() {
             Ok(served) => served,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -176,7 +178,7 @@ fn points(
     plans: &[Plan],
     side: &Side,
     cpus: &[usize],
-    mut session: Session,
+    mut peer: Peer,
     mut raw: Option<&mut Raw>,
     output: &Output,
 ) -> Result<Points> {
@@ -185,14 +187,14 @@ fn points(
         place::pin(&[*first])?;
     }
     let environment = Environment::of(&side.context, side.port.attributes().port)?;
-    let peer = session.greet(&environment)?;
+    let theirs = peer.greet(&environment)?;
     let first = Instant::now();
     let mut all = Points {
         environment,
-        peer,
+        peer: theirs,
         points: Vec::new(),
         comparison: None,
-        notes: Vec::new(),
+        notes: peer.notes(),
         wrong: 0,
         interrupt: Interrupt::catch()?,
     };
@@ -204,7 +206,7 @@ fn points(
             arguments,
             side,
             cpus,
-            session: &mut session,
+            peer: &mut peer,
             raw: raw.as_deref_mut(),
             output,
             first,
@@ -230,7 +232,7 @@ struct Course<'a> {
     arguments: &'a Arguments,
     side: &'a Side,
     cpus: &'a [usize],
-    session: &'a mut Session,
+    peer: &'a mut Peer,
     raw: Option<&'a mut Raw>,
     output: &'a Output,
     first: Instant,
@@ -326,7 +328,7 @@ impl Course<'_> {
 
     fn measure<B: Backend>(&mut self, plan: &Plan, samples: usize) -> Result<Finished> {
         let one = OnePoint::<B> {
-            session: self.session,
+            peer: self.peer,
             side: self.side,
             cpus: self.cpus,
             plan,
@@ -342,7 +344,7 @@ impl Course<'_> {
 
 /// One point, on the client's side, by the backend `B`.
 struct OnePoint<'a, B> {
-    session: &'a mut Session,
+    peer: &'a mut Peer,
     side: &'a Side,
     cpus: &'a [usize],
     plan: &'a Plan,
@@ -368,39 +370,29 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
     type Output = Result<Finished>;
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } =
-            self;
+        let OnePoint { peer, side, cpus, plan, samples, in_a_loop, output, interrupt, .. } = self;
         // 1. The queues of both sides.
         let unconnected = paths::unconnected::<T>(side, plan, Role::Client)?;
-        session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
-        let (theirs, invitation) = match session.hear("queue pairs")? {
-            Say::Ends { threads, cm } => {
-                (session::endpoints(&threads, plan)?, session::invitation(cm, plan)?)
-            }
-            other => return Err(session::unexpected(&other, "its queue pairs")),
-        };
-        session.tell(&server::ends(&unconnected, None))?;
-        let mut asks = invitation.map(|invitation| Asks::new(invitation, side, session));
-        let connector = asks.as_mut().map(|asks| asks as &mut dyn Connector);
-        let (mut paths, counters) =
-            paths::connected::<B, T, R>(side, plan, Role::Client, unconnected, &theirs, connector)?;
+        let mut met = peer.meet(plan, side, &unconnected)?;
+        let connector = met.asks.as_mut().map(|asks| asks as &mut dyn Connector);
+        let (mut paths, counters) = paths::connected::<B, T, R>(
+            side,
+            plan,
+            Role::Client,
+            unconnected,
+            &met.theirs,
+            connector,
+        )?;
         // Disconnects when it is dropped.
-        let _connections = asks.map(Asks::into_connections);
-        match session.hear("readiness")? {
-            Say::Ready {} => {}
-            other => return Err(session::unexpected(&other, "that it is ready")),
-        }
+        let _connections = met.asks.map(Asks::into_connections);
+        peer.is_ready()?;
 
         // 2. Messages.
         let before = counters.read();
         let signals = Signals::new(paths.len(), interrupt.clone());
         let progress = Progress::new(plan, output);
         let crew = Crew { plan, signals: &signals, cpus };
-        let talk = Talk::new(session, plan, &signals);
-        let (threads, account) = match plan.direction {
-            Direction::OneWay => talk.one_way(&crew, &mut paths, &progress, samples),
-            Direction::BothWays => talk.both_ways(&crew, &mut paths, &progress, samples),
-        }?;
+        let (threads, account) = peer.measure(&crew, &mut paths, &progress, samples)?;
         progress.finish();
 
         // 3. Both sides' results.

@@ -15,15 +15,16 @@
 //! machine is gone.
 
 mod lines;
+pub mod stream;
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsRawFd as _;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
 pub use self::lines::{Account, Back, End, Say, account, endpoints, fits, invitation};
+use self::stream::{Received, Stream, gone};
 
 use crate::outcome::{Error, Result};
 use crate::output::say;
@@ -43,12 +44,9 @@ const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
 /// A connection to the other side.
 #[derive(Debug)]
 pub struct Session {
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
     /// The received part of the next line.
     heard: Vec<u8>,
-    /// The time limit of the other side for one step.
-    patience: Duration,
     /// Whether the other side closed the connection between two lines.
     over: bool,
 }
@@ -59,23 +57,7 @@ impl Session {
     /// # Errors
     /// Returns which address does not answer, and what to do.
     pub fn connect(host: &str, port: u16) -> Result<Session> {
-        let cannot = |error: io::Error| {
-            let cure = match error.kind() {
-                io::ErrorKind::ConnectionRefused => {
-                    "; nobody listens there: is `mlx5 perf server` running?"
-                }
-                _ => "",
-            };
-            Error::Told(format!("cannot connect to {host} port {port}: {error}{cure}"))
-        };
-        let mut last = io::ErrorKind::NotFound.into();
-        for address in (host, port).to_socket_addrs().map_err(cannot)? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return Session::new(stream, address, PATIENCE),
-                Err(error) => last = error,
-            }
-        }
-        Err(cannot(last))
+        Ok(Session::on(Stream::connect(host, port, "mlx5 perf server")?))
     }
 
     /// Waits for a client.
@@ -101,22 +83,23 @@ impl Session {
     }
 
     fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
-        // Short lines in turn: coalescing writes would cost 40 ms each.
-        stream.set_nodelay(true).map_err(broken)?;
-        keep_alive(&stream, patience).map_err(broken)?;
-        Ok(Session { stream, peer, heard: Vec::new(), patience, over: false })
+        Ok(Session::on(Stream::new(stream, peer, patience)?))
+    }
+
+    fn on(stream: Stream) -> Session {
+        Session { stream, heard: Vec::new(), over: false }
     }
 
     /// Returns the time limit of the other side for one step.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.patience
+        self.stream.patience()
     }
 
     /// Returns the other side's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.stream.peer()
     }
 
     /// Returns whether the other side closed the connection, without an incomplete line.
@@ -131,7 +114,7 @@ impl Session {
     /// Fails if the peer does not speak this protocol, or is of another version.
     pub fn greet(&mut self, mine: &Environment) -> Result<Environment> {
         self.tell(&Say::Hello { version: VERSION, environment: Box::new(mine.clone()) })?;
-        let line = self.line(self.patience)?.ok_or_else(|| self.silent("greeting"))?;
+        let line = self.line(self.patience())?.ok_or_else(|| self.silent("greeting"))?;
         // In another version, only the version number has a known meaning.
         #[derive(Deserialize)]
         struct Greeting {
@@ -141,7 +124,7 @@ impl Session {
             return Err(gave_up(&why));
         }
         let greeting: Greeting = serde_json::from_slice(&line).map_err(|_| {
-            Error::Told(format!("{} does not speak as `mlx5 perf` does", self.peer))
+            Error::Told(format!("{} does not speak as `mlx5 perf` does", self.peer()))
         })?;
         if greeting.version != VERSION {
             let why = format!(
@@ -169,7 +152,7 @@ impl Session {
         if line.len() > LIMIT {
             return Err(Error::Told("too many queue pairs to tell the peer of".to_owned()));
         }
-        self.write(&line)
+        self.stream.write(&line)
     }
 
     /// Reports that messages still flow. Allocates nothing.
@@ -177,30 +160,7 @@ impl Session {
     /// # Errors
     /// Fails if the other side is gone.
     pub fn going(&mut self) -> Result<()> {
-        self.write(GOING_LINE)
-    }
-
-    /// Writes a line, which the other side must accept within its time limit.
-    fn write(&mut self, mut line: &[u8]) -> Result<()> {
-        let deadline = Instant::now() + self.patience;
-        while !line.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::Told(format!(
-                    "the peer took no line within {:?}: is it stopped?",
-                    self.patience
-                )));
-            }
-            self.stream.set_write_timeout(Some(left)).map_err(broken)?;
-            match self.stream.write(line) {
-                Ok(0) => return Err(gone()),
-                Ok(count) => line = &line[count..],
-                Err(error) if is_timeout(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(broken(error)),
-            }
-        }
-        Ok(())
+        self.stream.write(GOING_LINE)
     }
 
     /// Receives one line.
@@ -208,13 +168,13 @@ impl Session {
     /// # Errors
     /// Returns why the other side refused, or that it is gone or did not answer in time.
     pub fn hear(&mut self, what: &str) -> Result<Say> {
-        self.hear_within(self.patience)?.ok_or_else(|| self.silent(what))
+        self.hear_within(self.patience())?.ok_or_else(|| self.silent(what))
     }
 
     /// Returns the error for a missing line.
     #[must_use]
     pub fn silent(&self, what: &str) -> Error {
-        Error::Told(format!("no {what} from the peer within {:?}: is it stopped?", self.patience))
+        Error::Told(format!("no {what} from the peer within {:?}: is it stopped?", self.patience()))
     }
 
     /// Receives one line, if one arrives within `time`.
@@ -246,21 +206,14 @@ impl Session {
                     "the peer's line is longer than {LIMIT} bytes: it is no `mlx5 perf`"
                 )));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            self.stream.set_read_timeout(Some(left)).map_err(broken)?;
             let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes) {
-                Ok(0) => {
+            match self.stream.read(&mut bytes, deadline)? {
+                Received::Nothing => return Ok(None),
+                Received::End => {
                     self.over = self.heard.is_empty();
                     return Err(gone());
                 }
-                Ok(count) => self.heard.extend(&bytes[..count]),
-                Err(error) if is_timeout(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(broken(error)),
+                Received::Bytes(count) => self.heard.extend(&bytes[..count]),
             }
         }
     }
@@ -289,50 +242,6 @@ pub fn unexpected(said: &Say, wanted: &str) -> Error {
         Say::Refused { .. } => "that it gives up",
     };
     Error::Told(format!("the peer tells {said}, and {wanted} is due"))
-}
-
-/// Makes the kernel detect a dead peer machine within about `patience`.
-fn keep_alive(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    // The first probe is sent after a third of it, the second and last after another third.
-    let seconds = (patience.as_secs() / 3).clamp(1, 3600) as libc::c_int;
-    // Later than this side's own limit, whose error is more specific.
-    let milliseconds = (2 * patience.as_millis()).min(i32::MAX as u128) as libc::c_int;
-    for (level, option, value) in [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, milliseconds),
-    ] {
-        let length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the value is an `int` of the given size.
-        let set = unsafe {
-            libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length)
-        };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
-fn gone() -> Error {
-    Error::Told(
-        "the peer closed the connection in the middle: it ended or was killed; its own message \
-         says why"
-            .to_owned(),
-    )
-}
-
-fn broken(error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => gone(),
-        _ => Error::Told(format!("the connection to the peer broke: {error}")),
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

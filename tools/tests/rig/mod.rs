@@ -8,6 +8,7 @@
 
 pub mod folder;
 pub mod looked_into;
+pub mod perftest;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

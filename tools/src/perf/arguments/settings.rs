@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Arguments;
+use crate::perf::peer::Program;
 use crate::perf::plan::{
     Amount, Connecting, Direction, Plan, ReceiveSource, Schedule, Stall, Waiting,
 };
@@ -72,6 +73,9 @@ impl Arguments {
         settings.extend(chosen.map(|(name, value)| Setting::new(name, value)));
         if self.local.memory != Source::Host {
             settings.push(Setting::new("memory", self.local.memory));
+        }
+        if self.peer != Program::Mlx5 {
+            settings.push(Setting::new("peer", self.peer));
         }
         if plan.connecting == Connecting::RdmaCm {
             settings.push(Setting::new("connected-by", "rdma_cm"));

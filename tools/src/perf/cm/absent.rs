@@ -1,5 +1,6 @@
 //! The same without librdmacm: nothing is connected, and errors say how to get it.
 
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 
 use mlx5::ib::Rc;
@@ -67,17 +68,17 @@ impl Expected {
 }
 
 /// The server's answers to requests, of which there are none.
-pub type Answers = Asks;
+pub type Answers = Asks<'static>;
 
 /// The client's requests for connections, each of which fails.
 #[derive(Debug)]
-pub struct Asks(());
+pub struct Asks<'a>(PhantomData<&'a ()>);
 
-impl Asks {
+impl<'a> Asks<'a> {
     /// Asks the session's server for connections.
     #[must_use]
-    pub fn new(_: Invitation, _: &Side, _: &mut Session) -> Asks {
-        Asks(())
+    pub fn new(_: Invitation, _: &'a Side, _: &'a mut Session) -> Asks<'a> {
+        Asks(PhantomData)
     }
 
     /// Returns the connections.
@@ -87,7 +88,7 @@ impl Asks {
     }
 }
 
-impl Connector for Asks {
+impl Connector for Asks<'_> {
     fn connect(
         &mut self,
         _: QueuePair<Rc, Reset>,

@@ -1,3 +1,6 @@
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+
 use proptest::prelude::*;
 
 use mlx5::connect::{ConnectionData, RemoteRegion};
@@ -50,7 +53,7 @@ fn the_kernel_looks_for_a_machine_that_is_gone() {
         let (mut value, mut length) = (0 as libc::c_int, 4 as libc::socklen_t);
         // SAFETY: the value is an `int` of the given size.
         let got = unsafe {
-            let fd = session.stream.as_raw_fd();
+            let fd = session.stream.tcp.as_raw_fd();
             libc::getsockopt(fd, level, option, (&raw mut value).cast(), &raw mut length)
         };
         assert_eq!((got, value), (0, wanted), "option {option}");
