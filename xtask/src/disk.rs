@@ -20,7 +20,7 @@ fn parse(text: &str) -> Option<u64> {
     text.lines().nth(1)?.trim().parse().ok()
 }
 
-/// What is left, as the end of a line.
+/// Returns the words about what is left, as the end of a line.
 pub fn in_words(left: Option<u64>) -> String {
     left.map_or_else(String::new, |left| format!(", {:.1} GB of disk left", left as f64 / 1e9))
 }

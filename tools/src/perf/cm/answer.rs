@@ -8,10 +8,10 @@ use mlx5::connect::cm::{Identifier, Requested};
 use mlx5::ib::Rc;
 use mlx5::verbs::{QueuePair, Reset, Rts};
 
-use super::ready::{Connections, parameters, ready, same_port, same_queue_pair};
+use super::ready::{Connections, of_connection, parameters, ready, same_port, same_queue_pair};
 use super::service::{Requests, ended};
 use super::{Invitation, Token};
-use crate::outcome::{Error, Result};
+use crate::outcome::Result;
 use crate::perf::plan::Plan;
 use crate::perf::session::{Session, unexpected};
 use crate::perf::station::{Connector, Endpoint, Side};
@@ -116,8 +116,6 @@ impl Connector for Answers<'_> {
         theirs: &Endpoint,
     ) -> Result<QueuePair<Rc, Rts>> {
         let number = self.connections.count();
-        self.answer(qp, plan, theirs).map_err(|error| {
-            Error::Told(format!("rdma_cm: connection {number} of the measurement: {error}"))
-        })
+        self.answer(qp, plan, theirs).map_err(of_connection(number))
     }
 }

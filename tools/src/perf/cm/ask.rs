@@ -7,7 +7,7 @@ use mlx5::connect::cm::{CmError, Identifier};
 use mlx5::ib::Rc;
 use mlx5::verbs::{AckTimeout, QueuePair, Reset, Rts};
 
-use super::ready::{Connections, parameters, ready, same_port, same_queue_pair};
+use super::ready::{Connections, of_connection, parameters, ready, same_port, same_queue_pair};
 use super::request::Requested;
 use super::{Invitation, Token};
 use crate::outcome::{Error, Result};
@@ -97,8 +97,6 @@ impl Connector for Asks<'_> {
         theirs: &Endpoint,
     ) -> Result<QueuePair<Rc, Rts>> {
         let number = self.connections.count();
-        self.ask(qp, plan, theirs).map_err(|error| {
-            Error::Told(format!("rdma_cm: connection {number} of the measurement: {error}"))
-        })
+        self.ask(qp, plan, theirs).map_err(of_connection(number))
     }
 }

@@ -32,6 +32,11 @@ impl Connections {
     }
 }
 
+/// Adds to an error which connection of the measurement it is about.
+pub(super) fn of_connection(number: u64) -> impl FnOnce(Error) -> Error {
+    move |error| Error::Told(format!("rdma_cm: connection {number} of the measurement: {error}"))
+}
+
 /// Checks that the address of a connection belongs to the side's port.
 ///
 /// # Errors
