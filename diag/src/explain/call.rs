@@ -29,6 +29,7 @@ errors! {
     EPERM 1 "Operation not permitted";
     ENOENT 2 "No such file or directory";
     EIO 5 "Input/output error";
+    ENXIO 6 "No such device or address";
     EAGAIN 11 "Resource temporarily unavailable";
     ENOMEM 12 "Cannot allocate memory";
     EACCES 13 "Permission denied";
@@ -42,8 +43,11 @@ errors! {
     ENODATA 61 "No data available";
     EPROTONOSUPPORT 93 "Protocol not supported";
     EOPNOTSUPP 95 "Operation not supported";
+    EADDRNOTAVAIL 99 "Cannot assign requested address";
     ENETUNREACH 101 "Network is unreachable";
+    ECONNRESET 104 "Connection reset by peer";
     ETIMEDOUT 110 "Connection timed out";
+    ECONNREFUSED 111 "Connection refused";
     EHOSTUNREACH 113 "No route to host";
     EREMOTEIO 121 "Remote I/O error";
     ECANCELED 125 "Operation canceled";
@@ -125,6 +129,10 @@ pub enum CallKind {
     Post,
     /// A device that a user-space driver could not take into use.
     Probe,
+    /// Connections by librdmacm that were not made.
+    Connect,
+    /// Connections of a program that ended with requests outstanding.
+    Ended,
     /// Any other call.
     Other,
 }
@@ -142,6 +150,7 @@ impl CallKind {
             _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
             _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
             _ if has("create_ah") || has("resolve_") => CallKind::Address,
+            _ if has("rdma_connect") || has("RDMA_CM_EVENT") => CallKind::Connect,
             _ if has("post_") => CallKind::Post,
             _ if has("probe") => CallKind::Probe,
             _ if has("create") || has("alloc") => CallKind::Create,
@@ -170,6 +179,8 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Destroy => destroy(name),
         CallKind::Post => post(name),
         CallKind::Probe => probe(name),
+        CallKind::Connect => connect(name),
+        CallKind::Ended => ended(name),
         CallKind::Other => None,
     };
     of_kind.unwrap_or_else(|| by_error(name))
@@ -335,6 +346,33 @@ fn probe(error: &str) -> Option<Explanation> {
     })
 }
 
+fn connect(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ECONNREFUSED" => because! {
+            "The peer refused the connection.":
+            refusal::NO_LISTENER, refusal::REFUSED_BY_PROGRAM, refusal::STALE_CONNECTION,
+        },
+        "ETIMEDOUT" | "EHOSTUNREACH" | "" => because! {
+            "The peer did not answer the request to connect.":
+            refusal::NO_ANSWER, refusal::NO_LISTENER, reason::PEER_GONE,
+        },
+        "ENODEV" | "ENETUNREACH" | "EADDRNOTAVAIL" => because! {
+            "No RDMA device of this host has a path to the peer's address.":
+            refusal::NO_RDMA_ADDRESS, refusal::NO_NETDEV, refusal::NO_MODULES,
+        },
+        _ => return None,
+    })
+}
+
+fn ended(error: &str) -> Option<Explanation> {
+    matches!(error, "" | "ENXIO" | "EIO").then(|| {
+        because! {
+            "The connection ended, and its outstanding requests were given back.":
+            reason::PEER_CLOSED, reason::EARLIER_FAILURE, reason::PEER_GONE, reason::CLOSED,
+        }
+    })
+}
+
 /// Returns what an errno means after any call.
 fn by_error(error: &str) -> Explanation {
     match error {
@@ -378,7 +416,8 @@ mod tests {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");
             let kinds = [CallKind::Register, CallKind::Modify, CallKind::Address, CallKind::Probe];
-            for kind in kinds.into_iter().chain([CallKind::Other]) {
+            let more = [CallKind::Connect, CallKind::Ended, CallKind::Other];
+            for kind in kinds.into_iter().chain(more) {
                 assert!(!explain(kind, Some(*error)).causes.is_empty());
                 assert!(explain(kind, Some(*error)).meaning.ends_with('.'));
             }
@@ -400,6 +439,8 @@ mod tests {
             ("mlx5dv_devx_qp_modify", CallKind::Modify),
             ("mlx5dv_devx_alloc_uar", CallKind::Open),
             ("ibv_post_recv", CallKind::Post),
+            ("rdma_connect", CallKind::Connect),
+            ("RDMA_CM_EVENT_REJECTED", CallKind::Connect),
             ("ibv_query_gid", CallKind::Other),
         ] {
             assert_eq!(CallKind::of(call), kind, "{call}");

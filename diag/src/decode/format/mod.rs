@@ -7,6 +7,7 @@
 mod async_event;
 mod call;
 mod call_words;
+mod cm_event;
 mod dpdk;
 mod dpdk_driver;
 mod flight;
@@ -82,6 +83,7 @@ pub const FORMATS: &[Format] = &[
     storage::FORMAT,
     programs::FORMAT,
     async_event::FORMAT,
+    cm_event::FORMAT,
     words::FORMAT,
     dpdk_driver::FORMAT,
     call::FORMAT,
