@@ -129,6 +129,8 @@ pub enum CallKind {
     Post,
     /// A device that a user-space driver could not take into use.
     Probe,
+    /// First calls of librdmacm, which need devices.
+    Devices,
     /// Connections by librdmacm that were not made.
     Connect,
     /// Connections of a program that ended with requests outstanding.
@@ -150,7 +152,10 @@ impl CallKind {
             _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
             _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
             _ if has("create_ah") || has("resolve_") => CallKind::Address,
-            _ if has("rdma_connect") || has("RDMA_CM_EVENT") => CallKind::Connect,
+            _ if has("rdma_create_event_channel") || has("rdma_getaddrinfo") => CallKind::Devices,
+            _ if has("rdma_connect") || has("rdma_accept") || has("RDMA_CM_EVENT") => {
+                CallKind::Connect
+            }
             _ if has("post_") => CallKind::Post,
             _ if has("probe") => CallKind::Probe,
             _ if has("create") || has("alloc") => CallKind::Create,
@@ -179,6 +184,7 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Destroy => destroy(name),
         CallKind::Post => post(name),
         CallKind::Probe => probe(name),
+        CallKind::Devices => devices(name),
         CallKind::Connect => connect(name),
         CallKind::Ended => ended(name),
         CallKind::Other => None,
@@ -188,7 +194,11 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
 
 fn register(error: &str) -> Option<Explanation> {
     Some(match error {
-        "ENOMEM" | "EAGAIN" => because! {
+        "EAGAIN" => because! {
+            "The HCA has no more memory keys, or the memory could not be pinned.":
+            refusal::KEYS_USED_UP, refusal::MEMLOCK, refusal::CGROUP, reason::OLD_SOFTWARE,
+        },
+        "ENOMEM" => because! {
             "The memory could not be pinned, or the HCA has no more memory keys.":
             refusal::MEMLOCK, refusal::CGROUP, refusal::IOMMU_SPACE, refusal::KEYS_USED_UP,
             refusal::GPU_SPACE, reason::OLD_SOFTWARE,
@@ -215,6 +225,11 @@ fn create(error: &str) -> Option<Explanation> {
         "ENOMEM" | "EAGAIN" => because! {
             "The object's memory could not be had.":
             refusal::MEMLOCK, refusal::LONG_QUEUES, refusal::MANY_OBJECTS, refusal::UAR_SPACE,
+            refusal::SMALL_BUFFERS,
+        },
+        "EBUSY" | "ENOSPC" => because! {
+            "The device has no room for another object.":
+            refusal::MANY_OBJECTS, refusal::LONG_QUEUES,
         },
         "EINVAL" => because! {
             "The kernel or the HCA does not take the attributes.":
@@ -223,6 +238,7 @@ fn create(error: &str) -> Option<Explanation> {
         "" => because! {
             "The object could not be made; the errno is not printed.":
             refusal::BEYOND_DEVICE, refusal::MEMLOCK, refusal::NO_CAPABILITY, refusal::REFUSED,
+            refusal::SMALL_BUFFERS,
         },
         _ => return None,
     })
@@ -248,7 +264,11 @@ fn modify(error: &str) -> Option<Explanation> {
             "The peer's address could not be resolved when the queue pair was moved to RTR.":
             refusal::NO_ANSWER, refusal::RAILS, refusal::EMPTY_GID,
         },
-        "ENODATA" | "ENETUNREACH" | "ENODEV" => because! {
+        "ENETUNREACH" => because! {
+            "There is no route to the peer's GID from this port.":
+            refusal::EMPTY_GID, refusal::NO_GRH, refusal::CONTAINER_GID, refusal::RAILS,
+        },
+        "ENODATA" | "ENODEV" => because! {
             "There is no route to the peer's GID from this port.":
             refusal::EMPTY_GID, refusal::CONTAINER_GID, refusal::RAILS,
         },
@@ -346,6 +366,15 @@ fn probe(error: &str) -> Option<Explanation> {
     })
 }
 
+fn devices(error: &str) -> Option<Explanation> {
+    matches!(error, "" | "ENODEV" | "ENOENT" | "ENOSYS").then(|| {
+        because! {
+            "librdmacm found no device that it can use.":
+            refusal::NO_MODULES, refusal::NO_PROVIDER, refusal::NO_ACCESS, refusal::NO_NETDEV,
+        }
+    })
+}
+
 fn connect(error: &str) -> Option<Explanation> {
     Some(match error {
         "ECONNREFUSED" => because! {
@@ -416,7 +445,13 @@ mod tests {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");
             let kinds = [CallKind::Register, CallKind::Modify, CallKind::Address, CallKind::Probe];
-            let more = [CallKind::Connect, CallKind::Ended, CallKind::Other];
+            let more = [
+                CallKind::Devices,
+                CallKind::Create,
+                CallKind::Connect,
+                CallKind::Ended,
+                CallKind::Other,
+            ];
             for kind in kinds.into_iter().chain(more) {
                 assert!(!explain(kind, Some(*error)).causes.is_empty());
                 assert!(explain(kind, Some(*error)).meaning.ends_with('.'));

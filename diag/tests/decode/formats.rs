@@ -287,6 +287,43 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
     ("nvme_qpair.c: 243:x: *NOTICE*: ABORTED - SQ DELETION (00/08) qid:3 cid:0", &[("queue", "3")]),
     ("cma event RDMA_CM_EVENT_REJECTED, error 28", &[("reason", "28"), ("error", "ECONNREFUSED")]),
     ("nvme nvme0: Connect rejected: status 8 (invalid service ID).", &[("reason", "8")]),
+    (
+        "wc->status == IBV_WC_SUCCESS. 5 vs 0. Send for slot 0: Work Request Flushed Error",
+        &[("status", "IBV_WC_WR_FLUSH_ERR")],
+    ),
+    (
+        "[enforce fail at pair.cc:466] wc->status == IBV_WC_SUCCESS. 12 vs 0. Memory region send",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    ("@ 0> snd status=10 opcode=2 dst_node=1 dst_qp=0", &[("status", "IBV_WC_REM_ACCESS_ERR")]),
+    (
+        "what():  a work item failed: status 12 (Ib failure: Cannot allocate memory)",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    (
+        "Check failed: !(r = ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_AV)) QP to Ready to Receive 101",
+        &[("call", "ibv_modify_qp"), ("error", "ENETUNREACH")],
+    ),
+    (
+        "Failed to create a completion queue (CQ):\n\nHostname: n1\nRequested CQE: 16384\nError:    Cannot allocate memory",
+        &[("call", "ibv_create_cq"), ("error", "ENOMEM")],
+    ),
+    ("fio: rdma_create_event_channel fail", &[("call", "rdma_create_event_channel")]),
+    (
+        "z_rdma_listen: rdma_create_event_channel failed. zerr 7",
+        &[("call", "rdma_create_event_channel")],
+    ),
+    ("rdma_getaddrinfo: No such device", &[("call", "rdma_getaddrinfo"), ("error", "ENODEV")]),
+    (
+        "Creating the queue pair failed with errno 16.",
+        &[("call", "ibv_create_qp"), ("error", "EBUSY")],
+    ),
+    ("nvme_rdma.c:1132: *ERROR*: RDMA connect error -74", &[("event", "rdma_connect")]),
+    (
+        "mlx5_net: port 0 Rx queue 0: Scatter offload is not configured and no enough mbuf space(2176)",
+        &[("port", "0")],
+    ),
+    ("- Error syndrome: 0x537801 (SET_HCA_CAP)", &[("syndrome", "0x537801")]),
 ];
 
 #[test]
@@ -318,6 +355,9 @@ fn prose_and_source_code_are_no_records() {
         "case RDMA_CM_EVENT_REJECTED:",
         "chat completion failed, status=500",
         "HTTP status 12 of the download",
+        "the team lost 12 vs 0 in the last match",
+        "assert(ibv_post_send(qp, &wr, &bad) == 0);",
+        "the manual of rdma_getaddrinfo explains this",
     ] {
         assert!(decoded(text).is_empty(), "{text}");
     }

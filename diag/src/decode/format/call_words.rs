@@ -70,6 +70,7 @@ const OBJECTS: &[(&str, &[(Verb, &str)])] = &[
     ("completion queue", CQ),
     ("cq", CQ),
     ("completion channel", CHANNEL),
+    ("event channel", &[(Create, "rdma_create_event_channel")]),
     ("comp channel", CHANNEL),
     ("shared receive", SRQ),
     ("srq", SRQ),
@@ -193,12 +194,14 @@ fn behind(words: &[Word], at: usize) -> Option<InWords> {
     failed.starts_with("fail").then_some(InWords { end: *end, name })
 }
 
-/// "create qp failed", "post_send failed", "Register MR failed".
+/// "create qp failed", "post_send failed", "Creating the queue pair failed".
 fn around(words: &[Word], at: usize) -> Option<InWords> {
     let verb = verb(words.get(at))?;
-    let (calls, count) = object(words, at + 1)?;
+    let is_article = |word: &Word| ["a", "an", "the"].contains(&word.0.as_str());
+    let place = at + 1 + usize::from(words.get(at + 1).is_some_and(is_article));
+    let (calls, count) = object(words, place)?;
     let name = call(calls, verb)?;
-    let mut last = at + 1 + count;
+    let mut last = place + count;
     let moves = |word: &Word| ["to", "init", "rtr", "rts", "state"].contains(&word.0.as_str());
     while verb == Modify && words.get(last).is_some_and(moves) {
         last += 1;
@@ -266,6 +269,8 @@ mod tests {
             ("cannot open IB device mlx5_0", "ibv_open_device"),
             ("create qp failed: Invalid argument", "ibv_create_qp"),
             ("post_send failed", "ibv_post_send"),
+            ("Creating the queue pair failed with errno 16.", "ibv_create_qp"),
+            ("rdma_cm event channel creation failed", "rdma_create_event_channel"),
             ("modify QP to RTR failed", "ibv_modify_qp"),
             ("Send with RDMA_WRITE(WITH_IMM) failed.", "ibv_post_send"),
             ("Send with ATOMIC_CMP_AND_SWP failed.", "ibv_post_send"),

@@ -83,12 +83,18 @@ fn event(line: &str) -> Option<(&'static str, &str, u64)> {
         let rest = scan::after(line, "onnect rejected: status")?;
         Some(("RDMA_CM_EVENT_REJECTED", rest, 111))
     };
-    named.or_else(kernel)
+    // SPDK's initiator.
+    let spdk = || Some(("rdma_connect", scan::after(line, "RDMA connect error")?, 0));
+    named.or_else(kernel).or_else(spdk)
 }
 
 /// Returns the errno of an event, and the reason of a refusal. The first number after the event is
 /// one of both: errnos are negative.
 fn outcome(rest: &str, number: u64) -> (Option<CallError>, Option<&'static (u64, &'static str)>) {
+    // "RDMA_CM_EVENT_REJECTED (8) from CM event channel (status = 28)": 8 is the event.
+    let named = ["status", "error"].iter().find_map(|word| scan::after(rest, word));
+    let rest =
+        named.filter(|rest| rest.contains(|digit: char| digit.is_ascii_digit())).unwrap_or(rest);
     let digits = rest.find(|digit: char| digit.is_ascii_digit());
     let negative = digits.is_some_and(|at| rest[..at].ends_with('-'));
     let printed = digits.and_then(|at| scan::number(&rest[at..])).map(|(number, _)| number);
@@ -120,6 +126,11 @@ mod tests {
             (Some("ECONNREFUSED"), Some("invalid service ID: nobody listens"))
         );
         assert_eq!(outcome("RDMA_CM_EVENT_ADDR_ERROR, error -110"), (Some("ETIMEDOUT"), None));
+        assert_eq!(
+            outcome("received RDMA_CM_EVENT_REJECTED (8) from CM event channel (status = 28)"),
+            (Some("ECONNREFUSED"), Some("refused by the program"))
+        );
+        assert_eq!(outcome("*ERROR*: RDMA connect error -74"), (None, None));
         assert_eq!(outcome("got RDMA_CM_EVENT_UNREACHABLE"), (Some("ETIMEDOUT"), None));
         assert_eq!(outcome("RDMA_CM_EVENT_REJECTED"), (Some("ECONNREFUSED"), None));
     }

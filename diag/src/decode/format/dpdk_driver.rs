@@ -46,8 +46,17 @@ const PROBES: &[(&str, u64)] = &[
 ];
 
 /// Words of other failures, in lower case.
-const FAILURES: [&str; 7] =
-    ["fail", "cannot", "can't", "unable to", "not supported", "aborted", "could not"];
+const FAILURES: [&str; 9] = [
+    "fail",
+    "cannot",
+    "can't",
+    "unable to",
+    "not supported",
+    "aborted",
+    "could not",
+    "no enough",
+    "too many sges",
+];
 
 /// Longest line that is searched.
 const LONGEST: usize = 2048;
@@ -111,6 +120,7 @@ fn sort(message: &str) -> Option<(CallKind, Option<CallError>)> {
         text if text.contains("register") => CallKind::Register,
         text if text.contains("uar") => CallKind::Open,
         text if text.contains("creat") || text.contains("alloc") => CallKind::Create,
+        text if text.contains("mbuf") || text.contains("sges") => CallKind::Create,
         text if text.contains("qp state") || text.contains("modify") => CallKind::Modify,
         _ => CallKind::Other,
     };

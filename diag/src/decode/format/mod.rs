@@ -22,6 +22,7 @@ mod libmlx5;
 mod mpi;
 mod programs;
 mod storage;
+mod syndrome;
 mod ucx;
 mod words;
 
@@ -87,5 +88,6 @@ pub const FORMATS: &[Format] = &[
     words::FORMAT,
     dpdk_driver::FORMAT,
     call::FORMAT,
+    syndrome::FORMAT,
     hex::FORMAT,
 ];

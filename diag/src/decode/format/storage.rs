@@ -52,6 +52,9 @@ fn ended(line: &str, at: usize) -> Option<Reading> {
             .iter()
             .find_map(|token| scan::number_after(line, token).map(|number| number.to_string())),
     );
+    if let Some(error) = error {
+        record.field_meaning("error", error.name(), error.words());
+    }
     let why = explain(CallKind::Ended, error);
     let code = ExplainedCode::call(what, error);
     record.findings.push(ExplainedCode { meaning: why.meaning.to_owned(), ..code });

@@ -57,7 +57,7 @@ const ABOUT: [&str; 17] = [
 ];
 
 /// Words of a completion, in lower case, beside which a number is its status.
-const COMPLETION: [&str; 19] = [
+const COMPLETION: [&str; 23] = [
     "wc.status",
     "wc->status",
     "wc status",
@@ -74,13 +74,18 @@ const COMPLETION: [&str; 19] = [
     "wrid",
     "send completion",
     "recv completion",
+    "work item",
+    "snd status",
+    "rcv status",
+    "comp->status",
     "failed receive status",
     "failed send status",
     "vendor_err",
 ];
 
 /// Words of a check that failed. Source code has the same comparison without them.
-const CHECK: [&str; 4] = ["assert", "check failed", "panicked", "verify failed"];
+pub(super) const CHECK: [&str; 5] =
+    ["assert", "check failed", "enforce fail", "panicked", "verify failed"];
 
 /// Words before a status that make it prose about completions, and not the report of one.
 const PROSE: [&str; 20] = [
@@ -94,7 +99,12 @@ fn is_code(line: &str, lower: &str) -> bool {
     compares && !is_check(lower) || line.trim_start().starts_with("case ")
 }
 
-fn is_check(lower: &str) -> bool {
+/// Returns whether a line shows both sides of a comparison with success.
+fn is_compared(lower: &str) -> bool {
+    lower.contains("ib") && lower.contains("wc_success") && compared(lower).is_some()
+}
+
+pub(super) fn is_check(lower: &str) -> bool {
     CHECK.iter().any(|word| lower.contains(word))
 }
 
@@ -113,15 +123,17 @@ fn numbered(lower: &str) -> Option<u64> {
         let rest = lower[at + token.len()..].trim_start_matches(" number");
         scan::number(rest).map(|(number, _)| number)
     });
-    // "Completion error: 12", "(12 vs. 0)" of a check that compares with success.
     let of_error = || scan::number_after(lower, "completion error: ");
-    let compared = || {
-        let (before, behind) = lower.split_once(" vs. ")?;
-        let left = scan::number(before.rsplit('(').next()?)?.0;
-        let right = scan::number(behind)?.0;
-        (left == 0 || right == 0).then_some(left.max(right))
-    };
-    of_status.or_else(of_error).or_else(compared)
+    of_status.or_else(of_error).or_else(|| compared(lower))
+}
+
+/// Returns the status of a check that compared it with success, which is 0: "(12 vs. 0)", "5 vs 0".
+fn compared(lower: &str) -> Option<u64> {
+    let (before, behind) = lower.split_once(" vs. ").or_else(|| lower.split_once(" vs "))?;
+    let digits = before.trim_end_matches(|digit: char| digit.is_ascii_digit()).len();
+    let left: u64 = before[digits..].parse().ok()?;
+    let right = scan::number(behind)?.0;
+    (left == 0 || right == 0).then_some(left.max(right))
 }
 
 /// Returns the number of "Error on CQ 0x…, … status: (12): transport retry co": SPDK cuts long lines.
@@ -226,6 +238,7 @@ fn status(line: &str, lower: &str, vendor: Option<u64>, beside: Option<&str>) ->
     let named = words::status(line);
     // Prose that gives the numbers of a completion reports it.
     let numbers = beside.is_some() || vendor.is_some() && numbered(lower).is_some();
+    let numbers = numbers || is_compared(lower);
     if named.is_some() && !numbers && (is_code(line, lower) || is_prose(line)) {
         return None;
     }
@@ -237,7 +250,9 @@ fn status(line: &str, lower: &str, vendor: Option<u64>, beside: Option<&str>) ->
         let about = about || ABOUT.iter().any(|word| lower.contains(word));
         return about.then_some(status);
     }
-    let is_completion = vendor.is_some() || COMPLETION.iter().any(|word| lower.contains(word));
+    let is_completion = vendor.is_some()
+        || is_compared(lower)
+        || COMPLETION.iter().any(|word| lower.contains(word));
     let number = numbered(lower).filter(|_| is_completion && !is_format(lower));
     number.or_else(|| in_brackets(lower)).and_then(|number| Said::of_wc_status(number).status)
 }
