@@ -155,7 +155,7 @@ fn vendor(lower: &str) -> Option<u64> {
     let of = |token: &&str| scan::identifier_after(lower, token);
     let hexadecimal = || VENDOR_HEX.iter().find_map(|token| scan::hexadecimal_after(lower, token));
     hexadecimal()
-        .or_else(|| VENDOR.iter().find_map(|token| of(&token)))
+        .or_else(|| VENDOR.iter().find_map(of))
         .or_else(|| of_sunrpc(lower))
 }
 
