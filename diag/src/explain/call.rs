@@ -28,24 +28,32 @@ macro_rules! errors {
 errors! {
     EPERM 1 "Operation not permitted";
     ENOENT 2 "No such file or directory";
+    ESRCH 3 "No such process";
     EIO 5 "Input/output error";
     ENXIO 6 "No such device or address";
+    EBADF 9 "Bad file descriptor";
     EAGAIN 11 "Resource temporarily unavailable";
     ENOMEM 12 "Cannot allocate memory";
     EACCES 13 "Permission denied";
     EFAULT 14 "Bad address";
     EBUSY 16 "Device or resource busy";
+    EEXIST 17 "File exists";
     ENODEV 19 "No such device";
     EINVAL 22 "Invalid argument";
+    EMFILE 24 "Too many open files";
     ENOSPC 28 "No space left on device";
     ENAMETOOLONG 36 "File name too long";
     ENOSYS 38 "Function not implemented";
     ENODATA 61 "No data available";
+    EMSGSIZE 90 "Message too long";
     EPROTONOSUPPORT 93 "Protocol not supported";
     EOPNOTSUPP 95 "Operation not supported";
+    EADDRINUSE 98 "Address already in use";
     EADDRNOTAVAIL 99 "Cannot assign requested address";
     ENETUNREACH 101 "Network is unreachable";
     ECONNRESET 104 "Connection reset by peer";
+    ENOBUFS 105 "No buffer space available";
+    ENOTCONN 107 "Transport endpoint is not connected";
     ETIMEDOUT 110 "Connection timed out";
     ECONNREFUSED 111 "Connection refused";
     EHOSTUNREACH 113 "No route to host";
@@ -75,12 +83,16 @@ impl CallError {
 }
 
 /// Words before the number of an errno.
-const BEFORE_NUMBER: [&str; 15] = [
+const BEFORE_NUMBER: [&str; 19] = [
     "errno",
     "error=",
+    "error =",
     "ret=",
+    "ret =",
     "rc=",
+    "rc =",
     "err=",
+    "err =",
     "failed with ",
     "error code",
     "error: ",

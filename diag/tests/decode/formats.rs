@@ -323,6 +323,9 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         "mlx5_net: port 0 Rx queue 0: Scatter offload is not configured and no enough mbuf space(2176)",
         &[("port", "0")],
     ),
+    ("[0] wc[0] status 12 wc[i].opcode 0", &[("status", "IBV_WC_RETRY_EXC_ERR")]),
+    ("failed to modify QP from ERR to INIT state (ret = -22)", &[("error", "EINVAL")]),
+    ("ibv_create_comp_channel failed (errno=24 - Too many open files)", &[("error", "EMFILE")]),
     ("- Error syndrome: 0x537801 (SET_HCA_CAP)", &[("syndrome", "0x537801")]),
 ];
 

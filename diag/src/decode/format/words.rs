@@ -57,10 +57,11 @@ const ABOUT: [&str; 17] = [
 ];
 
 /// Words of a completion, in lower case, beside which a number is its status.
-const COMPLETION: [&str; 23] = [
+const COMPLETION: [&str; 24] = [
     "wc.status",
     "wc->status",
     "wc status",
+    "wc[",
     "wc failed",
     "wc error",
     "work completion",
@@ -154,9 +155,7 @@ fn of_sunrpc(line: &str) -> Option<u64> {
 fn vendor(lower: &str) -> Option<u64> {
     let of = |token: &&str| scan::identifier_after(lower, token);
     let hexadecimal = || VENDOR_HEX.iter().find_map(|token| scan::hexadecimal_after(lower, token));
-    hexadecimal()
-        .or_else(|| VENDOR.iter().find_map(of))
-        .or_else(|| of_sunrpc(lower))
+    hexadecimal().or_else(|| VENDOR.iter().find_map(of)).or_else(|| of_sunrpc(lower))
 }
 
 /// Most lines between a status and a vendor syndrome of its own line: structures that a debugger or
