@@ -88,6 +88,14 @@ pub(super) fn tail(bytes: &[u8]) -> Option<DecodedRecord> {
 /// The remark on a CQE whose other bytes are missing.
 pub(super) const ONLY_TAIL: &str = "Only the last 16 bytes of the CQE are there.";
 
+/// Returns the remark on a vendor code that no mlx5 HCA reports.
+fn too_wide(code: u64) -> String {
+    format!(
+        "vendor_err {code:#x} is no vendor code of this family, which has 8 bits. It is another vendor's, \
+         or memory that ibv_poll_cq has not written."
+    )
+}
+
 /// A completion, as a program reports it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
@@ -145,11 +153,14 @@ impl Said {
             });
         }
         record.field_if("syndrome", self.syndrome.map(|code| format!("{code:#04x}")));
-        record.field_if("vendor code", self.vendor.map(|code| format!("{code:#04x}")));
+        let wide = self.vendor.filter(|code| *code > u64::from(u8::MAX));
+        let vendor = self.vendor.filter(|_| wide.is_none());
+        record.field_if("vendor code", vendor.map(|code| format!("{code:#04x}")));
         // Vendor syndrome 0 carries no information.
-        if let Some(code) = self.vendor.filter(|code| *code != 0) {
+        if let Some(code) = vendor.filter(|code| *code != 0) {
             record.findings.push(ExplainedCode::vendor_syndrome(self.status, code));
         }
+        record.notes.extend(wide.map(too_wide));
         if let Some((part, code)) = self.hardware {
             record.field("hardware syndrome", format!("{part}/{code:#04x}"));
             if (part, code) != (0, 0) {

@@ -169,6 +169,10 @@ fn cleaned(line: &str) -> Cow<'_, str> {
     while let Some(quoted) = line.trim_start().strip_prefix('>') {
         line = quoted;
     }
+    // Markdown quotes code with these.
+    if let Some(code) = line.trim_start().strip_prefix("``") {
+        line = code.trim_matches('`');
+    }
     if !line.contains('\x1b') {
         return Cow::Borrowed(line);
     }
@@ -200,6 +204,12 @@ mod tests {
         assert_eq!((lines.get(0), lines.get(1), lines.get(2)), (" mlx5: x", "y", "plain"));
         assert_eq!((lines.len(), lines.get(3)), (3, ""));
         assert_eq!(lines.unwrapped(0), "mlx5: x y plain");
+    }
+
+    #[test]
+    fn quotation_marks_of_markdown_go() {
+        let lines = Lines::new(" ``00 01``\n```\n`one`", Options::default());
+        assert_eq!((lines.get(0), lines.get(1), lines.get(2)), ("00 01", "", "`one`"));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | power, modules, start-up, resets | Linux mlx5_core, mlx5e | `events.c`, `main.c`, `en_main.c` |
 //! | completions of MPI and storage | Open MPI openib, MVAPICH2, Lustre, Mooncake | their sources |
 //! | asynchronous events | UCX, NCCL, any with `ibv_event_type_str` | rdma-core |
+//! | connections and their events | any with librdmacm, SPDK | rdma-core, their sources |
 //! | calls that failed | any program with `ibv_…`, `mlx5dv_…` or `rdma_…` | their sources |
 //! | devices that could not be used | DPDK's mlx5 drivers | `mlx5_common.c`, `mlx5_os.c` |
 //! | flight records | the driver `mlx5` | [`flight`](crate::flight) |

@@ -101,6 +101,7 @@ pub(super) fn rank(records: &mut [DecodedRecord]) {
         // The first finding of such a record is what was seen.
         if let Some(seen) = record.findings.first_mut() {
             seen.causes = causes::rank(facts);
+            seen.check = causes::check(facts.symptom).map(|check| check.text);
         }
     }
 }

@@ -28,22 +28,34 @@ macro_rules! errors {
 errors! {
     EPERM 1 "Operation not permitted";
     ENOENT 2 "No such file or directory";
+    ESRCH 3 "No such process";
     EIO 5 "Input/output error";
+    ENXIO 6 "No such device or address";
+    EBADF 9 "Bad file descriptor";
     EAGAIN 11 "Resource temporarily unavailable";
     ENOMEM 12 "Cannot allocate memory";
     EACCES 13 "Permission denied";
     EFAULT 14 "Bad address";
     EBUSY 16 "Device or resource busy";
+    EEXIST 17 "File exists";
     ENODEV 19 "No such device";
     EINVAL 22 "Invalid argument";
+    EMFILE 24 "Too many open files";
     ENOSPC 28 "No space left on device";
     ENAMETOOLONG 36 "File name too long";
     ENOSYS 38 "Function not implemented";
     ENODATA 61 "No data available";
+    EMSGSIZE 90 "Message too long";
     EPROTONOSUPPORT 93 "Protocol not supported";
     EOPNOTSUPP 95 "Operation not supported";
+    EADDRINUSE 98 "Address already in use";
+    EADDRNOTAVAIL 99 "Cannot assign requested address";
     ENETUNREACH 101 "Network is unreachable";
+    ECONNRESET 104 "Connection reset by peer";
+    ENOBUFS 105 "No buffer space available";
+    ENOTCONN 107 "Transport endpoint is not connected";
     ETIMEDOUT 110 "Connection timed out";
+    ECONNREFUSED 111 "Connection refused";
     EHOSTUNREACH 113 "No route to host";
     EREMOTEIO 121 "Remote I/O error";
     ECANCELED 125 "Operation canceled";
@@ -71,12 +83,16 @@ impl CallError {
 }
 
 /// Words before the number of an errno.
-const BEFORE_NUMBER: [&str; 15] = [
+const BEFORE_NUMBER: [&str; 19] = [
     "errno",
     "error=",
+    "error =",
     "ret=",
+    "ret =",
     "rc=",
+    "rc =",
     "err=",
+    "err =",
     "failed with ",
     "error code",
     "error: ",
@@ -125,6 +141,12 @@ pub enum CallKind {
     Post,
     /// A device that a user-space driver could not take into use.
     Probe,
+    /// First calls of librdmacm, which need devices.
+    Devices,
+    /// Connections by librdmacm that were not made.
+    Connect,
+    /// Connections of a program that ended with requests outstanding.
+    Ended,
     /// Any other call.
     Other,
 }
@@ -142,6 +164,10 @@ impl CallKind {
             _ if has("open_device") || has("alloc_uar") || has("devx_uar") => CallKind::Open,
             _ if has("modify_qp") || has("qp_modify") => CallKind::Modify,
             _ if has("create_ah") || has("resolve_") => CallKind::Address,
+            _ if has("rdma_create_event_channel") || has("rdma_getaddrinfo") => CallKind::Devices,
+            _ if has("rdma_connect") || has("rdma_accept") || has("RDMA_CM_EVENT") => {
+                CallKind::Connect
+            }
             _ if has("post_") => CallKind::Post,
             _ if has("probe") => CallKind::Probe,
             _ if has("create") || has("alloc") => CallKind::Create,
@@ -170,6 +196,9 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
         CallKind::Destroy => destroy(name),
         CallKind::Post => post(name),
         CallKind::Probe => probe(name),
+        CallKind::Devices => devices(name),
+        CallKind::Connect => connect(name),
+        CallKind::Ended => ended(name),
         CallKind::Other => None,
     };
     of_kind.unwrap_or_else(|| by_error(name))
@@ -177,7 +206,11 @@ pub fn explain(kind: CallKind, error: Option<CallError>) -> Explanation {
 
 fn register(error: &str) -> Option<Explanation> {
     Some(match error {
-        "ENOMEM" | "EAGAIN" => because! {
+        "EAGAIN" => because! {
+            "The HCA has no more memory keys, or the memory could not be pinned.":
+            refusal::KEYS_USED_UP, refusal::MEMLOCK, refusal::CGROUP, reason::OLD_SOFTWARE,
+        },
+        "ENOMEM" => because! {
             "The memory could not be pinned, or the HCA has no more memory keys.":
             refusal::MEMLOCK, refusal::CGROUP, refusal::IOMMU_SPACE, refusal::KEYS_USED_UP,
             refusal::GPU_SPACE, reason::OLD_SOFTWARE,
@@ -204,6 +237,11 @@ fn create(error: &str) -> Option<Explanation> {
         "ENOMEM" | "EAGAIN" => because! {
             "The object's memory could not be had.":
             refusal::MEMLOCK, refusal::LONG_QUEUES, refusal::MANY_OBJECTS, refusal::UAR_SPACE,
+            refusal::SMALL_BUFFERS,
+        },
+        "EBUSY" | "ENOSPC" => because! {
+            "The device has no room for another object.":
+            refusal::MANY_OBJECTS, refusal::LONG_QUEUES,
         },
         "EINVAL" => because! {
             "The kernel or the HCA does not take the attributes.":
@@ -212,6 +250,7 @@ fn create(error: &str) -> Option<Explanation> {
         "" => because! {
             "The object could not be made; the errno is not printed.":
             refusal::BEYOND_DEVICE, refusal::MEMLOCK, refusal::NO_CAPABILITY, refusal::REFUSED,
+            refusal::SMALL_BUFFERS,
         },
         _ => return None,
     })
@@ -237,7 +276,11 @@ fn modify(error: &str) -> Option<Explanation> {
             "The peer's address could not be resolved when the queue pair was moved to RTR.":
             refusal::NO_ANSWER, refusal::RAILS, refusal::EMPTY_GID,
         },
-        "ENODATA" | "ENETUNREACH" | "ENODEV" => because! {
+        "ENETUNREACH" => because! {
+            "There is no route to the peer's GID from this port.":
+            refusal::EMPTY_GID, refusal::NO_GRH, refusal::CONTAINER_GID, refusal::RAILS,
+        },
+        "ENODATA" | "ENODEV" => because! {
             "There is no route to the peer's GID from this port.":
             refusal::EMPTY_GID, refusal::CONTAINER_GID, refusal::RAILS,
         },
@@ -335,6 +378,42 @@ fn probe(error: &str) -> Option<Explanation> {
     })
 }
 
+fn devices(error: &str) -> Option<Explanation> {
+    matches!(error, "" | "ENODEV" | "ENOENT" | "ENOSYS").then(|| {
+        because! {
+            "librdmacm found no device that it can use.":
+            refusal::NO_MODULES, refusal::NO_PROVIDER, refusal::NO_ACCESS, refusal::NO_NETDEV,
+        }
+    })
+}
+
+fn connect(error: &str) -> Option<Explanation> {
+    Some(match error {
+        "ECONNREFUSED" => because! {
+            "The peer refused the connection.":
+            refusal::NO_LISTENER, refusal::REFUSED_BY_PROGRAM, refusal::STALE_CONNECTION,
+        },
+        "ETIMEDOUT" | "EHOSTUNREACH" | "" => because! {
+            "The peer did not answer the request to connect.":
+            refusal::NO_ANSWER, refusal::NO_LISTENER, reason::PEER_GONE,
+        },
+        "ENODEV" | "ENETUNREACH" | "EADDRNOTAVAIL" => because! {
+            "No RDMA device of this host has a path to the peer's address.":
+            refusal::NO_RDMA_ADDRESS, refusal::NO_NETDEV, refusal::NO_MODULES,
+        },
+        _ => return None,
+    })
+}
+
+fn ended(error: &str) -> Option<Explanation> {
+    matches!(error, "" | "ENXIO" | "EIO").then(|| {
+        because! {
+            "The connection ended, and its outstanding requests were given back.":
+            reason::PEER_CLOSED, reason::EARLIER_FAILURE, reason::PEER_GONE, reason::CLOSED,
+        }
+    })
+}
+
 /// Returns what an errno means after any call.
 fn by_error(error: &str) -> Explanation {
     match error {
@@ -378,7 +457,14 @@ mod tests {
             let words = std::io::Error::from_raw_os_error(error.number).to_string();
             assert!(words.starts_with(error.words), "{words}");
             let kinds = [CallKind::Register, CallKind::Modify, CallKind::Address, CallKind::Probe];
-            for kind in kinds.into_iter().chain([CallKind::Other]) {
+            let more = [
+                CallKind::Devices,
+                CallKind::Create,
+                CallKind::Connect,
+                CallKind::Ended,
+                CallKind::Other,
+            ];
+            for kind in kinds.into_iter().chain(more) {
                 assert!(!explain(kind, Some(*error)).causes.is_empty());
                 assert!(explain(kind, Some(*error)).meaning.ends_with('.'));
             }
@@ -400,6 +486,8 @@ mod tests {
             ("mlx5dv_devx_qp_modify", CallKind::Modify),
             ("mlx5dv_devx_alloc_uar", CallKind::Open),
             ("ibv_post_recv", CallKind::Post),
+            ("rdma_connect", CallKind::Connect),
+            ("RDMA_CM_EVENT_REJECTED", CallKind::Connect),
             ("ibv_query_gid", CallKind::Other),
         ] {
             assert_eq!(CallKind::of(call), kind, "{call}");

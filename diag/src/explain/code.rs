@@ -3,7 +3,7 @@
 use mlx5_sys::ifc;
 
 use super::call::{CallError, CallKind};
-use super::causes::LikelyCause;
+use super::causes::{LikelyCause, Symptom};
 use super::event::KernelEvent;
 use super::health::HealthSyndrome;
 use super::vendor::VendorCode;
@@ -25,13 +25,16 @@ pub struct ExplainedCode {
     pub source: Option<&'static str>,
     /// Causes with their cures, the likeliest first. Empty if none is known.
     pub causes: Vec<LikelyCause>,
+    /// The check that tells the causes apart, if there is one.
+    pub check: Option<&'static str>,
 }
 
 impl ExplainedCode {
     /// Creates a code of which nothing is publicly known.
     fn unknown(code: String, meaning: impl Into<String>) -> ExplainedCode {
         let (meaning, knowledge) = (meaning.into(), Knowledge::Unknown);
-        ExplainedCode { code, name: None, meaning, knowledge, source: None, causes: Vec::new() }
+        let (source, check) = (None, None);
+        ExplainedCode { code, name: None, meaning, knowledge, source, causes: Vec::new(), check }
     }
 
     /// Creates a code that public headers name.
@@ -43,6 +46,7 @@ impl ExplainedCode {
             knowledge: Knowledge::Named,
             source: None,
             causes: explanation.causes.iter().map(LikelyCause::plain).collect(),
+            check: None,
         }
     }
 
@@ -59,7 +63,10 @@ impl ExplainedCode {
     }
 
     fn completion(code: String, status: Status) -> ExplainedCode {
-        let named = Self::named(code, status.name(), &super::status::explain(status));
+        let named = ExplainedCode {
+            check: checked(Symptom::Status(status)),
+            ..Self::named(code, status.name(), &super::status::explain(status))
+        };
         match status {
             Status::General(_) => ExplainedCode { knowledge: Knowledge::Unknown, ..named },
             _ => named,
@@ -193,9 +200,10 @@ impl ExplainedCode {
     /// known.
     #[must_use]
     pub fn call(call: &str, error: Option<CallError>) -> ExplainedCode {
-        let explanation = super::call::explain(CallKind::of(call), error);
-        let named = Self::named(call.to_owned(), "", &explanation);
-        ExplainedCode { name: error.map(|error| error.name().to_owned()), ..named }
+        let kind = CallKind::of(call);
+        let named = Self::named(call.to_owned(), "", &super::call::explain(kind, error));
+        let check = checked(Symptom::Call(kind, error));
+        ExplainedCode { name: error.map(|error| error.name().to_owned()), check, ..named }
     }
 
     /// Explains a line of Linux's driver.
@@ -203,6 +211,11 @@ impl ExplainedCode {
     pub fn event(event: &KernelEvent) -> ExplainedCode {
         ExplainedCode { name: None, ..Self::named(event.title.to_owned(), "", &event.explanation) }
     }
+}
+
+/// Returns the text of a symptom's first check.
+fn checked(symptom: Symptom) -> Option<&'static str> {
+    super::causes::check(symptom).map(|check| check.text)
 }
 
 /// Returns the name of a command as Linux prints it: `2RST_QP`, not `QP_2RST`.

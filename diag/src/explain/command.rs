@@ -270,6 +270,10 @@ syndromes! {
         "the UAR pages of the HCA's BAR are used up: too many processes have opened it"
         "a larger PF_LOG_BAR_SIZE (mlxconfig), then a reboot"
         "https://github.com/openucx/ucx/issues/6049";
+    0x62bbc6 CREATE_CQ Met
+        "the HCA had no translation entries left for the queue (\"fail to allocate mtt index\", says its tracer)"
+        ""
+        "https://github.com/snabbco/snabb/issues/995";
     0x658908 ENABLE_HCA Told
         "a subfunction reset the PCI device in its own recovery, which only the physical function may do"
         "a kernel with that commit"

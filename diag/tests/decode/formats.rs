@@ -210,6 +210,123 @@ const LINES: &[(&str, &[(&str, &str)])] = &[
         "[[27217,0],12][btl_openib_component.c:3556:handle_wc] from nvb27 to: nvb27 error polling L\nP CQ with status REMOTE ACCESS ERROR status number 10 for wr_id 19059c8 opcode 4  vendor e\nrror 136 qp_idx 3",
         &[("status", "IBV_WC_REM_ACCESS_ERR"), ("vendor code", "0x88"), ("wr_id", "0x19059c8")],
     ),
+    (
+        "Check failed: wc_[i].status == IBV_WC_SUCCESS Failed status \ntransport retry counter exceeded 12 139 129",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("vendor code", "0x81"), ("wr_id", "139")],
+    ),
+    (
+        "F0101 net/x.cc:10] Check failed: wc.status == IBV_WC_SUCCESS (12 vs. 0)",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    ("Send with RDMA_WRITE(WITH_IMM) failed.", &[("call", "ibv_post_send")]),
+    ("reg_mr failed: Bad address", &[("call", "ibv_reg_mr"), ("error", "EFAULT")]),
+    (
+        "Failed status transport retry counter exceeded (12) for wr_id 3",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("wr_id", "3")],
+    ),
+    (
+        "krping: cq completion failed with wr_id 0 status 12 opcode 1 vender_err 81",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("vendor code", "0x81")],
+    ),
+    (
+        "ib0: failed cm send event (status=12, wrid=3 vend_err 81)",
+        &[("vendor code", "0x81"), ("wr_id", "3")],
+    ),
+    (
+        "isert: isert_print_wc: recv failure: WR flushed (5) vend_err f9",
+        &[("status", "IBV_WC_WR_FLUSH_ERR"), ("vendor code", "0xf9")],
+    ),
+    (
+        "RDS/IB: recv completion <10.1.1.1,10.1.1.2,0> had status 1 vendor_err 0x69, disconnecting and reconnecting",
+        &[("status", "IBV_WC_LOC_LEN_ERR"), ("vendor code", "0x69")],
+    ),
+    (
+        "send work request on `mlx5_0' returned error wc.status = 13, wc.vendor_err = 135, post->buf = 0x7f",
+        &[("status", "IBV_WC_RNR_RETRY_EXC_ERR"), ("vendor code", "0x87")],
+    ),
+    (
+        "wc.status(12:transport retry counter exceeded) != IBV_WC_SUCCESS",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    (
+        "{WR: send 3, error: transport retry counter exceeded, vendor_error: 129}",
+        &[("vendor code", "0x81")],
+    ),
+    (
+        "cqe error status transport retry counter exceeded (12 v:129) for count 3",
+        &[("vendor code", "0x81")],
+    ),
+    ("recv completion failed, status=12", &[("status", "IBV_WC_RETRY_EXC_ERR")]),
+    (
+        "panicked at x.rs:1: work completion failed: RetryCounterExceededError, vendor_err 129",
+        &[("status", "IBV_WC_RETRY_EXC_ERR"), ("vendor code", "0x81")],
+    ),
+    (
+        "DTO completion ERR: status 12, op OP_RDMA_WRITE, vendor_err 0x81 - 10.0.0.1",
+        &[("operation", "RDMA_WRITE"), ("vendor code", "0x81")],
+    ),
+    ("scsi host1: ib_srp: failed receive status 5", &[("status", "IBV_WC_WR_FLUSH_ERR")]),
+    (
+        "ksmbd: smb_direct: Recv error. status='WR flushed (5)' opcode=128",
+        &[("status", "IBV_WC_WR_FLUSH_ERR")],
+    ),
+    ("svcrdma: Send: transport retry counter exceeded (12/0x81)", &[("vendor code", "0x81")]),
+    (
+        "Completion ERROR: transport retry counter exceeded\nWC opcode: 0\nWC vendor error: 129",
+        &[("vendor code", "0x81")],
+    ),
+    (
+        "QP 0x123 wqe[4] is flushed",
+        &[("status", "IBV_WC_WR_FLUSH_ERR"), ("QP", "0x123"), ("WQE", "0x0004")],
+    ),
+    ("port 0 Rx queue 0 CQ creation failure", &[("port", "0")]),
+    (
+        "nvme_qpair.c: 804:x: *ERROR*: CQ transport error -6 (No such device or address) on qpair id 1",
+        &[("queue", "1")],
+    ),
+    ("nvme_qpair.c: 243:x: *NOTICE*: ABORTED - SQ DELETION (00/08) qid:3 cid:0", &[("queue", "3")]),
+    ("cma event RDMA_CM_EVENT_REJECTED, error 28", &[("reason", "28"), ("error", "ECONNREFUSED")]),
+    ("nvme nvme0: Connect rejected: status 8 (invalid service ID).", &[("reason", "8")]),
+    (
+        "wc->status == IBV_WC_SUCCESS. 5 vs 0. Send for slot 0: Work Request Flushed Error",
+        &[("status", "IBV_WC_WR_FLUSH_ERR")],
+    ),
+    (
+        "[enforce fail at pair.cc:466] wc->status == IBV_WC_SUCCESS. 12 vs 0. Memory region send",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    ("@ 0> snd status=10 opcode=2 dst_node=1 dst_qp=0", &[("status", "IBV_WC_REM_ACCESS_ERR")]),
+    (
+        "what():  a work item failed: status 12 (Ib failure: Cannot allocate memory)",
+        &[("status", "IBV_WC_RETRY_EXC_ERR")],
+    ),
+    (
+        "Check failed: !(r = ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_AV)) QP to Ready to Receive 101",
+        &[("call", "ibv_modify_qp"), ("error", "ENETUNREACH")],
+    ),
+    (
+        "Failed to create a completion queue (CQ):\n\nHostname: n1\nRequested CQE: 16384\nError:    Cannot allocate memory",
+        &[("call", "ibv_create_cq"), ("error", "ENOMEM")],
+    ),
+    ("fio: rdma_create_event_channel fail", &[("call", "rdma_create_event_channel")]),
+    (
+        "z_rdma_listen: rdma_create_event_channel failed. zerr 7",
+        &[("call", "rdma_create_event_channel")],
+    ),
+    ("rdma_getaddrinfo: No such device", &[("call", "rdma_getaddrinfo"), ("error", "ENODEV")]),
+    (
+        "Creating the queue pair failed with errno 16.",
+        &[("call", "ibv_create_qp"), ("error", "EBUSY")],
+    ),
+    ("nvme_rdma.c:1132: *ERROR*: RDMA connect error -74", &[("event", "rdma_connect")]),
+    (
+        "mlx5_net: port 0 Rx queue 0: Scatter offload is not configured and no enough mbuf space(2176)",
+        &[("port", "0")],
+    ),
+    ("[0] wc[0] status 12 wc[i].opcode 0", &[("status", "IBV_WC_RETRY_EXC_ERR")]),
+    ("failed to modify QP from ERR to INIT state (ret = -22)", &[("error", "EINVAL")]),
+    ("ibv_create_comp_channel failed (errno=24 - Too many open files)", &[("error", "EMFILE")]),
+    ("- Error syndrome: 0x537801 (SET_HCA_CAP)", &[("syndrome", "0x537801")]),
 ];
 
 #[test]
@@ -236,9 +353,47 @@ fn prose_and_source_code_are_no_records() {
         "mlx5_core 0000:01:00.0: firmware version: 16.35.2000",
         "we saw that ibv_reg_mr failed when the limit was small",
         "the program prints an async event and goes on",
+        "assert(wc.status == IBV_WC_SUCCESS);",
+        "printf(\"wc.status %d\", wc.status);",
+        "case RDMA_CM_EVENT_REJECTED:",
+        "chat completion failed, status=500",
+        "HTTP status 12 of the download",
+        "the team lost 12 vs 0 in the last match",
+        "assert(ibv_post_send(qp, &wr, &bad) == 0);",
+        "the manual of rdma_getaddrinfo explains this",
     ] {
         assert!(decoded(text).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn a_vendor_code_that_is_none_is_not_shown_as_one() {
+    let record =
+        only("{status = IBV_WC_RETRY_EXC_ERR, opcode = 32767, vendor_err = 21845, byte_len = 0}");
+    assert_eq!(record.value("vendor code"), None);
+    assert!(record.notes.iter().any(|note| note.contains("0x5555")), "{record:#?}");
+    assert!(!record.findings.iter().any(|finding| finding.code.contains("vendor")));
+}
+
+#[test]
+fn a_failed_check_without_a_status_is_a_record_that_says_so() {
+    for text in [
+        "a.out: x.c:10: main: Assertion `wc.status == IBV_WC_SUCCESS' failed.",
+        "on_completion: status is not IBV_WC_SUCCESS.",
+    ] {
+        let record = only(text);
+        assert_eq!((record.kind, record.value("status")), (RecordKind::Completion, None));
+        assert!(record.notes[0].contains("ibv_wc_status_str"), "{record:#?}");
+    }
+}
+
+#[test]
+fn a_symptom_with_many_causes_has_a_first_check() {
+    let check = |text: &str| only(text).findings[0].check.unwrap_or_default();
+    assert!(check("Failed status 12: wr_id 0 syndrom 0x81").contains("ib_write_bw"));
+    assert!(check("Call to ibv_modify_qp failed with 22 Invalid argument").contains("show_gids"));
+    assert!(check("Couldn't allocate MR").contains("Max locked memory"));
+    assert_eq!(check("ibv_dealloc_pd failed: Device or resource busy"), "");
 }
 
 const ROWS: [&str; 4] = [

@@ -25,7 +25,7 @@ const COMPLETIONS: &[(&str, usize, [&str; 5])] = &[
     ("perftest_with_dump", 0, ["RDMA_WRITE", "0x1a78", "0x0000", "IBV_WC_LOC_PROT_ERR", "0x51"]),
     ("perftest_with_dump", 1, ["-", "-", "-", "IBV_WC_LOC_PROT_ERR", "0x51"]),
     ("kernel_words", 0, ["RDMA_READ", "0x1af37", "0x115e", "IBV_WC_REM_ACCESS_ERR", "0x88"]),
-    ("kernel_words", 1, ["-", "-", "-", "IBV_WC_REM_ACCESS_ERR", "-"]),
+    ("kernel_words", 1, ["RDMA_READ", "-", "-", "IBV_WC_REM_ACCESS_ERR", "-"]),
     ("spdk_bare_words", 0, ["RDMA_WRITE", "0x28f15", "0x2532", "IBV_WC_REM_ACCESS_ERR", "0x88"]),
     ("kernel_nfs", 0, ["RDMA_WRITE", "0x113", "0x0747", "IBV_WC_REM_ACCESS_ERR", "0x88"]),
     ("kernel_nfs", 1, ["RDMA_WRITE", "0x108", "0x6bd2", "IBV_WC_REM_ACCESS_ERR", "0x88"]),

@@ -48,6 +48,8 @@ struct Code<'a> {
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<CauseAndCure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -99,6 +101,7 @@ impl<'a> From<&'a ExplainedCode> for Code<'a> {
             knowledge: code.knowledge.to_string(),
             source: code.source,
             causes: code.causes.iter().map(pair).collect(),
+            check: code.check,
         }
     }
 }

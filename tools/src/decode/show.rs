@@ -132,6 +132,9 @@ pub(super) fn code(f: &mut impl fmt::Write, code: &ExplainedCode) -> fmt::Result
     if let Some(source) = code.source {
         wrapped(f, "     see ", source)?;
     }
+    if let Some(check) = code.check {
+        wrapped(f, "     First check: ", check)?;
+    }
     for (at, cause) in code.causes.iter().enumerate() {
         if at == 0 {
             writeln!(f, "     Likely causes, the likeliest first:")?;

@@ -9,7 +9,7 @@ use crate::explain::{ExplainedCode, call};
 
 use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan};
-use super::{Format, Reading, call_words};
+use super::{Format, Reading, call_words, words};
 
 /// The format of reports of failed calls.
 pub(super) const FORMAT: Format = Format {
@@ -26,7 +26,9 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if line.len() > LONGEST || !ABOUT.iter().any(|word| line.contains(word)) {
         return None;
     }
-    let errno = call::errno(line);
+    let lower = line.to_ascii_lowercase();
+    let checked = words::is_check(&lower);
+    let errno = call::errno(line).or_else(|| checked.then(|| last_number(line)).flatten());
     // Source code and backtraces name calls too.
     if line.trim_end().ends_with([';', '{', ')']) && !line.contains("ailed") && errno.is_none() {
         return None;
@@ -38,12 +40,16 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         None => ("", behind),
     };
     let lower = before.to_ascii_lowercase();
+    // "Check failed: !(r = ibv_modify_qp(qp_, &attr, …)) QP to Ready to Receive 101".
+    let checked = checked && matches!(by, By::Name);
     let behind = rest.trim_start();
     let nothing = behind.starts_with("returned null") || behind.starts_with("returned NULL");
     // The words of a program contain its words of failure.
     let failed = nothing
+        || checked
         || matches!(by, By::Phrase)
         || rest.contains("ailed")
+        || behind.trim_start_matches([':', ' ']).starts_with("fail")
         || errno.is_some() && behind.starts_with("return")
         || FAILED.iter().any(|word| lower.contains(word))
         || errno
@@ -53,12 +59,15 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     let whole = match by {
         // NVSHMEM: "NULL value cannot allocate mlx5dv_devx_uar".
-        By::Name => nothing || is_whole(rest) || lower.contains("null value") && is_end(rest),
+        By::Name => {
+            nothing || checked || is_whole(rest) || lower.contains("null value") && is_end(rest)
+        }
         By::Words | By::Phrase => is_end(rest),
     };
     if errno.is_none() && !whole {
         return None;
     }
+    let errno = errno.or_else(|| below(lines, at));
     let why = errno.map(|errno| format!(": {}", errno.name())).unwrap_or_default();
     let mut record = DecodedRecord::new(RecordKind::CallFailure, format!("{name} failed{why}"));
     record.field("call", name);
@@ -76,12 +85,54 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
 /// Returns whether a call's name is followed by "failed" and the end of the message: other text
 /// may be prose about calls.
 fn is_whole(rest: &str) -> bool {
-    rest.trim_start_matches([' ', ':', ')']).strip_prefix("failed").is_some_and(is_end)
+    let rest = rest.trim_start_matches([' ', ':', ')']);
+    ["failed", "fail"].iter().find_map(|word| rest.strip_prefix(word)).is_some_and(is_end)
 }
 
-/// Returns whether only punctuation is left of a message.
+/// Returns whether only punctuation is left of a message, an abbreviation in brackets ("(CQ):"), or a
+/// program's own number ("zerr 7").
 fn is_end(rest: &str) -> bool {
-    rest.trim_matches(['.', '!', ' ', ',', ';', ':', '"', '\'']).is_empty()
+    let marks = ['.', '!', ' ', ',', ';', ':', '"', '\''];
+    let mut rest = rest.trim_matches(marks);
+    if let Some((inside, behind)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        if inside.len() <= LONGEST_SHORT && inside.bytes().all(|letter| letter.is_ascii_uppercase())
+        {
+            rest = behind.trim_matches(marks);
+        }
+    }
+    let mut words = rest.split([' ', '=', ':']).filter(|word| !word.is_empty());
+    match (words.next(), words.next(), words.next()) {
+        (None, ..) => true,
+        (Some(name), Some(number), None) => {
+            let number = number.trim_start_matches('-');
+            name.bytes().all(|letter| letter.is_ascii_lowercase())
+                && !number.is_empty()
+                && number.bytes().all(|digit| digit.is_ascii_digit())
+        }
+        _ => false,
+    }
+}
+
+/// Longest abbreviation of an object.
+const LONGEST_SHORT: usize = 4;
+
+/// Returns the errno at the end of a failed check.
+fn last_number(line: &str) -> Option<call::CallError> {
+    let number = line.trim_end().rsplit(' ').next()?;
+    call::CallError::of_number(number.parse().ok()?)
+}
+
+/// Most lines between a failure and its errno, in the boxes that Open MPI prints.
+const APART: usize = 6;
+
+/// Returns the errno of a line "Error:    Cannot allocate memory" below a failure that ends with a
+/// colon.
+fn below(lines: &Lines<'_>, at: usize) -> Option<call::CallError> {
+    if !lines.get(at).trim_end().ends_with(':') {
+        return None;
+    }
+    let line = (at + 1..=at + APART).map(|line| lines.get(line).trim());
+    line.filter_map(|line| line.strip_prefix("Error:")).find_map(call::errno)
 }
 
 /// Words of which a line about a failed call has at least one.
@@ -103,11 +154,18 @@ const WORDS: [(&str, &str); 4] = [
 ];
 
 /// Beginnings of functions of libmlx5, libibverbs, librdmacm and the kernel.
-const PREFIXES: [&str; 11] = [
+const PREFIXES: [&str; 18] = [
     "mlx5dv_",
     "ibv_",
     "rdma_create_",
     "rdma_resolve_",
+    "rdma_getaddrinfo",
+    "rdma_get_cm_",
+    "rdma_bind_addr",
+    "rdma_listen",
+    "rdma_connect",
+    "rdma_accept",
+    "rdma_join_",
     "ib_post_",
     "ib_create_",
     "ib_modify_",
@@ -157,8 +215,13 @@ fn named(line: &str) -> Option<Named<'_>> {
             let end = line[at..]
                 .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
                 .map_or(line.len(), |end| at + end);
-            (alone && end > at + prefix.len() + 1 && !line[end..].starts_with(".c"))
-                .then(|| Named { end, name: &line[at..end], by: By::Name })
+            let long =
+                end > at + prefix.len() + 1 || !prefix.ends_with('_') && end == at + prefix.len();
+            (alone && long && !line[end..].starts_with(".c")).then(|| Named {
+                end,
+                name: &line[at..end],
+                by: By::Name,
+            })
         })
     };
     let names = PREFIXES.into_iter().flat_map(of);

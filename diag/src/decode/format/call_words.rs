@@ -70,6 +70,7 @@ const OBJECTS: &[(&str, &[(Verb, &str)])] = &[
     ("completion queue", CQ),
     ("cq", CQ),
     ("completion channel", CHANNEL),
+    ("event channel", &[(Create, "rdma_create_event_channel")]),
     ("comp channel", CHANNEL),
     ("shared receive", SRQ),
     ("srq", SRQ),
@@ -124,7 +125,8 @@ const BETWEEN: usize = 2;
 /// Returns the call that a line names in words of failure.
 pub(super) fn find(line: &str) -> Option<InWords> {
     let words = words(line);
-    (0..words.len()).find_map(|at| before(&words, at).or_else(|| behind(&words, at)))
+    let of = |at| before(&words, at).or_else(|| behind(&words, at)).or_else(|| around(&words, at));
+    (0..words.len()).find_map(of).or_else(|| with_operation(line))
 }
 
 /// A word in lower case, and its end in the line.
@@ -132,7 +134,7 @@ type Word = (String, usize);
 
 /// Words of a line. An apostrophe belongs to its word.
 fn words(line: &str) -> Vec<Word> {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "'_".contains(letter);
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '\'';
     let mut words = Vec::new();
     let mut start = None;
     for (at, letter) in line.char_indices().chain([(line.len(), ' ')]) {
@@ -192,6 +194,42 @@ fn behind(words: &[Word], at: usize) -> Option<InWords> {
     failed.starts_with("fail").then_some(InWords { end: *end, name })
 }
 
+/// "create qp failed", "post_send failed", "Creating the queue pair failed".
+fn around(words: &[Word], at: usize) -> Option<InWords> {
+    let verb = verb(words.get(at))?;
+    let is_article = |word: &Word| ["a", "an", "the"].contains(&word.0.as_str());
+    let place = at + 1 + usize::from(words.get(at + 1).is_some_and(is_article));
+    let (calls, count) = object(words, place)?;
+    let name = call(calls, verb)?;
+    let mut last = place + count;
+    let moves = |word: &Word| ["to", "init", "rtr", "rts", "state"].contains(&word.0.as_str());
+    while verb == Modify && words.get(last).is_some_and(moves) {
+        last += 1;
+    }
+    let (failed, end) = words.get(last)?;
+    failed.starts_with("fail").then_some(InWords { end: *end, name })
+}
+
+/// Posts that a program names by the operation: "Send with RDMA_WRITE(WITH_IMM) failed", "Receive
+/// with RDMA_RECV failed".
+fn with_operation(line: &str) -> Option<InWords> {
+    const POSTS: [(&str, &str); 3] = [
+        ("send with ", "ibv_post_send"),
+        ("receive with ", "ibv_post_recv"),
+        ("recv with ", "ibv_post_recv"),
+    ];
+    const OPERATIONS: [&str; 4] = ["rdma_", "atomic_", "send", "recv"];
+    let lower = line.to_ascii_lowercase();
+    POSTS.iter().find_map(|(words, name)| {
+        let from = lower.find(words)? + words.len();
+        let rest = &lower[from..];
+        let failed = rest.find(" failed")?;
+        let named = OPERATIONS.iter().any(|operation| rest.starts_with(operation));
+        let alone = named && !rest[..failed].contains(' ');
+        alone.then_some(InWords { end: from + failed + " failed".len(), name })
+    })
+}
+
 /// Returns the end of the words that belong to a call: "QP 3 to RTR", "SRQ".
 fn end(words: &[Word], last: usize, verb: Verb) -> usize {
     let moves = |word: &str| {
@@ -229,6 +267,14 @@ mod tests {
             ("Failed to post notification recv: Success [0]", "ibv_post_recv"),
             ("error creating completion channel", "ibv_create_comp_channel"),
             ("cannot open IB device mlx5_0", "ibv_open_device"),
+            ("create qp failed: Invalid argument", "ibv_create_qp"),
+            ("post_send failed", "ibv_post_send"),
+            ("Creating the queue pair failed with errno 16.", "ibv_create_qp"),
+            ("rdma_cm event channel creation failed", "rdma_create_event_channel"),
+            ("modify QP to RTR failed", "ibv_modify_qp"),
+            ("Send with RDMA_WRITE(WITH_IMM) failed.", "ibv_post_send"),
+            ("Send with ATOMIC_CMP_AND_SWP failed.", "ibv_post_send"),
+            ("Receive with RDMA_RECV failed.", "ibv_post_recv"),
         ] {
             assert_eq!(name(line), Some(call), "{line}");
         }
@@ -244,6 +290,8 @@ mod tests {
             "failed to",
             "",
             "we create a QP, and fail",
+            "send with care failed",
+            "send with rdma_write and a retry failed",
         ] {
             assert_eq!(name(line), None, "{line}");
         }

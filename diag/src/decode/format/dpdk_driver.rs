@@ -46,8 +46,17 @@ const PROBES: &[(&str, u64)] = &[
 ];
 
 /// Words of other failures, in lower case.
-const FAILURES: [&str; 7] =
-    ["fail", "cannot", "can't", "unable to", "not supported", "aborted", "could not"];
+const FAILURES: [&str; 9] = [
+    "fail",
+    "cannot",
+    "can't",
+    "unable to",
+    "not supported",
+    "aborted",
+    "could not",
+    "no enough",
+    "too many sges",
+];
 
 /// Longest line that is searched.
 const LONGEST: usize = 2048;
@@ -55,10 +64,11 @@ const LONGEST: usize = 2048;
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let line = lines.get(at);
     // Most lines of a log are rejected here.
-    if line.len() > LONGEST || !line.contains("mlx5") {
+    if line.len() > LONGEST || !line.contains("mlx5") && !line.contains("ort ") {
         return None;
     }
-    let message = DRIVERS.iter().find_map(|driver| scan::after(line, driver))?.trim();
+    let named = DRIVERS.iter().find_map(|driver| scan::after(line, driver));
+    let message = named.or_else(|| of_queue(line))?.trim();
     // The drivers' debug builds put file, line and function before it.
     let message = message.rsplit_once("(): ").map_or(message, |(_, message)| message);
     let (kind, error) = sort(message)?;
@@ -82,6 +92,21 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     Some(Reading::to(at, vec![record]))
 }
 
+/// Words of a queue of a port, in lower case.
+const QUEUES: [&str; 5] = ["rx queue ", "tx queue ", "rxq ", "txq ", "hairpin queue"];
+
+/// Returns a message about a queue whose driver's name is cut off: "port 0 Rx queue 0 CQ creation
+/// failure".
+fn of_queue(line: &str) -> Option<&str> {
+    let from = line.find("port ").or_else(|| line.find("Port "))?;
+    let message = &line[from..];
+    scan::number(&message["port ".len()..])?;
+    let lower = message.to_ascii_lowercase();
+    let failed = lower.contains("creation fail") || lower.contains("allocation fail");
+    let failed = failed || lower.contains("initialization fail");
+    (failed && QUEUES.iter().any(|queue| lower.contains(queue))).then_some(message)
+}
+
 /// Returns the kind and the errno of a failure; `None` if the message is about no failure.
 fn sort(message: &str) -> Option<(CallKind, Option<CallError>)> {
     if let Some((_, number)) = PROBES.iter().find(|(words, _)| message.contains(words)) {
@@ -95,6 +120,7 @@ fn sort(message: &str) -> Option<(CallKind, Option<CallError>)> {
         text if text.contains("register") => CallKind::Register,
         text if text.contains("uar") => CallKind::Open,
         text if text.contains("creat") || text.contains("alloc") => CallKind::Create,
+        text if text.contains("mbuf") || text.contains("sges") => CallKind::Create,
         text if text.contains("qp state") || text.contains("modify") => CallKind::Modify,
         _ => CallKind::Other,
     };
@@ -134,6 +160,11 @@ mod tests {
         );
         assert_eq!(sorted("Failed to create RQ using DevX"), Some((CallKind::Create, None)));
         assert_eq!(sorted("port 0 MTU is 1500"), None);
+        assert_eq!(
+            of_queue("x: port 0 Rx queue 3 CQ creation failure"),
+            Some("port 0 Rx queue 3 CQ creation failure")
+        );
+        assert_eq!(of_queue("port 0 Tx queue 1 started"), None);
         assert!(is_address("0000:18:00.0") && is_address("18:00.0"));
         assert!(!is_address("18:00") && !is_address("12.5.1.0"));
     }

@@ -7,6 +7,7 @@
 mod async_event;
 mod call;
 mod call_words;
+mod cm_event;
 mod dpdk;
 mod dpdk_driver;
 mod flight;
@@ -21,6 +22,7 @@ mod libmlx5;
 mod mpi;
 mod programs;
 mod storage;
+mod syndrome;
 mod ucx;
 mod words;
 
@@ -82,8 +84,10 @@ pub const FORMATS: &[Format] = &[
     storage::FORMAT,
     programs::FORMAT,
     async_event::FORMAT,
+    cm_event::FORMAT,
     words::FORMAT,
     dpdk_driver::FORMAT,
     call::FORMAT,
+    syndrome::FORMAT,
     hex::FORMAT,
 ];

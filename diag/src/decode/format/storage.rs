@@ -1,17 +1,20 @@
-//! Storage and transfer programs that print `ibv_wc_status` in their own forms: Lustre's ko2iblnd,
-//! Mooncake.
+//! Storage and transfer programs that print failures in their own forms: Lustre's ko2iblnd,
+//! Mooncake, SPDK.
 
+use crate::explain::ExplainedCode;
+use crate::explain::call::{self, CallKind, explain};
+use crate::explain::causes::{Facts, Symptom};
 use crate::text::QueueKind;
 
 use super::super::completion::Said;
-use super::super::record::RecordKind;
+use super::super::record::{DecodedRecord, RecordKind};
 use super::super::{lines::Lines, scan, words};
 use super::{Format, Reading};
 
 /// The format of these programs' messages.
 pub(super) const FORMAT: Format = Format {
-    name: "Lustre, Mooncake",
-    reads: "Lustre ko2iblnd: \"Tx -> … failed 12\", \"Rx from … failed: 5\"; Mooncake: \"Process failed for slice (…): …\"",
+    name: "Lustre, Mooncake, SPDK",
+    reads: "Lustre ko2iblnd: \"Tx -> … failed 12\", \"Rx from … failed: 5\"; Mooncake: \"Process failed for slice (…): …\"; SPDK: \"CQ transport error -6\", \"ABORTED - SQ DELETION\"",
     read,
 };
 
@@ -20,10 +23,43 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if line.contains("Process failed for slice") {
         return mooncake(lines, at);
     }
+    if ENDED.iter().any(|words| line.contains(words)) {
+        return ended(line, at);
+    }
     if !line.contains("kiblnd_") && !line.contains("o2iblnd") {
         return None;
     }
     lustre(lines, at)
+}
+
+/// Words of NVMe requests that a queue gave back because its connection ended.
+const ENDED: [&str; 4] = [
+    "CQ transport error ",
+    "ABORTED - SQ DELETION",
+    "aborting queued i/o",
+    "aborting outstanding i/o",
+];
+
+/// "CQ transport error -6 (No such device or address) on qpair id 1", "ABORTED - SQ DELETION (00/08)".
+fn ended(line: &str, at: usize) -> Option<Reading> {
+    let error = call::errno(line);
+    let what = "NVMe over Fabrics queue";
+    let title = "an NVMe queue ended: its requests were aborted";
+    let mut record = DecodedRecord::new(RecordKind::CallFailure, title);
+    record.field_if(
+        "queue",
+        ["qpair id ", "qid:"]
+            .iter()
+            .find_map(|token| scan::number_after(line, token).map(|number| number.to_string())),
+    );
+    if let Some(error) = error {
+        record.field_meaning("error", error.name(), error.words());
+    }
+    let why = explain(CallKind::Ended, error);
+    let code = ExplainedCode::call(what, error);
+    record.findings.push(ExplainedCode { meaning: why.meaning.to_owned(), ..code });
+    record.facts = Some(Facts::of(Symptom::Call(CallKind::Ended, error)));
+    Some(Reading::to(at, vec![record]))
 }
 
 /// "Tx -> 10.0.0.1@o2ib cookie 0x5d8 sending 1 waiting 1: failed 12", "Rx from … failed: 5".

@@ -4,7 +4,7 @@
 //! `uct/ib/rc/verbs/rc_verbs_iface.c`. For commands, `uct/ib/mlx5/dv/ib_mlx5_dv.c`.
 
 use crate::explain::causes::{Fabric, Program};
-use crate::explain::{ExplainedCode, call};
+use crate::explain::{ExplainedCode, Status, call};
 use crate::text::QueueKind;
 
 use super::super::command::Failed;
@@ -27,6 +27,9 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     }
     if line.contains("end completion with error") {
         return verbs(line, at);
+    }
+    if line.contains("] is flushed") {
+        return flushed(line, at);
     }
     let rest = scan::after(line, "mlx5dv_devx_")?;
     let (called, rest) = rest.split_once(") failed")?;
@@ -171,6 +174,19 @@ fn segment_text(segment: &str) -> String {
         _ if segment.starts_with("rqpn ") => format!("to: QP {}", &segment["rqpn ".len()..]),
         _ => segment.to_owned(),
     }
+}
+
+/// "QP 0x169 wqe[3] is flushed", also by programs with UCX's code.
+fn flushed(line: &str, at: usize) -> Option<Reading> {
+    let (qpn, rest) = scan::number(scan::after(line, "QP ")?)?;
+    let (index, _) = scan::number(scan::after(rest, "wqe[")?)?;
+    let said = Said {
+        status: Some(Status::Flushed),
+        qpn: u32::try_from(qpn).ok(),
+        wqe: u16::try_from(index).ok(),
+        ..Said::default()
+    };
+    Some(Reading::to(at, vec![said.record(RecordKind::Completion)]))
 }
 
 /// UCX over verbs: "send completion with error: local protection error [qpn 0xf9db wrid

@@ -4,8 +4,9 @@
 //! syndrome, operation and program, and the cause that the thread's author or a maintainer
 //! confirmed. [`rank`] orders the causes by the threads that are like a record, and by the signs in
 //! the text around it. Its cures name the program's own parameters, from a thread or from the
-//! program's documentation.
+//! program's documentation. [`check()`] tells the frequent causes of a symptom apart.
 
+mod check;
 mod evidence;
 mod order;
 mod parameter;
@@ -17,6 +18,7 @@ mod signs;
 use super::call::{self, CallError, CallKind};
 use super::{Cause, Status, status};
 
+pub use check::{Check, check};
 pub use evidence::evidence;
 pub use order::rank;
 pub use program::Program;

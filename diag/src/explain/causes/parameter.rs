@@ -74,6 +74,7 @@ parameters! {
     Perftest NO_PEERMEM 0 "--use_cuda_dmabuf, or load nvidia-peermem";
     Perftest DEVICE_MEMORY 0 "switch PCIe ACS off; the same test without --use_cuda shows whether it is that";
     Spdk SHORT_TIMEOUT 0 "bdev_nvme_set_options --transport-ack-timeout with a larger value";
+    Gpu GPU_KIND 2 "memory of cudaMalloc (not pooled or managed), open kernel modules; perftest with --use_cuda_dmabuf shows whether it is that";
     Gpu WRONG_GID 0 "NVSHMEM_IB_GID_INDEX of the RoCE v2 entry with an address";
     Gpu WRONG_PATH 0 "NVSHMEM_HCA_LIST with the NICs that reach the peer";
     Gpu DEVICE_MEMORY 12 "load nvidia-peermem, or use dma-buf with the open kernel modules; switch PCIe ACS off";

@@ -28,6 +28,8 @@ pub enum Program {
     Linux,
     /// NVSHMEM, DOCA GPUNetIO, NIXL.
     Gpu,
+    /// TensorFlow, and BytePS, whose RDMA code comes from it.
+    TensorFlow,
 }
 
 /// Texts by which a program's log is known.
@@ -38,7 +40,6 @@ const MARKS: &[(&str, Program)] = &[
     ("Call to ibv_", Program::Nccl),
     ("CTRAN-IB", Program::Nccl),
     ("ibvwrap.c", Program::Nccl),
-    ("UCX  ", Program::Ucx),
     ("ib_mlx5_log.c", Program::Ucx),
     ("ucx_", Program::Ucx),
     ("btl_openib", Program::OpenMpi),
@@ -67,6 +68,8 @@ const MARKS: &[(&str, Program)] = &[
     ("ibgda.cpp", Program::Gpu),
     ("ibrc.cpp", Program::Gpu),
     ("nixl", Program::Gpu),
+    ("mscclpp", Program::Gpu),
+    ("rocshmem", Program::Gpu),
     ("deep_ep", Program::Gpu),
     ("infiniband mlx5_", Program::Linux),
     ("mlx5_core 0", Program::Linux),
@@ -76,6 +79,33 @@ impl Program {
     /// Returns the program whose log a line is from.
     #[must_use]
     pub fn of_line(line: &str) -> Option<Program> {
-        MARKS.iter().find(|(mark, _)| line.contains(mark)).map(|(_, program)| *program)
+        let marked = MARKS.iter().find(|(mark, _)| line.contains(mark));
+        marked.map(|(_, program)| *program).or_else(|| is_ucx(line).then_some(Program::Ucx))
+    }
+}
+
+/// Levels that UCX prints after its name, with as many blanks as its version likes.
+const UCX_LEVELS: [&str; 7] = ["FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE"];
+
+/// Returns whether a line has the name of UCX with a level after it.
+fn is_ucx(line: &str) -> bool {
+    line.match_indices("UCX").any(|(at, name)| {
+        let rest = line[at + name.len()..].trim_start();
+        let alone = !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric());
+        alone && UCX_LEVELS.iter().any(|level| rest.starts_with(level))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ucx_is_known_with_any_spacing() {
+        for line in ["x.c:171  UCX  ERROR a", "UCX ERROR a", "[1]UCX\tWARN a"] {
+            assert_eq!(Program::of_line(line), Some(Program::Ucx), "{line}");
+        }
+        assert_eq!(Program::of_line("built with UCX and ROCm; ERROR"), None);
+        assert_eq!(Program::of_line("LUCX ERROR"), None);
     }
 }

@@ -68,6 +68,19 @@ reasons! {
     HUGE_PAGES ANY "there are not enough huge pages, or not where the program looks"
         => "look at /proc/meminfo and at the program's memory options";
 
+    NO_PROVIDER ANY "the device's user-space driver is not installed, or libibverbs does not find it"
+        => "`ibv_devinfo` lists what it finds; install ibverbs-providers, and look in /etc/libibverbs.d";
+    SMALL_BUFFERS ANY "mbufs are too small for the longest packet, and scatter is off"
+        => "a pool with larger mbufs, a smaller MTU, or RTE_ETH_RX_OFFLOAD_SCATTER";
+    NO_LISTENER ANY "no program listens at the peer on that address, port and transport"
+        => "look at `rdma resource show cm_id` at the peer; a listener on TCP alone does not count";
+    REFUSED_BY_PROGRAM ANY "the peer's program refused the connection"
+        => "look at its log at that time: it decides by private data, limits and access rights";
+    STALE_CONNECTION ANY "the peer still has a connection with these numbers, from before a restart"
+        => "connect again; the peer drops the old one";
+    NO_RDMA_ADDRESS ANY "the address is not one of an RDMA port's network interface, or has no route through one"
+        => "use an address of the interface that `rdma link` shows; `ip route get ADDRESS`";
+
     REFUSED ANY "the kernel or the HCA refused it"
         => "look for mlx5_core lines in the kernel's log at that time";
     SYNDROME_IN_LOG ANY "the reason is a syndrome in the kernel's log"

@@ -48,6 +48,8 @@ bitflags::bitflags! {
         const GID_KINDS = 262_144;
         /// Protection domains.
         const DOMAIN = 524_288;
+        /// Buffers of DPDK.
+        const MBUF = 1_048_576;
     }
 }
 
@@ -111,6 +113,8 @@ const MARKS: &[(&str, Signs)] = &[
     ("link type       : ethernet", Signs::ETHERNET),
     ("roce", Signs::ETHERNET),
     ("protection domain", Signs::DOMAIN),
+    ("mbuf space", Signs::MBUF),
+    ("too many sges", Signs::MBUF),
     ("wrong pd", Signs::DOMAIN),
     ("regression", Signs::VERSION),
     ("bisect", Signs::VERSION),
@@ -155,6 +159,7 @@ const POINTS: &[(Signs, Cause, u32)] = &[
     (Signs::VERSION, OLD_SOFTWARE, 14),
     (Signs::DOMAIN, OTHER_DOMAIN, 12),
     (Signs::DOMAIN, PEER_DOMAIN, 12),
+    (Signs::MBUF, SMALL_BUFFERS, 14),
     (Signs::GID_KINDS, EMPTY_GID, 14),
     (Signs::GID_KINDS, WRONG_GID, 14),
 ];

@@ -1,0 +1,38 @@
+//! Any other line with the syndrome of a refused command: "Error syndrome: 0x62bbc6".
+//!
+//! Syndromes of commands are longer than those of CQEs, which have 8 bits.
+
+use super::super::command::Failed;
+use super::super::{lines::Lines, scan};
+use super::{Format, Reading};
+
+/// The format of these lines.
+pub(super) const FORMAT: Format = Format {
+    name: "a syndrome of a command",
+    reads: "any program: a syndrome of more than 16 bits with a word of failure",
+    read,
+};
+
+/// Longest line that is searched.
+const LONGEST: usize = 2048;
+
+/// Words of failure beside a syndrome, in lower case.
+const FAILED: [&str; 4] = ["error", "fail", "status", "refused"];
+
+fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
+    let line = lines.get(at);
+    // Most lines of a log are rejected here.
+    if line.len() > LONGEST || !line.contains("yndrom") {
+        return None;
+    }
+    let lower = line.to_ascii_lowercase();
+    let rest = scan::after(&lower, "syndrome").or_else(|| scan::after(&lower, "syndrom"))?;
+    let rest = rest.trim_start_matches([' ', ':', '=', '(', '[']);
+    let (syndrome, _) = scan::number(rest).filter(|_| rest.starts_with("0x"))?;
+    let wide = syndrome > u64::from(u16::MAX) && u32::try_from(syndrome).is_ok();
+    if !wide || !FAILED.iter().any(|word| lower.contains(word)) {
+        return None;
+    }
+    let failed = Failed { syndrome: Some(syndrome), ..Failed::default() };
+    Some(Reading::to(at, vec![failed.record()]))
+}
