@@ -6,7 +6,7 @@
 //! 2. The size of the buffer of a queue pair and that of a cache line. Both sides take the larger
 //!    ones, so that this side's layout of messages chooses the server's memory.
 //! 3. The code of the MTU, as text.
-//! 4. The [keys](keys) of each queue pair; in a latency test, those of the first one twice.
+//! 4. The [keys] of each queue pair; in a latency test, those of the first one twice.
 //! 5. When the queue pairs are connected, all of these again, and then those of the first one.
 //! 6. Messages flow, and the server waits.
 //! 7. In a bandwidth test, the keys of the first queue pair and the client's [`report`].
