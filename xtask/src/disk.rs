@@ -29,7 +29,7 @@ pub fn in_words(left: Option<u64>) -> String {
 pub fn blame(left: Option<u64>) -> Option<String> {
     let left = left.filter(|left| *left < LITTLE)?;
     Some(format!(
-        "The disk is nearly full{}. That is the likely cause: a whole run takes 16 GB. Free some, or let \
+        "The disk is nearly full{}. That is the likely cause: a whole run takes 20 GB. Free some, or let \
          CARGO_TARGET_DIR name a folder on another disk.",
         in_words(Some(left))
     ))
