@@ -191,7 +191,14 @@ impl Request<'_> {
         }
     }
 
+    /// Reads the rings while the objects are known whose requests the device may have completed until
+    /// it answered.
+    fn look_a_last_time(&mut self) {
+        self.queues.look(self.observer);
+    }
+
     fn destroyed(&mut self, handle: u32) -> Result<()> {
+        self.look_a_last_time();
         let object = self.context()?.objects.remove(&handle).ok_or(Errno::ENOENT)?;
         commands::destroy(&object).into_iter().for_each(|told| self.tell(told));
         let card = self.card;
@@ -441,6 +448,7 @@ fn modify_qp(request: &mut Request<'_>) -> Result<()> {
 impl Request<'_> {
     /// Queue pairs were reset: their rings start from the beginning.
     fn reset(&mut self, numbers: &[u32]) {
+        self.look_a_last_time();
         let card = self.card;
         for number in numbers {
             let Some(pair) = self.queues.pairs.get_mut(&(card, *number)) else { continue };
