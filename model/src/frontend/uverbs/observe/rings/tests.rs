@@ -248,10 +248,10 @@ struct Meanwhile<F>(Flat, u64, Mutex<Option<F>>);
 impl<F: FnOnce(&Flat) + Send> Memory for Meanwhile<F> {
     fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
         self.0.read(address, to)?;
-        if address == self.1
-            && let Some(happens) = self.2.lock().unwrap().take()
-        {
-            happens(&self.0);
+        if address == self.1 {
+            if let Some(happens) = self.2.lock().unwrap().take() {
+                happens(&self.0);
+            }
         }
         Ok(())
     }
