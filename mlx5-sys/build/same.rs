@@ -125,6 +125,8 @@ fn check(item: &Item) -> proc_macro2::TokenStream {
                     .collect(),
                 Fields::Unit => Vec::new(),
             };
+            // SAFETY: the generated function is never called: it compiles only if the fields have
+            // these types.
             quote!(const _: unsafe fn(*const #name) = |same| unsafe { #(#fields)* };)
         }
         Item::Type(item) => {

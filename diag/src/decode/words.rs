@@ -4,7 +4,7 @@ use crate::explain::Status;
 use crate::explain::status::STATUSES;
 
 /// Spellings of statuses by libibverbs (`ibv_wc_status_str`), the kernel (`ib_wc_status_msg`), Open
-/// MPI and others, in lower case. Longer words stand before those that they contain.
+/// MPI and others, in lower case. A longer spelling comes before each that it contains.
 const WORDS: &[(&str, Status)] = &[
     ("local length error", Status::LocalLength),
     ("local qp operation error", Status::LocalQpOperation),
