@@ -118,8 +118,9 @@ fn questions_that_no_active_side_asks_are_refused_and_do_no_harm() {
         let answer = ask(&question);
         assert!(answer.contains(words), "{question}: {answer}");
     }
-    let far = door.replace("\"qpn\":", "\"qpn\":9");
-    let answer = ask(&far.replace("{\"door\":", "{\"connect\":{\"door\":").replace("}}", "}}}"));
+    let mut far = serde_json::from_str::<serde_json::Value>(&door).unwrap();
+    far["door"]["qpn"] = (1_u32 << 24).into();
+    let answer = ask(&serde_json::json!({ "connect": far }).to_string());
     assert!(answer.contains("24 bits"), "{answer}");
     // The next active side finds all as it was.
     assert_eq!(ask("\"close\""), "\"done\"");
