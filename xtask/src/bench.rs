@@ -100,7 +100,8 @@ pub fn check_timing() -> Result {
 
 /// Runs the check that needs the command's feature `phases`: a result has phases.
 pub fn check_phases() -> Result {
-    let feature = ["--package", "mlx5-tools", "--features", "phases"];
+    // With the driver's package beside it, what both depend on is that of the other checks.
+    let feature = ["--package", "mlx5-tools", "--package", "mlx5", "--features", "phases"];
     let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;
@@ -113,7 +114,8 @@ pub fn check_phases() -> Result {
 /// on the direct way and on libmlx5.
 pub fn check_compare() -> Result {
     let mut test = build::cargo("test");
-    test.args(["--release", "--package", "mlx5-tools", "--test", "perf_compare"]);
+    // Of the whole workspace, so that the libraries are those of the benchmarks.
+    test.args(["--release", "--workspace", "--test", "perf_compare"]);
     build::run("cargo test", &mut test)
 }
 

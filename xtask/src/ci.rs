@@ -32,7 +32,8 @@ use crate::torture::{self, Lint};
 type Check = (&'static str, fn() -> Result);
 
 /// The checks after the tests, in the order in which they are started. Neighbors build into
-/// different folders, so that neither waits for the other's lock.
+/// different folders, so that neither waits for the other's lock. `cm` is the last of those that
+/// build where the tests do: with it, all libraries are others, the model's in the same file.
 const CHECKS: &[Check] = &[
     ("cargo clippy", clippy),
     ("cargo xtask miri", miri::check),
@@ -41,21 +42,21 @@ const CHECKS: &[Check] = &[
     ("cargo xtask bench --quick", || bench::run(Choice::Quick)),
     ("the feature `timing`", bench::check_timing),
     ("the feature `phases`", bench::check_phases),
-    ("the feature `flight-recorder`", bench::check_flight),
-    ("the feature `unproven`", test::check_unproven),
-    ("the feature `cm`", test::check_cm),
     (RDMA_SYS, rdma_sys::check),
+    ("the feature `flight-recorder`", bench::check_flight),
     ("cargo xtask msrv", msrv::check),
-    ("cargo xtask conform", conform::check),
-    ("cargo xtask torture", || torture::check(Lint::Off)),
-    ("cargo xtask torture --lint", || torture::check(Lint::On)),
+    ("the feature `unproven`", test::check_unproven),
     ("cargo xtask asan", asan::check),
+    ("cargo xtask conform", conform::check),
     ("cargo xtask arm64 --check", arm64::check),
+    ("cargo xtask torture", || torture::check(Lint::Off)),
     ("cargo xtask api", api::check),
+    ("cargo xtask torture --lint", || torture::check(Lint::On)),
     ("mlx5 perf --compare", bench::check_compare),
-    ("cargo xtask sideway", sideway::check),
     ("cargo xtask guest", guest::check),
     ("cargo xtask install", install::check),
+    ("the feature `cm`", test::check_cm),
+    ("cargo xtask sideway", sideway::check),
     ("packages", release::check),
 ];
 

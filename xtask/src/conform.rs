@@ -38,11 +38,9 @@ pub fn check() -> Result {
 
 fn run(purpose: Purpose) -> Result {
     let mut cargo = build::cargo("build");
-    cargo.args(["--quiet", "--package", "mlx5-tools", "--bin", "mlx5"]);
-    build::run("building mlx5", &mut cargo)?;
-    let mut cargo = build::cargo("build");
-    cargo.args(["--quiet", "--package", "mlx5-conformance", "--example", "status"]);
-    build::run("building the example status", &mut cargo)?;
+    // One build of the whole workspace has the libraries that the tests have.
+    cargo.args(["--quiet", "--workspace", "--bin", "mlx5", "--example", "status"]);
+    build::run("building mlx5 and the example status", &mut cargo)?;
 
     let target = build::target_directory()?;
     let folder = target.join("conform");

@@ -53,7 +53,7 @@ fn run(profile: Profile) -> Result {
         fs::metadata(&command).map_err(|error| format!("{}: {error}", command.display()))?.len();
     println!("installed in {:.0?}: {bytes} bytes", started.elapsed());
     let mut test = build::cargo("test");
-    test.args(["--package", "mlx5-tools", "--test", "worked"]).env("MLX5_WORKED_COMMAND", command);
+    test.args(["--workspace", "--test", "worked"]).env("MLX5_WORKED_COMMAND", command);
     build::run("the page docs/tools.md with the installed command", &mut test)
 }
 

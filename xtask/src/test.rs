@@ -126,7 +126,7 @@ pub fn check_cm() -> Result {
 
 /// The same for the command: both sides of `mlx5 perf --cm` by librdmacm.
 fn check_cm_of_perf() -> Result {
-    let feature = ["--package", "mlx5-tools", "--features", "cm"];
+    let feature = ["--package", "mlx5-tools", "--package", "mlx5", "--features", "cm"];
     let mut clippy = build::cargo("clippy");
     clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
     build::run("cargo clippy", &mut clippy)?;

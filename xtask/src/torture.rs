@@ -30,9 +30,9 @@ pub fn check(lint: Lint) -> Result {
 
 fn run(lint: Lint, arguments: &[&str]) -> Result {
     let mut cargo = build::cargo("build");
-    cargo.args(["--quiet", "--package", "mlx5-torture"]);
+    cargo.args(["--quiet", "--workspace", "--bin", "mlx5-torture"]);
     if lint == Lint::On {
-        cargo.args(["--features", "lint"]);
+        cargo.args(["--features", "mlx5-torture/lint"]);
     }
     build::run("building mlx5-torture", &mut cargo)?;
     let mut program = Command::new(build::target_directory()?.join("debug/mlx5-torture"));
