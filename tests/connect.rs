@@ -2,8 +2,12 @@
 //!
 //! Each hostile peer must lead to its own error, and within the timeout.
 
+#[path = "../model/tests/support/port.rs"]
+#[allow(dead_code, reason = "no program listens on it here")]
+mod port;
+
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -264,8 +268,8 @@ fn sides_at_different_steps_are_told_so() {
 
 #[test]
 fn nobody_there_is_an_error_of_its_own() {
-    // A port that was free a moment ago, and is not listened on.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let held = port::free();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, held.number()));
     let result = Connection::connect(address, PATIENCE);
     assert!(matches!(result, Err(ConnectError::Refused { address: at }) if at == address));
     let result = Connection::connect("no port", PATIENCE);

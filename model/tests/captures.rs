@@ -205,12 +205,12 @@ fn messages_of_connections_are_shown() {
         ["ConnectRequest", "ConnectReply", "ReadyToUse", "DisconnectRequest", "DisconnectReply"];
     for model in [INFINIBAND, ROCE] {
         let folder = Folder::new("connections");
-        let port = support::port::free().to_string();
+        let port = support::port::free();
         let sides = |port: &str, server: &[&str], client: &[&str]| {
             let name = server[0];
             let files = ["server", "client"].map(|side| folder.file(&format!("{name}-{side}")));
             let mut server = with_capture(model, server, &files[0]);
-            support::port::wait_for_service(port, &mut server);
+            support::sockets::wait_for_service(port, &mut server);
             let client = with_capture(model, client, &files[1]).finish(LIMIT);
             client.assert_success();
             server.finish(LIMIT).assert_success();

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use mlx5_model as _;
-use support::port;
 use support::role::{Player, hear, play, say};
+use support::sockets;
 use support::target::{introduce, make, reach, target};
 use support::verbs::{Device, PATIENCE, Station, Timing, connect, exchange, poll};
 
@@ -355,7 +355,7 @@ fn host() -> i32 {
     let _device = Device::open(0);
     let mut guests = [Player::of("guest"), Player::of("guest")];
     let files = fill();
-    let name = format!("@{}process/{}.", port::names(), std::process::id());
+    let name = format!("@{}process/{}.", sockets::names(), std::process::id());
     let [first, second] = &mut guests;
     first.tell(&name);
     assert_eq!(first.hear(), "asked");

@@ -73,7 +73,7 @@ fn a_port_that_is_not_active_loses_everything() {
 /// `ibv_rc_pingpong`, whose client sends first: what became of it, and the server, which waits for
 /// ever where nothing arrives, and is ended when it is dropped.
 fn pair(model: Model, arguments: &[&str], variables: &[(&str, &str)]) -> (Process, Output) {
-    let port = support::port::free().to_string();
+    let port = support::port::free();
     let side = |name: &str, host: Option<&str>| {
         let mut command = model.command("ibv_rc_pingpong");
         command.args(["-p", &port]).args(arguments).args(host);
@@ -81,7 +81,7 @@ fn pair(model: Model, arguments: &[&str], variables: &[(&str, &str)]) -> (Proces
         Process::start(name, command)
     };
     let mut server = side("server", None);
-    support::port::wait_for_listener(&port, &mut server, LIMIT);
+    server.wait_until_it_listens(&port, LIMIT);
     let client = side("client", Some("127.0.0.1")).finish(LIMIT);
     (server, client)
 }

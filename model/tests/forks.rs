@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use mlx5_model as _;
 use mlx5_sys::verbs::ibv_wc_status;
-use support::port;
 use support::role::{Player, hear, play, say};
+use support::sockets;
 use support::target::{meet, reach, target};
 use support::verbs::{Address, Device, PATIENCE, Station, Timing, connect, exchange};
 
@@ -165,7 +165,7 @@ fn a_child_does_not_keep_its_dead_parent_reachable() {
     assert_eq!(done.status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR, "{done:?}");
     // No process listens on the names, so they are free for others.
     let names = std::fs::read_to_string("/proc/net/unix").expect("the kernel's table");
-    let name = format!("@{}infiniband/{:04x}/{:04x}", port::names(), peer.lid, peer.qpn >> 8);
+    let name = format!("@{}infiniband/{:04x}/{:04x}", sockets::names(), peer.lid, peer.qpn >> 8);
     assert!(!names.lines().any(|line| line.ends_with(&name)), "{name} in\n{names}");
     drop(player.child.stdin.take());
     station.destroy();

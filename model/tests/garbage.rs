@@ -13,9 +13,9 @@ use libc::c_int;
 use mlx5_model::wire::{Header, Opcode, Reth, Route};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_state, ibv_wc_status};
-use support::port;
 use support::random::Random;
 use support::role::{Player, play};
+use support::sockets;
 use support::target::{make, meet, meet_on_demand, reach, target};
 use support::verbs::{
     Address, DEPTH, Device, LENGTH, PATIENCE, Station, Timing, connect, exchange,
@@ -32,7 +32,7 @@ struct Intruder(c_int);
 impl Intruder {
     fn new(victim: Address, kind: c_int) -> io::Result<Self> {
         let name =
-            format!("{}infiniband/{:04x}/{:04x}", port::names(), victim.lid, victim.qpn >> 8);
+            format!("{}infiniband/{:04x}/{:04x}", sockets::names(), victim.lid, victim.qpn >> 8);
         // SAFETY: all zeros is a valid address, with room for the name; the descriptor is new.
         unsafe {
             let mut address: libc::sockaddr_un = std::mem::zeroed();

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use mlx5_model as _;
 use mlx5_sys::verbs::{ibv_qp_state, ibv_wc_status};
 use support::Model;
+use support::port::{self, Port};
 use support::process::Process;
 use support::role::{Player, hear, play, say};
 use support::target::{meet, reach, target};
 use support::verbs::{Address, Device, PATIENCE, Station, Timing, connect, exchange, poll};
-use support::{LIMIT, port};
+use support::{LIMIT, sockets};
 
 #[test]
 fn role() {
@@ -83,9 +84,9 @@ fn pairs_of_programs_run_side_by_side() {
         command.args(["-n", "100", "-s", "4096"]).args(arguments);
         Process::start(name, command)
     };
-    let servers: Vec<(String, Process)> = (0..PAIRS)
+    let servers: Vec<(Port, Process)> = (0..PAIRS)
         .map(|pair| {
-            let port = port::free().to_string();
+            let port = port::free();
             // Half of them sleep on events.
             let events: &[&str] = if pair % 2 == 0 { &[] } else { &["-e"] };
             let server = start("server", &[&["-p", &port], events].concat());
@@ -95,7 +96,7 @@ fn pairs_of_programs_run_side_by_side() {
     let pairs: Vec<(Process, Process)> = servers
         .into_iter()
         .map(|(port, mut server)| {
-            port::wait_for_listener(&port, &mut server, LIMIT);
+            server.wait_until_it_listens(&port, LIMIT);
             (server, start("client", &["-p", &port, "127.0.0.1"]))
         })
         .collect();
@@ -175,7 +176,7 @@ fn a_thousand_queue_pairs_of_two_processes_speak() {
 
 #[test]
 fn process_of_another_format_is_named_on_standard_error() {
-    let name = format!("{}v0/infiniband/0001/0001", port::names_of_all_formats());
+    let name = format!("{}v0/infiniband/0001/0001", sockets::names_of_all_formats());
     let address = SocketAddr::from_abstract_name(name).expect("a short name");
     let other = UnixListener::bind_addr(&address).expect("a free name");
     let run = || Model::default().run("ibv_devinfo", &["-d", "mlx5_0"]);
@@ -190,7 +191,7 @@ fn process_of_another_format_is_named_on_standard_error() {
 /// Names of the model's sockets that this network namespace has.
 fn names() -> Vec<String> {
     let table = fs::read_to_string("/proc/net/unix").expect("the kernel's table");
-    let start = format!("@{}", port::names());
+    let start = format!("@{}", sockets::names());
     table
         .lines()
         .filter_map(|line| line.split_whitespace().last()?.strip_prefix(&start))

@@ -10,8 +10,8 @@ use std::ptr::null_mut;
 
 use mlx5_model as _;
 use mlx5_sys::verbs::*;
-use support::port;
 use support::role::{Player, hear, play, say};
+use support::sockets;
 use support::target::{meet, reach, target};
 use support::users::{ATTACKER, as_root};
 use support::verbs::{Device, Station, Timing};
@@ -98,7 +98,7 @@ fn callers(fd: &OwnedFd) -> usize {
 
 /// Returns the name of a socket of this user that ends with `rest`.
 fn own(rest: &str) -> String {
-    port::names() + rest
+    sockets::names() + rest
 }
 
 /// Binds names of prefixes of queue pair numbers, and listens on half of them.

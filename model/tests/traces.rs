@@ -12,11 +12,10 @@ use std::process::Command;
 use mlx5_model::replay::replay;
 use mlx5_model::trace::{Call, Observed, Reader, Verdict, What};
 use mlx5_model::wire::{Header, Link};
-use support::port;
 use support::process::Process;
 use support::role::{Player, hear, play, say};
 use support::verbs::{Device, Station, connect, exchange};
-use support::{LIMIT, Model, turn};
+use support::{LIMIT, Model, port, sockets, turn};
 
 #[test]
 fn role() {
@@ -110,7 +109,7 @@ fn datagrams(recording: &Path) -> [usize; 2] {
 #[test]
 fn connection_by_rdmacm_is_done_again_with_its_datagrams() {
     let (_turn, folder) = (turn(), Folder::new("rping"));
-    let port = port::free().to_string();
+    let port = port::free();
     let start = |side: &str| {
         let mut command = Model::default().command("rping");
         command.args([side, "-C", "3", "-a", "127.0.0.1", "-p", &port]);
@@ -118,7 +117,7 @@ fn connection_by_rdmacm_is_done_again_with_its_datagrams() {
         Process::start("rping", command)
     };
     let mut server = start("-s");
-    port::wait_for_service(&port, &mut server);
+    sockets::wait_for_service(&port, &mut server);
     start("-c").finish(LIMIT).assert_success();
     server.finish(LIMIT).assert_success();
     let recordings = folder.recordings();
@@ -153,7 +152,7 @@ fn every_transport_is_done_again() {
 fn extended_reliable_connections_are_done_again() {
     let folder = Folder::new("xsrq");
     let model = Model::default();
-    let port = port::free().to_string();
+    let port = port::free();
     let side = |name: &str, host: Option<&str>| {
         let mut command = model.command("ibv_xsrq_pingpong");
         command.args(["-p", &port, "-c", "1", "-n", "10"]).args(host);
@@ -161,7 +160,7 @@ fn extended_reliable_connections_are_done_again() {
         Process::start(name, command)
     };
     let mut server = side("server", None);
-    port::wait_for_listener(&port, &mut server, LIMIT);
+    server.wait_until_it_listens(&port, LIMIT);
     side("client", Some("localhost")).finish(LIMIT).assert_success();
     server.finish(LIMIT).assert_success();
     for recording in folder.recordings() {
@@ -244,11 +243,11 @@ fn parent() -> i32 {
 #[test]
 fn a_program_that_is_killed_leaves_what_it_did() {
     let folder = Folder::new("killed");
-    let port = port::free().to_string();
+    let port = port::free();
     let mut command = Model::default().command("ibv_rc_pingpong");
     command.args(["-p", &port]).env("MLX5_MODEL_TRACE", folder.each());
     let mut server = Process::start("server", command);
-    port::wait_for_listener(&port, &mut server, LIMIT);
+    server.wait_until_it_listens(&port, LIMIT);
     // Kills it, and waits for its end.
     drop(server);
     let [recording] = &folder.recordings()[..] else { panic!("one recording") };

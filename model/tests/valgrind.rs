@@ -19,7 +19,7 @@ fn pingpong(tool: &[&str]) -> [Output; 2] {
     // Each of them keeps a core busy.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let port = port::free().to_string();
+    let port = port::free();
     let side = |name: &str, host: Option<&str>| {
         let mut command = Model { roce: false, mode: Some("polled") }.command("valgrind");
         // Threads that wait for each other need their turns.
@@ -28,7 +28,7 @@ fn pingpong(tool: &[&str]) -> [Output; 2] {
         Process::start(name, command)
     };
     let mut server = side("server", None);
-    port::wait_for_listener(&port, &mut server, LIMIT);
+    server.wait_until_it_listens(&port, LIMIT);
     let client = side("client", Some("127.0.0.1")).finish(LIMIT);
     let sides = [server.finish(LIMIT), client];
     for side in &sides {

@@ -12,8 +12,8 @@ use mlx5_model as _;
 use mlx5_sys::verbs::{
     ibv_close_device, ibv_context, ibv_free_device_list, ibv_get_device_list, ibv_open_device,
 };
-use support::port;
 use support::random::Random;
+use support::sockets;
 
 /// The kinds of requests from a guest (`visitor/message.rs`).
 const QUEUE_PAIRS: u32 = 0;
@@ -22,7 +22,7 @@ const REQUEST: u32 = 2;
 
 /// The name of the socket that this process answers at.
 fn host() -> String {
-    let start = format!("@{}process/{}.", port::names(), std::process::id());
+    let start = format!("@{}process/{}.", sockets::names(), std::process::id());
     let names = std::fs::read_to_string("/proc/net/unix").unwrap();
     let mut words = names.lines().filter_map(|line| line.split_whitespace().last());
     words.find(|word| word.starts_with(&start)).unwrap()[1..].to_owned()

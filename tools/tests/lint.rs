@@ -8,8 +8,7 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5::connect::LocalPort;
 use mlx5::ib::{Access, Rc};
@@ -18,7 +17,7 @@ use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{FetchAdd, Inline, Nop, RdmaRead, RdmaWrite, Remote, SendImm, Sge, Word};
 use mlx5_sys::dv;
 use rig::folder::Folder;
-use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
+use rig::{Printed, finish, json_has_shape, mlx5, port, run, text_has_shape};
 use serde_json::Value;
 
 /// Many times what the longest program takes.
@@ -339,32 +338,6 @@ impl Drop for Server {
     }
 }
 
-/// Returns whether the kernel's tables show a listener on the port: connecting would act as the
-/// client.
-fn is_listening(port: u16) -> bool {
-    let local = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let table = fs::read_to_string(table).unwrap_or_default();
-        table.lines().skip(1).any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            fields.next().is_some_and(|address| address.ends_with(&local))
-                && fields.nth(1) == Some("0A")
-        })
-    })
-}
-
-/// Returns a port without a listener.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 18_000 + (number % 8000) as u16;
-        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 #[test]
 fn what_programs_of_others_post_has_nothing_wrong() {
     // SEND, WRITE, READ and atomics, inline and not, on RC, UC and UD. The programs are RDMA tools
@@ -378,7 +351,7 @@ fn what_programs_of_others_post_has_nothing_wrong() {
         ("ib_atomic_lat -n 50", 50),
         ("ibv_rc_pingpong -n 100", 100),
     ] {
-        let port = port();
+        let port = port::free();
         let words: Vec<String> = program
             .split_whitespace()
             .map(str::to_owned)
@@ -390,12 +363,8 @@ fn what_programs_of_others_post_has_nothing_wrong() {
             command
         };
         let mut server = Server(side(&[]).spawn().expect("the command starts"));
-        let began = Instant::now();
-        while !is_listening(port) {
-            let ended = server.0.try_wait().expect("a child").is_some();
-            assert!(!ended && began.elapsed() < PATIENCE, "{program}: nobody listens");
-            std::thread::yield_now();
-        }
+        let has_ended = || server.0.try_wait().expect("a child").is_some();
+        assert!(port.is_listened_on_within(PATIENCE, has_ended), "{program}: nobody listens");
         let client = finish(&mut side(&["localhost"]), 0).report();
         assert_eq!((names(&client).len(), &client["defects"]), (0, &0.into()), "{client}");
         assert!(client["wqes"].as_u64().unwrap() >= least, "{program}: {client}");

@@ -368,8 +368,7 @@ fn what_cannot_be_is_refused_with_the_cause_and_the_cure() {
     refused(&with(&["--huge", "1G"]), 3, &["huge"]);
     refused(&with(&["--raw-samples", "/nonexistent/raw"]), 3, &["/nonexistent/raw"]);
     refused(&["lat", "host.invalid"], 3, &["host.invalid"]);
-    // A port that was free a moment ago.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let free = rig::port::free();
     refused(&["lat", "127.0.0.1", "-p", &free], 3, &["nobody listens", "mlx5 perf server"]);
 }
 

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 
 use mlx5_model::trace::{Observed, Reader, What};
 use perf_pair::{Scratch, Server};
-use rig::perftest::{Ended, free_port, wait_for};
+use rig::perftest::{Ended, wait_for};
+use rig::port::{self, Port};
 use rig::{finish, mlx5, on_the_model};
 
 const ITERATIONS: &str = "120";
@@ -59,9 +60,8 @@ fn by_mlx5(scratch: &Scratch, arguments: &[&str]) -> Done {
     done(&file)
 }
 
-fn perftest(program: &str, port: u16, arguments: &[&str]) -> Command {
-    let port = port.to_string();
-    let mut command = on_the_model(program, &["-F", "-c", "RC", "-n", ITERATIONS, "-p", &port]);
+fn perftest(program: &str, port: &Port, arguments: &[&str]) -> Command {
+    let mut command = on_the_model(program, &["-F", "-c", "RC", "-n", ITERATIONS, "-p", port]);
     command.args(arguments);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
@@ -69,10 +69,10 @@ fn perftest(program: &str, port: u16, arguments: &[&str]) -> Command {
 
 fn by_perftest(scratch: &Scratch, program: &str, arguments: &[&str]) -> Done {
     let file = scratch.file("perftest.trace");
-    let port = free_port();
-    let mut server = Ended::start(&mut perftest(program, port, arguments));
-    wait_for(port, program);
-    let mut client = perftest(program, port, arguments);
+    let port = port::free();
+    let mut server = Ended::start(&mut perftest(program, &port, arguments));
+    wait_for(&port, &mut server);
+    let mut client = perftest(program, &port, arguments);
     client.arg("127.0.0.1").env("MLX5_MODEL_TRACE", &file);
     client.env("MLX5_MODEL_TRACE_DETAIL", "story");
     for side in [&mut Ended::start(&mut client), &mut server] {

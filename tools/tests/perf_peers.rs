@@ -37,7 +37,7 @@ fn client(port: &str, link: &str, arguments: &[&str], status: i32) -> Printed {
 /// Measures with a server that ends well. Returns the report, and what the server printed.
 fn measure(link: &str, program: &str, theirs: &[&str], ours: &[&str]) -> (Value, Printed) {
     let server = Server::start(program, theirs, link);
-    let found = client(&server.port(), link, &[ours, &["--json"]].concat(), 0).report();
+    let found = client(server.port(), link, &[ours, &["--json"]].concat(), 0).report();
     (found, server.finish(0))
 }
 
@@ -114,7 +114,7 @@ fn all_outputs_are_those_of_any_measurement() {
     let [raw, page] = ["raw.csv", "page.html"].map(|name| folder.file(name));
     let server = Server::start("ib_read_lat", &[], "infiniband");
     let ours = ["lat", "-o", "read", "-n", "150", "--raw-samples", &raw, "--report", &page];
-    let found = client(&server.port(), "infiniband", &ours, 0);
+    let found = client(server.port(), "infiniband", &ours, 0);
     server.finish(0);
     assert!(found.out.contains("peer perftest"), "{}", found.out);
     let samples = fs::read_to_string(&raw).unwrap();
@@ -125,7 +125,7 @@ fn all_outputs_are_those_of_any_measurement() {
 /// A client that measures for a minute, and already does.
 fn measuring(server: &Server) -> Child {
     let port = server.port();
-    let all = ["perf", "bw", "127.0.0.1", "-p", &port, "--peer", "perftest", "-o", "write"];
+    let all = ["perf", "bw", "127.0.0.1", "-p", port, "--peer", "perftest", "-o", "write"];
     let mut command = mlx5(&[&all[..], &["-s", "512", "-D", "60s", "--json"]].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until_measuring(&mut child);
@@ -165,7 +165,7 @@ fn a_server_with_other_options_is_an_error_that_names_them() {
     ];
     for (program, theirs, ours, error) in cases {
         let server = Server::start(program, theirs, "infiniband");
-        let found = client(&server.port(), "infiniband", &[ours, &["-n", "50"]].concat(), 3);
+        let found = client(server.port(), "infiniband", &[ours, &["-n", "50"]].concat(), 3);
         assert!(found.err.contains(error), "{program} {theirs:?}: {}", found.err);
         server.finish(1);
     }
@@ -253,13 +253,18 @@ fn servers_that_only_seem_to_be_of_perftest_are_told_by_what_they_say() {
 
 #[test]
 fn a_server_of_perftest_says_that_a_client_of_ours_is_none() {
-    // Without the option, both sides notice.
+    // Without the option, both sides notice, and ours names it.
     let server = Server::start("ib_write_bw", &[], "infiniband");
-    run(&["perf", "bw", "127.0.0.1", "-p", &server.port(), "-o", "write"], 3);
+    let found = run(&["perf", "bw", "127.0.0.1", "-p", server.port(), "-o", "write"], 3);
+    assert!(
+        found.err.contains("for a server of perftest, give `--peer perftest`"),
+        "{}",
+        found.err
+    );
     server.finish(1);
     // And with it, an unused port is an error that names the program.
-    let port = rig::perftest::free_port().to_string();
+    let port = rig::port::free();
     let found = client(&port, "infiniband", &["lat", "-o", "fadd"], 3);
     assert!(found.err.contains("is `ib_atomic_lat` running?"), "{}", found.err);
-    assert!(TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_err());
+    assert!(TcpStream::connect(("127.0.0.1", port.number())).is_err());
 }

@@ -5,15 +5,13 @@ mod rig;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rig::folder::Folder;
-use rig::{Printed, finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
+use rig::{Printed, finish, json_has_shape, mlx5, on_the_model, port, run, text_has_shape};
 use serde_json::Value;
 
 /// Many times what the longest program takes.
@@ -32,53 +30,22 @@ struct Side {
     printed: Printed,
 }
 
-/// Returns a port without a listener, below those of outgoing connections, and another one each
-/// time.
-fn port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 6000) as u16;
-    loop {
-        let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 8000;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// Returns whether the kernel's tables show a listener on the port: connecting would act as the
-/// client.
-fn is_listening(port: u16) -> bool {
-    let local = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let table = fs::read_to_string(table).unwrap_or_default();
-        table.lines().skip(1).any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            fields.next().is_some_and(|address| address.ends_with(&local))
-                && fields.nth(1) == Some("0A")
-        })
-    })
-}
-
 /// Runs both sides of a program under `mlx5 trace`, each with a recording.
 fn both_sides(folder: &Folder, link: &str, program: &[&str], status: i32) -> [Side; 2] {
-    let port = port();
-    let number = port.to_string();
+    let port = port::free();
     let start = |name: &str, peer: &[&str]| {
         let recording = folder.file(&format!("{name}.trace"));
         let lines = folder.file(&format!("{name}.jsonl"));
         let mut command = mlx5(&["trace", "--json", "--record"]);
         command.arg(&recording).arg("-o").arg(&lines).arg("--").args(program);
-        command.args(["-p", &number]).args(peer).env("MLX5_MODEL_LINK", link);
+        command.args(["-p", &port]).args(peer).env("MLX5_MODEL_LINK", link);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         (child.expect("the command starts"), recording, lines)
     };
     let mut server = start("server", &[]);
-    let began = Instant::now();
-    while !is_listening(port) {
-        let ended = server.0.try_wait().expect("a child").is_some();
-        assert!(!ended && began.elapsed() < PATIENCE, "{program:?}: the server does not listen");
-        std::thread::yield_now();
-    }
+    let has_ended = || server.0.try_wait().expect("a child").is_some();
+    let listens = port.is_listened_on_within(PATIENCE, has_ended);
+    assert!(listens, "{program:?}: the server does not listen");
     let client = start("client", &["localhost"]);
     [server, client].map(|(child, recording, lines)| {
         let printed = Printed::from(child.wait_with_output().expect("a child"));
@@ -500,7 +467,7 @@ fn each_process_has_a_stream_and_a_recording_of_its_own() {
 
 /// Starts a server that waits for a client that never comes, and waits until it listens.
 fn waiting_server(recording: &Path) -> Child {
-    let port = port();
+    let port = port::free();
     let mut command: Command = mlx5(&["trace", "--record"]);
     command.arg(recording).args(["--kind", "command", "--", "ibv_rc_pingpong", "-p"]);
     // A shell's background jobs ignore SIGINT, and so would what they start.
@@ -514,12 +481,8 @@ fn waiting_server(recording: &Path) -> Child {
         });
     }
     let mut child =
-        command.arg(port.to_string()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    let began = Instant::now();
-    while !is_listening(port) {
-        assert!(child.try_wait().unwrap().is_none() && began.elapsed() < PATIENCE);
-        std::thread::yield_now();
-    }
+        command.arg(&*port).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    assert!(port.is_listened_on_within(PATIENCE, || child.try_wait().unwrap().is_some()));
     child
 }
 

@@ -5,7 +5,6 @@ mod rig;
 
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use mlx5_model::trace::{Call, Detail, Event, Observed, Reader, What};
 use mlx5_sys::ifc::{create_cq_out, create_mkey_out, create_qp_out, opcode};
 use rig::folder::Folder;
-use rig::{finish, mlx5, on_the_model, run};
+use rig::{finish, mlx5, on_the_model, port, run};
 
 /// Registers of EQs: arm and update.
 const EQ_REGISTERS: [u16; 2] = [0x40, 0x48];
@@ -42,16 +41,6 @@ fn observed(folder: &Folder, name: &str, program: &[&str]) -> (Command, [PathBuf
     (command, recordings)
 }
 
-/// Returns whether the kernel's tables show a listener on the port: connecting would act as the
-/// client.
-fn is_listening(port: u16) -> bool {
-    let local = format!(":{port:04X} ");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let table = fs::read_to_string(table).unwrap_or_default();
-        table.lines().any(|line| line.contains(&local) && line.contains(" 0A "))
-    })
-}
-
 fn ended(mut child: Child, what: &str) {
     let began = Instant::now();
     while child.try_wait().expect("a child").is_none() {
@@ -65,25 +54,16 @@ fn ended(mut child: Child, what: &str) {
 
 /// Runs both sides of a program, and returns the recordings of each.
 fn both_sides(folder: &Folder, program: &[&str]) -> [[PathBuf; 2]; 2] {
-    let free = TcpListener::bind("0.0.0.0:0").expect("a port is free");
-    let port = free.local_addr().expect("it is bound").port();
-    drop(free);
-    let number = port.to_string();
+    let port = port::free();
     let start = |name: &str, peer: &[&str]| {
-        let program = [program, &["-p", &number], peer].concat();
+        let program = [program, &["-p", &port], peer].concat();
         let (mut command, recordings) = observed(folder, name, &program);
         (command.spawn().expect("the program starts"), recordings)
     };
     let (mut server, of_server) = start("server", &[]);
-    let began = Instant::now();
-    while !is_listening(port) {
-        let has_ended = server.try_wait().expect("a child").is_some();
-        assert!(
-            !has_ended && began.elapsed() < PATIENCE,
-            "{program:?}: the server does not listen"
-        );
-        std::thread::yield_now();
-    }
+    let has_ended = || server.try_wait().expect("a child").is_some();
+    let listens = port.is_listened_on_within(PATIENCE, has_ended);
+    assert!(listens, "{program:?}: the server does not listen");
     let (client, of_client) = start("client", &["localhost"]);
     ended(client, "the client");
     ended(server, "the server");

@@ -9,9 +9,10 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::support::LIMIT;
+use crate::support::port::{self, Port};
 use crate::support::random::Random;
 use crate::support::role::{Player, say};
-use crate::support::{LIMIT, port};
 
 /// Commands (`RDMA_USER_CM_CMD_*`).
 const CREATE_ID: u32 = 0;
@@ -94,13 +95,13 @@ impl Channel {
     }
 
     /// Connects an id to a port of 127.0.0.1.
-    fn connect(&self, id: u32, port: u16) {
+    fn connect(&self, id: u32, port: &Port) {
         self.connect_offering(id, port, [0, 0]);
     }
 
     /// Connects an id to a port of 127.0.0.1, and offers options (ECE): vendor and options.
-    fn connect_offering(&self, id: u32, port: u16, ece: [u32; 2]) {
-        self.resolve_ip(id, [127, 0, 0, 1], port).expect("a new id");
+    fn connect_offering(&self, id: u32, port: &Port, ece: [u32; 2]) {
+        self.resolve_ip(id, [127, 0, 0, 1], port.number()).expect("a new id");
         assert_eq!(self.event().expect("an event").event, ADDR_RESOLVED);
         let words = [id, 1000];
         self.command(RESOLVE_ROUTE, words.map(u32::to_ne_bytes).as_flattened(), 0).expect("a path");
@@ -127,9 +128,9 @@ impl Channel {
     }
 
     /// Binds an id to a port of any address.
-    fn bind(&self, id: u32, port: u16) -> io::Result<()> {
+    fn bind(&self, id: u32, port: &Port) -> io::Result<()> {
         let mut body = [0; 40];
-        body[8..36].copy_from_slice(&ipv4([0; 4], port));
+        body[8..36].copy_from_slice(&ipv4([0; 4], port.number()));
         body[36..].copy_from_slice(&id.to_ne_bytes());
         self.command(BIND_IP, &body, 0)
     }
@@ -209,10 +210,10 @@ fn listener_that_moves_takes_its_unread_requests_along() {
     let port = port::free();
     let [from, to, client] = [0; 3].map(Channel::open);
     let listener = from.id(7);
-    from.bind(listener, port).expect("a free port");
+    from.bind(listener, &port).expect("a free port");
     from.listen(listener).expect("a bound id");
     let id = client.id(8);
-    client.connect(id, port);
+    client.connect(id, &port);
     assert!(from.is_readable_within(LIMIT), "no request");
     to.migrate(listener, &from);
     assert!(!from.is_readable());
@@ -230,10 +231,10 @@ fn request_and_reply_carry_the_options_of_the_devices() {
     let port = port::free();
     let [server, client] = [0; 2].map(Channel::open);
     let listener = server.id(7);
-    server.bind(listener, port).expect("a free port");
+    server.bind(listener, &port).expect("a free port");
     server.listen(listener).expect("a bound id");
     let id = client.id(8);
-    client.connect_offering(id, port, [0x15b3, 0x8000_0003]);
+    client.connect_offering(id, &port, [0x15b3, 0x8000_0003]);
     assert!(server.is_readable_within(LIMIT), "no request");
     let (request, offered) = server.take_event_with_ece().expect("the request");
     assert_eq!((request.event, offered), (CONNECT_REQUEST, [0x15b3, 0x8000_0003]));
@@ -253,9 +254,9 @@ fn request_without_a_listener_is_refused_although_the_port_is_bound() {
     let port = port::free();
     let [server, client] = [0; 2].map(Channel::open);
     let listener = server.id(7);
-    server.bind(listener, port).expect("a free port");
+    server.bind(listener, &port).expect("a free port");
     let id = client.id(8);
-    client.connect(id, port);
+    client.connect(id, &port);
     assert_eq!(client.event().expect("an event"), Event { uid: 8, id, event: REJECTED });
 }
 
@@ -265,7 +266,7 @@ fn service_is_free_after_listen_has_raced_with_destroy() {
     let channel = Arc::new(Channel::open(0));
     for turn in 0..300 {
         let id = channel.id(7);
-        channel.bind(id, port).unwrap_or_else(|error| panic!("{error} in turn {turn}"));
+        channel.bind(id, &port).unwrap_or_else(|error| panic!("{error} in turn {turn}"));
         let other = channel.clone();
         let listens = std::thread::spawn(move || other.listen(id));
         channel.destroy(id).expect("an id of the channel");

@@ -11,9 +11,9 @@ mod support;
 use std::fs;
 use std::process::Command;
 
-use support::port::{sockets, wait, wait_for_service};
 use support::process::{Output, Process};
 use support::role::play;
+use support::sockets::{sockets, wait, wait_for_service};
 use support::{LIMIT, Model, port, turn};
 
 #[test]
@@ -34,7 +34,7 @@ fn start(model: Model, name: &str, arguments: &[&str], port: &str) -> Process {
 /// Returns the output of both, server first.
 fn pair(model: Model, server: &[&str], client: &[&str]) -> (Output, Output) {
     let _turn = turn();
-    let port = port::free().to_string();
+    let port = port::free();
     let mut server = start(model, "server", server, &port);
     wait_for_service(&port, &mut server);
     let client = start(model, "client", client, &port).finish(LIMIT);
@@ -159,7 +159,7 @@ fn rdma_xserver_serves_every_kind_of_connection() {
 fn cmtime_makes_many_connections() {
     for model in LINKS {
         let _turn = turn();
-        let port = port::free().to_string();
+        let port = port::free();
         // The server runs until it is killed.
         let mut server = start(model, "server", &["cmtime", "-p", "PORT", "-c", "100"], &port);
         wait_for_service(&port, &mut server);
@@ -184,11 +184,11 @@ fn streams_of_rsockets() {
 fn fi_pingpong_uses_verbs() {
     for model in LINKS {
         let _turn = turn();
-        let port = port::free().to_string();
+        let port = port::free();
         let common = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "50", "-S", "1024"];
         let server = [&common[..], &["-B", "PORT"]].concat();
         let mut server = start(model, "server", &server, &port);
-        port::wait_for_listener(&port, &mut server, LIMIT);
+        server.wait_until_it_listens(&port, LIMIT);
         let client = [&common[..], &["-P", "PORT", "127.0.0.1"]].concat();
         let client = start(model, "client", &client, &port).finish(LIMIT);
         client.assert_success();
@@ -206,7 +206,7 @@ fn fi_pingpong_uses_verbs() {
 fn udpong_echoes_datagrams_on_infiniband() {
     let (_turn, model) = (turn(), LINKS[0]);
     let port = port::free();
-    let (end, port) = (format!(":{port:04X} "), port.to_string());
+    let end = format!(":{:04X} ", port.number());
     let mut server = start(model, "server", &["udpong", "-b", "127.0.0.1", "-p", "PORT"], &port);
     wait(&mut server, || fs::read_to_string("/proc/net/udp").is_ok_and(|list| list.contains(&end)));
     let client = ["udpong", "-s", "127.0.0.1", "-p", "PORT", "-C", "10", "-S", "64", "-T", "e"];
@@ -222,7 +222,7 @@ fn udpong_echoes_datagrams_on_infiniband() {
 fn io_demo_of_ucx_connects_by_rdmacm() {
     for model in LINKS {
         let _turn = turn();
-        let port = port::free().to_string();
+        let port = port::free();
         let side = |name: &str, arguments: &[&str]| {
             let mut command = model.command("io_demo");
             command.args(["-p", &port]).args(arguments);
@@ -244,7 +244,7 @@ fn io_demo_of_ucx_connects_by_rdmacm() {
 #[test]
 fn connection_that_cannot_be_made_says_why() {
     for model in LINKS {
-        let port = port::free().to_string();
+        let port = port::free();
         for (address, why) in [
             ("127.0.0.1", "RDMA_CM_EVENT_REJECTED, error 8"),
             ("192.0.2.77", "RDMA_CM_EVENT_ADDR_ERROR, error -19"),
@@ -260,7 +260,7 @@ fn connection_that_cannot_be_made_says_why() {
 #[test]
 fn service_has_one_listener() {
     let model = LINKS[1];
-    let port = port::free().to_string();
+    let port = port::free();
     let mut first = start(model, "first", &["rping", "-s", "-p", "PORT"], &port);
     wait_for_service(&port, &mut first);
     let second = start(model, "second", &["rping", "-s", "-p", "PORT"], &port).finish(LIMIT);

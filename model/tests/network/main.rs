@@ -37,14 +37,14 @@ fn role() {
 /// Runs a verbs program as server on one host and as client on the other, and returns what the
 /// client printed.
 fn pair(world: &World, program: &str, arguments: &[&str]) -> String {
-    let port = port::free().to_string();
+    let port = port::free();
     let side = |host: &Host, peer: Option<&str>| {
         let mut command = host.command(ROCE.command(program));
         command.args(["-p", &port]).args(arguments).args(peer);
         support::process::Process::start(program, command)
     };
     let mut server = side(&world.here, None);
-    port::wait_for_listener(&port, &mut server, LIMIT);
+    server.wait_until_it_listens(&port, LIMIT);
     let client = side(&world.there, Some(&world.here.address)).finish(LIMIT);
     let server = server.finish(LIMIT);
     for side in [&server, &client] {

@@ -4,7 +4,8 @@
 //! This file knows the place of the library, and the Debian package of each program. Its modules:
 //!
 //! - [`process`] starts a program and always ends it.
-//! - [`port`] finds a TCP port for a client and a server, and tells when the server listens.
+//! - [`port`] holds a TCP port for a client and a server, and tells when the server listens.
+//! - [`sockets`] are the model's own.
 //! - [`role`] starts the test's own executable as another process.
 //! - [`users`] are other users of the machine.
 //! - [`verbs`] are the objects of such a process.
@@ -22,6 +23,7 @@ pub mod process;
 pub mod random;
 pub mod request;
 pub mod role;
+pub mod sockets;
 pub mod target;
 pub mod users;
 pub mod verbs;
@@ -86,7 +88,7 @@ impl Model {
         variables: &[(&str, &str)],
     ) -> (Output, Output) {
         let _turn = turn();
-        let port = port::free().to_string();
+        let port = port::free();
         let side = |name: &str, host: Option<&str>| {
             let mut command = self.command(program);
             command.args(["-p", &port]).args(arguments).args(host);
@@ -94,7 +96,7 @@ impl Model {
             Process::start(&format!("{program} ({name})"), command)
         };
         let mut server = side("server", None);
-        port::wait_for_listener(&port, &mut server, LIMIT);
+        server.wait_until_it_listens(&port, LIMIT);
         let client = side("client", Some("127.0.0.1")).finish(LIMIT);
         (server.finish(LIMIT), client)
     }

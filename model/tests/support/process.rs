@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::port::Port;
+
 /// A running child.
 pub struct Process {
     name: String,
@@ -66,6 +68,12 @@ impl Process {
         };
         assert!(in_time, "did not end within {limit:?} and was killed: {output}");
         output
+    }
+
+    /// Returns once it listens on `port`, has ended, or after `limit`. In the last two cases the
+    /// client, started then, fails to connect, and both outputs are shown.
+    pub fn wait_until_it_listens(&mut self, port: &Port, limit: Duration) {
+        let _either_way = port.is_listened_on_within(limit, || self.has_ended());
     }
 
     /// Its number.

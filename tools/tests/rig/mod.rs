@@ -9,6 +9,8 @@
 pub mod folder;
 pub mod looked_into;
 pub mod perftest;
+#[path = "../../../model/tests/support/port.rs"]
+pub mod port;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

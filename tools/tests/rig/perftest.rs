@@ -1,11 +1,9 @@
 //! perftest's servers, on the model.
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::port::{self, Port};
 use super::{Printed, on_the_model};
 
 /// How long anything may take.
@@ -34,23 +32,23 @@ impl Ended {
 /// A server of perftest that serves one client.
 pub struct Server {
     child: Ended,
-    port: u16,
+    port: Port,
 }
 
 impl Server {
     /// Starts a program of perftest on a port that was free, and waits until it listens.
     pub fn start(program: &str, arguments: &[&str], link: &str) -> Server {
-        let port = free_port();
-        let mut command = on_the_model(program, &["-F", "-p", &port.to_string()]);
+        let port = port::free();
+        let mut command = on_the_model(program, &["-F", "-p", &port]);
         command.args(arguments).env("MLX5_MODEL_LINK", link);
-        let child = Ended::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-        wait_for(port, program);
+        let mut child = Ended::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        wait_for(&port, &mut child);
         Server { child, port }
     }
 
     /// Its port, as an argument.
-    pub fn port(&self) -> String {
-        self.port.to_string()
+    pub fn port(&self) -> &str {
+        &self.port
     }
 
     /// Waits for its end, which has to have this status.
@@ -74,29 +72,8 @@ impl Server {
     }
 }
 
-/// A port that no program listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Waits until the program listens on the port.
-pub fn wait_for(port: u16, program: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_listened_on(port) {
-        assert!(Instant::now() < deadline, "{program} does not listen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether a socket of this machine listens on the port, as the kernel lists them.
-fn is_listened_on(port: u16) -> bool {
-    let end = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().map(PathBuf::from).any(|file| {
-        let Ok(list) = fs::read_to_string(file) else { return false };
-        list.lines().skip(1).any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let local = words.next().is_some_and(|address| address.ends_with(&end));
-            local && words.nth(1) == Some("0A")
-        })
-    })
+pub fn wait_for(port: &Port, program: &mut Ended) {
+    let has_ended = || program.0.try_wait().unwrap().is_some();
+    assert!(port.is_listened_on_within(PATIENCE, has_ended), "perftest's server does not listen");
 }
