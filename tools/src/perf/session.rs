@@ -17,6 +17,7 @@
 mod lines;
 pub mod stream;
 
+use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -41,6 +42,11 @@ pub const GOING: Duration = Duration::from_secs(2);
 /// [`Say::Going`], encoded.
 const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
 
+/// What a client may have met.
+const A_SERVER: &str = "; for a server of perftest, give `--peer perftest`";
+/// What a server may have met.
+const A_CLIENT: &str = "; a client of perftest needs a server of perftest";
+
 /// A connection to the other side.
 #[derive(Debug)]
 pub struct Session {
@@ -49,6 +55,8 @@ pub struct Session {
     heard: Vec<u8>,
     /// Whether the other side closed the connection between two lines.
     over: bool,
+    /// What to do where the other side is no `mlx5 perf` at all.
+    otherwise: &'static str,
 }
 
 impl Session {
@@ -57,7 +65,7 @@ impl Session {
     /// # Errors
     /// Returns which address does not answer, and what to do.
     pub fn connect(host: &str, port: u16) -> Result<Session> {
-        Ok(Session::on(Stream::connect(host, port, "mlx5 perf server")?))
+        Ok(Session::on(Stream::connect(host, port, "mlx5 perf server")?, A_SERVER))
     }
 
     /// Waits for a client.
@@ -83,11 +91,11 @@ impl Session {
     }
 
     fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
-        Ok(Session::on(Stream::new(stream, peer, patience)?))
+        Ok(Session::on(Stream::new(stream, peer, patience)?, A_CLIENT))
     }
 
-    fn on(stream: Stream) -> Session {
-        Session { stream, heard: Vec::new(), over: false }
+    fn on(stream: Stream, otherwise: &'static str) -> Session {
+        Session { stream, heard: Vec::new(), over: false, otherwise }
     }
 
     /// Returns the time limit of the other side for one step.
@@ -113,8 +121,11 @@ impl Session {
     /// # Errors
     /// Fails if the peer does not speak this protocol, or is of another version.
     pub fn greet(&mut self, mine: &Environment) -> Result<Environment> {
-        self.tell(&Say::Hello { version: VERSION, environment: Box::new(mine.clone()) })?;
-        let line = self.line(self.patience())?.ok_or_else(|| self.silent("greeting"))?;
+        let hello = Say::Hello { version: VERSION, environment: Box::new(mine.clone()) };
+        let first = self.tell(&hello).and_then(|()| self.line(self.patience()));
+        let line = first
+            .and_then(|line| line.ok_or_else(|| self.silent("greeting")))
+            .map_err(|error| self.met_another(&error))?;
         // In another version, only the version number has a known meaning.
         #[derive(Deserialize)]
         struct Greeting {
@@ -124,7 +135,7 @@ impl Session {
             return Err(gave_up(&why));
         }
         let greeting: Greeting = serde_json::from_slice(&line).map_err(|_| {
-            Error::Told(format!("{} does not speak as `mlx5 perf` does", self.peer()))
+            self.met_another(&format!("{} does not speak as `mlx5 perf` does", self.peer()))
         })?;
         if greeting.version != VERSION {
             let why = format!(
@@ -139,6 +150,11 @@ impl Session {
             Say::Hello { environment, .. } => Ok(*environment),
             other => Err(unexpected(&other, "a greeting")),
         }
+    }
+
+    /// Adds to an error before the greeting what to do if the other side is a program of perftest.
+    fn met_another(&self, error: &impl Display) -> Error {
+        Error::Told(format!("{error}{}", self.otherwise))
     }
 
     /// Sends one line.
