@@ -174,9 +174,11 @@ impl SendRing {
     /// Copies the data of a READ or atomic from the CQE to the memory that the WQE names.
     #[cold]
     fn scatter(&self, entry: &Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
+        let before = self.units_before_payload as usize;
         let first = match entry.operation() {
-            SendOperation::Read => 2,
-            SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
+            SendOperation::Read => before,
+            // Behind the operands.
+            SendOperation::CompareSwap | SendOperation::FetchAdd => before + 1,
             // One segment, behind operands of any size.
             SendOperation::MaskedCompareSwap | SendOperation::MaskedFetchAdd => {
                 (entry.key.ds() as usize).saturating_sub(1)

@@ -381,6 +381,7 @@ impl<T: Transport> SendQueue<T> {
             doorbell: parts.doorbell,
             names: Names::new(parts.qpn),
             limits,
+            units_before_payload: T::UNITS_BEFORE_PAYLOAD,
             signal_all: parts.signal_all,
             clear: parts.start,
             clear_single: parts.start,

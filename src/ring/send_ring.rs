@@ -32,6 +32,10 @@ pub struct SendRing {
     pub(crate) doorbell: SendDoorbell,
     pub(super) names: Names,
     pub(super) limits: Limits,
+    /// 16-byte units of a READ before its data segments: [`Transport::UNITS_BEFORE_PAYLOAD`].
+    ///
+    /// [`Transport::UNITS_BEFORE_PAYLOAD`]: crate::ib::Transport::UNITS_BEFORE_PAYLOAD
+    pub(super) units_before_payload: u32,
     /// Whether the QP was made to signal every request.
     pub(super) signal_all: bool,
     /// Up to this head, counted from the cursor's own, one-block WQEs can be posted without further

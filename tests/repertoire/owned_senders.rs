@@ -8,7 +8,7 @@ use mlx5::cqe::SendOperation;
 use mlx5::endpoint::{Buffers, Endpoint, Endpoints, MrSlice, Outcome, Returned, SendEndpoint};
 use mlx5::ib::{Dci, Rc, Transport, XrcSend};
 use mlx5::ring::{CqReader, PostError, SendConfig};
-use mlx5::verbs::{ProtectionDomain, QueuePair, RtsAttributes, XrcDomain};
+use mlx5::verbs::{ProtectionDomain, QueuePair, RtsAttributes, ScatterToCqe, XrcDomain};
 use mlx5::wqe::{
     FetchAdd, Inline, InlineBytes, RdmaRead, RdmaWrite, Remote, SendMessage, XrcAddress,
 };
@@ -89,11 +89,19 @@ fn a_queue_pair_without_receives_writes_and_reads() {
     assert_eq!((closed.sends.len(), closed.receives.len()), (1, 0));
 }
 
+/// Where answers may come. In CQEs, each is copied to the memory that its WQE names behind an address.
+const ANSWERS: [ScatterToCqe; 2] = [ScatterToCqe::Never, ScatterToCqe::Always];
+
 #[test]
 fn an_initiator_of_dynamic_connections_owns_its_memory() {
+    ANSWERS.into_iter().for_each(initiator_of_dynamic_connections);
+}
+
+fn initiator_of_dynamic_connections(answers: ScatterToCqe) {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(255);
-    let qp = dynamic::rts(&rig, made::builder(&rig.pd, &cq), &RtsAttributes::default());
+    let shape = made::builder(&rig.pd, &cq).scatter_to_cqe(answers);
+    let qp = dynamic::rts(&rig, shape, &RtsAttributes::default());
     let completions = CqReader::new(&cq).unwrap();
     let mut initiator: SendEndpoint<Dci> =
         Endpoint::sender(qp, completions, SendConfig::default()).unwrap();
@@ -114,6 +122,10 @@ fn an_initiator_of_dynamic_connections_owns_its_memory() {
         assert!(matches!(wait(&mut initiator).outcome, Outcome::SentUnsignaled { byte_len: 0 }));
         let old = sent(&mut initiator, round + 1, SendOperation::FetchAdd).one().unwrap();
         assert_eq!(old.to_vec(), round.to_ne_bytes());
+        let read = RdmaRead::new(MrSlice::from(rig.memory(8)), targets[at].remote(128));
+        initiator.post(round, read.signaled().to(&to[at])).unwrap();
+        let read = sent(&mut initiator, round, SendOperation::Read).one().unwrap();
+        assert_eq!(read.to_vec(), (round + 1).to_ne_bytes());
     }
     let refused = initiator.post(1, SendMessage::new(foreign(&rig)).to(&to[0])).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
@@ -154,11 +166,16 @@ fn initiators_share_a_cq() {
 
 #[test]
 fn an_initiator_of_extended_connections_owns_its_memory() {
+    ANSWERS.into_iter().for_each(initiator_of_extended_connections);
+}
+
+fn initiator_of_extended_connections(answers: ScatterToCqe) {
     let rig = Rig::new(Mode::Trapped);
     let domain = XrcDomain::new(&rig.context).unwrap();
     let mut receiver = xrc::receiver(&rig, &domain);
     let cq = rig.cq(127);
-    let (qp, _target) = xrc::ends(&rig, &domain, &cq);
+    let shape = made::builder(&rig.pd, &cq).scatter_to_cqe(answers);
+    let (qp, _target) = xrc::ends_of(&rig, &domain, shape);
     let completions = CqReader::new(&cq).unwrap();
     let mut initiator: SendEndpoint<XrcSend> =
         Endpoint::sender(qp, completions, SendConfig::default()).unwrap();
@@ -176,6 +193,12 @@ fn an_initiator_of_extended_connections_owns_its_memory() {
     assert_eq!(wait(&mut initiator).outcome, Outcome::SentUnsignaled { byte_len: 7 });
     let read = sent(&mut initiator, 3, SendOperation::Read).one().unwrap();
     assert_eq!(read.to_vec(), b"written");
+    for old in [0_u64, 5] {
+        let add = FetchAdd::new(MrSlice::from(rig.memory(8)), remote.offset(8), 5);
+        initiator.post(5, add.signaled().to(to)).unwrap();
+        let found = sent(&mut initiator, 5, SendOperation::FetchAdd).one().unwrap();
+        assert_eq!(found.to_vec(), old.to_ne_bytes());
+    }
     let refused = initiator.post(4, SendMessage::new(foreign(&rig)).to(to)).unwrap_err();
     assert_eq!(refused.error, PostError::PdMismatch);
     initiator.close().unwrap();

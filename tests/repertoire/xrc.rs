@@ -18,7 +18,9 @@ use mlx5::wqe::{
 };
 use mlx5_model::Mode;
 
-use super::made::{self, CompletionQueue, QueuePair, Rig, SharedReceiveQueue, XrcDomain};
+use super::made::{
+    self, CompletionQueue, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue, XrcDomain,
+};
 use crate::rig::random::Random;
 use crate::rig::wait;
 
@@ -127,7 +129,16 @@ pub fn ends(
     domain: &XrcDomain,
     cq: &CompletionQueue,
 ) -> (QueuePair<XrcSend, Rts>, QueuePair<XrcRecv, Rts>) {
-    let qp = made::builder::<XrcSend>(&rig.pd, cq).max_inline_data(64).max_send_sge(3);
+    ends_of(rig, domain, made::builder(&rig.pd, cq))
+}
+
+/// The same, the requester made by this builder.
+pub fn ends_of(
+    rig: &Rig,
+    domain: &XrcDomain,
+    shape: QueuePairBuilder<XrcSend>,
+) -> (QueuePair<XrcSend, Rts>, QueuePair<XrcRecv, Rts>) {
+    let qp = shape.max_inline_data(64).max_send_sge(3);
     let (qp, target) = (rig.init(qp), rig.to_init(made::xrc_target(rig, domain)));
     let ends: (ConnectionData, ConnectionData) =
         (rig.local.connection_data_of(qp.number()), rig.local.connection_data_of(target.number()));
