@@ -187,8 +187,6 @@ impl CompletionQueueBuilder<Firmware> {
     pub fn collapsed(mut self) -> Self {
         self.options.form = RingForm::Collapsed;
         self.compression = None;
-        // Its reader copies the CQE, and expects the HCA to overwrite it.
-        self.ignores_overrun = true;
         self
     }
 
@@ -233,7 +231,10 @@ impl CompletionQueueBuilder<Firmware> {
     }
 
     /// CREATE_CQ.
-    pub(super) fn build_by_command(self) -> Result<CompletionQueue<Firmware>> {
+    pub(super) fn build_by_command(mut self) -> Result<CompletionQueue<Firmware>> {
+        // Decided here, since a later option may have changed the form: only the reader of a collapsed
+        // CQ copies its CQE, and expects the HCA to overwrite it.
+        self.ignores_overrun |= self.options.form == RingForm::Collapsed;
         let (context, options) = (&self.context, &self.options);
         let log_most = context.capabilities().require_at_least(
             Group::General,

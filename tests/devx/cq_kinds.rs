@@ -4,6 +4,7 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
 use mlx5::devx::Firmware;
+use mlx5::devx::ifc::cqc;
 use mlx5::ib::CqeCompression;
 use mlx5::ring::{CollapsedCqReader, CqReader, Publish, QueueError, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, CqeSize};
@@ -246,6 +247,20 @@ fn a_collapsed_cq_tells_of_errors_and_starts_anew() {
     assert_eq!(completions.poll(&mut queue), Ok(None));
     post(&mut queue, 6, 2);
     assert_eq!(id(completions.poll(&mut queue).unwrap().expect("a completion")), 7);
+}
+
+#[test]
+fn a_cq_that_is_not_collapsed_after_all_checks_for_overruns() {
+    let device = Device::new();
+    let builder = || CompletionQueue::by_command(&device.context, 16);
+    for format in FORMATS {
+        let cq = builder().collapsed().enhanced_compression(format).build().unwrap();
+        assert!(!cq.ignores_overrun());
+        assert_eq!(cqc::OI.get(&cq.query().unwrap()), 0);
+        let cq = builder().enhanced_compression(format).collapsed().build().unwrap();
+        assert!(cq.ignores_overrun());
+        assert_eq!(cqc::OI.get(&cq.query().unwrap()), 1);
+    }
 }
 
 #[test]
