@@ -31,6 +31,7 @@ mod sharing;
 mod tags;
 mod tags_processes;
 mod takeover;
+mod unread;
 mod unreliable;
 mod upkeep;
 mod upkeep_processes;

@@ -126,7 +126,11 @@ impl CqPart for VerbsCq {
         }
         // SAFETY: this crate created the CQ and destroys it once, here, while context and channel
         // are alive. Queue pairs and readers held an Arc of it and are gone.
-        unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
+        let status = unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
+        if status != 0 {
+            // The CQ lives on, and an event may still name the target.
+            std::mem::forget(Arc::clone(&self.target));
+        }
     }
 }
 
@@ -320,6 +324,11 @@ impl CompletionQueueBuilder {
         let cq = Arc::new(Cq::new(&self, part));
         // No event comes before the queue made here requests a notification.
         cq.part.target.queue.set(Arc::downgrade(&cq)).expect("the target is new");
+        // From this call on, libmlx5 leaves the CQEs alone. Otherwise, when a queue pair is destroyed or
+        // reset, it removes its CQEs from the ring, and relinks the WQEs that they name in the shared
+        // receive queue, which is this crate's.
+        // SAFETY: the CQ is alive.
+        unsafe { view_cq(cq.part.cq)? };
         Ok(CompletionQueue { cq })
     }
 
