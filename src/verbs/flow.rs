@@ -1,8 +1,10 @@
 //! Flow steering: which Ethernet packets a queue pair receives.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::slice;
 
 use mlx5_sys::verbs::{
     ibv_create_flow, ibv_destroy_flow, ibv_flow, ibv_flow_attr, ibv_flow_attr_type,
@@ -264,7 +266,7 @@ impl FlowBuilder {
     }
 
     fn lead_to(self, qp: NonNull<ibv_qp>) -> Result<NonNull<ibv_flow>> {
-        let mut bytes: Vec<u8> = Vec::new();
+        let mut bytes = Vec::new();
         let mut count = 0;
         if let Some(mut spec) = self.ethernet {
             spec.type_ = ibv_flow_spec_type::IBV_FLOW_SPEC_ETH;
@@ -296,18 +298,13 @@ impl FlowBuilder {
         let mut whole = Vec::new();
         append(&mut whole, &attr, &mut 0);
         whole.extend_from_slice(&bytes);
-        // Words, so that the structure is aligned.
-        let mut words: Vec<u64> = whole
-            .chunks(8)
-            .map(|chunk| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_ne_bytes(word)
-            })
-            .collect();
+        // Words, so that the structure is aligned. Padding makes no integers.
+        let mut words = vec![MaybeUninit::<u64>::zeroed(); whole.len().div_ceil(8)];
+        // SAFETY: the words have room for all bytes, and are other memory.
+        unsafe { ptr::copy_nonoverlapping(whole.as_ptr(), words.as_mut_ptr().cast(), whole.len()) };
         // SAFETY: the queue pair is alive, and the attributes live through the call.
         let flow = unsafe { ibv_create_flow(qp.as_ptr(), words.as_mut_ptr().cast()) };
-        explained("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()))
+        explained("ibv_create_flow", flow.unwrap_or(ptr::null_mut()))
     }
 
     /// Returns the same match in the form of a firmware command.
@@ -335,17 +332,11 @@ pub(super) fn explained(call: &'static str, flow: *mut ibv_flow) -> Result<NonNu
     })
 }
 
-/// Appends a structure's bytes.
-fn append<T: Copy>(bytes: &mut Vec<u8>, value: &T, count: &mut u8) {
-    let at = bytes.len();
-    bytes.resize(at + size_of::<T>(), 0);
-    // SAFETY: `bytes` has enough capacity. Padding is copied as it is, and never read.
-    unsafe {
-        std::ptr::copy_nonoverlapping(
-            std::ptr::from_ref(value).cast::<u8>(),
-            bytes[at..].as_mut_ptr(),
-            size_of::<T>(),
-        );
-    }
+/// Appends a structure's bytes, some of which may be padding without a value.
+fn append<T: Copy>(bytes: &mut Vec<MaybeUninit<u8>>, value: &T, count: &mut u8) {
+    // SAFETY: the structure's own bytes, which need not have values, as long as it is borrowed.
+    bytes.extend_from_slice(unsafe {
+        slice::from_raw_parts(ptr::from_ref(value).cast::<MaybeUninit<u8>>(), size_of::<T>())
+    });
     *count += 1;
 }
