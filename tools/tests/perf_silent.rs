@@ -3,7 +3,7 @@
 mod perf_pair;
 mod rig;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,7 +35,7 @@ impl Client {
         let mut all = vec!["perf", "bw", "127.0.0.1", "-p", &between];
         all.extend_from_slice(arguments);
         let mut command = mlx5(&all);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (client, _) = listener.accept().unwrap();
         let server = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
         let (tells, held) = channel();
@@ -112,6 +112,23 @@ fn silent_clients_are_given_up_and_another_is_served_meanwhile() {
     assert_eq!(given_up("no sign of life from the peer within 15s"), 2, "{}", ended.err);
     assert_eq!(given_up("sent more than the 20 messages that came"), 1, "{}", ended.err);
     drop(boasting);
+}
+
+#[test]
+fn a_server_that_says_it_sent_more_than_came_is_given_up() {
+    let server = Server::start(&["--clients", "1"]);
+    let mut client = Client::start(&server.port(), &["-b", "-n", "20", "-w", "0"], |line| {
+        Passed::On(match says(&line, "done") {
+            true => line.replace("\"sent\":[[", "\"sent\":[[9"),
+            false => line,
+        })
+    });
+    let mut why = String::new();
+    client.child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+    assert_eq!(client.child.wait().unwrap().code(), Some(3), "{why}");
+    assert!(why.contains("the peer says that it sent more than the "), "{why}");
+    drop(client);
+    server.finish(3);
 }
 
 #[test]

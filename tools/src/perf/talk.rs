@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::outcome::Result;
+use crate::outcome::{Error, Result};
 use crate::perf::loops::exchange::{self, Part};
 use crate::perf::loops::{self, Measured, Record, Signals, Task};
 use crate::perf::path::Path;
@@ -35,8 +35,45 @@ pub struct Talk<'a> {
 enum End {
     /// The server was told at this time that this side has sent all its messages.
     Told(Instant),
-    /// The server said what it saw and sent.
-    Answered(Account),
+    /// The server said what it saw and sent. The rest of that arrives.
+    Answered(Account, Lately),
+}
+
+/// The time at which messages were last seen to flow.
+#[derive(Debug)]
+pub struct Lately {
+    since: Instant,
+    noticed: u64,
+}
+
+impl Lately {
+    /// Says that they flow, with this count.
+    #[must_use]
+    pub fn now(count: u64) -> Lately {
+        Lately { since: Instant::now(), noticed: count }
+    }
+
+    /// Looks at the count: they flow if it is another one.
+    pub fn notice(&mut self, count: u64) {
+        if count != self.noticed {
+            *self = Lately::now(count);
+        }
+    }
+
+    /// Returns for how long they have not been seen to flow.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+/// The error for messages that the other side counted, and that do not come.
+#[must_use]
+pub fn boasted(came: u64, patience: Duration) -> Error {
+    Error::Told(format!(
+        "the peer says that it sent more than the {came} messages that came, and none came within \
+         {patience:?}"
+    ))
 }
 
 /// Returns the other side's numbers of messages of that thread.
@@ -98,7 +135,7 @@ impl<'a> Talk<'a> {
             self.while_both_send(&sent)
         })?;
         match self.end {
-            Some(End::Answered(account)) => Ok((threads, account)),
+            Some(End::Answered(account, _)) => Ok((threads, account)),
             _ => Err(self.session.silent("account")),
         }
     }
@@ -130,16 +167,23 @@ impl<'a> Talk<'a> {
     /// # Errors
     /// Fails if the server gave up, is gone or silent, or tells what cannot be.
     fn while_both_send(&mut self, theirs: &Mutex<Vec<Vec<u64>>>) -> Result<()> {
-        match (&self.end, self.signals.reports()) {
+        let (came, patience) = (self.signals.done(), self.session.patience());
+        match (&mut self.end, self.signals.reports()) {
             (None, Some(sent)) => {
                 self.session.tell(&Say::Finish { sent })?;
                 self.end = Some(End::Told(Instant::now()));
             }
             (None, None) => self.report()?,
-            (Some(End::Told(since)), _) if since.elapsed() > self.session.patience() => {
+            (Some(End::Told(since)), _) if since.elapsed() > patience => {
                 return Err(self.session.silent("account"));
             }
-            (Some(_), _) => {}
+            (Some(End::Told(_)), _) => {}
+            (Some(End::Answered(_, lately)), _) => {
+                lately.notice(came);
+                if lately.elapsed() > patience {
+                    return Err(boasted(came, patience));
+                }
+            }
         }
         let Some(said) = self.session.hear_within(SHORT_TURN)? else { return Ok(()) };
         let Some(End::Told(_)) = self.end else {
@@ -152,7 +196,7 @@ impl<'a> Talk<'a> {
                 self.signals.expect(thread, queues.iter().sum());
             }
         }
-        self.end = Some(End::Answered(account));
+        self.end = Some(End::Answered(account, Lately::now(came)));
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! The server's look at its client while messages flow.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5::timing::Clock;
 
-use crate::outcome::{Error, Result};
+use crate::outcome::Result;
 use crate::perf::loops::exchange::{self, Part};
 use crate::perf::loops::{self, Measured, Record, Signals};
 use crate::perf::path::Path;
 use crate::perf::plan::{Operation, Plan};
 use crate::perf::session::{self, Back, Say, Session};
 use crate::perf::station::threads::Crew;
-use crate::perf::talk::of_thread;
+use crate::perf::talk::{Lately, boasted, of_thread};
 
 /// The messages of one point, over all threads.
 pub struct Served {
@@ -53,15 +53,14 @@ pub struct Watch<'a> {
     sent: Arc<Mutex<Vec<Vec<u64>>>>,
     finished: bool,
     /// The time of the client's last line or, after it was done, of its last message.
-    since: Instant,
-    noticed: u64,
+    lately: Lately,
 }
 
 impl<'a> Watch<'a> {
     /// Creates the look at a client.
     pub fn new(session: &'a mut Session, plan: &'a Plan, signals: &'a Signals) -> Watch<'a> {
-        let (sent, finished, since, noticed) = (Mutex::default(), false, Instant::now(), 0);
-        Watch { session, plan, signals, sent: Arc::new(sent), finished, since, noticed }
+        let (sent, lately) = (Arc::default(), Lately::now(0));
+        Watch { session, plan, signals, sent, finished: false, lately }
     }
 
     /// Has the threads receive or answer until the client is done.
@@ -101,19 +100,17 @@ impl<'a> Watch<'a> {
     fn turn(&mut self) -> Result<()> {
         let said = self.session.hear_within(Duration::from_millis(10))?;
         let now = self.signals.done();
-        if said.is_some() || self.finished && now != self.noticed {
-            (self.since, self.noticed) = (Instant::now(), now);
+        if said.is_some() {
+            self.lately = Lately::now(now);
+        } else if self.finished {
+            self.lately.notice(now);
         }
         // A requested stall is this side's.
         let stall = self.plan.stall.map_or(0, |stall| stall.nanoseconds);
-        if self.since.elapsed() > self.session.patience() + Duration::from_nanos(stall) {
+        if self.lately.elapsed() > self.session.patience() + Duration::from_nanos(stall) {
             return Err(match self.finished {
                 false => self.session.silent("sign of life"),
-                true => Error::Told(format!(
-                    "the peer says that it sent more than the {now} messages that came, and none \
-                     came within {:?}",
-                    self.session.patience()
-                )),
+                true => boasted(now, self.session.patience()),
             });
         }
         match said {
