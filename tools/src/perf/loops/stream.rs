@@ -110,9 +110,7 @@ impl Stream {
                 continue;
             }
             while self.flights[queue].outstanding() >= self.depth {
-                if !self.poll(path, task, record)? {
-                    wait.turn(path)?;
-                }
+                self.poll_or_wait(path, task, record, wait)?;
             }
             let flight = &mut self.flights[queue];
             flight.last = flight.sent + 1;
@@ -120,9 +118,24 @@ impl Stream {
             path.post(queue, flight.next(Clock::now()))?;
         }
         while self.flights.iter().any(|flight| flight.outstanding() != 0) {
-            if !self.poll(path, task, record)? {
-                wait.turn(path)?;
-            }
+            self.poll_or_wait(path, task, record, wait)?;
+        }
+        Ok(())
+    }
+
+    /// Polls the available completions, or waits for a turn if there are none. The limit is that of the
+    /// time without any.
+    fn poll_or_wait<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        record: &mut Record,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Stop> {
+        if self.poll(path, task, record)? {
+            wait.over();
+        } else {
+            wait.turn(path)?;
         }
         Ok(())
     }
