@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use mlx5_model::memory::{Fault, Memory, ProcessMemory};
 use mlx5_model::object::Memic;
 
-use crate::protocol::{MAX_MAPPINGS, Refusal};
+use crate::protocol::{MAX_MAPPED, MAX_MAPPINGS, Refusal};
 use crate::signals;
 
 /// Bus address of the device's own memory. Clients map lower addresses only.
@@ -117,6 +117,11 @@ struct Mapping {
 /// The mappings by their first bus address. They do not overlap.
 type Table = BTreeMap<u64, Mapping>;
 
+/// Returns the bytes of this process's address space that mappings take.
+fn mapped(table: &Table) -> u64 {
+    table.values().flat_map(|mapping| &mapping.view).map(|view| view.length as u64).sum()
+}
+
 /// The memory of a guest, and that of its device.
 #[derive(Debug)]
 pub struct GuestMemory {
@@ -152,7 +157,7 @@ impl GuestMemory {
     /// # Errors
     /// - Empty ranges, ranges that reach to [`OWN`], and files that are too short.
     /// - Ranges that overlap a mapping.
-    /// - More than [`MAX_MAPPINGS`].
+    /// - More than [`MAX_MAPPINGS`], or more than [`MAX_MAPPED`] bytes of files.
     pub fn map(
         &self,
         address: u64,
@@ -169,6 +174,9 @@ impl GuestMemory {
         let before = table.range(..end).next_back();
         if before.is_some_and(|(start, mapping)| start + mapping.length > address) {
             return Err(Refusal::Exists);
+        }
+        if file.is_some() && length > MAX_MAPPED.saturating_sub(mapped(&table)) {
+            return Err(Refusal::TooMuch);
         }
         let view =
             file.map(|(file, offset)| View::new(file, offset, length, rights)).transpose()?;

@@ -100,3 +100,18 @@ fn mappings_are_bounded() {
     let more = guest.map(1 << 40, 0x1000, Rights::READ, None);
     assert_eq!(more, Err(Refusal::TooMuch));
 }
+
+#[test]
+fn mapped_bytes_are_bounded() {
+    let (guest, _) = guest();
+    let sparse = file(MAX_MAPPED * 2);
+    let map = |address, length, file| guest.map(address, length, Rights::BOTH, file);
+    assert_eq!(map(0, MAX_MAPPED + 0x1000, Some((&sparse, 0))), Err(Refusal::TooMuch));
+    map(0, MAX_MAPPED - 0x1000, Some((&sparse, 0))).unwrap();
+    assert_eq!(map(1 << 50, 0x2000, Some((&sparse, 0))), Err(Refusal::TooMuch));
+    map(1 << 51, MAX_MAPPED, None).expect("a range without a file takes no memory");
+    map(1 << 50, 0x1000, Some((&sparse, 0))).unwrap();
+    assert_eq!(map(1 << 52, 0x1000, Some((&sparse, 0))), Err(Refusal::TooMuch));
+    guest.unmap(1 << 50, 0x1000).unwrap();
+    map(1 << 52, 0x1000, Some((&sparse, 0))).expect("an unmapped range is free again");
+}
