@@ -62,6 +62,8 @@ pub struct Function {
     config: ConfigSpace,
     registers: Registers,
     combiner: Combiner,
+    /// Whether the log tells already why this client's memory is refused.
+    explained: bool,
 }
 
 impl Function {
@@ -77,7 +79,19 @@ impl Function {
             engine.enter(card, |card| (card.clock.clone(), card.identity.profile));
         let (config, registers) = (ConfigSpace::new(profile.device()), Registers::default());
         let combiner = Combiner::default();
-        Self { engine, card, memory, vectors, clock, log, profile, config, registers, combiner }
+        Self {
+            engine,
+            card,
+            memory,
+            vectors,
+            clock,
+            log,
+            profile,
+            config,
+            registers,
+            combiner,
+            explained: false,
+        }
     }
 
     /// Resets the function. The client keeps its mappings and eventfds.
@@ -94,6 +108,7 @@ impl Function {
         self.reset();
         self.vectors.disconnect();
         self.memory.clear();
+        self.explained = false;
     }
 
     fn way(&self) -> Way<'_> {
@@ -145,7 +160,7 @@ impl Function {
         }
     }
 
-    fn map(&self, payload: &[u8], descriptors: &[OwnedFd]) -> Result<Vec<u8>, Refusal> {
+    fn map(&mut self, payload: &[u8], descriptors: &[OwnedFd]) -> Result<Vec<u8>, Refusal> {
         let flags = word(payload, 4)?;
         let (offset, address, length) = (long(payload, 8)?, long(payload, 16)?, long(payload, 24)?);
         let rights = Rights { read: flags & 1 != 0, write: flags & 2 != 0 };
@@ -153,8 +168,11 @@ impl Function {
             return Err(Refusal::Invalid);
         }
         let file = descriptors.first().map(|file| (file, offset));
-        self.memory.map(address, length, rights, file)?;
-        Ok(Vec::new())
+        let mapped = self.memory.map(address, length, rights, file);
+        if mapped == Err(Refusal::NotInMemory) && !std::mem::replace(&mut self.explained, true) {
+            eprintln!("mlx5-model-pci: memory at {address:#x}: {}", Refusal::NotInMemory);
+        }
+        mapped.map(|()| Vec::new())
     }
 
     fn unmap(&self, payload: &[u8]) -> Result<Vec<u8>, Refusal> {

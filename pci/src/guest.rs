@@ -62,6 +62,7 @@ impl View {
         if !is_file || end > u64::try_from(status.st_size).unwrap_or(0) {
             return Err(Refusal::Invalid);
         }
+        check_in_memory(file)?;
         let (Ok(offset), Ok(length)) = (offset.try_into(), usize::try_from(length)) else {
             return Err(Refusal::Invalid);
         };
@@ -86,6 +87,20 @@ impl Drop for View {
         // this value, so there is none now.
         unsafe { libc::munmap(self.at as *mut libc::c_void, self.length) };
     }
+}
+
+/// Checks that the kernel itself has the pages of a file. The device touches them under locks that
+/// other functions wait for, so an access must not depend on a disk or on a file system's process.
+fn check_in_memory(file: &OwnedFd) -> Result<(), Refusal> {
+    let mut status = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the call writes to `status`, which has the structure's size.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
+        return Err(Refusal::Invalid);
+    }
+    // SAFETY: the call above has succeeded, so it has written the structure.
+    let status = unsafe { status.assume_init() };
+    let in_memory = [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC].contains(&status.f_type);
+    if in_memory { Ok(()) } else { Err(Refusal::NotInMemory) }
 }
 
 /// Creates the device's own memory, all zeros.
@@ -156,6 +171,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// - Empty ranges, ranges that reach to [`OWN`], and files that are too short.
+    /// - Files of other file systems than tmpfs and hugetlbfs. A memfd is in one of these.
     /// - Ranges that overlap a mapping.
     /// - More than [`MAX_MAPPINGS`], or more than [`MAX_MAPPED`] bytes of files.
     pub fn map(

@@ -54,6 +54,9 @@ pub enum Refusal {
     /// A request that the server does not know.
     #[error("not supported")]
     Unsupported,
+    /// A file that is not in memory. Reads of its pages may wait for a disk or for another process.
+    #[error("the file is not in memory; share a memory-backend-memfd, or a file in /dev/shm")]
+    NotInMemory,
     /// The kernel refused a mapping.
     #[error("cannot map")]
     Unmappable,
@@ -66,7 +69,7 @@ impl Refusal {
             Self::Invalid => libc::EINVAL,
             Self::Exists => libc::EEXIST,
             Self::TooMuch => libc::E2BIG,
-            Self::Unsupported => libc::ENOTSUP,
+            Self::Unsupported | Self::NotInMemory => libc::ENOTSUP,
             Self::Unmappable => libc::EFAULT,
         }
     }

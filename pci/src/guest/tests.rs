@@ -115,3 +115,18 @@ fn mapped_bytes_are_bounded() {
     guest.unmap(1 << 50, 0x1000).unwrap();
     map(1 << 52, 0x1000, Some((&sparse, 0))).expect("an unmapped range is free again");
 }
+
+#[test]
+fn files_that_are_not_in_memory_are_refused() {
+    let (guest, memory) = guest();
+    let on_disk = concat!(env!("CARGO_MANIFEST_DIR"), "/src/guest.rs");
+    let on_disk = OwnedFd::from(File::open(on_disk).unwrap());
+    let of_disk = guest.map(0, 0x1000, Rights::READ, Some((&on_disk, 0)));
+    assert_eq!(of_disk, Err(Refusal::NotInMemory), "the sources are on a disk");
+    guest.map(0, 0x1000, Rights::READ, Some((&memory, 0))).unwrap();
+    let path = format!("/dev/shm/mlx5-model-pci-{}", std::process::id());
+    let shared = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    shared.set_len(0x1000).unwrap();
+    guest.map(0x1000, 0x1000, Rights::BOTH, Some((&shared.into(), 0))).unwrap();
+}
