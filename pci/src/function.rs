@@ -14,7 +14,7 @@ use crate::config::{self, ConfigSpace, Effect};
 use crate::guest::{GuestMemory, Rights};
 use crate::options::Log;
 use crate::protocol::{
-    Access, MAX_DESCRIPTORS, MAX_MAPPINGS, MAX_TRANSFER, Refusal, command, long, word, words,
+    Access, MAX_DESCRIPTORS, MAX_MAPPINGS, MAX_TRANSFER, PAGE, Refusal, command, long, word, words,
 };
 use crate::socket::Message;
 use crate::vectors::{self, Vectors};
@@ -294,7 +294,7 @@ fn version(payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let capabilities = format!(
         "{{\"capabilities\":{{\"max_msg_fds\":{MAX_DESCRIPTORS},\
          \"max_data_xfer_size\":{MAX_TRANSFER},\"max_dma_maps\":{MAX_MAPPINGS},\
-         \"pgsizes\":4096}}}}\0"
+         \"pgsizes\":{PAGE}}}}}\0"
     );
     let mut reply = words(&[u32::from(MAJOR) | u32::from(minor.min(MINOR)) << 16]);
     reply.extend(capabilities.as_bytes());

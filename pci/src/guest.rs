@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use mlx5_model::memory::{Fault, Memory, ProcessMemory};
 use mlx5_model::object::Memic;
 
-use crate::protocol::{MAX_MAPPED, MAX_MAPPINGS, Refusal};
+use crate::protocol::{MAX_MAPPED, MAX_MAPPINGS, PAGE, Refusal};
 use crate::signals;
 
 /// Bus address of the device's own memory. Clients map lower addresses only.
@@ -40,58 +41,86 @@ impl Rights {
     }
 }
 
-/// A file in the memory of this process.
+/// A part of a file in the memory of this process.
 #[derive(Debug)]
 struct View {
     at: u64,
     length: usize,
+    /// The mapping around the part: whole pages of the file, which may be huge.
+    pages: Range<u64>,
 }
 
 impl View {
-    /// Maps a part of a file.
-    fn new(file: &OwnedFd, offset: u64, length: u64, rights: Rights) -> Result<Self, Refusal> {
-        let mut status = MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: the call writes to `status`, which has the structure's size.
-        if unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
-            return Err(Refusal::Invalid);
-        }
-        // SAFETY: the call above has succeeded, so it has written the structure.
-        let status = unsafe { status.assume_init() };
+    /// Maps a part of a file. The pages around it have at most `room` bytes.
+    fn new(
+        file: &OwnedFd,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+        room: u64,
+    ) -> Result<Self, Refusal> {
         let end = offset.checked_add(length).ok_or(Refusal::Invalid)?;
-        let is_file = status.st_mode & libc::S_IFMT == libc::S_IFREG;
-        if !is_file || end > u64::try_from(status.st_size).unwrap_or(0) {
+        if end > file_length(file)? {
             return Err(Refusal::Invalid);
         }
-        check_in_memory(file)?;
-        let (Ok(offset), Ok(length)) = (offset.try_into(), usize::try_from(length)) else {
+        let page = page_size(file)?;
+        let inside = offset % page;
+        let end = end.checked_next_multiple_of(page).ok_or(Refusal::Invalid)?;
+        let around = end - (offset - inside);
+        if around > room {
+            return Err(Refusal::TooMuch);
+        }
+        let (Ok(first), Ok(length), Ok(bytes)) =
+            ((offset - inside).try_into(), usize::try_from(length), usize::try_from(around))
+        else {
             return Err(Refusal::Invalid);
         };
         let protection = match rights {
             Rights { write: false, .. } => libc::PROT_READ,
             _ => libc::PROT_READ | libc::PROT_WRITE,
         };
-        let (file, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
+        // Huge pages are the client's to reserve. An access to one that is not free is a fault.
+        let (file, flags) = (file.as_raw_fd(), libc::MAP_SHARED | libc::MAP_NORESERVE);
         // SAFETY: the kernel chooses an address at which nothing is mapped.
-        let at =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, shared, file, offset) };
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file, first) };
         if at == libc::MAP_FAILED {
             return Err(Refusal::Unmappable);
         }
-        Ok(Self { at: at as u64, length })
+        let at = at as u64;
+        Ok(Self { at: at + inside, length, pages: at..at + around })
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
+        let Range { start, end } = self.pages;
         // SAFETY: `new` has made this mapping. Accesses to it hold the lock of the table that owned
         // this value, so there is none now.
-        unsafe { libc::munmap(self.at as *mut libc::c_void, self.length) };
+        let result = unsafe { libc::munmap(start as *mut libc::c_void, (end - start) as usize) };
+        if result != 0 {
+            let error = io::Error::last_os_error();
+            eprintln!("mlx5-model-pci: {} bytes stay mapped: munmap: {error}", end - start);
+        }
     }
 }
 
-/// Checks that the kernel itself has the pages of a file. The device touches them under locks that
-/// other functions wait for, so an access must not depend on a disk or on a file system's process.
-fn check_in_memory(file: &OwnedFd) -> Result<(), Refusal> {
+/// Returns the bytes of a regular file.
+fn file_length(file: &OwnedFd) -> Result<u64, Refusal> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call writes to `status`, which has the structure's size.
+    if unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
+        return Err(Refusal::Invalid);
+    }
+    // SAFETY: the call above has succeeded, so it has written the structure.
+    let status = unsafe { status.assume_init() };
+    let is_file = status.st_mode & libc::S_IFMT == libc::S_IFREG;
+    u64::try_from(status.st_size).ok().filter(|_| is_file).ok_or(Refusal::Invalid)
+}
+
+/// Returns the size of a file's pages, which the kernel itself has to hold. The device touches them
+/// under locks that other functions wait for, so an access must not depend on a disk or on a file
+/// system's process.
+fn page_size(file: &OwnedFd) -> Result<u64, Refusal> {
     let mut status = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: the call writes to `status`, which has the structure's size.
     if unsafe { libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
@@ -99,8 +128,10 @@ fn check_in_memory(file: &OwnedFd) -> Result<(), Refusal> {
     }
     // SAFETY: the call above has succeeded, so it has written the structure.
     let status = unsafe { status.assume_init() };
-    let in_memory = [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC].contains(&status.f_type);
-    if in_memory { Ok(()) } else { Err(Refusal::NotInMemory) }
+    if ![libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC].contains(&status.f_type) {
+        return Err(Refusal::NotInMemory);
+    }
+    u64::try_from(status.f_bsize).ok().filter(|size| *size > 0).ok_or(Refusal::Invalid)
 }
 
 /// Creates the device's own memory, all zeros.
@@ -116,7 +147,7 @@ fn own_memory() -> io::Result<View> {
     if unsafe { libc::ftruncate(file.as_raw_fd(), OWN_SIZE as libc::off_t) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let view = View::new(&file, 0, OWN_SIZE, Rights::BOTH);
+    let view = View::new(&file, 0, OWN_SIZE, Rights::BOTH, MAX_MAPPED);
     view.map_err(|_| io::Error::other("the memory of a device cannot be mapped"))
 }
 
@@ -134,7 +165,11 @@ type Table = BTreeMap<u64, Mapping>;
 
 /// Returns the bytes of this process's address space that mappings take.
 fn mapped(table: &Table) -> u64 {
-    table.values().flat_map(|mapping| &mapping.view).map(|view| view.length as u64).sum()
+    table
+        .values()
+        .flat_map(|mapping| &mapping.view)
+        .map(|view| view.pages.end - view.pages.start)
+        .sum()
 }
 
 /// The memory of a guest, and that of its device.
@@ -171,6 +206,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// - Empty ranges, ranges that reach to [`OWN`], and files that are too short.
+    /// - Ranges and offsets that are not whole pages of 4096 bytes.
     /// - Files of other file systems than tmpfs and hugetlbfs. A memfd is in one of these.
     /// - Ranges that overlap a mapping.
     /// - More than [`MAX_MAPPINGS`], or more than [`MAX_MAPPED`] bytes of files.
@@ -183,6 +219,10 @@ impl GuestMemory {
     ) -> Result<(), Refusal> {
         let end = address.checked_add(length).filter(|end| length > 0 && *end <= OWN);
         let end = end.ok_or(Refusal::Invalid)?;
+        let offset = file.map_or(0, |(_, offset)| offset);
+        if [address, length, offset].iter().any(|bytes| bytes % PAGE != 0) {
+            return Err(Refusal::Invalid);
+        }
         let mut table = self.write_table();
         if table.len() >= MAX_MAPPINGS {
             return Err(Refusal::TooMuch);
@@ -191,11 +231,11 @@ impl GuestMemory {
         if before.is_some_and(|(start, mapping)| start + mapping.length > address) {
             return Err(Refusal::Exists);
         }
-        if file.is_some() && length > MAX_MAPPED.saturating_sub(mapped(&table)) {
-            return Err(Refusal::TooMuch);
-        }
-        let view =
-            file.map(|(file, offset)| View::new(file, offset, length, rights)).transpose()?;
+        let view = |(file, offset)| {
+            let room = MAX_MAPPED.saturating_sub(mapped(&table));
+            View::new(file, offset, length, rights, room)
+        };
+        let view = file.map(view).transpose()?;
         table.insert(address, Mapping { length, rights, view });
         Ok(())
     }
@@ -248,7 +288,7 @@ impl GuestMemory {
         address: u64,
         length: usize,
         needed: Rights,
-        mut access: impl FnMut(u64, std::ops::Range<usize>) -> Result<(), Fault>,
+        mut access: impl FnMut(u64, Range<usize>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let table = self.read_table();
         let mut done = 0;

@@ -8,6 +8,8 @@ pub const MAX_TRANSFER: usize = 1 << 20;
 pub const MAX_DESCRIPTORS: usize = 16;
 /// Most mappings of guest memory.
 pub const MAX_MAPPINGS: usize = 4096;
+/// Bytes of a page. Mappings of guest memory are whole pages.
+pub const PAGE: u64 = 4096;
 /// Most bytes of guest memory that are mapped at a time. All functions of a server together leave most
 /// of the process's address space free.
 pub const MAX_MAPPED: u64 = 1 << 40;

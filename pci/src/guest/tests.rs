@@ -1,3 +1,4 @@
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
@@ -6,9 +7,14 @@ use super::*;
 
 /// Returns a file in memory of this many bytes.
 fn file(bytes: u64) -> OwnedFd {
+    named(c"guest", bytes, 0)
+}
+
+/// The same, with a name and flags of `memfd_create`.
+fn named(name: &CStr, bytes: u64, flags: libc::c_uint) -> OwnedFd {
     // SAFETY: the call reads the name. The descriptor it returns is new.
     let file = unsafe {
-        let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | flags);
         assert!(fd >= 0);
         File::from_raw_fd(fd)
     };
@@ -79,7 +85,9 @@ fn maps_that_lie_are_refused() {
     assert_eq!(map(0, 0x1000, u64::MAX), Err(Refusal::Invalid));
     assert_eq!(map(0, 0, 0), Err(Refusal::Invalid));
     assert_eq!(map(u64::MAX, 0x1000, 0), Err(Refusal::Invalid));
-    assert_eq!(map(0, 0x1000, 1), Err(Refusal::Unmappable));
+    assert_eq!(map(0, 0x1000, 1), Err(Refusal::Invalid));
+    assert_eq!(map(0, 0x800, 0), Err(Refusal::Invalid));
+    assert_eq!(map(0x800, 0x1000, 0), Err(Refusal::Invalid));
     map(0x2000, 0x2000, 0).unwrap();
     assert_eq!(map(0x1000, 0x2000, 0), Err(Refusal::Exists));
     assert_eq!(map(0x3000, 0x1000, 0), Err(Refusal::Exists));
@@ -129,4 +137,28 @@ fn files_that_are_not_in_memory_are_refused() {
     std::fs::remove_file(&path).unwrap();
     shared.set_len(0x1000).unwrap();
     guest.map(0x1000, 0x1000, Rights::BOTH, Some((&shared.into(), 0))).unwrap();
+}
+
+#[test]
+fn parts_of_huge_pages_are_mapped_and_wholly_unmapped() {
+    const HUGE: u64 = 2 << 20;
+    let guest = GuestMemory::new().unwrap();
+    let size = libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+    let huge = File::from(named(c"huge pages", HUGE * 2, size));
+    let shared = OwnedFd::from(huge.try_clone().unwrap());
+    for _ in 0..3 {
+        guest.map(0x1000, 0x3000, Rights::BOTH, Some((&shared, HUGE + 0x5000))).unwrap();
+        match guest.write(0x2ffc, &[7; 8]) {
+            Ok(()) => {
+                let mut read = [0; 8];
+                huge.read_exact_at(&mut read, HUGE + 0x6ffc).unwrap();
+                assert_eq!(read, [7; 8]);
+            }
+            Err(fault) => assert_eq!(fault, Fault(0x2ffc), "no huge page is free"),
+        }
+        assert_eq!(guest.write(0x4000, &[7; 8]), Err(Fault(0x4000)), "behind the part");
+        guest.unmap(0x1000, 0x3000).unwrap();
+    }
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!mapped.contains("huge pages"), "{mapped}");
 }
