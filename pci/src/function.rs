@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mlx5_model::card::{Card, Profile};
 use mlx5_model::clock::Clock;
 use mlx5_model::engine::Engine;
+use mlx5_model::memory::Fault;
 
 use crate::bar::{self, Registers, Way};
 use crate::combine::Combiner;
@@ -104,11 +105,14 @@ impl Function {
     }
 
     /// Resets the function and forgets the client.
-    pub fn disconnect(&mut self) {
+    ///
+    /// # Errors
+    /// If the device's own memory cannot be cleared. The next client could read it.
+    pub fn disconnect(&mut self) -> Result<(), Fault> {
         self.reset();
         self.vectors.disconnect();
-        self.memory.clear();
         self.explained = false;
+        self.memory.disconnect()
     }
 
     fn way(&self) -> Way<'_> {

@@ -269,6 +269,15 @@ impl GuestMemory {
         self.write_table().clear();
     }
 
+    /// Forgets the client: its mappings, and what its guest has stored in the device's own memory.
+    ///
+    /// # Errors
+    /// If the device's own memory cannot be written.
+    pub fn disconnect(&self) -> Result<(), Fault> {
+        self.clear();
+        self.write(OWN, &vec![0; OWN_SIZE as usize])
+    }
+
     /// Returns the memory at a bus address, and where in it that is.
     fn view<'a>(&'a self, table: &'a Table, at: u64, needed: Rights) -> Option<(&'a View, usize)> {
         let (start, view) = match at.checked_sub(OWN) {

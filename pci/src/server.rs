@@ -129,7 +129,8 @@ fn serve(listener: &UnixListener, mut function: Function) {
             Err(_) => eprintln!("mlx5-model-pci: the connection is closed: internal error"),
         }
         drop(stream);
-        if catch_unwind(AssertUnwindSafe(|| function.disconnect())).is_err() {
+        let forgotten = catch_unwind(AssertUnwindSafe(|| function.disconnect()));
+        if !matches!(forgotten, Ok(Ok(()))) {
             eprintln!("mlx5-model-pci: the function cannot be reset, and is not served any more");
             return;
         }

@@ -174,6 +174,25 @@ fn a_client_that_leaves_takes_nothing_from_the_next() {
 }
 
 #[test]
+fn device_memory_of_a_client_is_cleared_for_the_next() {
+    let socket = &serve(1, Link::InfiniBand)[0];
+    let last = Memic::WINDOW + (Memic::PAGES << 12) - 8;
+    let places = [Memic::WINDOW, Memic::WINDOW + 0x5000, last];
+    for round in 0..2 {
+        let mut client = Client::connect(socket);
+        client.start();
+        for at in places {
+            assert_eq!(client.read(BAR, at, 8).unwrap(), [0; 8], "client {round}, {at:#x}");
+            client.write(BAR, at, b"a secret").unwrap();
+        }
+        client.unmap(0, support::MEMORY).unwrap();
+        client.ask(command::DEVICE_RESET, &[]).unwrap();
+        assert_eq!(client.read(BAR, last, 8).unwrap(), b"a secret", "a reset leaves it");
+    }
+    std::fs::remove_file(socket).unwrap();
+}
+
+#[test]
 fn functions_of_a_server_are_different_ports() {
     let sockets = serve(2, Link::Roce);
     let mut addresses = Vec::new();
