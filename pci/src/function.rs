@@ -104,12 +104,14 @@ impl Function {
         self.vectors.reset();
     }
 
-    /// Resets the function and forgets the client.
+    /// Resets the function and forgets the client. A port that the client has switched off is as it
+    /// was when the server started.
     ///
     /// # Errors
     /// If the device's own memory cannot be cleared. The next client could read it.
     pub fn disconnect(&mut self) -> Result<(), Fault> {
         self.reset();
+        self.engine.enter(self.card, |card| card.port_state = card.identity.port);
         self.vectors.disconnect();
         self.explained = false;
         self.memory.disconnect()

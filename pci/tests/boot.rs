@@ -8,7 +8,10 @@ use mlx5_model::card::{Feature, Link, Profile};
 use mlx5_model::object::Memic;
 use mlx5_model_pci::bar::SIZE;
 use mlx5_model_pci::protocol::command;
-use mlx5_sys::ifc::{alloc_memic_in, alloc_memic_out, cmd_hca_cap, destroy_eq_in, opcode};
+use mlx5_sys::ifc::{
+    access_register_in, alloc_memic_in, alloc_memic_out, cmd_hca_cap, destroy_eq_in, opcode,
+    paos_reg, query_vport_state_out,
+};
 use support::driver::{self, Driver, QUEUE, bytes};
 use support::{BAR, CONFIG, Client, connect_last, serve, serve_as, signals};
 
@@ -190,6 +193,46 @@ fn device_memory_of_a_client_is_cleared_for_the_next() {
         assert_eq!(client.read(BAR, last, 8).unwrap(), b"a secret", "a reset leaves it");
     }
     std::fs::remove_file(socket).unwrap();
+}
+
+/// Switches a port on (1) or off (2).
+fn switch_port(driver: &mut Driver, status: u64) {
+    const PAOS: u64 = 0x5006;
+    let mut register = [0; paos_reg::SIZE];
+    paos_reg::LOCAL_PORT.set(&mut register, 1);
+    paos_reg::ASE.set(&mut register, 1);
+    paos_reg::ADMIN_STATUS.set(&mut register, status);
+    let mut write = bytes(opcode::ACCESS_REG, 0x10, &[(access_register_in::REGISTER_ID, PAOS)]);
+    write.extend(register);
+    driver.run(&write, 0x10 + paos_reg::SIZE).unwrap();
+}
+
+/// Returns whether a port is up.
+fn port_is_up(driver: &mut Driver) -> bool {
+    let query = bytes(opcode::QUERY_VPORT_STATE, 0x10, &[]);
+    let reply = driver.run(&query, query_vport_state_out::SIZE).unwrap();
+    query_vport_state_out::STATE.get(&reply) == 1
+}
+
+#[test]
+fn a_port_that_a_client_switched_off_is_on_for_the_next() {
+    const OFF: u64 = 2;
+    for link in [Link::InfiniBand, Link::Roce] {
+        let socket = &serve(1, link)[0];
+        for round in 0..2 {
+            let mut driver = Driver::new(Client::connect(socket));
+            driver.boot();
+            assert!(port_is_up(&mut driver), "{link:?}, client {round}");
+            switch_port(&mut driver, OFF);
+            assert!(!port_is_up(&mut driver), "{link:?}");
+            driver.client.ask(command::DEVICE_RESET, &[]).unwrap();
+            driver.client.unmap(0, support::MEMORY).unwrap();
+            let mut driver = Driver::new(driver.client);
+            driver.boot();
+            assert!(!port_is_up(&mut driver), "{link:?}: a reset leaves the port off");
+        }
+        std::fs::remove_file(socket).unwrap();
+    }
 }
 
 #[test]
