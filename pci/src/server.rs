@@ -24,6 +24,10 @@ use crate::socket::{self, Message};
 /// processor takes some microseconds for the next.
 const HOLD: Duration = Duration::from_micros(100);
 
+/// How long the server waits in a shortage of descriptors or memory until it tries again. The kernel
+/// does not tell when there are some.
+const SHORTAGE: Duration = Duration::from_millis(100);
+
 /// A running server.
 pub struct Server {
     threads: Vec<JoinHandle<()>>,
@@ -110,12 +114,37 @@ fn is_left_over(path: &Path) -> bool {
     is_socket && refused()
 }
 
+/// Accepts a connection. Waits while the process or the machine has no descriptors or memory left.
+fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    use io::ErrorKind::{ConnectionAborted, Interrupted};
+    let mut explained = false;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) if matches!(error.kind(), ConnectionAborted | Interrupted) => {}
+            Err(error) if is_shortage(&error) => {
+                if !explained {
+                    eprintln!("mlx5-model-pci: connections wait: {error}");
+                    explained = true;
+                }
+                std::thread::sleep(SHORTAGE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns whether a call failed for lack of descriptors or memory, which may be available later.
+fn is_shortage(error: &io::Error) -> bool {
+    let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|errno| short.contains(&errno))
+}
+
 /// Serves one client after another.
 fn serve(listener: &UnixListener, mut function: Function) {
     loop {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        let stream = match accept(listener) {
+            Ok(stream) => stream,
             Err(error) => {
                 eprintln!("mlx5-model-pci: no further connections: {error}");
                 return;
