@@ -333,7 +333,7 @@ fn interrupt_info(payload: &[u8]) -> Result<Vec<u8>, Refusal> {
 /// The parts of a function that its device needs before it is made.
 ///
 /// # Errors
-/// Those of installing signal handlers.
+/// Those of [`GuestMemory::new`] and [`Vectors::new`].
 pub fn parts() -> io::Result<(Arc<GuestMemory>, Arc<Vectors>)> {
-    Ok((Arc::new(GuestMemory::new()?), Arc::new(Vectors::default())))
+    Ok((Arc::new(GuestMemory::new()?), Arc::new(Vectors::new()?)))
 }

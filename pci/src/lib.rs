@@ -17,6 +17,7 @@
 //! - [`socket`] – messages with descriptors on a socket.
 //! - [`signals`] – recovers from faults of accesses to guest memory.
 //! - [`guest`] – the guest's memory as the device sees it.
+//! - [`signaller`] – signals of eventfds.
 //! - [`vectors`] – MSI-X.
 //! - [`mailbox`] – entries of the command queue and their mailboxes.
 //! - [`left`] – what a driver leaves at the function.
@@ -38,6 +39,7 @@ pub mod mailbox;
 pub mod options;
 pub mod protocol;
 pub mod server;
+pub mod signaller;
 pub mod signals;
 pub mod socket;
 pub mod vectors;

@@ -4,10 +4,12 @@
 //! which vectors are in use. The table here masks vectors only once the client has stored to it.
 
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::Refusal;
+use crate::signaller::Signaller;
 
 /// Vectors of a function.
 pub const COUNT: usize = 64;
@@ -33,62 +35,54 @@ struct State {
     all_masked: bool,
 }
 
-impl State {
-    fn is_masked(&self, vector: usize) -> bool {
-        let in_table = self.uses_table && self.table[vector * ENTRY + CONTROL] & 1 == 1;
-        in_table || self.all_masked || self.masked >> vector & 1 == 1
-    }
-
-    /// Signals the pending vectors that are not masked and have an eventfd.
-    fn deliver(&mut self) {
-        for vector in 0..COUNT {
-            if self.pending >> vector & 1 == 0 || self.is_masked(vector) {
-                continue;
-            }
-            if let Some(event) = &self.events[vector] {
-                signal(event);
-                self.pending &= !(1 << vector);
-            }
-        }
-    }
-}
-
-/// Adds one to an eventfd. If its count is at its end, the client has been told already.
-fn signal(event: &OwnedFd) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: the call reads the eight bytes of `one`.
-    unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-}
-
-/// Accepts an eventfd of the client. Writes to it never block.
-fn accept(event: OwnedFd) -> Result<OwnedFd, Refusal> {
-    let link = fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()));
-    if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]") {
-        return Err(Refusal::Invalid);
-    }
-    // SAFETY: the calls pass integers.
-    let result = unsafe {
-        let flags = libc::fcntl(event.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(event.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
-    };
-    if result == 0 { Ok(event) } else { Err(Refusal::Invalid) }
-}
-
-/// The vectors of a function.
-#[derive(Debug)]
-pub struct Vectors(Mutex<State>);
-
-impl Default for Vectors {
+impl Default for State {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self {
             events: (0..COUNT).map(|_| None).collect(),
             table: table_of_reset(),
             uses_table: false,
             pending: 0,
             masked: 0,
             all_masked: false,
-        }))
+        }
     }
+}
+
+impl State {
+    fn is_masked(&self, vector: usize) -> bool {
+        let in_table = self.uses_table && self.table[vector * ENTRY + CONTROL] & 1 == 1;
+        in_table || self.all_masked || self.masked >> vector & 1 == 1
+    }
+
+    /// Signals the pending vectors that are not masked and have an eventfd. A vector stays pending if
+    /// the kernel fails to signal it.
+    fn deliver(&mut self, signaller: &Signaller) {
+        for vector in 0..COUNT {
+            if self.pending >> vector & 1 == 0 || self.is_masked(vector) {
+                continue;
+            }
+            if let Some(event) = &self.events[vector] {
+                match signaller.signal(event) {
+                    Ok(()) => self.pending &= !(1 << vector),
+                    Err(error) => eprintln!("mlx5-model-pci: vector {vector} waits: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Accepts an eventfd of the client.
+fn accept(event: OwnedFd) -> Result<OwnedFd, Refusal> {
+    let link = fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()));
+    let is_eventfd = link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]");
+    if is_eventfd { Ok(event) } else { Err(Refusal::Invalid) }
+}
+
+/// The vectors of a function.
+#[derive(Debug)]
+pub struct Vectors {
+    state: Mutex<State>,
+    signaller: Signaller,
 }
 
 /// Returns a table that masks every vector.
@@ -99,8 +93,16 @@ fn table_of_reset() -> [u8; TABLE] {
 }
 
 impl Vectors {
+    /// Creates the vectors of a function without a client.
+    ///
+    /// # Errors
+    /// Those of [`Signaller::new`].
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { state: Mutex::default(), signaller: Signaller::new()? })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Raises a vector. It is pending while it is masked or has no eventfd. A number that is no
@@ -109,7 +111,7 @@ impl Vectors {
         if (vector as usize) < COUNT {
             let mut state = self.lock();
             state.pending |= 1 << vector;
-            state.deliver();
+            state.deliver(&self.signaller);
         }
     }
 
@@ -127,7 +129,7 @@ impl Vectors {
         for (place, event) in state.events[range].iter_mut().zip(events) {
             *place = event;
         }
-        state.deliver();
+        state.deliver(&self.signaller);
         Ok(())
     }
 
@@ -144,7 +146,7 @@ impl Vectors {
                 state.masked &= !(1 << vector);
             }
         }
-        state.deliver();
+        state.deliver(&self.signaller);
         Ok(())
     }
 
@@ -161,7 +163,7 @@ impl Vectors {
     pub fn mask_all(&self, masked: bool) {
         let mut state = self.lock();
         state.all_masked = masked;
-        state.deliver();
+        state.deliver(&self.signaller);
     }
 
     /// Reads from the table.
@@ -178,7 +180,7 @@ impl Vectors {
         if let Some(to) = state.table.get_mut(offset..offset + from.len()) {
             to.copy_from_slice(from);
         }
-        state.deliver();
+        state.deliver(&self.signaller);
     }
 
     /// Reads from the pending bits.
@@ -201,7 +203,7 @@ impl Vectors {
 
     /// Forgets the client: its eventfds and masks.
     pub fn disconnect(&self) {
-        *self.lock() = Self::default().0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.lock() = State::default();
     }
 }
 

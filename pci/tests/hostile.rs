@@ -2,16 +2,18 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mlx5_model::card::Link;
 use mlx5_model::clock::Random;
 use mlx5_model_pci::protocol::{Access, HEADER, Header, MAX_MESSAGE, command, words};
 use mlx5_sys::ifc::opcode;
 use support::driver::{Driver, QUEUE, bytes};
-use support::{BAR, CONFIG, Client, MEMORY, serve};
+use support::{BAR, CONFIG, Client, MEMORY, serve, signals};
 
 /// Shows that the function is served, and starts.
 fn works(socket: &PathBuf) {
@@ -158,6 +160,43 @@ fn a_queue_in_memory_that_shrinks_is_no_harm() {
     drop(driver);
     works(socket);
     std::fs::remove_file(socket).unwrap();
+}
+
+/// Makes the next write to an eventfd block.
+fn fill(mut event: &File) {
+    // SAFETY: the call passes integers.
+    assert_eq!(unsafe { libc::fcntl(event.as_raw_fd(), libc::F_SETFL, 0) }, 0);
+    event.write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+}
+
+#[test]
+fn a_full_eventfd_blocks_nobody() {
+    const VECTOR: u32 = 5;
+    let sockets = serve(2, Link::InfiniBand);
+    let connect = |socket| {
+        let client = Client::connect(socket);
+        client.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut driver = Driver::new(client);
+        driver.boot();
+        driver
+    };
+    let nop = bytes(opcode::NOP, 0x10, &[]);
+    let (mut hostile, mut other) = (connect(&sockets[0]), connect(&sockets[1]));
+    let uar = hostile.uar();
+    let mut event = hostile.client.listen(VECTOR);
+    hostile.create_command_eq(uar, VECTOR.into());
+    fill(&event);
+    hostile.run(&nop, 0x10).expect("the device raises the vector");
+    assert_eq!(signals(&mut event), u64::MAX, "the signal has arrived");
+    fill(&event);
+    let trigger = words(&[20, 1 | 32, 2, VECTOR, 1]);
+    for _ in 0..3 {
+        hostile.client.ask(command::DEVICE_SET_IRQS, &trigger).unwrap();
+    }
+    other.run(&nop, 0x10).expect("the other function works");
+    drop(hostile);
+    connect(&sockets[0]).run(&nop, 0x10).expect("the next client is served");
+    sockets.iter().for_each(|socket| std::fs::remove_file(socket).unwrap());
 }
 
 #[test]

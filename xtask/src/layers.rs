@@ -106,6 +106,7 @@ const ORDERS: &[Order] = &[
             ("socket", "receives messages with descriptors"),
             ("signals", "recovers from faults of accesses to guest memory"),
             ("guest", "the guest's memory, mapped by requests"),
+            ("signaller", "signals eventfds without waiting"),
             ("vectors", "MSI-X: its table, masks and eventfds"),
             ("mailbox", "entries of the command queue as bytes in guest memory"),
             ("left", "counts what a driver leaves at the device"),

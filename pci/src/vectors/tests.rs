@@ -28,7 +28,7 @@ fn pending(vectors: &Vectors) -> u64 {
 
 #[test]
 fn a_vector_is_pending_until_somebody_listens() {
-    let vectors = Vectors::default();
+    let vectors = Vectors::new().unwrap();
     let (event, mut heard) = eventfd();
     vectors.raise(3);
     assert_eq!(pending(&vectors), 1 << 3);
@@ -44,7 +44,7 @@ fn a_vector_is_pending_until_somebody_listens() {
 
 #[test]
 fn masked_vectors_wait() {
-    let vectors = Vectors::default();
+    let vectors = Vectors::new().unwrap();
     let (event, mut heard) = eventfd();
     vectors.listen(1, vec![Some(event)]).unwrap();
     let masks: [(&str, &dyn Fn(bool)); 3] = [
@@ -70,7 +70,7 @@ fn masked_vectors_wait() {
 
 #[test]
 fn only_eventfds_are_accepted() {
-    let vectors = Vectors::default();
+    let vectors = Vectors::new().unwrap();
     let null = || OwnedFd::from(File::open("/dev/null").unwrap());
     assert_eq!(vectors.listen(0, vec![Some(null())]), Err(Refusal::Invalid));
     let last = COUNT - 1;
