@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
     rmpc, rqc, rst2init_qp_in, sqc, umem, wq,
 };
 
-use super::super::abi::{CreateCqDriver, CreateQpDriver, ModifyQp, RegMr};
+use super::super::abi::{CreateCqDriver, CreateQpDriver, ModifyQp, QpDestination, RegMr};
 use super::super::command::Command;
 use super::super::devx::KINDS;
 use super::super::mr::access;
@@ -20,6 +20,7 @@ use super::queues::{Object, Qp};
 use crate::card::Link;
 
 /// A command and its reply.
+#[derive(Clone)]
 pub(super) struct Told {
     pub input: Vec<u8>,
     pub reply: Vec<u8>,
@@ -144,9 +145,10 @@ pub(super) fn create_qp(
         return create_queues(qp, given);
     }
     let receives = Receives::of(qp.kind, asked, given);
-    // The sizes are the program's, and the kernel has accepted them.
+    // The sizes are the program's. The kernel accepts more of them than a context has fields for.
     let is_power = |count: u32| count == 0 || count.is_power_of_two();
-    if !is_power(given.sq_wqe_count) || !is_power(receives.wqes) || receives.shift > 11 {
+    let is_stride = receives.wqes == 0 || (4..=11).contains(&receives.shift);
+    if !is_power(given.sq_wqe_count) || !is_power(receives.wqes) || !is_stride {
         return Vec::new();
     }
     let mut command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE, STATUS);
@@ -198,7 +200,7 @@ pub(super) fn modify_qp(qp: &Qp, to: u8, asked: &ModifyQp, link: Link) -> Option
     let (kind, access, depth) = (qp.kind, qp.access, qp.depth);
     let present = Present { kind, access, depth, link, log_max_msg: LOG_MAX_MSG };
     let mut context = vec![0; rst2init_qp_in::QPC.bytes().len()];
-    qp_modify::attributes(&mut context, &present, asked);
+    qp_modify::attributes(&mut context, &present, &fitting(asked));
     let at = rst2init_qp_in::QPC.bytes();
     command.bytes()[at].copy_from_slice(&context);
     for (field, value) in
@@ -207,6 +209,28 @@ pub(super) fn modify_qp(qp: &Qp, to: u8, asked: &ModifyQp, link: Link) -> Option
         put(command.bytes(), field.within(rst2init_qp_in::QPC), value);
     }
     Some(done(command))
+}
+
+/// Returns attributes that fit the fields of a context. The kernel accepts any value of most of them, and
+/// leaves out the bits that have no place.
+fn fitting(asked: &ModifyQp) -> ModifyQp {
+    /// The largest depth that the fields express: 2^7.
+    const DEEPEST: u8 = 1 << 7;
+    let rate = |path: QpDestination| QpDestination { static_rate: path.static_rate & 0x1f, ..path };
+    ModifyQp {
+        destination: rate(asked.destination),
+        alternate: rate(asked.alternate),
+        dest_qp_num: asked.dest_qp_num & 0xff_ffff,
+        path_mtu: asked.path_mtu & 7,
+        max_rd_atomic: asked.max_rd_atomic.min(DEEPEST),
+        max_dest_rd_atomic: asked.max_dest_rd_atomic.min(DEEPEST),
+        min_rnr_timer: asked.min_rnr_timer & 31,
+        timeout: asked.timeout & 31,
+        retry_cnt: asked.retry_cnt & 7,
+        rnr_retry: asked.rnr_retry & 7,
+        alt_timeout: asked.alt_timeout & 31,
+        ..*asked
+    }
 }
 
 /// The commands that destroy an object.
@@ -249,5 +273,94 @@ pub(super) fn destroy(object: &Object) -> Vec<Told> {
             .filter(|kind| kind.create == *made)
             .map(|kind| of(kind.destroy, STATUS, kind.destroyed, *number))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::ads;
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::frontend::uverbs::abi::{Cap, ExCreateQp};
+    use qp::Kind;
+
+    const KINDS: [Kind; 7] = [
+        Kind::Rc,
+        Kind::Uc,
+        Kind::Ud,
+        Kind::XrcInitiator,
+        Kind::XrcTarget,
+        Kind::DcInitiator,
+        Kind::RawPacket,
+    ];
+
+    fn pair(kind: Kind, state: u8) -> Qp {
+        let [number, pdn, send_cq, recv_cq, access, sqn, rqn] = [u32::MAX; 7];
+        Qp { number, kind, pdn, send_cq, recv_cq, state, access, depth: u8::MAX, sqn, rqn }
+    }
+
+    /// Attributes whose bytes are all the same, and which are all given.
+    fn every(byte: u8) -> ModifyQp {
+        let bytes = [byte; size_of::<ModifyQp>()];
+        ModifyQp { attr_mask: u32::MAX, ..ModifyQp::read_from_bytes(&bytes).unwrap() }
+    }
+
+    #[test]
+    fn any_attributes_of_a_transition_are_read_without_harm() {
+        const BYTES: [u8; 8] = [0, 1, 0x1f, 0x20, 0x7f, 0x80, 0xaa, 0xff];
+        let states = 0..=7;
+        let mut told = 0;
+        for (kind, from) in
+            KINDS.iter().flat_map(|kind| states.clone().map(move |from| (kind, from)))
+        {
+            for (to, byte) in states.clone().flat_map(|to| BYTES.map(move |byte| (to, byte))) {
+                for link in [Link::InfiniBand, Link::Roce] {
+                    told += modify_qp(&pair(*kind, from), to, &every(byte), link).iter().count();
+                }
+            }
+        }
+        assert!(told > 0);
+    }
+
+    #[test]
+    fn attributes_that_are_too_large_lose_the_bits_without_a_place() {
+        let asked = ModifyQp {
+            attr_mask: u32::MAX,
+            timeout: 50,
+            retry_cnt: 10,
+            rnr_retry: 9,
+            min_rnr_timer: 33,
+            dest_qp_num: 0xab12_3456,
+            ..every(0)
+        };
+        let told = modify_qp(&pair(Kind::Rc, 2), 3, &asked, Link::Roce).unwrap();
+        let get = |field: Field| field.within(rst2init_qp_in::QPC).get(&told.input);
+        let timeout = ads::ACK_TIMEOUT.within(qpc::PRIMARY_ADDRESS_PATH);
+        let fields = [timeout, qpc::RETRY_COUNT, qpc::RNR_RETRY, qpc::MIN_RNR_NAK, qpc::REMOTE_QPN];
+        assert_eq!(fields.map(get), [50 & 31, 10 & 7, 9 & 7, 33 & 31, 0x12_3456]);
+    }
+
+    #[test]
+    fn queue_pairs_with_receives_of_no_length_of_a_wqe_are_left_out() {
+        let asked = Asked::of_structure(&ExCreateQp {
+            cap: Cap { max_recv_wr: 1, ..Default::default() },
+            ..Default::default()
+        })
+        .unwrap();
+        let parents = Parents {
+            pd: 1,
+            send_cq: 1,
+            recv_cq: None,
+            pdn: 1,
+            send: (1, 64),
+            receive: None,
+            srqn: None,
+        };
+        let created = |rq_wqe_shift| {
+            let given = CreateQpDriver { rq_wqe_count: 1, rq_wqe_shift, ..Default::default() };
+            create_qp(&pair(Kind::Rc, 0), &asked, &given, &parents).len()
+        };
+        assert_eq!([0, 3, 4, 11, 12, u32::MAX].map(created), [0, 0, 1, 1, 0, 0]);
     }
 }
