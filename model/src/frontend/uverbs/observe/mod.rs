@@ -211,16 +211,16 @@ fn device(fd: c_int) -> Option<u8> {
 /// # Safety
 /// As for `ioctl` of the C library.
 pub(super) unsafe fn ioctl(fd: c_int, argument: *mut c_void) -> c_int {
-    if let Some(observer) = Observer::current().filter(|_| device(fd).is_some()) {
-        // A ring may be gone afterwards.
-        observer.look();
-    }
+    let ticket = {
+        let _shield = Shield::new();
+        requests::asked(fd, argument as u64)
+    };
     // SAFETY: the caller keeps the contract of the C library.
     let result = unsafe { real::ioctl(fd, RDMA_VERBS_IOCTL, argument) };
     let error = errno();
     {
         let _shield = Shield::new();
-        requests::done(fd, argument as u64, if result == 0 { 0 } else { error });
+        requests::done(fd, argument as u64, if result == 0 { 0 } else { error }, ticket);
     }
     set_errno(error);
     result

@@ -25,6 +25,21 @@ pub(super) struct Queues {
     pub cqs: BTreeMap<(u8, u32), CqRing>,
     pub pairs: BTreeMap<(u8, u32), Pair>,
     pub shared: BTreeMap<(u8, u32), SharedRing>,
+    /// The objects that the kernel is being asked to destroy.
+    leaving: BTreeMap<Ticket, Leaving>,
+    tickets: u64,
+}
+
+/// The number of a request that destroys an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
+/// An object that the kernel is being asked to destroy: its device, descriptor and handle.
+struct Leaving {
+    card: u8,
+    fd: c_int,
+    handle: u32,
+    object: Object,
 }
 
 /// The objects of a descriptor of a device.
@@ -68,6 +83,33 @@ pub(super) enum Object {
         number: u32,
         address: u64,
     },
+}
+
+impl Object {
+    /// Returns the numbers that no other object of the device has, 0 for none, and the command that
+    /// makes objects that are counted with this one.
+    fn numbers(&self) -> (u16, [u32; 3]) {
+        let one = |made: u16, number: u32| (made, [number, 0, 0]);
+        match *self {
+            Self::Pd(number) => one(opcode::ALLOC_PD, number),
+            Self::Mr(key) => one(opcode::CREATE_MKEY, key >> 8),
+            Self::Cq(number, _) => one(opcode::CREATE_CQ, number),
+            Self::Pair(qp) => (opcode::CREATE_QP, [qp.number, qp.sqn, qp.rqn]),
+            Self::Srq(number) => one(opcode::CREATE_RMP, number),
+            Self::Uar(number) => one(opcode::ALLOC_UAR, number),
+            Self::Devx { made: opcode::CREATE_SQ | opcode::CREATE_RQ, number } => {
+                one(opcode::CREATE_QP, number)
+            }
+            Self::Devx { made, number } => one(made, number),
+            Self::Umem { number, .. } => one(opcode::CREATE_UMEM, number),
+        }
+    }
+
+    /// Returns whether the objects cannot exist at the same time on a device.
+    fn excludes(&self, other: &Self) -> bool {
+        let ((made, numbers), (other_made, others)) = (self.numbers(), other.numbers());
+        made == other_made && numbers.iter().any(|number| *number != 0 && others.contains(number))
+    }
 }
 
 /// A queue pair, as verbs see it.
@@ -171,8 +213,43 @@ impl Queues {
         }
     }
 
+    /// The kernel is about to be asked to destroy an object. The object stays until the answer is
+    /// known. `None` if there is no object with this handle.
+    pub fn leave(&mut self, (card, fd): (u8, c_int), handle: u32) -> Option<Ticket> {
+        let object = *self.contexts.get(&fd)?.objects.get(&handle)?;
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.leaving.insert(ticket, Leaving { card, fd, handle, object });
+        Some(ticket)
+    }
+
+    /// The kernel has not destroyed the object.
+    pub fn stay(&mut self, ticket: Ticket) {
+        self.leaving.remove(&ticket);
+    }
+
+    /// The kernel has destroyed the object: forgets it and its rings. `None` if that was done before.
+    pub fn left(&mut self, ticket: Ticket) -> Option<Object> {
+        let Leaving { card, fd, handle, object } = self.leaving.remove(&ticket)?;
+        // Another thread may have asked for the same, in vain.
+        self.leaving.retain(|_, old| (old.fd, old.handle) != (fd, handle));
+        self.contexts.get_mut(&fd)?.objects.remove(&handle);
+        self.forget(card, &object);
+        Some(object)
+    }
+
+    /// Returns an object that the kernel must have destroyed, since it has given its handle or number
+    /// to `new`.
+    pub fn displaced(&self, (card, fd): (u8, c_int), handle: u32, new: &Object) -> Option<Ticket> {
+        let is_gone = |old: &Leaving| {
+            (old.fd, old.handle) == (fd, handle) || old.card == card && old.object.excludes(new)
+        };
+        self.leaving.iter().find(|(_, old)| is_gone(old)).map(|(ticket, _)| *ticket)
+    }
+
     /// A descriptor of a device is closed, and its objects with it.
     pub fn close(&mut self, fd: c_int) {
+        self.leaving.retain(|_, old| old.fd != fd);
         let Some(context) = self.contexts.remove(&fd) else { return };
         let Some(card) = super::device(fd) else { return };
         for object in context.objects.values() {
@@ -301,6 +378,57 @@ fn received(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DEVICE: (u8, c_int) = (1, 5);
+
+    /// The number and the base of the rings of CQs.
+    const RINGS: [(u32, u64); 2] = [(9, 0x1000), (10, 0x2000)];
+
+    fn enter(queues: &mut Queues, handle: u32, (number, base): (u32, u64)) {
+        let context = queues.contexts.entry(DEVICE.1).or_default();
+        context.objects.insert(handle, Object::Cq(number, 64));
+        let ring = CqRing::new(base, 8, 64, 0x3000).unwrap();
+        queues.cqs.insert((DEVICE.0, number), ring);
+    }
+
+    #[test]
+    fn an_object_with_the_handle_or_number_of_a_destroyed_one_is_kept() {
+        for (handle, ring) in [(3, RINGS[1]), (4, (RINGS[0].0, RINGS[1].1)), (3, RINGS[0])] {
+            let mut queues = Queues::default();
+            enter(&mut queues, 3, RINGS[0]);
+            let ticket = queues.leave(DEVICE, 3).unwrap();
+            let in_vain = queues.leave(DEVICE, 3).unwrap();
+            // Another thread records what the kernel made in the meantime.
+            let new = Object::Cq(ring.0, 64);
+            assert_eq!(queues.displaced(DEVICE, handle, &new), Some(ticket));
+            assert!(matches!(queues.left(ticket), Some(Object::Cq(9, 64))));
+            assert!(queues.cqs.is_empty());
+            assert_eq!(queues.displaced(DEVICE, handle, &new), None);
+            enter(&mut queues, handle, ring);
+            // The thread that destroyed the first one gets the lock.
+            assert!([ticket, in_vain].iter().all(|ticket| queues.left(*ticket).is_none()));
+            assert!(queues.cqs.contains_key(&(DEVICE.0, ring.0)));
+            assert!(queues.contexts[&DEVICE.1].objects.contains_key(&handle));
+        }
+    }
+
+    #[test]
+    fn an_object_stays_if_the_kernel_does_not_destroy_it() {
+        let mut queues = Queues::default();
+        enter(&mut queues, 3, RINGS[0]);
+        assert_eq!(queues.leave(DEVICE, 4), None);
+        let ticket = queues.leave(DEVICE, 3).unwrap();
+        // Objects of another number, kind and device displace nothing.
+        for (device, object) in
+            [(DEVICE, Object::Cq(10, 64)), (DEVICE, Object::Srq(9)), ((0, 6), Object::Cq(9, 64))]
+        {
+            assert_eq!(queues.displaced(device, 4, &object), None, "{object:?}");
+        }
+        queues.stay(ticket);
+        assert!(queues.left(ticket).is_none());
+        assert_eq!(queues.displaced(DEVICE, 3, &Object::Cq(9, 64)), None);
+        assert_eq!((queues.cqs.len(), queues.contexts[&DEVICE.1].objects.len()), (1, 1));
+    }
 
     #[test]
     fn register_pages_are_told_from_other_memory_of_a_device() {

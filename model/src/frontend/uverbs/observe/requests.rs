@@ -23,61 +23,68 @@ use super::super::qp_modify::mask;
 use super::super::{descriptors, lock, user};
 use super::commanded;
 use super::commands::{self, Told};
-use super::queues::{Context, Object, Pair, Qp, Queues, Receive};
+use super::queues::{Context, Object, Pair, Qp, Queues, Receive, Ticket};
 use super::rings::{CqRing, ReceiveRing, SendRing, SharedRing};
 use super::{DEVICE, FILE, LIMIT, Observer, device};
 use crate::object::{MiniFormat, Service};
 use crate::trace::{Call, Record};
 
+use Recorded::{Destroys, Reads};
+
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
 const EXTENDED: u32 = 0x8000_0000;
 
-/// The requests that are recorded: object, method, and for those of the older form the command; and
-/// the function that reads them.
-const REQUESTS: &[(u16, u16, u32, &str, Read)] = &[
-    (0, 0, 3, "ALLOC_PD", alloc_pd),
-    (0, 0, 4, "DEALLOC_PD", |request| request.destroyed(request.core_word(0)?)),
-    (0, 0, 9, "REG_MR", reg_mr),
-    (0, 0, 13, "DEREG_MR", |request| request.destroyed(request.core_word(0)?)),
-    (0, 0, 18, "CREATE_CQ", create_cq_legacy),
-    (0, 0, EXTENDED | 18, "CREATE_CQ", create_cq_extended),
-    (0, 0, 19, "RESIZE_CQ", resize_cq),
-    (0, 0, 20, "DESTROY_CQ", |request| request.destroyed(request.core_word(8)?)),
-    (0, 0, 24, "CREATE_QP", create_qp_legacy),
-    (0, 0, EXTENDED | 24, "CREATE_QP", create_qp_extended),
-    (0, 0, 26, "MODIFY_QP", modify_qp),
-    (0, 0, EXTENDED | 26, "MODIFY_QP", modify_qp),
-    (0, 0, 27, "DESTROY_QP", |request| request.destroyed(request.core_word(8)?)),
-    (0, 0, 32, "CREATE_SRQ", create_srq_legacy),
-    (0, 0, 35, "DESTROY_SRQ", |request| request.destroyed(request.core_word(8)?)),
-    (0, 0, 39, "CREATE_XSRQ", create_srq_extended),
-    (1, 0, 0, "DEALLOC_PD", |request| request.destroyed(request.attributes.handle(0)?)),
-    (3, 0, 0, "CREATE_CQ", create_cq),
-    (3, 1, 0, "DESTROY_CQ", |request| request.destroyed(request.attributes.handle(0)?)),
-    (4, 0, 0, "CREATE_QP", create_qp),
-    (4, 1, 0, "DESTROY_QP", |request| request.destroyed(request.attributes.handle(0)?)),
-    (5, 0, 0, "CREATE_SRQ", create_srq),
-    (5, 1, 0, "DESTROY_SRQ", |request| request.destroyed(request.attributes.handle(0)?)),
-    (7, 1, 0, "DEREG_MR", |request| request.destroyed(request.attributes.handle(0)?)),
-    (0x1000, 0x1000, 0, "DEVX_OTHER", |request| request.issued(0x1000, 0x1001).map(drop)),
-    (0x1001, 0x1000, 0, "DEVX_OBJ_CREATE", create_object),
-    (0x1001, 0x1001, 0, "DEVX_OBJ_DESTROY", |request| {
-        request.destroyed(request.attributes.handle(0x1000)?)
-    }),
-    (0x1001, 0x1002, 0, "DEVX_OBJ_MODIFY", modify_object),
-    (0x1001, 0x1003, 0, "DEVX_OBJ_QUERY", |request| request.issued(0x1001, 0x1002).map(drop)),
-    (0x1002, 0x1000, 0, "DEVX_UMEM_REG", register_umem),
-    (0x1002, 0x1001, 0, "DEVX_UMEM_DEREG", |request| {
-        request.destroyed(request.attributes.handle(0x1000)?)
-    }),
-    (0x1008, 0x1000, 0, "UAR_OBJ_ALLOC", alloc_uar),
-    (0x1008, 0x1001, 0, "UAR_OBJ_DESTROY", |request| {
-        request.destroyed(request.attributes.handle(0x1000)?)
-    }),
+/// The requests that are recorded: object, method, and for those of the older form the command;
+/// then the name and what the request does.
+const REQUESTS: &[(u16, u16, u32, &str, Recorded)] = &[
+    (0, 0, 3, "ALLOC_PD", Reads(alloc_pd)),
+    (0, 0, 4, "DEALLOC_PD", Destroys(|given| word(given, 0))),
+    (0, 0, 9, "REG_MR", Reads(reg_mr)),
+    (0, 0, 13, "DEREG_MR", Destroys(|given| word(given, 0))),
+    (0, 0, 18, "CREATE_CQ", Reads(create_cq_legacy)),
+    (0, 0, EXTENDED | 18, "CREATE_CQ", Reads(create_cq_extended)),
+    (0, 0, 19, "RESIZE_CQ", Reads(resize_cq)),
+    (0, 0, 20, "DESTROY_CQ", Destroys(|given| word(given, 8))),
+    (0, 0, 24, "CREATE_QP", Reads(create_qp_legacy)),
+    (0, 0, EXTENDED | 24, "CREATE_QP", Reads(create_qp_extended)),
+    (0, 0, 26, "MODIFY_QP", Reads(modify_qp)),
+    (0, 0, EXTENDED | 26, "MODIFY_QP", Reads(modify_qp)),
+    (0, 0, 27, "DESTROY_QP", Destroys(|given| word(given, 8))),
+    (0, 0, 32, "CREATE_SRQ", Reads(create_srq_legacy)),
+    (0, 0, 35, "DESTROY_SRQ", Destroys(|given| word(given, 8))),
+    (0, 0, 39, "CREATE_XSRQ", Reads(create_srq_extended)),
+    (1, 0, 0, "DEALLOC_PD", Destroys(|given| given.handle(0))),
+    (3, 0, 0, "CREATE_CQ", Reads(create_cq)),
+    (3, 1, 0, "DESTROY_CQ", Destroys(|given| given.handle(0))),
+    (4, 0, 0, "CREATE_QP", Reads(create_qp)),
+    (4, 1, 0, "DESTROY_QP", Destroys(|given| given.handle(0))),
+    (5, 0, 0, "CREATE_SRQ", Reads(create_srq)),
+    (5, 1, 0, "DESTROY_SRQ", Destroys(|given| given.handle(0))),
+    (7, 1, 0, "DEREG_MR", Destroys(|given| given.handle(0))),
+    (0x1000, 0x1000, 0, "DEVX_OTHER", Reads(|request| request.issued(0x1000, 0x1001).map(drop))),
+    (0x1001, 0x1000, 0, "DEVX_OBJ_CREATE", Reads(create_object)),
+    (0x1001, 0x1001, 0, "DEVX_OBJ_DESTROY", Destroys(|given| given.handle(0x1000))),
+    (0x1001, 0x1002, 0, "DEVX_OBJ_MODIFY", Reads(modify_object)),
+    (
+        0x1001,
+        0x1003,
+        0,
+        "DEVX_OBJ_QUERY",
+        Reads(|request| request.issued(0x1001, 0x1002).map(drop)),
+    ),
+    (0x1002, 0x1000, 0, "DEVX_UMEM_REG", Reads(register_umem)),
+    (0x1002, 0x1001, 0, "DEVX_UMEM_DEREG", Destroys(|given| given.handle(0x1000))),
+    (0x1008, 0x1000, 0, "UAR_OBJ_ALLOC", Reads(alloc_uar)),
+    (0x1008, 0x1001, 0, "UAR_OBJ_DESTROY", Destroys(|given| given.handle(0x1000))),
 ];
 
-/// Reads a request that succeeded.
-type Read = fn(&mut Request<'_>) -> Result<()>;
+/// What a recorded request does.
+enum Recorded {
+    /// It makes, changes or asks for an object. The function reads the request after its success.
+    Reads(fn(&mut Request<'_>) -> Result<()>),
+    /// It destroys the object with the handle that the function returns.
+    Destroys(fn(&Attributes) -> Result<u32>),
+}
 
 /// A request that the kernel has answered.
 struct Request<'a> {
@@ -88,30 +95,60 @@ struct Request<'a> {
     attributes: Attributes,
 }
 
-/// The kernel has answered a request: `error` is its error number, or 0.
-pub(super) fn done(fd: c_int, argument: u64, error: c_int) {
-    let Ok((header, attributes)) = Attributes::read(argument) else { return };
+/// Reads a request: object, method and command, and its attributes.
+fn parse(argument: u64) -> Result<((u16, u16, u32), Attributes)> {
+    let (header, attributes) = Attributes::read(argument)?;
     let command = match (header.object, header.method) {
         (0, 0) => attributes.number(2).unwrap_or(0) as u32,
         _ => 0,
     };
-    let opens = matches!((header.object, header.method, command), (0, 3, _) | (0, 0, 0));
+    Ok(((header.object, header.method, command), attributes))
+}
+
+fn find(what: (u16, u16, u32)) -> Option<(&'static str, &'static Recorded)> {
+    REQUESTS.iter().find_map(|(object, method, code, name, recorded)| {
+        ((*object, *method, *code) == what).then_some((*name, recorded))
+    })
+}
+
+/// The kernel is about to be asked. Returns the ticket of the object that the request destroys.
+pub(super) fn asked(fd: c_int, argument: u64) -> Option<Ticket> {
+    let (observer, card) = (Observer::current()?, device(fd)?);
+    let mut queues = lock(&observer.queues);
+    // A ring may be gone afterwards.
+    queues.look(observer);
+    observer.tap.flush();
+    let (what, attributes) = parse(argument).ok()?;
+    match find(what)? {
+        (_, Destroys(handle)) => queues.leave((card, fd), handle(&attributes).ok()?),
+        (_, Reads(_)) => None,
+    }
+}
+
+/// The kernel has answered a request: `error` is its error number, or 0. `ticket` is the answer of
+/// [`asked`].
+pub(super) fn done(fd: c_int, argument: u64, error: c_int, ticket: Option<Ticket>) {
+    let Ok((what, attributes)) = parse(argument) else { return };
+    let opens = matches!(what, (0, 3, _) | (0, 0, 0));
     if opens && error == 0 {
         return open(fd);
     }
-    let known = REQUESTS.iter().find(|(object, method, code, ..)| {
-        (*object, *method, *code) == (header.object, header.method, command)
-    });
-    let (Some((.., name, read)), Some(observer)) = (known, Observer::current()) else { return };
+    let (Some((name, recorded)), Some(observer)) = (find(what), Observer::current()) else {
+        return;
+    };
     let Some(card) = device(fd) else { return };
     let queues = lock(&observer.queues);
     let mut request = Request { observer, queues, fd, card, attributes };
-    match error {
+    if let Some(ticket) = ticket.filter(|_| error != 0) {
+        request.queues.stay(ticket);
+    }
+    match (error, recorded) {
+        (0, Destroys(_)) => ticket.into_iter().for_each(|ticket| request.destroyed(ticket)),
         // What cannot be read the kernel could not either: there is nothing to record.
-        0 => drop(read(&mut request)),
+        (0, Reads(read)) => drop(read(&mut request)),
         // The firmware's answer says more.
-        libc::EREMOTEIO if request.refused().is_ok() => {}
-        errno => {
+        (libc::EREMOTEIO, _) if request.refused().is_ok() => {}
+        (errno, _) => {
             let call = Call::Refused { request: name.as_bytes().into(), errno };
             observer.record(card, call, || {});
         }
@@ -129,6 +166,13 @@ fn open(fd: c_int) {
     lock(&observer.queues).contexts.insert(fd, Context::default());
 }
 
+/// Reads a word of the structure of the older form.
+fn word(given: &Attributes, at: usize) -> Result<u32> {
+    let core = given.input(0)?;
+    let word = core.get(at..).and_then(<[u8]>::first_chunk).ok_or(Errno::EINVAL)?;
+    Ok(u32::from_ne_bytes(*word))
+}
+
 impl Request<'_> {
     /// Reads an output.
     fn output(&self, id: u16) -> Result<Vec<u8>> {
@@ -144,12 +188,6 @@ impl Request<'_> {
     /// The structure of the older form.
     fn core<T: FromBytes + IntoBytes>(&self) -> Result<T> {
         Ok(user::lenient(&self.attributes.input(0)?))
-    }
-
-    fn core_word(&self, at: usize) -> Result<u32> {
-        let core = self.attributes.input(0)?;
-        let word = core.get(at..).and_then(<[u8]>::first_chunk).ok_or(Errno::EINVAL)?;
-        Ok(u32::from_ne_bytes(*word))
     }
 
     /// The driver's structure.
@@ -176,6 +214,23 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// The kernel has made an object, by these commands.
+    ///
+    /// The object that had its handle or number before is gone. The thread that asked for that may be
+    /// later than this one, so its request is recorded here.
+    fn made(
+        &mut self,
+        handle: u32,
+        object: Object,
+        told: impl IntoIterator<Item = Told>,
+    ) -> Result<()> {
+        while let Some(ticket) = self.queues.displaced((self.card, self.fd), handle, &object) {
+            self.destroyed(ticket);
+        }
+        told.into_iter().for_each(|told| self.tell(told));
+        self.enter(handle, object)
+    }
+
     fn pdn(&mut self, handle: Option<u32>) -> u32 {
         match self.object(handle) {
             Some(Object::Pd(number)) => number,
@@ -197,23 +252,27 @@ impl Request<'_> {
         self.queues.look(self.observer);
     }
 
-    fn destroyed(&mut self, handle: u32) -> Result<()> {
+    /// The kernel has destroyed an object. Does nothing if that was recorded before.
+    fn destroyed(&mut self, ticket: Ticket) {
         self.look_a_last_time();
-        let object = self.context()?.objects.remove(&handle).ok_or(Errno::ENOENT)?;
+        let Some(object) = self.queues.left(ticket) else { return };
         commands::destroy(&object).into_iter().for_each(|told| self.tell(told));
-        let card = self.card;
-        self.queues.forget(card, &object);
-        Ok(())
     }
 
-    /// A command of the program itself.
-    fn issued(&mut self, input: u16, output: u16) -> Result<Told> {
+    /// Reads a command of the program itself, and its reply.
+    fn issue(&self, input: u16, output: u16) -> Result<Told> {
         let (input, reply) = (self.attributes.input(input)?, self.output(output)?);
         if input.len() < cmd_in::SIZE {
             return Err(Errno::EINVAL);
         }
-        self.tell(Told { input: input.clone(), reply: reply.clone() });
         Ok(Told { input, reply })
+    }
+
+    /// A command of the program itself.
+    fn issued(&mut self, input: u16, output: u16) -> Result<Told> {
+        let told = self.issue(input, output)?;
+        self.tell(told.clone());
+        Ok(told)
     }
 
     /// A command of the program that the firmware has refused.
@@ -229,24 +288,23 @@ impl Request<'_> {
 
 fn alloc_pd(request: &mut Request<'_>) -> Result<()> {
     let (handle, number) = (request.answer(1), request.answer(DRIVER_OUT));
-    request.tell(commands::alloc_pd(number));
-    request.enter(handle, Object::Pd(number))
+    request.made(handle, Object::Pd(number), [commands::alloc_pd(number)])
 }
 
 fn reg_mr(request: &mut Request<'_>) -> Result<()> {
     let (asked, reply): (RegMr, RegMrReply) = (request.core()?, request.answer(1));
     let pdn = request.pdn(Some(asked.pd_handle));
-    request.tell(commands::create_mkey(&asked, pdn, reply.lkey));
-    request.enter(reply.mr_handle, Object::Mr(reply.lkey))
+    let told = commands::create_mkey(&asked, pdn, reply.lkey);
+    request.made(reply.mr_handle, Object::Mr(reply.lkey), [told])
 }
 
 fn alloc_uar(request: &mut Request<'_>) -> Result<()> {
     let (offset, number): (u64, u32) = (request.answer(0x1002), request.answer(0x1004));
     let handle = request.attributes.handle(0x1000)?;
-    request.tell(commands::alloc_uar(number));
+    request.made(handle, Object::Uar(number), [commands::alloc_uar(number)])?;
     let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
     request.context()?.pages.insert(offset, number);
-    request.enter(handle, Object::Uar(number))
+    Ok(())
 }
 
 fn create_cq(request: &mut Request<'_>) -> Result<()> {
@@ -272,7 +330,8 @@ fn made_cq(request: &mut Request<'_>, handle: u32, cqe: u32, flags: u32) -> Resu
     let given: CreateCqDriver = request.driver()?;
     let reply: CreateCqDriverReply = request.answer(DRIVER_OUT);
     let entries = cqe.checked_add(1).ok_or(Errno::EINVAL)?;
-    request.tell(commands::create_cq(&given, entries, flags, reply.cqn));
+    let told = commands::create_cq(&given, entries, flags, reply.cqn);
+    request.made(handle, Object::Cq(reply.cqn, given.cqe_size), [told])?;
     let ring = CqRing::new(given.buf_addr, entries, given.cqe_size, given.db_addr);
     let ring = match (given.cqe_comp_en, MiniFormat::from_verbs(given.cqe_comp_res_format)) {
         (0, _) => ring,
@@ -280,7 +339,7 @@ fn made_cq(request: &mut Request<'_>, handle: u32, cqe: u32, flags: u32) -> Resu
         (_, None) => None,
     };
     enter_cq(request, reply.cqn, ring);
-    request.enter(handle, Object::Cq(reply.cqn, given.cqe_size))
+    Ok(())
 }
 
 /// Enters the ring of a CQ, if it is one that can be read.
@@ -370,7 +429,7 @@ fn made_qp(request: &mut Request<'_>, asked: &Asked, handle: u32, number: u32) -
     // The number of a target of dynamic connections comes later, and a queue pair over a table of
     // receive queues has none.
     if kind == Kind::DcTarget || number == 0 {
-        return request.enter(handle, Object::Pair(qp));
+        return request.made(handle, Object::Pair(qp), []);
     }
     let mut named = given;
     if given.flags & flag::UAR_PAGE_INDEX == 0 {
@@ -378,9 +437,9 @@ fn made_qp(request: &mut Request<'_>, asked: &Asked, handle: u32, number: u32) -
         named.bfreg_index = 0;
     }
     let told = commands::create_qp(&qp, asked, &named, &parents);
-    told.into_iter().for_each(|told| request.tell(told));
+    request.made(handle, Object::Pair(qp), told)?;
     enter_pair(request, &qp, &given, srqn);
-    request.enter(handle, Object::Pair(qp))
+    Ok(())
 }
 
 /// Enters the rings of a queue pair. The receive queue is in front of the send queue, other than of a
@@ -485,23 +544,26 @@ fn made_srq(request: &mut Request<'_>, handle: u32, pd: u32, [wqes, sges]: [u32;
     let given: CreateSrqDriver = request.driver()?;
     let reply: CreateSrqDriverReply = request.answer(DRIVER_OUT);
     let pdn = request.pdn(Some(pd));
-    if let Some(ring) = SharedRing::new(given.buf_addr, wqes, sges) {
+    let ring = SharedRing::new(given.buf_addr, wqes, sges);
+    let told = ring.as_ref().map(|ring| {
         let (wqes, stride) = ring.sizes();
-        request.tell(commands::create_rmp(pdn, wqes, stride, reply.srqn));
-        let card = request.card;
-        request.queues.shared.insert((card, reply.srqn), ring);
-    }
-    request.enter(handle, Object::Srq(reply.srqn))
+        commands::create_rmp(pdn, wqes, stride, reply.srqn)
+    });
+    request.made(handle, Object::Srq(reply.srqn), told)?;
+    let key = (request.card, reply.srqn);
+    request.queues.shared.extend(ring.map(|ring| (key, ring)));
+    Ok(())
 }
 
 fn create_object(request: &mut Request<'_>) -> Result<()> {
-    let told = request.issued(0x1001, 0x1002)?;
+    let told = request.issue(0x1001, 0x1002)?;
     let handle = request.attributes.handle(0x1000)?;
     let made = cmd_in::OPCODE.get(&told.input) as u16;
-    let mut reply = told.reply;
+    let mut reply = told.reply.clone();
     reply.resize(reply.len().max(0x20), 0);
     let kind = KINDS.iter().find(|kind| kind.create == made);
     let number = kind.map_or(0, |kind| kind.created.get(&reply)) as u32;
+    request.made(handle, Object::Devx { made, number }, [told.clone()])?;
     let card = request.card;
     let context = request.queues.contexts.get(&request.fd).ok_or(Errno::EINVAL)?;
     let at = |umem: u64, offset: u64| context.address(umem)?.checked_add(offset);
@@ -527,7 +589,7 @@ fn create_object(request: &mut Request<'_>) -> Result<()> {
             }
         }
     }
-    request.enter(handle, Object::Devx { made, number })
+    Ok(())
 }
 
 fn modify_object(request: &mut Request<'_>) -> Result<()> {
@@ -543,6 +605,6 @@ fn register_umem(request: &mut Request<'_>) -> Result<()> {
     let [address, length] =
         [request.attributes.number(0x1001)?, request.attributes.number(0x1002)?];
     let (handle, number) = (request.attributes.handle(0x1000)?, request.answer(0x1004));
-    request.tell(commands::create_umem(length, number));
-    request.enter(handle, Object::Umem { number, address })
+    let told = commands::create_umem(length, number);
+    request.made(handle, Object::Umem { number, address }, [told])
 }
