@@ -78,7 +78,7 @@ const REQUESTS: &[(u16, u16, u32, &str, Recorded)] = &[
     (0x1008, 0x1001, 0, "UAR_OBJ_DESTROY", Destroys(|given| given.handle(0x1000))),
 ];
 
-/// What a recorded request does.
+/// The effect of a recorded request.
 enum Recorded {
     /// It makes, changes or asks for an object. The function reads the request after its success.
     Reads(fn(&mut Request<'_>) -> Result<()>),
@@ -358,6 +358,9 @@ fn resize_cq(request: &mut Request<'_>) -> Result<()> {
     let cqe: u32 = request.answer(1);
     let entries = cqe.checked_add(1).ok_or(Errno::EINVAL)?;
     let (number, _) = request.cq(Some(asked.cq_handle));
+    // The device's last CQE in the old ring tells of the resize. The program moves the CQEs that wait
+    // there to the new ring, each one further, once this request is over.
+    request.look_a_last_time();
     let card = request.card;
     let Some(ring) = request.queues.cqs.get_mut(&(card, number)) else { return Ok(()) };
     ring.resize(given.buf_addr, entries);
@@ -608,3 +611,6 @@ fn register_umem(request: &mut Request<'_>) -> Result<()> {
     let told = commands::create_umem(length, number);
     request.made(handle, Object::Umem { number, address }, [told])
 }
+
+#[cfg(test)]
+mod tests;
