@@ -448,6 +448,59 @@ fn mixed_dumps_without_a_prefix_give_every_record_and_no_other() {
 }
 
 #[test]
+fn health_reports_of_devices_whose_lines_alternate_are_told_apart() {
+    let line = |device: usize, text: &str| {
+        format!("mlx5_core 0000:03:00.{device}: print_health_info:430:(pid 0): {text}\n")
+    };
+    // The second device has a syndrome alone.
+    let text = [
+        line(0, "assert_var[0] 0x00000001"),
+        line(1, "synd 0x10: High temperature"),
+        line(0, "synd 0x1: firmware internal error"),
+    ];
+    let titles = |text: &str| -> Vec<String> {
+        decoded(text).into_iter().map(|record| record.title).collect()
+    };
+    let [firmware, hot, irisc] =
+        ["firmware internal error", "High temperature", "irisc not responding"]
+            .map(|words| format!("health report: {words}"));
+    assert_eq!(titles(&text.concat()), [firmware.clone(), hot.clone()]);
+
+    let syndromes = [
+        "synd 0x1: firmware internal error",
+        "synd 0x10: High temperature",
+        "synd 0x7: irisc not responding",
+    ];
+    for devices in [2, 3] {
+        let mut text = String::new();
+        for word in 0..5 {
+            (0..devices).for_each(|device| {
+                text += &line(device, &format!("assert_var[{word}] 0x{device}{word}"))
+            });
+        }
+        for words in ["fw_ver 16.24.1000", "irisc_index 0"] {
+            (0..devices).for_each(|device| text += &line(device, words));
+        }
+        (0..devices).for_each(|device| text += &line(device, syndromes[device]));
+        (0..devices).for_each(|device| text += &line(device, &format!("ext_synd 0x000{device}")));
+        let records = decoded(&text);
+        assert_eq!(
+            titles(&text),
+            [firmware.clone(), hot.clone(), irisc.clone()][..devices],
+            "{records:#?}"
+        );
+        for (device, record) in records.iter().enumerate() {
+            assert_eq!(record.value("device"), Some(&*format!("0000:03:00.{device}")));
+            assert_eq!(record.value("ext_synd"), Some(&*format!("0x000{device}")));
+            assert_eq!(record.value("fw_ver"), Some("16.24.1000"));
+            let words = record.value("assert_var").unwrap();
+            assert_eq!(words.split(' ').count(), 5, "{words}");
+            assert!(words.ends_with(&format!("{device}4")), "{words}");
+        }
+    }
+}
+
+#[test]
 fn health_syndromes_are_found_in_wrapped_mails_and_in_devlink_output() {
     let wrapped = "\
 [ 9.1] mlx5_core 0001:01:00.0: print_health_info:411:(pid 0): assert_var[0]

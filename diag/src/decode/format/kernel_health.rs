@@ -40,19 +40,30 @@ struct Report {
     words: Vec<(&'static str, String)>,
 }
 
+/// Most reports that are read at the same time, of devices whose lines alternate.
+const MOST: usize = 16;
+
 fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     if !begins(lines.get(at)) {
         return None;
     }
-    let device = device(lines.get(at));
-    let mut report = Report::default();
+    let mut reports = vec![(device(lines.get(at)), Report::default())];
+    // The report that the last line belongs to: a line without a device goes on with it.
+    let mut current = 0;
     let (mut end, mut next) = (at + 1, at);
     while next < lines.len() && next < end + APART {
         let line = lines.get(next);
-        // Each device has a report of its own.
-        let same =
-            self::device(line).is_none_or(|other| device.is_none_or(|device| device == other));
-        if same && (begins(line) || next > at && goes_on(line)) {
+        let begins = begins(line);
+        let known = report_of(&reports, device(line), current).filter(|_| begins || goes_on(line));
+        if known.is_some() || begins {
+            if known.is_none() && reports.len() == MOST {
+                break;
+            }
+            current = known.unwrap_or(reports.len());
+            if known.is_none() {
+                reports.push((device(line), Report::default()));
+            }
+            let report = &mut reports[current].1;
             // Another report begins with its first words again.
             if next > at && line.contains("assert_var[0]") && !report.variables.is_empty() {
                 break;
@@ -62,8 +73,21 @@ fn read(lines: &Lines<'_>, at: usize) -> Option<Reading> {
         }
         next += 1;
     }
-    let record = report.record(device)?;
-    Some(Reading { end, records: vec![record] })
+    let records: Vec<_> =
+        reports.into_iter().filter_map(|(device, report)| report.record(device)).collect();
+    (!records.is_empty()).then_some(Reading { end, records })
+}
+
+/// Returns the report that a line of this device belongs to.
+fn report_of(
+    reports: &[(Option<&str>, Report)],
+    device: Option<&str>,
+    current: usize,
+) -> Option<usize> {
+    if device.is_none() {
+        return Some(current);
+    }
+    reports.iter().position(|(known, _)| known.is_none() || *known == device)
 }
 
 /// Returns whether a report may begin with this line.
