@@ -202,7 +202,7 @@ pub(super) fn joints(line: &str) -> Vec<usize> {
     let begins = |(at, _): &(usize, &str)| {
         let before = line[..*at].chars().next_back();
         before.is_some_and(|letter| !letter.is_whitespace() && !matches!(letter, ':' | '>'))
-            && line[at + 1..].split_once(']').is_some_and(|(inside, _)| is_ucx(inside))
+            && inside(&line[at + 1..]).is_some_and(is_ucx)
     };
     let tagged = ["<stdout>:", "<stderr>:"].into_iter().flat_map(|stream| {
         line.match_indices(stream).filter_map(|(at, _)| tag_start(&line[..at])).filter(|at| *at > 0)
@@ -213,9 +213,21 @@ pub(super) fn joints(line: &str) -> Vec<usize> {
     joints
 }
 
+/// Returns the text up to a closing bracket. No other bracket is in it, so that a line of brackets is
+/// searched once.
+fn inside(text: &str) -> Option<&str> {
+    let end = text.find(['[', ']'])?;
+    text[end..].starts_with(']').then(|| &text[..end])
+}
+
 /// Returns where a launcher's prefix begins that ends with `[1,136]`, with its time if there is one.
 fn tag_start(before: &str) -> Option<usize> {
-    let open = before.strip_suffix(']')?.rfind('[')?;
+    let inside = before.strip_suffix(']')?;
+    // Digits and commas alone are in a rank, so that the search ends at the last other letter.
+    let open = inside.rfind(|letter: char| !letter.is_ascii_digit() && letter != ',')?;
+    if !inside[open..].starts_with('[') {
+        return None;
+    }
     let is_rank = before[open + 1..before.len() - 1].split(',').all(is_number);
     // "Thu Jul  2 09:28:16 2020".
     let time = open.checked_sub(TIME).filter(|at| {
@@ -269,6 +281,19 @@ mod tests {
         for line in ["00000000: 00 | ..", "plain", "{not json", "a | b", "x<stderr>: y"] {
             assert!(launcher(line).is_none(), "{line}");
         }
+    }
+
+    #[test]
+    fn joints_of_a_line_of_brackets_are_found_in_linear_time() {
+        const REPEATED: usize = 1 << 22;
+        // A search to the end of the line for each bracket takes an hour.
+        for (part, tail) in [("[", ""), ("1]<stderr>:", ""), ("[", "x[1593671296.5]")] {
+            let line = format!("x{}{tail}", part.repeat(REPEATED / part.len()));
+            let expected = (!tail.is_empty()).then(|| line.len() - tail.len() + 1);
+            assert_eq!(joints(&line), Vec::from_iter(expected), "{part} {tail}");
+        }
+        assert_eq!(joints("a[1,2]<stderr>:b[1,3]<stdout>:"), [1, 16]);
+        assert_eq!(joints("a[b[clx-1:17892:0:1]"), [3]);
     }
 
     #[test]
