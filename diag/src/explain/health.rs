@@ -66,7 +66,7 @@ syndromes! {
         "An event queue failed.";
         "the HCA could not write it" => "look for PCIe and IOMMU errors in the kernel's log";
     }
-    0x0e EQ_INV "invalid EQ referenced" {
+    0x0e EQ_INV "Invalid EQ referenced" {
         "An event was for an event queue that does not exist.";
         "an error of driver or firmware" => "update both";
     }
@@ -103,6 +103,12 @@ pub fn by_words(text: &str) -> Option<&'static HealthSyndrome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_kernel_log_are_recognized() {
+        let line = "Health issue observed, Invalid EQ referenced, severity(3) ERROR:";
+        assert_eq!(by_words(line).map(|entry| entry.syndrome), Some(0x0e));
+    }
 
     #[test]
     fn syndromes_are_found_by_number_and_by_words() {
