@@ -46,6 +46,11 @@ pub const fn explain(code: u8) -> Option<Explanation> {
             "Another object stands on it.";
             "objects are destroyed in the wrong order" => "destroy what stands on it first";
         },
+        status::NOT_READY => explanation! {
+            "The firmware is not ready for the command yet.";
+            "it needs more time (Linux says no more, and answers EAGAIN)"
+                => "issue the command again later";
+        },
         status::LIM_ERR => explanation! {
             "A limit of the HCA is reached.";
             "too many objects of that kind, perhaps leaked ones" => "look at `rdma resource show`";
@@ -109,7 +114,7 @@ pub const fn errno(code: u8) -> Option<&'static str> {
         | status::BAD_SIZE_OUTS_CQES_ERR => "EINVAL",
         status::RES_BUSY => "EBUSY",
         status::LIM_ERR => "ENOMEM",
-        status::NO_RES_ERR => "EAGAIN",
+        status::NOT_READY | status::NO_RES_ERR => "EAGAIN",
         _ => return None,
     })
 }
@@ -379,6 +384,7 @@ mod tests {
             );
         }
         assert_eq!((explain(0x99), errno(0x99)), (None, None));
+        assert_eq!((status::name(7), errno(7)), (Some("NOT_READY"), Some("EAGAIN")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Status of a command's reply, from `device.h` in Linux 6.1 (`MLX5_CMD_STAT_…`).
+//! Status of a command's reply, from `device.h` in Linux 6.12 (`MLX5_CMD_STAT_…`).
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $words:literal;)*) => {
@@ -36,6 +36,7 @@ statuses! {
     BAD_SYS_STATE_ERR = 0x4, "bad system state";
     BAD_RES_ERR = 0x5, "bad resource: an object that the command names does not exist or is another's";
     RES_BUSY = 0x6, "resource busy: another object stands on it";
+    NOT_READY = 0x7, "firmware not ready";
     LIM_ERR = 0x8, "limits exceeded";
     BAD_RES_STATE_ERR = 0x9, "bad resource state: the object is not in the state that the command needs";
     IX_ERR = 0xa, "bad index";
