@@ -161,6 +161,15 @@ fn blueflame_copies_reach_the_device_whole() {
     saw_all(&["ib_send_bw", "-n", "100", "-F", "-s", "64", "-I", "64"]);
 }
 
+/// Register pages are not inherited, so a child's store to one is a fault of the program.
+#[test]
+fn a_store_of_a_child_that_is_no_fork_of_the_library_ends_it() {
+    const CLONED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/cloned.py");
+    let folder = Folder::new("observed");
+    let (mut command, _) = observed(&folder, "cloned", &["/usr/bin/python3", CLONED]);
+    assert_eq!(finish(&mut command, 0).out, "signal 11\n");
+}
+
 /// CQEs of a recording by CQ and index, and how many of them were missed. What a mini-CQE does not have
 /// is left out: the time, and the bits of owner and format.
 fn completions(recording: &Path) -> (Vec<(u32, u32, Vec<u8>)>, u64) {

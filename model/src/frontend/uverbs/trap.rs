@@ -339,15 +339,15 @@ fn emulate(work: &mut Work<'_>) {
         // SAFETY: the kernel has written the frame, and faults come to `on_fault`.
         let follower = unsafe { Follower::new(work.frame) };
         let mut copy = Copying { follower, start: work.start, offset, trapped };
-        match work.page {
+        work.done = match work.page {
             Target::Card(page) => {
                 if page.store(&mut copy, in_handler).is_some() {
                     crate::stores::faulted();
                 }
+                true
             }
             Target::Device(page) => observe::store(page, &mut copy),
-        }
-        work.done = true;
+        };
     }
 }
 

@@ -252,9 +252,10 @@ pub(super) unsafe fn map(
     Some(unsafe { page::map(address, protection, flags, fd, offset, (card, uar)) })
 }
 
-/// A store of the program to a register page, and those behind it that belong to the same copy.
-pub(super) fn store(page: &'static Page, stores: &mut impl Stores) {
-    let Some(observer) = Observer::current() else { return };
+/// A store of the program to a register page, and those behind it that belong to the same copy. Returns
+/// whether they were done: not in a child that has no observer and has not inherited the page.
+pub(super) fn store(page: &'static Page, stores: &mut impl Stores) -> bool {
+    let Some(observer) = Observer::current() else { return false };
     let mut queues = lock(&observer.queues);
     let mut block = page::Block::default();
     let mut is_first = true;
@@ -280,6 +281,7 @@ pub(super) fn store(page: &'static Page, stores: &mut impl Stores) {
         block = page::Block::default();
     }
     observer.tap.relieve();
+    true
 }
 
 /// The program closes a descriptor.
