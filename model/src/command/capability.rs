@@ -15,7 +15,7 @@ use super::l2_table::LOG_MAX_L2_TABLE;
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Bus, Card, Feature, Link};
 use crate::function::LONGEST_LIST;
-use crate::object::Memic;
+use crate::object::{LOG_MAX_DESTINATIONS, Memic};
 use crate::queue::{INDIRECTION, MAX_BLOCK};
 use crate::transport::ethernet::LOG_MAX_LSO;
 
@@ -342,7 +342,7 @@ fn greatest(card: &Card, group: u32) -> Result<Values, Refusal> {
                 properties(flow_table_prop_layout::LOG_MAX_FT_SIZE, LOG_MAX_FLOW_TABLE),
                 properties(flow_table_prop_layout::MAX_FT_LEVEL, MAX_FLOW_LEVEL),
                 properties(flow_table_prop_layout::LOG_MAX_FT_NUM, 24),
-                properties(flow_table_prop_layout::LOG_MAX_DESTINATION, 8),
+                properties(flow_table_prop_layout::LOG_MAX_DESTINATION, LOG_MAX_DESTINATIONS),
             ]
         }
         group::ROCE if card.identity.link == Link::Roce => vec![

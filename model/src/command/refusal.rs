@@ -221,6 +221,7 @@ refusals! {
     FlowCounterBusy = 0x5c_0f0d, BadResourceState, "flows are still counted by the counter";
     FlowCounterBulk = 0x5c_0f0e, BadParameter, "counters of flows are made one by one, and up to 1024 are shown in the reply";
     FlowCounterList = 0x5c_0f0f, BadSize, "a flow that is counted names one to four counters";
+    FlowDestinations = 0x5c_0f10, BadSize, "a flow leads to at most 256 destinations";
 
     Issi = 0x5c_1001, BadParameter, "the function offers version 1 of the command interface alone";
     IssiUnset = 0x5c_1002, BadSystemState, "the driver has not set the version of the command interface";

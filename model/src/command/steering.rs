@@ -12,7 +12,8 @@ use super::flow_counter::{self, LOG_MAX_COUNTERS};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::{Card, Link};
 use crate::object::{
-    Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX,
+    Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX, SNIFFER_RX,
+    SNIFFER_TX,
 };
 
 /// Destinations (`mlx5_ifc.h`, `MLX5_FLOW_DESTINATION_TYPE_*`).
@@ -195,6 +196,9 @@ fn destinations(
     let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
     let start = set_fte_in::FLOW_CONTEXT.bytes().start + flow_context::SIZE;
     let count = field(flow_context::DESTINATION_LIST_SIZE) as usize;
+    if count > 1 << LOG_MAX_DESTINATIONS {
+        return Err(Refusal::FlowDestinations);
+    }
     let end = count.checked_mul(dest_format_struct::SIZE).and_then(|size| size.checked_add(start));
     let list = end.and_then(|end| input.get(start..end)).ok_or(Refusal::InputLength)?;
     let mut destinations = Vec::new();

@@ -42,8 +42,8 @@ pub use pages::Pages;
 pub use qp::{CopiedWqe, Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
-    Classified, Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX,
-    SNIFFER_TX, Steering,
+    Classified, Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX,
+    SNIFFER_RX, SNIFFER_TX, Steering,
 };
 pub use table::Table;
 pub use tags::{TagEntry, TagList};

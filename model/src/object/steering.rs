@@ -17,6 +17,14 @@ pub const SNIFFER_RX: u8 = 5;
 /// Type of the sniffers' tables for sent packets: see [`NIC_RX`].
 pub const SNIFFER_TX: u8 = 6;
 
+/// log2 of the most destinations of an entry.
+pub const LOG_MAX_DESTINATIONS: u32 = 8;
+/// Tables that one packet may visit: a few times the number of levels. Entries may lead packets to
+/// the same table on several ways, so the number of ways has no bound.
+const MAX_LOOKUPS: usize = 512;
+/// TIRs that may receive one packet.
+const MAX_RECEIVERS: usize = 1024;
+
 /// The destination of packets that match an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -95,12 +103,25 @@ impl Default for Steering {
 
 impl Steering {
     /// Returns receivers and counters of a packet with these headers, from a type's root on. In each
-    /// table the first matching entry decides.
+    /// table the first matching entry decides. A packet that visits too many tables, or that too many
+    /// TIRs would receive, is dropped and not counted.
     pub fn classify(&self, kind: u8, headers: &[u8; MATCH]) -> Classified {
+        self.walk(kind, headers).unwrap_or_else(|| {
+            tracing::debug!(kind, "a packet visits too many tables or TIRs");
+            Classified::default()
+        })
+    }
+
+    fn walk(&self, kind: u8, headers: &[u8; MATCH]) -> Option<Classified> {
         let mut classified = Classified::default();
         let mut ways: Vec<(u32, u32)> =
             self.roots.get(&kind).map(|root| (*root, 0)).into_iter().collect();
+        let mut lookups = 0;
         while let Some((number, tag)) = ways.pop() {
+            lookups += 1;
+            if lookups > MAX_LOOKUPS {
+                return None;
+            }
             let Some(table) = self.tables.get(number) else { continue };
             let found = table
                 .groups
@@ -114,8 +135,10 @@ impl Steering {
                     classified.counters.extend_from_slice(&entry.counters);
                     for destination in &entry.destinations {
                         match destination {
+                            Destination::Tir(_) if classified.tirs.len() == MAX_RECEIVERS => {
+                                return None;
+                            }
                             Destination::Tir(tir) => classified.tirs.push((*tir, tag)),
-                            // Levels only rise, so this loop ends.
                             Destination::Table(table) => ways.push((*table, tag)),
                         }
                     }
@@ -123,7 +146,7 @@ impl Steering {
                 None => ways.extend(table.miss.map(|miss| (miss, tag))),
             }
         }
-        classified
+        Some(classified)
     }
 
     /// Returns whether any entry leads to a TIR.
@@ -158,3 +181,6 @@ impl Steering {
 fn matches(criteria: &[u8; MATCH], value: &[u8; MATCH], headers: &[u8; MATCH]) -> bool {
     criteria.iter().zip(value).zip(headers).all(|((mask, value), met)| (value ^ met) & mask == 0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,6 +235,7 @@ fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
         .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)
         .refuses(entry(flow_context::ACTION), 1u64, Refusal::FlowAction)
         .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 2u64, Refusal::InputLength)
+        .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 257u64, Refusal::FlowDestinations)
         .refuses(set_fte_in::FLOW_INDEX, 2u64, Refusal::FlowRange)
         .refuses(list(dest_format_struct::DESTINATION_TYPE), 0u64, Refusal::FlowDestination)
         .refuses(list(dest_format_struct::DESTINATION_ID), 5u64, Refusal::NoTir)
