@@ -108,7 +108,7 @@ impl Pages {
         let part = ((address & (page - 1)) + 1).min(from.len() as u64) as usize;
         let (head, tail) = from.split_at(from.len() - part);
         self.write(memory, offset, head)?;
-        memory.publish(address + 1 - part as u64, tail)
+        memory.publish(address - (part as u64 - 1), tail)
     }
 }
 

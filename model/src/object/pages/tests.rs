@@ -39,6 +39,17 @@ fn publishing_crosses_pages() {
 }
 
 #[test]
+fn publishing_reaches_the_last_byte_of_all_addresses() {
+    let last = 0u64.wrapping_sub(0x1000);
+    let memory = Flat::new(last, 0x1000);
+    let pages = Pages::new(vec![last], 12, 0xfc0, 64).unwrap();
+    pages.publish(&memory, 0, &[7; 64]).unwrap();
+    let mut back = [0; 64];
+    memory.read(last + 0xfc0, &mut back).unwrap();
+    assert_eq!(back, [7; 64]);
+}
+
+#[test]
 fn what_does_not_fit_is_no_buffer() {
     assert!(Pages::new(vec![0; 2], 12, 1, 0x2000).is_none());
     assert!(Pages::new(vec![0; 2], 64, 0, 1).is_none());
