@@ -46,6 +46,10 @@ impl Card {
                 let entries = entries.unwrap_or_default();
                 change_pages(&mut mkey.translation, by, &context[..], umr.offset, &entries)?;
             }
+            // Their start and length say which bytes of the card or of the bus the key reaches.
+            (Translation::Memic(_) | Translation::Physical, None) if umr.mask & GEOMETRY != 0 => {
+                return Err(REFUSED);
+            }
             (_, None) => {}
             (_, Some(entries))
                 if umr.offset + entries.len()

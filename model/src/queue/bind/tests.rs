@@ -1,7 +1,8 @@
 //! Unit tests.
 
 use mlx5_sys::ifc::{
-    Field, alloc_pd_out, create_mkey_in, create_qp_in, create_qp_out, destroy_mkey_in, opcode, qpc,
+    Field, alloc_memic_out, alloc_pd_out, create_mkey_in, create_qp_in, create_qp_out,
+    destroy_mkey_in, opcode, qpc,
 };
 use proptest::prelude::*;
 
@@ -330,6 +331,37 @@ fn the_drivers_queue_alone_moves_a_region_to_another_domain() {
     let free = Umr { mask: 1 << 29, context: unbind(region).context, ..umr.clone() };
     rig.card.change_key(driver, &free).unwrap();
     assert_eq!(rig.card.change_key(driver, &umr), Err(Syndrome::MemoryWindowBind), "it is free");
+}
+
+/// Which bytes of the card or of the bus such a key leads to is for commands to say.
+#[test]
+fn a_key_without_a_list_keeps_its_start_and_length() {
+    let mut rig = Rig::new();
+    rig.give_memic();
+    let reply = rig.run(&Command::alloc_memic(256)).unwrap();
+    let start = alloc_memic_out::MEMIC_START_ADDR.get(&reply);
+    let create = rig.create_mkey().set(field(mkc::UMR_EN), 1u64).set(field(mkc::LEN), 128u64);
+    let of_device = create
+        .clone()
+        .set(field(mkc::ACCESS_MODE_1_0), 1u64)
+        .set(field(mkc::ACCESS_MODE_4_2), 1u64)
+        .set(field(mkc::START_ADDR), start);
+    let of_bus = create.set(field(mkc::ACCESS_MODE_1_0), 0u64);
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    for (create, at) in [(of_device, 0), (of_bus, START)] {
+        let key = rig.mkey(&create);
+        let mut umr = enable(key, rig.pd, 0x1000, &[]);
+        (umr.entries, umr.check_free) = (None, false);
+        for (by, mask) in [(own, 1), (own, 1 << 6), (own, 1 | 1 << 6), (driver, GEOMETRY)] {
+            let changed = rig.card.change_key(by, &Umr { mask, ..umr.clone() });
+            assert_eq!(changed, Err(REFUSED), "mask {mask:#x}");
+            let beyond = rig.card.check(own, key, at + 128, 1, Access::LocalRead);
+            assert_eq!(beyond, Err(Denied::Bounds), "mask {mask:#x}");
+        }
+        // Rights may change still.
+        rig.card.change_key(own, &Umr { mask: 1 << 20, ..umr }).unwrap();
+        assert_eq!(rig.card.check(own, key, at, 128, Access::LocalRead), Ok(()));
+    }
 }
 
 #[test]
