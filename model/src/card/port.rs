@@ -50,6 +50,8 @@ pub struct Port {
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
     aftermath: VecDeque<Aftermath>,
+    /// Work of queue pairs that was charged and not taken.
+    charged: usize,
 }
 
 /// A change of a CQ that affects queue pairs.
@@ -65,6 +67,27 @@ impl Port {
     /// Marks a queue pair as having packets to send.
     pub(crate) fn ready(&mut self, qp: u32) {
         self.ready.push_back(qp);
+    }
+
+    /// Charges work that takes as long as sending so many frames, whether or not any is sent.
+    pub(crate) fn charge(&mut self, frames: usize) {
+        self.charged = self.charged.saturating_add(frames);
+    }
+
+    /// Charges work on so many bytes, as [`Port::charge`] does.
+    pub(crate) fn charge_bytes(&mut self, bytes: usize) {
+        /// Bytes of the largest frame's payload.
+        const PAYLOAD: usize = 4096;
+        self.charge(bytes / PAYLOAD);
+    }
+
+    pub(crate) fn charged(&self) -> usize {
+        self.charged
+    }
+
+    /// Returns the work charged since the last call.
+    pub(crate) fn take_charge(&mut self) -> usize {
+        take(&mut self.charged)
     }
 
     pub(crate) fn next_ready(&mut self) -> Option<u32> {

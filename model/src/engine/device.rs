@@ -144,7 +144,7 @@ pub(super) enum Own {
 
 /// How much a thread still does before it leaves the rest to the engine's thread, and what it has done.
 pub(super) struct Budget {
-    /// Frames to carry.
+    /// Frames to carry, or other work that takes as long.
     pub(super) frames: usize,
     pub(super) worker: Worker,
     pub(super) own: Own,
@@ -315,8 +315,8 @@ impl Inside<'_> {
     }
 
     /// Runs the device until nothing is left to do, or [`TURN`] frames or the budget's have been
-    /// carried. Completions become visible only after the packets created before them have been
-    /// handed on.
+    /// carried, or other work was done that takes as long. Completions become visible only after the
+    /// packets created before them have been handed on.
     pub(super) fn run(&mut self, budget: &mut Budget) {
         if self.engine.is_virtual {
             return self.run_in_order(budget);
@@ -326,8 +326,8 @@ impl Inside<'_> {
         let unfinished = loop {
             let mut busy = self.catch_up();
             self.has_left |= self.engine.send_management();
-            let (any, frames) = self.step(budget);
-            left = left.saturating_sub(frames);
+            let (any, work) = self.step(budget);
+            left = left.saturating_sub(work);
             busy |= any | self.read_notes();
             // Only now is it certain that no further CQE can join a compressed block.
             busy = busy || self.seat.card.release_cqes();
@@ -340,7 +340,7 @@ impl Inside<'_> {
     }
 
     /// Executes requests of the device, and carries what it sends. Returns whether there was anything
-    /// to do, and the number of frames.
+    /// to do, and how much was done, in frames.
     pub(super) fn step(&mut self, budget: &mut Budget) -> (bool, usize) {
         let mut frames = 0;
         let mut busy = self.seat.card.pump() | self.manage();
@@ -356,7 +356,7 @@ impl Inside<'_> {
             (self.engine.interrupt)(self.index, &mut self.seat.card, vector);
             busy = true;
         }
-        (busy, frames)
+        (busy, frames.max(self.seat.card.port.take_charge()))
     }
 
     /// Has the sockets send the frames that were given to them.

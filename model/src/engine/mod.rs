@@ -53,10 +53,11 @@
 //!
 //! Without virtual time, time in a device is bounded. A thread leaves a device after [`TURN`] frames,
 //! and enters again for the rest. An entry carries at most [`ENTRY`] frames, and a turn of the
-//! engine's thread [`TURN`]. Once the thread runs, timers fire only in it, some at a time, and take at
-//! most half of its time. A lock is handed over to threads that have waited (`lock`). An entry also
-//! takes in packets from other processes, so that answers are seen even while the engine's thread
-//! waits for a processor, or naps.
+//! engine's thread [`TURN`]. Work that sends no frame counts as well: a turn of a queue pair, and each
+//! 4 KiB that the device copies or of a list that a UMR changes, count as a frame. Once the thread
+//! runs, timers fire only in it, some at a time, and take at most half of its time. A lock is handed
+//! over to threads that have waited (`lock`). An entry also takes in packets from other processes, so
+//! that answers are seen even while the engine's thread waits for a processor, or naps.
 //!
 //! While a thread is inside, no signal handler of the program runs in it and it is not cancelled
 //! (`shield`). A store that finds another thread in its device waits a bounded time. Then the

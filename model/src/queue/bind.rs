@@ -67,6 +67,11 @@ impl Card {
             }
             _ => return Err(REFUSED),
         }
+        if umr.entries.is_some() {
+            // The whole list is indexed again. Offset and entries of a UMR reach no further.
+            let list = mkc::TRANSLATIONS_OCTWORD_SIZE.get(&context[..]).min(1 << 16);
+            self.port.charge_bytes(list as usize * size_of::<Klm>());
+        }
         mkey.context = context;
         Ok(())
     }

@@ -32,7 +32,9 @@ impl Card {
             self.objects.qps.get(&own.number).is_some_and(|qp| qp.get(qpc::CD_MASTER) == 1);
         match local {
             Local::Copy { from, to, notes } => {
-                *done = self.copy_memory(own.domain(), (from, to), notes, *done)?;
+                let before = *done;
+                *done = self.copy_memory(own.domain(), (from, to), notes, before)?;
+                self.port.charge_bytes((*done - before) as usize);
                 Ok(if *done < from.len() { Alone::More } else { Alone::Done })
             }
             Local::Tags(request) => {

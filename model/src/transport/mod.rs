@@ -46,8 +46,8 @@ use crate::work::{Completion, CqFailure, Outcome};
 
 /// Packets put into the outbox before the caller must take them away.
 const OUTBOX: usize = 64;
-/// Turns of queue pairs in one call of [`Card::pump`]: WQEs that send no packet do not fill the
-/// outbox.
+/// Work in one call of [`Card::pump`], in frames as `Port::charge` counts: WQEs that send no packet
+/// do not fill the outbox.
 const TURNS: usize = 1024;
 
 /// The reason for which a port dropped a packet before a transport saw it.
@@ -281,12 +281,11 @@ impl Card {
 
     fn fill_outbox(&mut self) -> bool {
         let mut any = false;
-        for _ in 0..TURNS {
-            if self.outbox.len() >= OUTBOX {
-                break;
-            }
+        self.port.take_charge();
+        while self.outbox.len() < OUTBOX && self.port.charged() < TURNS {
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
+            self.port.charge(1);
             self.port.pace.turn(qp);
             self.transport(qp, |card, transport| transport.pump(card, qp));
         }

@@ -14,6 +14,11 @@ use crate::card::{Card, Link};
 use crate::command::test::Rig;
 use crate::fabric::Devices;
 use crate::identity::Identity;
+use crate::memory::test::Flat;
+use crate::memory::{Fault, Memory};
+use crate::transport::test::Setup;
+use crate::transport::test::extended::copy;
+use crate::transport::test::side::{Post, Side};
 use crate::wire::{Frame, mac};
 
 /// Devices at different ports of one link, and their identities.
@@ -251,6 +256,92 @@ fn entry_leaves_work_beyond_its_bound_to_the_thread() {
     engine.enter(0, |_| ());
     assert!(!engine.devices[0].work.is_there());
     assert_eq!(engine.enter(0, |card| received(card)), 5000);
+}
+
+/// The memory of a program that posts without end: whenever the device has executed all WQEs and
+/// reads the doorbell record, there are more.
+struct Posting {
+    memory: Arc<Flat>,
+    side: Mutex<Side>,
+    wqe: Post,
+    /// Address of the send queue's doorbell record.
+    record: u64,
+    rounds: AtomicUsize,
+}
+
+impl Posting {
+    /// Rounds after which the program gives up.
+    const MOST: usize = 2000;
+}
+
+impl Memory for Posting {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        if address == self.record && self.rounds.load(Ordering::Relaxed) < Self::MOST {
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+            let mut side = self.side.lock().unwrap();
+            for _ in 0..16 {
+                side.write(&self.wqe);
+            }
+        }
+        self.memory.read(address, to)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.memory.write(address, from)
+    }
+
+    fn update(
+        &self,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        self.memory.update(address, change)
+    }
+
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.memory.publish(address, from)
+    }
+}
+
+/// Enters a device whose send queue never gets empty, and checks that the thread leaves it. Returns
+/// how often the program has posted 16 of the WQEs meanwhile.
+fn rounds_of_an_entry(wqe: impl Fn(&Side) -> Post) -> usize {
+    let setup = Setup::default();
+    let mut side = Side::new(setup, 0);
+    let identity = &side.rig.card.identity;
+    let own = (side.qp, identity.lid, identity.gids[0]);
+    side.connect(setup, own, [7, 7]);
+    let wqe = Post { signaled: false, ..wqe(&side) };
+    let first = side.write(&wqe);
+    let (control, uar, record) = (side.doorbell(first), side.rig.uar, side.places().0 + 4);
+    let mut card = std::mem::replace(&mut side.rig.card, Rig::on(setup.link).card);
+    let (memory, rounds) = (side.rig.memory.clone(), AtomicUsize::new(0));
+    let posting = Arc::new(Posting { memory, side: Mutex::new(side), wqe, record, rounds });
+    card.memory = posting.clone();
+    card.store(uar, 0x800, &control);
+    let engine = Engine::new(vec![card], Box::new(|_, _, _| {}));
+    // The doorbell was a round.
+    posting.rounds.store(0, Ordering::Relaxed);
+    let mut budget = Budget::new(Worker::Program, ENTRY);
+    engine.inside(0).attend(&mut budget);
+    assert_eq!(budget.frames, ENTRY - TURN);
+    assert!(engine.devices[0].work.is_there(), "the rest is left to the engine's thread");
+    posting.rounds.load(Ordering::Relaxed)
+}
+
+#[test]
+fn thread_leaves_a_device_whose_send_queue_never_gets_empty() {
+    let rounds = rounds_of_an_entry(|_| Post::new(0));
+    // A turn takes up to 16 WQEs.
+    assert!((1..=TURN).contains(&rounds), "{rounds} rounds of NOPs");
+}
+
+#[test]
+fn thread_leaves_a_device_that_copies_as_soon_as_after_frames_of_as_many_bytes() {
+    const LENGTH: u32 = 128 << 10;
+    let rounds = rounds_of_an_entry(|side| copy(side, 0, 256 << 10, LENGTH));
+    let most = (TURN * 4096).div_ceil(16 * LENGTH as usize) + 1;
+    assert!((1..=most).contains(&rounds), "{rounds} rounds of copies");
 }
 
 /// Registers whose stores send a packet from the device.

@@ -128,7 +128,7 @@ fn segment(at: u64, length: u32, key: u32) -> Vec<u8> {
 }
 
 /// A copy by the card, with its notes at the end of the region.
-fn copy(own: &Side, from: u64, to: u64, length: u32) -> Post {
+pub fn copy(own: &Side, from: u64, to: u64, length: u32) -> Post {
     let mut post = Post::new(0x2f);
     post.modifier = 1;
     post.address = [

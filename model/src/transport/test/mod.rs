@@ -31,7 +31,7 @@ mod counters;
 mod datagram;
 mod dynamic;
 mod errors;
-mod extended;
+pub(crate) mod extended;
 mod faults;
 mod limits;
 mod rules;
