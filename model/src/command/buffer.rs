@@ -1,6 +1,7 @@
 //! Buffers in commands: start offset and pages.
 
 use super::Refusal;
+use crate::card::Card;
 use crate::object::Pages;
 
 /// Offset of the page list in a queue's command.
@@ -19,7 +20,7 @@ pub struct Geometry {
 }
 
 /// Reads the page list of a queue.
-pub fn queue(input: &[u8], geometry: &Geometry) -> Result<Pages, Refusal> {
+pub fn queue(card: &Card, input: &[u8], geometry: &Geometry) -> Result<Pages, Refusal> {
     let shift = geometry.log_page_size + 12;
     let offset = u64::from(geometry.page_offset) * (1u64 << shift) / 64;
     if offset % geometry.alignment as u64 != 0 {
@@ -27,11 +28,12 @@ pub fn queue(input: &[u8], geometry: &Geometry) -> Result<Pages, Refusal> {
     }
     let bytes = offset + geometry.length as u64;
     let count = bytes.div_ceil(1 << shift) as usize;
-    pages(input, count, shift, offset as usize, geometry.length)
+    pages(card, input, count, shift, offset as usize, geometry.length)
 }
 
 /// Reads `count` page addresses at [`PAS`].
 pub fn pages(
+    card: &Card,
     input: &[u8],
     count: usize,
     shift: u32,
@@ -51,5 +53,6 @@ pub fn pages(
         }
         pages.push(address);
     }
-    Pages::new(pages, shift, offset, length).ok_or(Refusal::InputLength)
+    let pages = Pages::new(pages, shift, offset, length).ok_or(Refusal::InputLength)?;
+    pages.counted(&card.objects.room).ok_or(Refusal::NoRoom)
 }

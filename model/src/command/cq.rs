@@ -106,7 +106,7 @@ fn ring(
         let offset = create_cq_in::CQ_UMEM_OFFSET.get(input);
         umem::buffer(card, uid(input), number, offset, &geometry)?
     } else {
-        buffer::queue(input, &geometry)?
+        buffer::queue(card, input, &geometry)?
     };
     Ok((pages, 1 << log_size))
 }

@@ -35,7 +35,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         length: 64 << log_size,
         alignment: 64,
     };
-    let pages = buffer::queue(input, &geometry)?;
+    let pages = buffer::queue(card, input, &geometry)?;
     eqc::PRODUCER_COUNTER.set(&mut eqc[..], 0);
     eqc::CONSUMER_COUNTER.set(&mut eqc[..], 0);
     let eq = Eq {

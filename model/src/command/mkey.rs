@@ -43,7 +43,9 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         MEMIC => memic(card, &mkc, uid(input))?,
         _ => return Err(Refusal::MkeyAccessMode),
     };
-    let mkey = Mkey { uid: uid(input), context: mkc, translation };
+    let list = translation.bytes_of(translation.octwords());
+    let list = card.objects.room.take(list).ok_or(Refusal::NoRoom)?;
+    let mkey = Mkey { uid: uid(input), context: mkc, translation, list };
     let index = match get(input, create_mkey_in::INPUT_MKEY_INDEX) {
         0 => card.objects.mkeys.add(mkey).ok_or(Refusal::Exhausted)?,
         // By name: the index of a key that is gone.
@@ -141,7 +143,7 @@ fn pages(card: &Card, input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation
         let at = create_mkey_in::MKEY_UMEM_OFFSET.get(input);
         return umem::region(card, uid(input), number, at, (start, length)).map(Translation::Pages);
     }
-    buffer::pages(input, count as usize, shift, offset as usize, length as usize)
+    buffer::pages(card, input, count as usize, shift, offset as usize, length as usize)
         .map(Translation::Pages)
 }
 

@@ -85,6 +85,7 @@ refusals! {
     CongestionProtocol = 0x5c_0018, BadParameter, "congestion is answered by protocols 1 and 2, for priorities 0 to 7";
     L2Index = 0x5c_0019, BadIndex, "table_index is above the capability";
     NoL2Entry = 0x5c_001a, BadResource, "the table of Ethernet addresses has no such entry";
+    NoRoom = 0x5c_001b, NoResources, "the card has no memory left for the lists of pages and keys";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";

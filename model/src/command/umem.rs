@@ -45,6 +45,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     }
     let length = (count << shift) - offset as usize;
     let pages = Pages::new(pages, shift, offset as usize, length).ok_or(Refusal::UmemShape)?;
+    let pages = pages.counted(&card.objects.room).ok_or(Refusal::NoRoom)?;
     let number = card.objects.umems.add(Umem::new(user, pages)).ok_or(Refusal::Exhausted)?;
     create_umem_out::UMEM_ID.set(output, number.into());
     Ok(())

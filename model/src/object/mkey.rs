@@ -2,10 +2,10 @@
 
 use mlx5_sys::ifc::{Field, mkc};
 
-use super::{Klm, Pages};
+use super::{Klm, Pages, Share};
 
 /// How addresses behind a key become bus addresses.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Translation {
     /// They are bus addresses already.
     Physical,
@@ -19,6 +19,26 @@ pub enum Translation {
     Memic(u64),
     /// Through a table of pages that the driver writes by UMR. Page size and start are in the context.
     Table(PageTable),
+}
+
+impl Translation {
+    /// Returns the length of a list or table of the key's own.
+    pub fn octwords(&self) -> usize {
+        match self {
+            Self::Physical | Self::Pages(_) | Self::Memic(_) => 0,
+            Self::Klms(list) => list.entries.len(),
+            Self::Ksms(_, list) => list.len(),
+            Self::Table(table) => table.0.len().div_ceil(2),
+        }
+    }
+
+    /// Returns the bytes of memory that a list or table of so many octwords takes.
+    pub fn bytes_of(&self, octwords: usize) -> usize {
+        /// An index of two words and of another one for each key.
+        const INDEX: usize = 24;
+        let each = if matches!(self, Self::Klms(_)) { INDEX } else { 0 } + size_of::<Klm>();
+        octwords.saturating_mul(each)
+    }
 }
 
 /// A translation table of pages, entry by entry as a UMR wrote it.
@@ -164,7 +184,7 @@ impl KlmList {
 }
 
 /// A memory key.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Mkey {
     /// User context that made it.
     pub uid: u16,
@@ -172,6 +192,8 @@ pub struct Mkey {
     pub context: Box<[u8; mkc::SIZE]>,
     /// Location of the bytes.
     pub translation: Translation,
+    /// The memory that the list or table of its own takes.
+    pub list: Share,
 }
 
 impl Mkey {

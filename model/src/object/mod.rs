@@ -17,6 +17,7 @@ mod memic;
 mod mkey;
 mod pages;
 mod qp;
+mod room;
 mod srq;
 mod steering;
 mod table;
@@ -40,6 +41,7 @@ pub use memic::{Memic, Run};
 pub use mkey::{KlmList, KlmPiece, Mkey, PageTable, Translation};
 pub use pages::Pages;
 pub use qp::{CopiedWqe, Qp, ReceiveQueue, Role, SendQueue, Special, State, Used};
+pub use room::{Room, Share};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{
     Classified, Destination, FlowEntry, FlowGroup, FlowTable, LOG_MAX_DESTINATIONS, MATCH, NIC_RX,
@@ -87,6 +89,8 @@ pub struct Objects {
     pub srqs: Table<Srq>,
     /// Event queues by 8-bit number.
     pub eqs: Table<Eq>,
+    /// The memory that lists of pages and keys may take.
+    pub room: Room,
     /// Memory keys by 24-bit index: the key without its low byte.
     pub mkeys: Table<Mkey>,
     /// Protection domains.
@@ -193,6 +197,7 @@ impl Default for Objects {
             cqs: Table::new(0x400, 0x00ff_ffff),
             srqs: Table::new(0x600, 0x00ff_ffff),
             eqs: Table::new(1, 0xff),
+            room: Room::default(),
             mkeys: Table::new(0x800, 0x00ff_ffff),
             pds: Table::new(0x10, 0x00ff_ffff),
             xrcds: Table::new(0x10, 0x00ff_ffff),

@@ -1,16 +1,26 @@
 //! A buffer as the device knows it: a list of pages and an offset in the first.
 
+use std::sync::Arc;
+
 use super::umem::Hold;
+use super::{Room, Share};
 use crate::memory::{Fault, Memory};
 
 /// A buffer scattered over pages of equal size.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    pages: Vec<u64>,
+    list: Arc<List>,
     log_page_size: u32,
     offset: usize,
     length: usize,
     holds: Vec<Hold>,
+}
+
+/// A list of pages, which all parts of a buffer share.
+#[derive(Debug, Default)]
+struct List {
+    pages: Vec<u64>,
+    _share: Share,
 }
 
 impl Pages {
@@ -19,12 +29,20 @@ impl Pages {
     pub fn new(pages: Vec<u64>, log_page_size: u32, offset: usize, length: usize) -> Option<Self> {
         let room = (pages.len() as u64).checked_mul(1u64.checked_shl(log_page_size)?)?;
         let end = (offset as u64).checked_add(length as u64)?;
-        (end <= room).then(|| Self { pages, log_page_size, offset, length, holds: Vec::new() })
+        let list = Arc::new(List { pages, _share: Share::default() });
+        (end <= room).then(|| Self { list, log_page_size, offset, length, holds: Vec::new() })
+    }
+
+    /// Counts the list of a buffer that has no parts yet. `None` if a card has no room for it.
+    pub fn counted(mut self, room: &Room) -> Option<Self> {
+        let list = Arc::get_mut(&mut self.list)?;
+        list._share = room.take(size_of_val(&list.pages[..]))?;
+        Some(self)
     }
 
     /// Bus addresses of the pages.
     pub fn addresses(&self) -> &[u64] {
-        &self.pages
+        &self.list.pages
     }
 
     /// Whether the memory below belongs to another object, as that of a umem does.
@@ -64,7 +82,7 @@ impl Pages {
         let at = self.offset + offset;
         let size = 1usize << self.log_page_size;
         let (page, within) = (at >> self.log_page_size, at & (size - 1));
-        Some((self.pages[page] + within as u64, (size - within).min(self.length - offset)))
+        Some((self.list.pages[page] + within as u64, (size - within).min(self.length - offset)))
     }
 
     /// Reads from the buffer. Leaving it is a fault at the address where it ends.

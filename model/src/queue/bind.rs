@@ -4,7 +4,7 @@ use mlx5_sys::ifc::mkc;
 
 use super::{Access, Domain, Entries, Syndrome, Umr};
 use crate::card::Card;
-use crate::object::{Klm, Mkey, PageTable, Special, Translation};
+use crate::object::{Klm, Mkey, Objects, PageTable, Room, Share, Special, Translation};
 use crate::work::umr::{FIELDS, GEOMETRY, OF_DRIVER, UNIT};
 
 /// The syndrome of a change that a key does not allow.
@@ -25,7 +25,8 @@ impl Card {
     pub(crate) fn change_key(&mut self, domain: Domain, umr: &Umr) -> Result<(), Syndrome> {
         let by = self.changer(domain);
         let entries = self.new_entries(domain, by, umr)?;
-        let mkey = self.objects.mkeys.get_mut(umr.key >> 8).ok_or(REFUSED)?;
+        let Objects { mkeys, room, .. } = &mut self.objects;
+        let mkey = mkeys.get_mut(umr.key >> 8).ok_or(REFUSED)?;
         if !may_change(mkey, domain, by, umr) {
             tracing::debug!(key = umr.key, "a UMR of a key that may not be changed so");
             return Err(REFUSED);
@@ -39,6 +40,9 @@ impl Card {
         if length > Mkey::MAX_LENGTH || end.is_none() {
             return Err(REFUSED);
         }
+        let end = entries.as_ref().map_or(0, |entries| umr.offset + entries.len());
+        let changes = entries.is_some() || umr.mask & GEOMETRY != 0;
+        let list = if changes { grown(mkey, end, room)? } else { None };
         match (&mut mkey.translation, entries) {
             (Translation::Pages(_) | Translation::Table(_), entries)
                 if entries.is_some() || umr.mask & GEOMETRY != 0 =>
@@ -73,6 +77,9 @@ impl Card {
             self.port.charge_bytes(list as usize * size_of::<Klm>());
         }
         mkey.context = context;
+        if let Some(list) = list {
+            mkey.list = list;
+        }
         Ok(())
     }
 
@@ -114,6 +121,19 @@ fn may_change(mkey: &Mkey, domain: Domain, by: By, umr: &Umr) -> bool {
         && (!umr.check_free || free)
         && (!umr.check_used || !free)
         && (!umr.check_qp || (!free && !bound_elsewhere))
+}
+
+/// Takes the memory that a key's list needs to reach to an octword, if it has less.
+fn grown(mkey: &Mkey, end: usize, room: &Room) -> Result<Option<Share>, Syndrome> {
+    let pages = match &mkey.translation {
+        Translation::Pages(pages) => pages.addresses().len().div_ceil(2),
+        _ => 0,
+    };
+    let bytes = mkey.translation.bytes_of(end.max(pages));
+    if bytes <= mkey.list.bytes() {
+        return Ok(None);
+    }
+    room.take(bytes).map(Some).ok_or(REFUSED)
 }
 
 /// Changes entries of a key's pages, of which the context is to be `context`, or which bytes of them

@@ -79,7 +79,7 @@ fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<R
         let offset = wq::WQ_UMEM_OFFSET.within(outer).get(context);
         umem::buffer(card, uid(input), field(wq::WQ_UMEM_ID), offset, &geometry)?
     } else {
-        buffer::queue(input, &geometry)?
+        buffer::queue(card, input, &geometry)?
     };
     umem::place(card, uid(input), context, &record(outer), &mut pages)?;
     Ok(Ring { pages, entries, stride })

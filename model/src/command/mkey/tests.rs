@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{Field, opcode};
 
 use super::super::test::{Command, Rig};
 use super::*;
+use crate::object::Room;
 
 fn field(field: Field) -> Field {
     field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
@@ -18,6 +19,24 @@ fn a_key_is_shown_as_it_was_made() {
     let shown = rig.run(&query).unwrap();
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes();
     assert_eq!(shown[query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes()], create.0[context]);
+}
+
+/// Two pages are 16 bytes of a list.
+#[test]
+fn lists_of_pages_have_as_much_memory_as_the_card_gives() {
+    let mut rig = Rig::new();
+    rig.become_user();
+    rig.card.objects.room = Room::of(40);
+    let create = rig.create_mkey();
+    let first = rig.mkey(&create) >> 8;
+    rig.mkey(&create);
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NoRoom));
+    let umem = rig.create_umem();
+    assert_eq!(rig.run(&umem).err(), Some(Refusal::NoRoom));
+    let destroy = Command::new(opcode::DESTROY_MKEY, 0x10).set(destroy_mkey_in::MKEY_INDEX, first);
+    rig.run(&destroy).unwrap();
+    rig.run(&create).expect("there is room again");
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NoRoom));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn queue(
     };
     let mut pages = match described.umem {
         Some((number, offset)) => umem::buffer(card, user, number, offset, &geometry)?,
-        None => buffer::queue(pages, &geometry)?,
+        None => buffer::queue(card, pages, &geometry)?,
     };
     umem::place(card, user, context, &described.record, &mut pages)?;
     let (stride, cyclic) = (stride as u32, described.cyclic);

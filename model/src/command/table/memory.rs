@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 use super::super::Refusal;
 use super::super::buffer::PAS;
 use super::{Case, Command, Rig, Row};
-use crate::object::Memic;
+use crate::object::{Memic, Room};
 
 pub const ROWS: &[Row] = &[
     Row::users(create_umem),
@@ -50,6 +50,7 @@ fn create_umem(rig: &mut Rig) -> Case {
         .refuses(Field::new(0x30, 31, 64), 0x10_0040u64, Refusal::PageAddress)
         .refuses(Field::new(0x38, 31, 64), 0x10_0040u64, Refusal::PageAddress)
         .of_driver(Refusal::UmemOfDriver)
+        .after(|rig, _| rig.card.objects.room = Room::of(0), Refusal::NoRoom)
 }
 
 fn destroy_umem(rig: &mut Rig) -> Case {

@@ -300,6 +300,27 @@ fn lists_of_pages_that_do_not_fit_change_nothing() {
     assert_eq!(rig.card.change_key(domain(&rig), &umr), Err(REFUSED));
 }
 
+#[test]
+fn lists_grow_by_umr_as_far_as_there_is_memory() {
+    let (mut rig, region, window) = keys();
+    let (own, driver) = (domain(&rig), driver(&mut rig));
+    let key = without_pages(&mut rig, 8);
+    let page = rig.page() | PRESENT;
+    // A unit of four octwords.
+    let umr = enable(key, rig.pd, 0x3f00, &[page; 8]);
+    rig.card.objects.room = Room::of(63);
+    assert_eq!(rig.card.change_key(driver, &umr), Err(REFUSED));
+    rig.card.objects.room = Room::of(64);
+    rig.card.change_key(driver, &umr).unwrap();
+    let again = Umr { check_free: false, ..umr };
+    rig.card.change_key(driver, &again).expect("the list does not grow");
+    assert_eq!(rig.card.change_key(driver, &Umr { offset: 4, ..again }), Err(REFUSED));
+    assert_eq!(rig.card.change_key(own, &bind(window, region, 8)), Err(REFUSED));
+    let destroy = Command::new(opcode::DESTROY_MKEY, 0x10);
+    rig.run(&destroy.set(destroy_mkey_in::MKEY_INDEX, key >> 8)).unwrap();
+    rig.card.change_key(own, &bind(window, region, 8)).unwrap();
+}
+
 /// As Linux's driver changes the domain and the rights of a region (`ibv_rereg_mr`).
 #[test]
 fn the_drivers_queue_alone_moves_a_region_to_another_domain() {
