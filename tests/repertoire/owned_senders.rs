@@ -89,7 +89,7 @@ fn a_queue_pair_without_receives_writes_and_reads() {
     assert_eq!((closed.sends.len(), closed.receives.len()), (1, 0));
 }
 
-/// Where answers may come. In CQEs, each is copied to the memory that its WQE names behind an address.
+/// Places of answers. One in a CQE is copied to the memory that its WQE names behind an address.
 const ANSWERS: [ScatterToCqe; 2] = [ScatterToCqe::Never, ScatterToCqe::Always];
 
 #[test]

@@ -42,9 +42,9 @@ pub const GOING: Duration = Duration::from_secs(2);
 /// [`Say::Going`], encoded.
 const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
 
-/// What a client may have met.
+/// The cure of a client that met another kind of server.
 const A_SERVER: &str = "; for a server of perftest, give `--peer perftest`";
-/// What a server may have met.
+/// The cure of a server that met another kind of client.
 const A_CLIENT: &str = "; a client of perftest needs a server of perftest";
 
 /// A connection to the other side.
@@ -55,7 +55,7 @@ pub struct Session {
     heard: Vec<u8>,
     /// Whether the other side closed the connection between two lines.
     over: bool,
-    /// What to do where the other side is no `mlx5 perf` at all.
+    /// The cure if the other side is no `mlx5 perf` at all.
     otherwise: &'static str,
 }
 
