@@ -116,6 +116,7 @@ impl QueueCounters {
     /// cannot be freed while the queue pair names it.
     ///
     /// # Errors
+    /// - [`Error::Attribute`](crate::Error::Attribute): the queue pair is of another device.
     /// - [`Error::NoCapability`](crate::Error::NoCapability).
     /// - [`Error::Refused`](crate::Error::Refused) by the HCA,
     ///   [`Error::Withheld`](crate::Error::Withheld) by the kernel.
@@ -124,6 +125,7 @@ impl QueueCounters {
         /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
         const COUNTER_SET: u32 = 1 << 25;
         let context = qp.context();
+        context.require_same("counter set", self.context().as_raw())?;
         let capability = cmd_hca_cap::RTS2RTS_QP_COUNTERS_SET_ID;
         context.capabilities().require(Group::General, capability, "counting on a queue pair")?;
         Command::new(opcode::RTS2RTS_QP, rts2rts_qp_in::SIZE)

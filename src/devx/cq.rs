@@ -262,7 +262,10 @@ impl CompletionQueueBuilder<Firmware> {
             }
         };
         let uar = match &options.uar {
-            Some(uar) => uar.clone(),
+            Some(uar) => {
+                context.require_same("register", uar.context().as_raw())?;
+                uar.clone()
+            }
             None => Uar::first_of(context, &[UarKind::NonCached, UarKind::BlueFlame])?.uar,
         };
         let bytes = entries as usize * self.cqe_size.bytes();

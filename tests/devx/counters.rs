@@ -143,7 +143,7 @@ fn several_queue_pairs_count_in_one_set() {
     let mut second = Pair::new(Setup::default());
     // Of another opened device, whose set is not to be named.
     let error = peer.count(second.b.live().qp.verbs()).unwrap_err();
-    assert!(matches!(error, mlx5::Error::Refused(_)), "{error}");
+    assert!(error.to_string().contains("counter set is one of another opened device"), "{error}");
     // Both of one opened device.
     peer.count(pair.a.live().qp.verbs()).unwrap();
     let (to_b, to_a) = (pair.b.remote(0), pair.a.remote(0));

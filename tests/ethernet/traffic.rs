@@ -1,5 +1,6 @@
 //! Delivery of packets, and the form of each error.
 
+use mlx5::Error;
 use mlx5::cqe::{Completion, Layer3, PacketInfo, SendOperation, Status, TransportHeader};
 use mlx5::devx::Rq;
 use mlx5::endpoint::{Endpoints, Receiver};
@@ -441,6 +442,19 @@ fn a_header_goes_on_at_the_rings_start() {
             assert!(b.bytes(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
         }
     }
+}
+
+#[test]
+fn a_port_that_the_device_does_not_have_is_refused_before_libmlx5_sees_it() {
+    let rig = rig();
+    let cq = rig.cq(64);
+    let mut qp = QueuePairBuilder::<RawPacket>::new(&rig.pd, &cq).build().unwrap();
+    for port in [0, 3, 255] {
+        let refused = qp.init(port).unwrap_err();
+        assert!(matches!(refused.error, Error::NoSuchPort { .. }), "{}", refused.error);
+        qp = refused.queue_pair;
+    }
+    qp.init(1).unwrap();
 }
 
 /// CQEs of packets name the mark of a flow, which a program may choose to be another queue's number.

@@ -34,7 +34,7 @@ const SHARED_RECEIVES: u64 = 1;
 const NO_RECEIVES: u64 = 3;
 /// No user index: CQEs name the queue pair by its number alone (`mlx5_ib.h`,
 /// `MLX5_IB_DEFAULT_UIDX`).
-const NO_INDEX: u32 = 0xff_ffff;
+pub(super) const NO_INDEX: u32 = 0xff_ffff;
 
 /// A CQ as the command names it, with its owner.
 #[derive(Clone)]
@@ -247,6 +247,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             ("shared receive queue", shared.as_ref().map(|shared| shared.device)),
             ("XRC domain", options.domain.as_ref().map(|domain| domain.context().as_raw())),
             ("register", options.uar.as_ref().map(|uar| uar.context().as_raw())),
+            ("counter set", options.counters.as_ref().map(|set| set.context().as_raw())),
         ] {
             device.map_or(Ok(()), |device| context.require_same(object, device))?;
         }

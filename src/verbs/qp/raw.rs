@@ -11,13 +11,16 @@ impl QueuePair<RawPacket, Reset> {
     /// sets the doorbell record anew.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): no such port.
+    /// - [`Error::NoSuchPort`](crate::Error::NoSuchPort).
+    /// - [`Error::Call`](crate::Error::Call).
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(self, port: u8) -> Moved<RawPacket, Init, Reset> {
+        // Before any system call, libmlx5 takes the port for an index of memory of its own.
+        let checked = self.context().port(port).map(drop);
         let mut change = Change::to::<Reset, Init>();
         change.attr.port_num = port;
         change.mask = bit::IBV_QP_PORT.0;
-        self.step(Ok(()), change)
+        self.step(checked, change)
     }
 }
 

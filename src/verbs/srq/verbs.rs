@@ -94,7 +94,12 @@ impl SrqPart for VerbsSrq {
     fn destroy(&mut self) -> bool {
         // SAFETY: this crate created the SRQ and destroys it once, here, while PD, CQ and XRC
         // domain are alive. Queue pairs and the direct path held an Arc of it and are gone.
-        unsafe { ibv_destroy_srq(self.srq.as_ptr()) == 0 }
+        let is_gone = unsafe { ibv_destroy_srq(self.srq.as_ptr()) == 0 };
+        if !is_gone {
+            // The HCA still reads the list, and libmlx5 does not count SRQs as users of the domain.
+            std::mem::forget(self._parent.take());
+        }
+        is_gone
     }
 }
 
