@@ -90,12 +90,6 @@ pub enum QueueError {
          commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
     )]
     UnknownIndex,
-    /// Another shared receive queue of an XRC domain has the same user index and completes on the CQ.
-    #[error(
-        "another shared receive queue with the user index {0:#x} completes on the CQ, and completions \
-         name a queue by it: give them different ones, or CQs of their own"
-    )]
-    IndexTaken(u32),
     /// Too few CQ slots are free for the queue: other queues have reserved them.
     #[error(
         "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make the CQ \

@@ -27,8 +27,6 @@ pub(super) struct Membership {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     queues: Vec<(Name, Weak<()>)>,
-    /// Whether a receive queue of a queue pair was ever among them.
-    receives: bool,
 }
 
 impl Known {
@@ -38,7 +36,6 @@ impl Known {
         if self.queues.len() == self.queues.capacity() {
             self.queues.retain(|(_, alive)| alive.strong_count() != 0);
         }
-        self.receives |= matches!(name, Name::Queue(_, QueueKind::Receive));
         let alive = Arc::new(());
         self.queues.push((name, Arc::downgrade(&alive)));
         Membership { _alive: alive }
@@ -47,13 +44,6 @@ impl Known {
     /// Returns whether a live queue of this name completes here.
     pub(super) fn has(&self, name: Name) -> bool {
         self.queues.iter().any(|(known, alive)| *known == name && alive.strong_count() != 0)
-    }
-
-    /// Returns whether the queue pair of that number takes receives from a live queue that completes
-    /// here. Its CQEs are not those of another queue that has its user index.
-    #[inline(always)]
-    pub(super) fn receives_of(&self, qpn: u32) -> bool {
-        self.receives && self.has(Name::Queue(qpn, QueueKind::Receive))
     }
 
     /// Returns whether a live queue completes here that the CQE names.

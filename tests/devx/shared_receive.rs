@@ -1,14 +1,11 @@
 //! Shared receive queues by command: queries, refusals, and ownership.
 
 use mlx5::Error;
-use mlx5::cqe::{Completion, QueueKind};
+use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{query_rmp_out, query_xrc_srq_out, rmpc, wq, xrc_srqc};
 use mlx5::devx::{DevxXrcd, Firmware, Umem};
 use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{
-    CqReader, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
-    Srq,
-};
+use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
     Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
@@ -16,7 +13,6 @@ use mlx5::verbs::{
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
 
-use super::ends::{Device, sends};
 use crate::rig::{Rig, wait};
 
 const KEY: u64 = 5;
@@ -243,9 +239,6 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     assert!(matches!(wrong, Err(Error::Queue(QueueError::CqMismatch))), "{wrong:?}");
     let ring = builder().cyclic(true).build().unwrap_err();
     assert!(ring.to_string().contains("lists"), "{ring}");
-    let same = builder().user_index(one.user_index().unwrap()).build().unwrap();
-    let taken = Srq::new(&same, &mut completions, ReceiveConfig { receives: 1 });
-    assert!(matches!(taken, Err(Error::Queue(QueueError::IndexTaken(_)))), "{taken:?}");
     let wide = builder().user_index(1 << 24).build().unwrap_err();
     assert!(wide.to_string().contains("24 bits"), "{wide}");
 }
@@ -286,41 +279,4 @@ fn queues_that_are_never_dropped_do_no_harm() {
     std::mem::forget(line.target);
     // Its CQ, its queue and its context stay as long as it does.
     drop((line.srq, line.cq, line.rig));
-}
-
-/// A CQE names the queue pair and its user index, which another queue has as well.
-#[test]
-fn a_queue_of_an_xrc_domain_takes_no_cqe_of_a_queue_pair_that_is_not_given() {
-    let device = Device::new();
-    let (domain, cq, peer_cq) =
-        (DevxXrcd::new(&device.context).unwrap(), device.cq(64), device.cq(64));
-    let srq = SharedReceiveQueue::by_command(&device.pd).xrc(&domain, &cq).user_index(7);
-    let srq = srq.build().unwrap();
-    let qp = device.builder(&cq).user_index(7).build().unwrap();
-    let [qp, peer] = device.connect(qp, device.builder(&peer_cq).build().unwrap());
-    let mut completions = CqReader::new(&cq).unwrap();
-    let config = ReceiveConfig { receives: 8 };
-    let mut shared = Srq::new(&srq, &mut completions, config).unwrap();
-    let mut own = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
-    let memory = device.memory(64);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
-    // SAFETY: the memory lives to the end, and nobody reads it.
-    unsafe {
-        shared.post(1, sge).unwrap();
-        own.post(2, sge).unwrap();
-    }
-    let mut sent = CqReader::new(&peer_cq).unwrap();
-    let mut send = sends(&peer, &mut sent);
-    // SAFETY: the payload is copied.
-    unsafe { send.post(3, SendMessage::new(Inline(b"to the queue pair")).signaled()) }.unwrap();
-    assert!(matches!(wait(&mut sent, &mut send), Completion::Send(_)));
-    let polled = (0..1000).find_map(|_| match completions.poll(&mut shared) {
-        Ok(None) => None,
-        polled => Some(polled),
-    });
-    let (qpn, queue) = (qp.number(), QueueKind::Receive);
-    assert_eq!(polled, Some(Err(PollError::QueueNotGiven { qpn, queue })));
-    assert_eq!(shared.outstanding(), 1);
-    let Completion::Receive(done) = wait(&mut completions, &mut own) else { panic!() };
-    assert_eq!((done.id, done.qpn), (2, qpn));
 }

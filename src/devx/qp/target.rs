@@ -13,7 +13,6 @@ use mlx5_sys::ifc::{
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
-use super::builder::NO_INDEX;
 use super::{Firmware, query_error};
 use crate::devx::domain::Domain;
 use crate::devx::{Command, Object, Reply, atomic};
@@ -90,7 +89,7 @@ impl QueuePair<Dct, Reset, Firmware> {
             pd: (pd.number()?, pd.keep()),
             cq: (view.object, view.cqn, cq.owner(INTERNAL)),
             srq: (receives.id(), receives.number()?, receives.owner(INTERNAL)),
-            user_index: NO_INDEX,
+            user_index: 0,
         };
         let mut builder = QueuePairBuilder::with(Capacities::NONE, options);
         builder.dynamic.access_key = access_key;
@@ -99,7 +98,7 @@ impl QueuePair<Dct, Reset, Firmware> {
 }
 
 impl QueuePairBuilder<Dct, Firmware> {
-    /// Sets the user index in its CQEs, 24 bits. Default: 0xff_ffff, that of no queue.
+    /// Sets the user index in its CQEs, 24 bits. Default: 0.
     pub fn user_index(mut self, index: u32) -> Self {
         self.options.user_index = index;
         self

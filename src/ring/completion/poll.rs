@@ -10,8 +10,6 @@ use crate::cqe::{
     Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, UnexpectedCqe,
     UnexpectedCqeReason,
 };
-use crate::ring::known::Known;
-use crate::ring::receive::ReceiveSide;
 use crate::ring::{PollError, Queues};
 use crate::watch::timing::Phase;
 
@@ -192,7 +190,8 @@ impl CqReader {
             let qpn = cqe.qpn();
             let id = match queues.receive_side(qpn) {
                 Some(mut side) => side.retire_plain(self.id, qpn, &cqe),
-                None => indexed_side(self.known.as_ref(), queues, &cqe)
+                None => queues
+                    .indexed_side(cqe.user_index())
                     .and_then(|mut side| side.retire_plain(self.id, qpn, &cqe)),
             };
             if let Some(id) = id {
@@ -248,7 +247,8 @@ impl CqReader {
             let qpn = cqe.qpn();
             let id = match queues.receive_side(qpn) {
                 Some(mut side) => side.retire_short(self.id, qpn, &cqe),
-                None => indexed_side(self.known.as_ref(), queues, &cqe)
+                None => queues
+                    .indexed_side(cqe.user_index())
                     .and_then(|mut side| side.retire_short(self.id, qpn, &cqe)),
             };
             if let Some(id) = id {
@@ -292,8 +292,9 @@ impl CqReader {
             }
             Some(QueueKind::Receive) => match queues.receive_side(cqe.qpn()) {
                 Some(side) => Some(side.complete(self.id, &cqe)),
-                None => indexed_side(self.known.as_ref(), queues, &cqe)
-                    .map(|side| side.complete(self.id, &cqe)),
+                None => {
+                    queues.indexed_side(cqe.user_index()).map(|side| side.complete(self.id, &cqe))
+                }
             },
             None => Some(unexpected(UnexpectedCqeReason::UnknownOpcode)),
         };
@@ -392,20 +393,5 @@ impl CqReader {
         // SAFETY: the caller passes the place of the next CQE, of 64 bytes and before the pause.
         unsafe { self.consumer.take_and_publish(at) };
         self.timing.stamp(Phase::Release);
-    }
-}
-
-/// Returns the side of the queue that a receive's CQE names by a user index. Not that of a queue pair
-/// which has the same index, and whose queue the poll was not given.
-#[inline(always)]
-fn indexed_side<'q, Q: Queues + ?Sized>(
-    known: Option<&Known>,
-    queues: &'q mut Q,
-    cqe: &CqeRef<'_>,
-) -> Option<ReceiveSide<'q>> {
-    let side = queues.indexed_side(cqe.user_index())?;
-    match known.is_some_and(|known| known.receives_of(cqe.qpn())) {
-        true => None,
-        false => Some(side),
     }
 }

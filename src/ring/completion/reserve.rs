@@ -63,12 +63,6 @@ impl CqReader {
         }
     }
 
-    /// Returns whether a live queue with this user index completes here.
-    pub(in crate::ring) fn has_index(&self, index: u32) -> bool {
-        let name = Name::Index(UserIndex::Known(index));
-        self.known.as_ref().is_some_and(|known| known.has(name))
-    }
-
     /// Releases the CQ slots of queues that were dropped with work outstanding and are destroyed,
     /// or whose queue pairs are.
     pub(in crate::ring) fn collect(&mut self) {

@@ -273,9 +273,6 @@ impl Srq {
             }
         }
         if let Some(UserIndex::Known(index)) = view.index {
-            if completions.has_index(index) {
-                return Err(QueueError::IndexTaken(index));
-            }
             completions.begin_index(index);
         }
         let demand = Demand::of(config.receives, view.order.len() as u32 - 1, 0);
