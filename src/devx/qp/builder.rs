@@ -34,7 +34,7 @@ const SHARED_RECEIVES: u64 = 1;
 const NO_RECEIVES: u64 = 3;
 /// No user index: CQEs name the queue pair by its number alone (`mlx5_ib.h`,
 /// `MLX5_IB_DEFAULT_UIDX`).
-pub(super) const NO_INDEX: u32 = 0xff_ffff;
+const NO_INDEX: u32 = 0xff_ffff;
 
 /// A CQ as the command names it, with its owner.
 #[derive(Clone)]
