@@ -1,4 +1,4 @@
-//! Queue pairs that go with completions that nobody read.
+//! Queue pairs that go with unread completions.
 
 use mlx5::cqe::Completion;
 use mlx5::ib::Rc;
@@ -36,7 +36,7 @@ impl Client {
 }
 
 /// When a queue pair goes or is reset, libmlx5 puts the receives that its unread CQEs name into the list
-/// of its own. The list is not libmlx5's here, also where nobody reads the CQ.
+/// of its own. The list is not libmlx5's here, even if the CQ has no reader.
 #[test]
 fn the_shared_list_stays_as_it_is() {
     let goes: [fn(QueuePair<Rc, Rts>); 2] = [drop, |qp| drop(qp.reset().unwrap())];
@@ -49,7 +49,7 @@ fn the_shared_list_stays_as_it_is() {
         let memory = rig.memory(64);
         for id in 0..2 {
             let sge = Sge::new(memory.address() + id * 32, 32, memory.lkey());
-            // SAFETY: the memory lives longer than the queue, and nobody reads it.
+            // SAFETY: the memory lives longer than the queue, and is not read.
             unsafe { shared.post(id, sge) }.unwrap();
         }
         // The second receive of the list is that of the queue pair that goes.

@@ -1,4 +1,5 @@
-//! Status of a command's reply, from `device.h` in Linux 6.12 (`MLX5_CMD_STAT_…`).
+//! Status of a command's reply, from Linux's `device.h` (`MLX5_CMD_STAT_…`): those of
+//! 6.1, and one that came later.
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $words:literal;)*) => {

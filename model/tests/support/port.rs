@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP port that nobody else gets as long as this lives. It reads as the argument of a program.
+/// A TCP port that no other socket gets while the value exists. It reads as the argument of a program.
 ///
 /// A socket is bound to it and does not listen, so connections are refused. Servers that set
 /// `SO_REUSEADDR`, as nearly all do, may listen on it all the same; the kernel gives it to no socket
