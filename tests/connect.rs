@@ -132,8 +132,9 @@ fn a_peer_that_drips_gains_no_time() {
             thread::sleep(Duration::from_millis(20));
         }
     });
+    // With the time counted anew for each byte, all of them would have come.
     assert!(matches!(result, Err(ConnectError::TimedOut { .. })), "{result:?}");
-    assert!(took < timeout * 3, "{took:?}");
+    assert!(took >= timeout, "{took:?}");
 }
 
 #[test]
