@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_gid, ibv_query_gid};
 
-use super::support::role::Player;
-use super::support::verbs::Device;
+use crate::support::role::Player;
+use crate::support::verbs::Device;
 
 /// Plays a role in a namespace of its own, as root of a user namespace.
 pub fn play(role: &str) {
     // One after the other: each keeps two processors busy.
-    let _turn = super::support::turn();
+    let _turn = crate::support::turn();
     let probe = isolated(Command::new("ip").args(["link", "set", "lo", "up"])).status();
     assert!(
         probe.as_ref().is_ok_and(|status| status.success()),
@@ -149,7 +149,7 @@ impl Host {
 
     /// Waits until the kernel has noticed that both ends of the link are up. It drops packets before.
     fn wait(&self) {
-        let end = Instant::now() + super::LIMIT;
+        let end = Instant::now() + crate::support::LIMIT;
         let look = format!("ip link show dev {}", self.interface);
         while !self.run(&look).contains("state UP") {
             assert!(Instant::now() < end, "{} has no link", self.interface);

@@ -1,6 +1,6 @@
 //! Tests of sockets on the loopback interface, all of whose addresses any user may bind to.
 //!
-//! `model/tests/network.rs` runs programs in two network namespaces.
+//! `model/tests/network_programs.rs` runs programs in two network namespaces.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU8, Ordering};
