@@ -64,12 +64,12 @@ pub fn end(section: &str) {
 }
 
 /// Runs `program` on callgrind, which puts its files into `folder`.
-pub fn run(program: &Path, argument: &str, folder: &Path) -> std::io::Result<ExitStatus> {
+pub fn run(program: &Path, arguments: &[&str], folder: &Path) -> std::io::Result<ExitStatus> {
     Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no"])
         .arg(format!("--callgrind-out-file={}/section", folder.display()))
         .arg(program)
-        .arg(argument)
+        .args(arguments)
         .status()
 }
 

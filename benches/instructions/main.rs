@@ -12,8 +12,10 @@
 //! and every completion is polled. So all sides post WQEs that an HCA can execute.
 //!
 //! The counts do not depend on the machine's load. The exit status is 1 if a limit is exceeded, or
-//! if a count of this crate grew by more than 2% over the recorded one in `docs/benchmarks`. Counts
-//! are compared only if the compiler is the same. `--record FOLDER` records them instead.
+//! if a count of this crate in a row with a limit grew by more than 2% over the recorded one in
+//! `docs/benchmarks`. Counts are compared only if the compiler is the same. `--record FOLDER`
+//! records them instead. `--limits` counts this crate and the floor alone, and takes the recorded
+//! counts of libmlx5 for limits that refer to them.
 
 mod callgrind;
 mod disassembly;
@@ -37,7 +39,7 @@ use mlx5_model::Mode;
 use report::earlier::Earlier;
 use report::{Line, Report, Value, context};
 use rows::{How, Row, column};
-use side::{LIST, MAKERS, columns, measured};
+use side::{LIST, MAKERS, Maker, columns, measured};
 
 /// The model reads no registers or queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
@@ -60,6 +62,28 @@ const PARTS: &[&str] = &[
 
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
+
+/// Counts this crate's sides and the floor alone, and holds them to the limits of the rows.
+const LIMITS: &str = "--limits";
+
+/// The sides that are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sides {
+    All,
+    /// This crate's and the floor, which the limits of the rows refer to.
+    Limited,
+}
+
+impl Sides {
+    fn include(self, column: &str) -> bool {
+        self == Self::All || [column::OWNED, column::RAW, column::FLOOR].contains(&column)
+    }
+
+    /// The argument that chooses them.
+    fn argument(self) -> Option<&'static str> {
+        (self == Self::Limited).then_some(LIMITS)
+    }
+}
 
 /// The number of calls of a counted section, and its place.
 #[derive(Clone, Copy)]
@@ -97,11 +121,11 @@ fn section(column: &str, row: Row, part: Part) -> String {
     format!("{column}: {}: {part}", row.text())
 }
 
-/// Runs every row of every side, on callgrind. Each row has a side of its own, so that no row's
-/// count depends on what other rows there are.
-fn counted() {
-    for maker in MAKERS {
-        for &row in Row::ALL {
+/// Runs every row of every chosen side, on callgrind. Each row has a side of its own, so that no
+/// row's count depends on what other rows there are.
+fn counted(sides: Sides) {
+    for maker in MAKERS.iter().filter(|maker| sides.include(maker.column)) {
+        for row in rows_of(maker) {
             let (bursts, [few, many]) = calls(row);
             let mut side = (maker.make)();
             for part in [Part::Few, Part::Many, Part::Later] {
@@ -115,13 +139,11 @@ fn counted() {
                     _ => {}
                 }
                 callgrind::begin();
-                let has = (0..bursts).all(|_| {
-                    measured(&mut *side, row, calls, |side| {
+                for _ in 0..bursts {
+                    let has = measured(&mut *side, row, calls, |side| {
                         callgrind::counted(|| side.run(row, calls))
-                    })
-                });
-                if !has {
-                    break;
+                    });
+                    assert!(has, "{}: {} has the row", row.text(), maker.column);
                 }
                 callgrind::end(&section(maker.column, row, part));
             }
@@ -129,16 +151,24 @@ fn counted() {
     }
 }
 
+/// The rows of a side. It is asked once: making a side takes as long as counting a row.
+fn rows_of(maker: &Maker) -> Vec<Row> {
+    let mut side = (maker.make)();
+    Row::ALL.iter().copied().filter(|&row| side.run(row, 0).is_some()).collect()
+}
+
 /// Counts: all sections by name.
-fn count(folder: &Path) -> Result<HashMap<String, Section>, Box<dyn Error>> {
+fn count(folder: &Path, sides: Sides) -> Result<HashMap<String, Section>, Box<dyn Error>> {
     // What an earlier run left there.
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
     std::fs::create_dir_all(folder)?;
-    let status = callgrind::run(&std::env::current_exe()?, COUNTED, folder).map_err(|error| {
-        format!("cannot run valgrind: {error}; `cargo xtask setup` installs it")
-    })?;
+    let arguments: Vec<&str> = [COUNTED].into_iter().chain(sides.argument()).collect();
+    let status =
+        callgrind::run(&std::env::current_exe()?, &arguments, folder).map_err(|error| {
+            format!("cannot run valgrind: {error}; `cargo xtask setup` installs it")
+        })?;
     if !status.success() {
         return Err(format!("the counted program failed ({status})").into());
     }
@@ -215,14 +245,39 @@ fn report(counts: &Counts) -> Report {
     }
 }
 
-/// Sentences on counts that are larger than the recorded ones.
-fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Error>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks/instructions.json");
+/// The file of the recorded counts.
+fn recorded() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks/instructions.json")
+}
+
+/// Reads the recorded counts.
+fn earlier() -> Result<Earlier, Box<dyn Error>> {
+    let file = recorded();
     let text = std::fs::read_to_string(&file)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let earlier = Earlier::read(&text)
-        .map_err(|line| format!("{}: cannot understand `{line}`", file.display()))?;
-    let rows = Row::ALL.iter().zip(counts);
+    Ok(Earlier::read(&text)
+        .map_err(|line| format!("{}: cannot understand `{line}`", file.display()))?)
+}
+
+/// Adds the recorded counts of libmlx5, which some limits refer to, to rows without them.
+fn add_recorded(counts: &mut Counts) -> Result<(), Box<dyn Error>> {
+    let earlier = earlier()?;
+    for (row, counts) in Row::ALL.iter().zip(counts) {
+        let Some(recorded) = earlier.rows.get(row.text()) else { continue };
+        for column in columns().into_iter().filter(|column| !Sides::Limited.include(column)) {
+            if let Some(&count) = recorded.get(column) {
+                counts.insert(column, count);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sentences on counts that are larger than the recorded ones.
+fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Error>> {
+    let (file, earlier) = (recorded(), earlier()?);
+    // A row without a limit is a figure, and its count no promise.
+    let rows = Row::ALL.iter().zip(counts).filter(|(row, _)| !row.spec().limits.is_empty());
     let rows: Vec<_> = rows.map(|(row, counts)| (row.text(), counts.clone())).collect();
     let rustc = report.context.iter().find(|(key, _)| *key == "rustc");
     let rustc = rustc.map_or("unknown", |(_, version)| version.as_str());
@@ -232,10 +287,13 @@ fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Err
     }))
 }
 
-fn run(record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
+fn run(sides: Sides, record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
     let folder = report::folder()?;
-    let sections = count(&folder.join("callgrind"))?;
-    let counts = counts(&sections);
+    let sections = count(&folder.join("callgrind"), sides)?;
+    let mut counts = counts(&sections);
+    if sides == Sides::Limited {
+        add_recorded(&mut counts)?;
+    }
     let report = report(&counts);
     if cfg!(debug_assertions) {
         println!("This is a debug build: the numbers say nothing. Use cargo bench.");
@@ -249,8 +307,10 @@ fn run(record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
         failures.extend(hot(&sections)?);
     }
     let folder = record.unwrap_or(folder);
-    report.write(&folder, "instructions")?;
-    println!("also in {}/instructions.{{json,md,svg}}", folder.display());
+    if sides == Sides::All {
+        report.write(&folder, "instructions")?;
+        println!("also in {}/instructions.{{json,md,svg}}", folder.display());
+    }
     for failure in &failures {
         eprintln!("error: {failure}");
     }
@@ -262,14 +322,19 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         [COUNTED] => {
-            counted();
+            counted(Sides::All);
+            return ExitCode::SUCCESS;
+        }
+        [COUNTED, LIMITS] => {
+            counted(Sides::Limited);
             return ExitCode::SUCCESS;
         }
         // `--bench` is cargo's; `--quick` is for benchmarks that take time.
-        ["--bench" | "--quick"] | [] | ["--quick", "--bench"] => run(None),
-        ["--record", folder, "--bench"] => run(Some(folder.into())),
+        ["--bench" | "--quick"] | [] | ["--quick", "--bench"] => run(Sides::All, None),
+        [LIMITS, "--bench"] => run(Sides::Limited, None),
+        ["--record", folder, "--bench"] => run(Sides::All, Some(folder.into())),
         _ => {
-            eprintln!("usage: cargo bench --bench instructions -- [--record FOLDER]");
+            eprintln!("usage: cargo bench --bench instructions -- [--limits | --record FOLDER]");
             return ExitCode::from(2);
         }
     };
