@@ -7,7 +7,7 @@ use crate::build;
 use crate::record;
 use crate::setup::{self, For};
 
-const USAGE: &str = "usage: cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]";
+const USAGE: &str = "usage: cargo xtask bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]";
 
 /// The ones whose results are in `docs/benchmarks`.
 const RECORDED: &[&str] = &["instructions", "post_poll", "stores"];
@@ -22,6 +22,8 @@ pub enum Choice {
     Full,
     /// All, as short as can be.
     Quick,
+    /// Instruction counts of this crate alone, held to the limits of the rows.
+    Limits,
     /// Instruction counts alone, held to their limits and to the recorded ones.
     Instructions,
     /// Cycles alone, held to be three times fewer than libmlx5's.
@@ -34,7 +36,7 @@ pub enum Choice {
     Record,
 }
 
-/// `cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]`.
+/// `cargo xtask bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]`.
 pub fn command(arguments: &[String]) -> Result {
     let choice = parse(arguments)?;
     setup::ready(For::Testing)?;
@@ -46,6 +48,7 @@ fn parse(arguments: &[String]) -> Result<Choice> {
     match arguments.as_slice() {
         [] => Ok(Choice::Full),
         ["--quick"] => Ok(Choice::Quick),
+        ["--limits"] => Ok(Choice::Limits),
         ["--instructions"] => Ok(Choice::Instructions),
         ["--cycles"] => Ok(Choice::Cycles),
         ["--stores"] => Ok(Choice::Stores),
@@ -61,6 +64,9 @@ pub fn run(choice: Choice) -> Result {
     match choice {
         Choice::Full => bench(&["--benches"], &[]),
         Choice::Quick => bench(&["--benches"], &["--quick".as_ref()]),
+        Choice::Limits => {
+            bench(&["--profile", "limits", "--bench", "instructions"], &["--limits".as_ref()])
+        }
         Choice::Instructions => bench(&["--bench", "instructions"], &[]),
         Choice::Cycles => bench(&["--bench", "post_poll"], &["--check".as_ref()]),
         Choice::Stores => bench(&["--bench", "stores"], &[]),
@@ -73,6 +79,14 @@ pub fn run(choice: Choice) -> Result {
             record::page()
         }
     }
+}
+
+/// Runs all, as short as can be.
+///
+/// # Errors
+/// One fails; its messages are printed before.
+pub fn check() -> Result {
+    run(Choice::Quick)
 }
 
 /// `cargo bench` of what cargo's own arguments choose.
@@ -152,6 +166,7 @@ mod tests {
         };
         assert_eq!(parse("").unwrap(), Choice::Full);
         assert_eq!(parse("--quick").unwrap(), Choice::Quick);
+        assert_eq!(parse("--limits").unwrap(), Choice::Limits);
         assert_eq!(parse("--instructions").unwrap(), Choice::Instructions);
         assert_eq!(parse("--cycles").unwrap(), Choice::Cycles);
         assert_eq!(parse("--stores").unwrap(), Choice::Stores);

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: the order of modules, the tests, then checks that keep the tree tidy.
+//! `cargo xtask ci`: the checks of the gate, or of the deep tier.
 
 use std::env;
 use std::fs::{self, File};
@@ -6,112 +6,92 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::Result;
-use crate::api;
 use crate::arm64;
-use crate::asan;
-use crate::bench::{self, Choice};
 use crate::build;
-use crate::conform;
+use crate::checks::{self, Check};
+use crate::deep;
 use crate::executables;
-use crate::guest;
-use crate::install;
-use crate::layers;
-use crate::libclang;
-use crate::miri;
 use crate::msrv;
 use crate::nightly;
-use crate::rdma_sys;
-use crate::release;
 use crate::setup::{self, For};
-use crate::sideway;
 use crate::steps::{Done, Steps};
-use crate::test;
-use crate::torture::{self, Lint};
-
-/// A check that is run beside others: its name, and what it does.
-type Check = (&'static str, fn() -> Result);
-
-/// The checks after the tests, in the order in which they are started. Neighbors build into
-/// different folders, so that neither waits for the other's lock. `cm` is the last of those that
-/// build where the tests do: with it, all libraries are others, the model's in the same file.
-const CHECKS: &[Check] = &[
-    ("cargo clippy", clippy),
-    ("cargo xtask miri", miri::check),
-    ("cargo doc", doc),
-    ("the feature `lint`", test::check_lint),
-    ("cargo xtask bench --quick", || bench::run(Choice::Quick)),
-    ("the feature `timing`", bench::check_timing),
-    ("the feature `phases`", bench::check_phases),
-    (RDMA_SYS, rdma_sys::check),
-    ("the feature `flight-recorder`", bench::check_flight),
-    ("cargo xtask msrv", msrv::check),
-    ("the feature `unproven`", test::check_unproven),
-    ("cargo xtask asan", asan::check),
-    ("cargo xtask conform", conform::check),
-    ("cargo xtask arm64 --check", arm64::check),
-    ("cargo xtask torture", || torture::check(Lint::Off)),
-    ("cargo xtask api", api::check),
-    ("cargo xtask torture --lint", || torture::check(Lint::On)),
-    ("mlx5 perf --compare", bench::check_compare),
-    ("cargo xtask guest", guest::check),
-    ("cargo xtask install", install::check),
-    ("the feature `cm`", test::check_cm),
-    ("cargo xtask sideway", sideway::check),
-    ("packages", release::check),
-];
-
-/// The check that needs an old libclang, which not every distribution has.
-const RDMA_SYS: &str = "the feature `rdma-sys`";
 
 /// The argument before the name of one check.
 const CHECK: &str = "--check";
 
-/// `cargo xtask ci [--check NAME]`.
+/// The argument that chooses the deep tier.
+const DEEP: &str = "--deep";
+
+/// `cargo xtask ci [--check NAME | --deep [ARGUMENTS]]`.
 pub fn command(arguments: &[String]) -> Result {
     match arguments {
-        [] => whole(),
+        [] => gate(),
         [flag, name] if flag == CHECK => {
-            let (_, check) = CHECKS.iter().find(|(known, _)| known == name).ok_or_else(|| {
-                let names: Vec<_> = CHECKS.iter().map(|(name, _)| format!("`{name}`")).collect();
-                format!("there is no check `{name}`; there are {}", names.join(", "))
-            })?;
+            let check = checks::by_name(name)?;
             setup::ready(For::Testing)?;
-            check()
+            check.run()
         }
-        _ => Err("usage: cargo xtask ci [--check NAME]".to_owned()),
+        [flag, rest @ ..] if flag == DEEP => deep::command(rest),
+        _ => Err("usage: cargo xtask ci [--check NAME | --deep [ARGUMENTS]]".to_owned()),
     }
 }
 
-fn whole() -> Result {
+fn gate() -> Result {
     let mut steps = Steps::default();
-    let mut ready = false;
-    steps.step("set-up", || {
-        setup::ready(For::Testing)?;
-        ready = true;
-        Ok(())
-    });
-    if !ready {
-        return steps.finish("cargo xtask ci");
+    if prepare(&mut steps, || nightly::ready(&["rustc"])) {
+        let checks: Vec<_> = checks::GATE.iter().collect();
+        side_by_side(&checks, |_, done| {
+            steps.add(done);
+            Ok(())
+        })?;
     }
-
-    steps.step("cargo xtask layers", layers::check);
-    steps.step("cargo fmt --check", || {
-        build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))
-    });
-    test::add_steps(&mut steps, &[]);
-    steps.step("toolchains", toolchains);
-    let mut checks = CHECKS.to_vec();
-    if libclang::for_rdma_sys().is_none() {
-        println!("\n== without {RDMA_SYS}: no libclang 15 or older is installed");
-        checks.retain(|(name, _)| *name != RDMA_SYS);
-    }
-    println!("\n== {} checks, side by side; each prints when it is done", checks.len());
-    executables::side_by_side(&checks, executables::processors(), alone, |done| steps.add(done))?;
     steps.finish("cargo xtask ci")
 }
 
+/// Installs what checks need, and the toolchains for which `toolchains` asks: two of them at once
+/// would get in each other's way. Returns whether checks can run.
+pub fn prepare(steps: &mut Steps, toolchains: fn() -> Result) -> bool {
+    let mut ready = true;
+    for (name, work) in
+        [("set-up", (|| setup::ready(For::Testing)) as fn() -> Result), ("toolchains", toolchains)]
+    {
+        steps.step(name, || {
+            let outcome = work();
+            ready &= outcome.is_ok();
+            outcome
+        });
+    }
+    ready
+}
+
+/// Installs the toolchains of the deep tier.
+pub fn toolchains() -> Result {
+    nightly::ready(&["miri", "rust-src"])?;
+    arm64::install()?;
+    msrv::install()
+}
+
+/// Runs checks side by side, one for each processor, and calls `each` when one is done.
+///
+/// # Errors
+/// A check cannot be started, or `each` fails. A check that fails is no error here.
+pub fn side_by_side(
+    checks: &[&'static Check],
+    mut each: impl FnMut(&'static Check, Done) -> Result + Send,
+) -> Result {
+    println!("\n== {} checks, side by side; each prints when it is done", checks.len());
+    let mut outcome = Ok(());
+    executables::side_by_side(checks, executables::processors(), alone, |(check, done)| {
+        if outcome.is_ok() {
+            outcome = each(check, done);
+        }
+    })?;
+    outcome
+}
+
 /// Runs a check in a process of its own, which writes all its output to a file.
-fn alone(&(name, _): &Check) -> Result<Done> {
+pub fn alone(check: &&'static Check) -> Result<(&'static Check, Done)> {
+    let name = check.name;
     let started = Instant::now();
     let xtask = env::current_exe().map_err(|error| format!("cannot find xtask: {error}"))?;
     let folder = build::target_directory()?.join("ci");
@@ -129,30 +109,7 @@ fn alone(&(name, _): &Check) -> Result<Done> {
     let output = fs::read(&file).map_err(in_file)?;
     let outcome = if status.success() { Ok(()) } else { Err(status.to_string()) };
     let output = String::from_utf8_lossy(&output).into_owned();
-    Ok(Done { name: name.to_owned(), elapsed: started.elapsed(), outcome, output })
-}
-
-/// Installs the toolchains that the checks use: two of them at once would get in each other's way.
-fn toolchains() -> Result {
-    nightly::ready(&["miri", "rust-src"])?;
-    arm64::install()?;
-    msrv::install()
-}
-
-fn clippy() -> Result {
-    let mut command = build::cargo("clippy");
-    command.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
-    build::run("cargo clippy", &mut command)
-}
-
-/// With the features that docs.rs shows.
-fn doc() -> Result {
-    let mut command = build::cargo("doc");
-    command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-    command
-        .args(["--features", "mlx5/cm,mlx5/flight-recorder,mlx5/lint,mlx5/timing,mlx5/unproven"])
-        .args(["--features", "mlx5-tools/cm"]);
-    build::run("cargo doc", &mut command)
+    Ok((*check, Done { name: name.to_owned(), elapsed: started.elapsed(), outcome, output }))
 }
 
 #[cfg(test)]
@@ -160,9 +117,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_check_is_an_error_that_lists_the_known_ones() {
-        let error = command(&[CHECK.to_owned(), "none".to_owned()]).unwrap_err();
-        assert!(error.contains("`none`") && error.contains("`cargo xtask miri`"), "{error}");
-        assert!(command(&["miri".to_owned()]).unwrap_err().starts_with("usage"));
+    fn other_arguments_are_refused_with_the_usage() {
+        for arguments in [&["miri"][..], &[CHECK], &[CHECK, "miri", "asan"]] {
+            let arguments: Vec<_> = arguments.iter().map(|&it| it.to_owned()).collect();
+            assert!(command(&arguments).unwrap_err().starts_with("usage"), "{arguments:?}");
+        }
     }
 }

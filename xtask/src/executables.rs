@@ -18,6 +18,8 @@ pub struct Executable {
     pub path: PathBuf,
     /// The package's folder, which tests are run in.
     pub folder: PathBuf,
+    /// Variables, with their values.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 /// The outcome of running an executable.
@@ -65,7 +67,7 @@ fn parse(line: &str) -> Option<Executable> {
         Ok(inside) => inside.to_string_lossy().into_owned(),
         Err(_) => folder.to_string_lossy().into_owned(),
     };
-    Some(Executable { name: format!("{package}/{target}"), path, folder })
+    Some(Executable { name: format!("{package}/{target}"), path, folder, environment: &[] })
 }
 
 impl Executable {
@@ -74,6 +76,7 @@ impl Executable {
         let started = Instant::now();
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.envs(self.environment.iter().copied());
         let output = command.stdin(Stdio::null()).output();
         let output =
             output.map_err(|error| format!("cannot run {}: {error}", self.path.display()))?;

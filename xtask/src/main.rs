@@ -9,12 +9,15 @@ mod asan;
 mod bench;
 mod book;
 mod build;
+mod checks;
 mod ci;
 mod conform;
 mod deb;
+mod deep;
 mod demo;
 mod disk;
 mod executables;
+mod files;
 mod guest;
 mod install;
 mod layers;
@@ -29,9 +32,11 @@ mod nightly;
 mod pair;
 mod pictures;
 mod preload;
+mod quick;
 mod rdma_sys;
 mod record;
 mod release;
+mod results;
 mod setup;
 mod sideway;
 mod soak;
@@ -51,7 +56,11 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          examples/rc_pingpong (`--mode write --size 4096`, for example)
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
-  test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
+  test [ARGUMENTS]       the tests of the gate, and those of documentation; with ARGUMENTS,
+                         `cargo test` with these
+  quick [--list] [COMMIT]
+                         clippy and tests for the paths that differ from COMMIT, or else from the
+                         upstream branch, or else from HEAD; --list prints the choice, and runs nothing
   soak [--runs N] [--load] [-- ARGUMENTS]
                          the same tests N times (10), with --load beside busy threads; prints each
                          test that failed with how often; ARGUMENTS choose packages and targets as
@@ -78,8 +87,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          made by mmdebstrap; as root
   release --dry-run      the checklist of docs/releasing.md, cheap rules first, up to the first broken
                          one; uploads nothing
-  bench [--quick | --instructions | --cycles | --stores | --phases | --record]
-                         the benchmarks; --quick only shows that they run; --instructions counts
+  bench [--quick | --limits | --instructions | --cycles | --stores | --phases | --record]
+                         the benchmarks; --quick only shows that they run; --limits counts the
+                         instructions of this crate alone, and holds rows to their limits; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
@@ -101,12 +111,12 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          and chromium
   book                   the pages of docs/ as a searchable book, in target/book; installs mdBook
                          into target/tools
-  ci [--check NAME]      layers, formatting, test, then side by side clippy, rustdoc, the features
-                         `lint`, `timing`, `phases`, `flight-recorder`, `unproven`, `cm` and `rdma-sys`,
-                         `mlx5 perf --compare`, `conform`, `bench --quick`, a short `torture`, `miri`, `asan`,
-                         `arm64 --check`, `msrv`, `api`, `sideway`, two scenarios of `guest`, `install`
-                         and the packages; with NAME only one of
-                         those, by its name in the summary
+  ci [--check NAME]      the gate: the checks that every change has to pass; with NAME only one, of
+                         the gate or of the deep tier. CONTRIBUTING.md lists them
+  ci --deep [--results FILE] [--list] [NAME ...]
+                         the deep tier: all other checks, or those named. A check that passed with the
+                         files as they are is not run again: its result is in FILE, or else in
+                         target/ci/deep.tsv. --list prints what is left, and runs nothing
 
 `miri`, `asan`, `arm64`, `msrv`, `api`, `release` and `ci` install the toolchain that they need by rustup, where
 it is missing.
@@ -146,6 +156,7 @@ fn main() -> ExitCode {
         "demo" => demo::command(rest),
         "run" => preload::command(rest),
         "test" => test::command(rest),
+        "quick" => quick::command(rest),
         "soak" => soak::command(rest),
         "torture" => torture::command(rest),
         "conform" => conform::command(rest),

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: runs the whole suite many times, also beside programs that load the
+//! `cargo xtask soak`: runs the tests of the gate many times, also beside programs that load the
 //! processors.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::Result;
-use crate::executables::{self, Outcome};
+use crate::executables::{self, Executable, Outcome};
 use crate::setup::{self, For};
 use crate::test;
 
@@ -26,7 +26,19 @@ pub fn command(arguments: &[String]) -> Result {
     let (runs, beside) = parse(&arguments[..end])?;
     setup::ready(For::Testing)?;
     let chosen = arguments.get(end + 1..).unwrap_or_default();
-    let executables = executables::build(test::selected(chosen))?;
+    let executables = test::gate(chosen)?;
+    rounds(&executables, runs, beside)
+}
+
+/// One round of the tests of the gate beside busy threads, as the deep tier counts them.
+///
+/// # Errors
+/// A test failed; its output is printed before.
+pub fn round() -> Result {
+    rounds(&test::gate(&[])?, 1, Beside::Load)
+}
+
+fn rounds(executables: &[Executable], runs: u32, beside: Beside) -> Result {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result {
@@ -41,7 +53,7 @@ pub fn command(arguments: &[String]) -> Result {
         }
         let outcome = (1..=runs).try_for_each(|run| {
             let mut failed = 0;
-            let result = test::run_suite(&executables, |outcome: Outcome| {
+            let result = test::run_suite(executables, |outcome: Outcome| {
                 if outcome.passed {
                     return;
                 }

@@ -1,14 +1,16 @@
 //! `cargo xtask test`: runs every test that this machine allows.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::Result;
 use crate::build;
+use crate::checks;
 use crate::executables::{self, Executable, Outcome};
 use crate::setup::{self, For};
 use crate::steps::Steps;
 
-/// `cargo xtask test [ARGUMENTS]`.
+/// `cargo xtask test [ARGUMENTS]`: without arguments, the tests of the gate.
 pub fn command(arguments: &[String]) -> Result {
     setup::ready(For::Testing)?;
     let mut steps = Steps::default();
@@ -16,13 +18,10 @@ pub fn command(arguments: &[String]) -> Result {
     steps.finish("cargo xtask test")
 }
 
-/// The tests, as steps of this task or of `ci`.
-pub fn add_steps(steps: &mut Steps, arguments: &[String]) {
+fn add_steps(steps: &mut Steps, arguments: &[String]) {
     if arguments.is_empty() {
         steps.step("tests", suite);
-        steps.step("cargo test --doc", || {
-            build::run("cargo test --doc", selected(&[]).arg("--doc"))
-        });
+        steps.step("doc tests", documentation);
     } else {
         steps.step("cargo test", || {
             let mut command = selected(arguments);
@@ -41,11 +40,68 @@ pub fn selected(arguments: &[String]) -> Command {
     command
 }
 
-/// Builds all tests, runs them side by side and prints the output of the failed ones.
-fn suite() -> Result {
-    let executables = executables::build(selected(&[]))?;
+/// The tests of the gate: all but those of the deep tier.
+///
+/// # Errors
+/// cargo cannot build them, or some fail. The output of these is printed before.
+pub fn suite() -> Result {
+    run_all(&gate(&[])?)
+}
+
+/// The examples in the documentation of types.
+///
+/// # Errors
+/// One does not compile, or fails; its output is printed before.
+pub fn documentation() -> Result {
+    build::run("cargo test --doc", selected(&[]).arg("--doc"))
+}
+
+/// Runs the test executables of these names (`model/network_lossy`), with all their cases.
+///
+/// # Errors
+/// cargo cannot build them, or some fail. The output of these is printed before.
+pub fn run_named(names: &[&str]) -> Result {
+    let mut command = selected(&[]);
+    let targets: BTreeSet<&str> = names.iter().filter_map(|name| target_of(name)).collect();
+    command.args(targets.iter().flat_map(|target| ["--test", target]));
+    if targets.len() < names.len() {
+        command.arg("--lib");
+    }
+    let mut executables = executables::build(command)?;
+    executables.retain(|it| names.contains(&it.name.as_str()));
+    if executables.len() != names.len() {
+        return Err(format!("of {}, cargo built only {executables:?}", names.join(", ")));
+    }
+    run_all(&executables)
+}
+
+/// The integration test of a name. `None` for the unit tests of a package, which have its name.
+fn target_of(name: &str) -> Option<&str> {
+    name.rsplit_once('/').map(|(_, target)| target).filter(|target| !target.starts_with("mlx5"))
+}
+
+/// Builds the tests that these arguments choose, without those of the deep tier.
+pub fn gate(arguments: &[String]) -> Result<Vec<Executable>> {
+    let mut executables = executables::build(selected(arguments))?;
+    executables.retain(|it| !checks::is_deep(&it.name));
+    for executable in &mut executables {
+        if RANDOM.contains(&executable.name.as_str()) {
+            executable.environment = FEW;
+        }
+    }
+    Ok(executables)
+}
+
+/// Test executables that draw random cases. The gate runs them with [`FEW`], the deep tier with all.
+pub const RANDOM: &[&str] = &["model/mlx5_model"];
+
+/// Variables for fewer random cases.
+const FEW: &[(&str, &str)] = &[("MLX5_SEEDS", "100")];
+
+/// Runs executables side by side, prints a line for each, and the output of the failed ones.
+fn run_all(executables: &[Executable]) -> Result {
     let mut failed = Vec::new();
-    run_suite(&executables, |outcome| {
+    run_suite(executables, |outcome| {
         let word = if outcome.passed { "ok" } else { "FAILED" };
         println!("  {word:<6} {:>6.1} s  {}", outcome.elapsed.as_secs_f64(), outcome.name);
         if !outcome.passed {
@@ -67,6 +123,15 @@ pub fn run_suite(executables: &[Executable], mut each: impl FnMut(Outcome) + Sen
 /// Executables whose tests compare times.
 const MEASURING: &[&str] =
     &["mlx5/timing", "mlx5/blueflame", "model/clock", "tools/perf", "tools/perf_counts"];
+
+/// Runs the unit tests of the driver with all its features that only add, at once. Without `cm`, for
+/// which all libraries would be built again.
+pub fn check_features() -> Result {
+    let mut test = build::cargo("test");
+    test.args(["--package", "mlx5", "--lib"]);
+    test.args(["--features", "flight-recorder,lint,timing,unproven"]);
+    build::run("cargo test", &mut test)
+}
 
 /// Runs the checks that need the feature `lint`: it compiles without a warning, defective WQEs are
 /// refused, and correct ones are neither refused nor allocate.
