@@ -115,7 +115,7 @@ impl Server {
         let qp = qp.rtr(&request.rtr()?)?.rts(&request.rts()?)?;
         let parameters = ConnectionParameters { private_data: b"echo", ..Default::default() };
         let connection = request.accept(&qp, &parameters)?.wait(PATIENCE)?;
-        let config = SendConfig { signals: 2 * DEPTH, ..SendConfig::default() };
+        let config = SendConfig { requests: 2 * DEPTH, ..SendConfig::default() };
         self.endpoints.insert(qp, config)?;
         self.connections.push((key, connection));
         Ok(())

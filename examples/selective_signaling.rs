@@ -25,9 +25,10 @@ const BATCH: u64 = 64;
 
 fn main() -> Result<()> {
     // 1. A completion queue with compression. If the HCA cannot compress, its creation fails, and a
-    //    CQ without compression is used. It needs slots for the signaled requests only.
+    //    CQ without compression is used. It has a slot for each request of the queue: when a queue
+    //    pair fails, unsignaled requests complete, too.
     let context = Context::open_first()?;
-    let builder = CompletionQueue::builder(&context, 31);
+    let builder = CompletionQueue::builder(&context, 255);
     let compressed = builder.clone().compression(CqeCompression::Hash).build();
     let cq = compressed.or_else(|_| builder.build())?;
 

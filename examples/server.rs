@@ -115,7 +115,7 @@ impl World {
             let up = |qp: QueuePair<Rc, Init>, here, there| -> Result<QueuePair<Rc, Rts>> {
                 Ok(qp.rtr(&port.rtr(here, there))?.rts(&port.rts(here, there))?)
             };
-            let config = SendConfig { signals: depth, ..SendConfig::default() };
+            let config = SendConfig { requests: depth, ..SendConfig::default() };
             server.side.endpoints.insert(up(first, &mine, &theirs)?, config)?;
             clients.side.endpoints.insert(up(second, &theirs, &mine)?, config)?;
             idle.push_back(key);

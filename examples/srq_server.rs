@@ -67,7 +67,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let client = client.init(&port.init())?;
         let client = client.rtr(&port.rtr(&there, &here))?.rts(&port.rts(&there, &here))?;
         // All of them in one thread: they may share doorbell registers, but not for BlueFlame.
-        let config = SendConfig { register: RegisterUse::Shared, signals: 4, ..Default::default() };
+        let config =
+            SendConfig { register: RegisterUse::Shared, requests: 4, ..Default::default() };
         table.insert_send(SendQueue::new(&client, &mut completions, config)?);
         pairs.push((server, client));
     }

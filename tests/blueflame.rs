@@ -306,7 +306,7 @@ fn refused(rig: &Rig) {
     }
     // Nothing was changed by the refusals.
     let queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    assert_eq!(queue.signal_limit(), qp.capacities().max_send_wr.min(64));
+    assert_eq!(queue.request_limit(), qp.capacities().max_send_wr.min(64));
     drop(peer);
 }
 

@@ -39,7 +39,7 @@ fn write_on(rig: &Rig, cq: &CompletionQueue, publish: Publish) -> Vec<u32> {
             }
             posted += 1;
         }
-        assert!(posted - taken >= u64::from(queue.signal_limit()).min(REQUESTS - taken));
+        assert!(posted - taken >= u64::from(queue.request_limit()).min(REQUESTS - taken));
         while taken < posted {
             match wait(&mut completions, &mut queue) {
                 Completion::Send(done) => assert_eq!(done.id, taken),

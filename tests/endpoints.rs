@@ -222,6 +222,50 @@ fn a_failed_connection_hurts_no_other() {
     assert_eq!(world.server.len(), 3);
 }
 
+/// Its requests are unsignaled, and as many as the queue takes. They complete, too, when it fails.
+#[test]
+fn a_failed_connection_leaves_the_cq_to_the_others() {
+    let rig = Rig::new(Mode::Manual);
+    let (cq, peer_cq) = (rig.cq(15), rig.cq(1));
+    let mut server = Endpoints::<Rc>::new(CqReader::new(&cq).unwrap());
+    let config = SendConfig { requests: 8, ..SendConfig::default() };
+    let mut peers = vec![];
+    let [bad, good] = [(); 2].map(|()| {
+        let make = |cq| rig.init(QueuePair::builder(&rig.pd, cq).max_inline_data(16));
+        let (qp, peer) = rig.connect(make(&cq), make(&peer_cq));
+        peers.push(peer);
+        server.insert(qp, config).unwrap()
+    });
+    let mut batch = server.batch(bad).unwrap();
+    batch.append(0, RdmaWrite::new(Inline(b"x"), Remote::new(0x1000, 0x00de_ad00))).unwrap();
+    let refused = loop {
+        if let Err(refused) = batch.append(batch.len().into(), Nop::new()) {
+            break refused.error;
+        }
+    };
+    assert_eq!(refused, PostError::NothingSignaled { outstanding: 7 });
+    batch.append(7, Nop::new().signaled()).unwrap();
+    batch.ring();
+    server.post(good, 100, Nop::new().signaled()).unwrap();
+    mlx5_model::run();
+    let polled = server.poll().map(Result::unwrap);
+    let (failed, done): (Vec<_>, Vec<_>) = polled.partition(|(key, _)| *key == bad);
+    let ids: Vec<_> = failed.iter().map(|(_, returned)| returned.id).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert!(failed.iter().all(|(_, returned)| matches!(returned.outcome, Outcome::Failed(_))));
+    let [(key, Returned { id: 100, outcome: Outcome::Sent(_), .. })] = &done[..] else {
+        panic!("{done:?}")
+    };
+    assert_eq!(*key, good);
+    // The CQ is whole, and the other connection goes on.
+    for id in 0..40 {
+        server.post(good, id, Nop::new().signaled()).unwrap();
+        mlx5_model::run();
+        let polled: Vec<_> = server.poll().map(|polled| polled.unwrap().1.id).collect();
+        assert_eq!(polled, [id]);
+    }
+}
+
 /// What is in flight, retired, or completed and not polled when a connection is removed.
 #[test]
 fn a_removed_connection_returns_what_was_in_flight() {

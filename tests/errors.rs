@@ -175,14 +175,14 @@ fn debug_of_every_error_is_its_sentence() {
 fn refusals_of_a_full_queue_say_how_full_it_is() {
     let (mut endpoint, _) = self::endpoint().unwrap();
     let nowhere = Remote::new(0x1000, 0x00ba_d000);
-    let blocks = endpoint.send_queue().blocks();
+    let slots = endpoint.send_queue().request_limit();
     let refused = loop {
         match endpoint.post(2, RdmaWrite::new(Inline(b"quiet"), nowhere)) {
             Ok(()) => {}
             Err(refused) => break refused.error,
         }
     };
-    let silent = format!("{} blocks of the send queue are outstanding", blocks - 1);
+    let silent = format!("{} blocks of the send queue are outstanding", slots - 1);
     assert!(refused.to_string().starts_with(&silent), "{refused}");
     assert!(refused.to_string().contains("sign this one, or call reclaim"), "{refused}");
     let full = PostError::QueueFull { free: 2 }.to_string();

@@ -84,8 +84,8 @@ fn queues_on_shared_registers(card: &Card) -> (usize, Option<Error>) {
     for _ in 0..40 {
         let qp = QueuePair::builder(&card.pd, &cq).max_send_wr(4).build().unwrap();
         let qp = card.connect(qp.init(&card.local.init()).unwrap());
-        let signals = SendConfig { signals: 4, ..SendConfig::default() };
-        match SendQueue::new(&qp, &mut completions, signals) {
+        let config = SendConfig { requests: 4, ..SendConfig::default() };
+        match SendQueue::new(&qp, &mut completions, config) {
             Ok(queue) => queues.push((qp, queue)),
             Err(error) => return (queues.len(), Some(error)),
         }
@@ -160,7 +160,7 @@ fn slots_of_a_pair(card: &Card, cqes: u32, sends_first: bool) -> (u32, u32) {
     if sends_first {
         let send = sends(&mut completions).unwrap();
         let receive = receives(&mut completions).unwrap();
-        return (send.signal_limit(), receive.free());
+        return (send.request_limit(), receive.free());
     }
     let receive = receives(&mut completions).unwrap();
     let send = sends(&mut completions).unwrap();
@@ -174,7 +174,7 @@ fn slots_of_a_pair(card: &Card, cqes: u32, sends_first: bool) -> (u32, u32) {
         let text = full.to_string();
         assert!(text.contains("has 0 free, and the queue needs 64"), "{text}");
     }
-    (send.signal_limit(), receive.free())
+    (send.request_limit(), receive.free())
 }
 
 #[test]

@@ -234,35 +234,35 @@ fn a_completion_of_no_request_is_an_error_that_ends_one_poll() {
 #[test]
 fn what_has_not_come_back_holds_its_place() {
     let mut pair = Pair::new(false);
-    let blocks = pair.channel.send_queue().blocks();
+    let slots = pair.channel.send_queue().request_limit();
     let remote = pair.remote;
-    // The ring is full, of requests that one completion retires.
-    for id in 0..blocks {
+    // The queue is full, of requests that one completion retires.
+    for id in 0..slots {
         let slice = pair.slice(16);
-        let write = RdmaWrite::new(slice, remote).signaled_if(id + 1 == blocks);
+        let write = RdmaWrite::new(slice, remote).signaled_if(id + 1 == slots);
         pair.channel.post(id.into(), write).unwrap();
     }
     mlx5_model::run();
-    for id in 0..blocks {
+    for id in 0..slots {
         let refused = pair.channel.post(99, RdmaWrite::new(pair.slice(5), remote)).unwrap_err();
-        assert_eq!(refused.error, PostError::QueueFull { free: 0 });
+        assert_eq!(refused.error, PostError::CqFull { slots });
         assert_eq!(refused.operation.into_payload().len(), 5);
         let returned = pair.poll().unwrap();
         assert_eq!(returned.id, id.into());
         alone(returned.buffers.one().unwrap());
         // The place can be used from now on.
         let slice = pair.slice(17);
-        let signaled = id + 1 == blocks;
+        let signaled = id + 1 == slots;
         pair.channel
             .post((1000 + id).into(), RdmaWrite::new(slice, remote).signaled_if(signaled))
             .unwrap();
-        if id == blocks / 2 {
+        if id == slots / 2 {
             // Also while the card works on what is new.
             mlx5_model::run();
         }
     }
     mlx5_model::run();
-    for id in 0..blocks {
+    for id in 0..slots {
         let returned = pair.poll().unwrap();
         assert_eq!(returned.id, (1000 + id).into());
         assert_eq!(returned.buffers.one().unwrap().len(), 17);

@@ -209,7 +209,7 @@ fn what_is_refused_is_given_back() {
             Ok(()) => slice = rig.private(8),
             Err(refused) => {
                 // As many signaled requests as the queue pair was made for, none polled.
-                let slots = a.send_queue().signal_limit();
+                let slots = a.send_queue().request_limit();
                 assert_eq!(refused.error, PostError::CqFull { slots });
                 assert_eq!(refused.operation.into_payload().len(), 8);
                 break;

@@ -180,7 +180,7 @@ fn every_request_of_every_thread_completes_once() {
 fn doorbells_come_one_after_another() {
     const EACH: u32 = 300;
     let rig = Rig::new(Mode::Trapped);
-    let mut line = Line::new(&rig, 1024, 1024);
+    let mut line = Line::new(&rig, 1200, 2047);
     let (producer, mut retirer) = line.share();
     let (qpn, remote) = (u64::from(producer.qpn()), line.remote(0));
     let recording = stores::record();

@@ -45,7 +45,7 @@ use crate::wqe::{Nop, PostOn, SgeList};
 /// let qp = qp.init(&port.init())?;
 /// server.attach(&qp)?;
 /// let qp = qp.rtr(&port.rtr(&mine, theirs))?.rts(&port.rts(&mine, theirs))?;
-/// server.insert(qp, SendConfig { signals: 16, ..SendConfig::default() })?;
+/// server.insert(qp, SendConfig { requests: 16, ..SendConfig::default() })?;
 /// // For all of them:
 /// while let Some((client, returned)) = server.poll_one()? {
 ///     match returned.outcome {

@@ -38,8 +38,8 @@ pub enum PostError {
         /// Entries that are free.
         free: u32,
     },
-    /// The request would leave no free block in the send queue, and no outstanding request is
-    /// signaled. Then no completion could come any more, and no signaled request could be posted.
+    /// The request would leave no free block or CQ slot in the send queue, and no outstanding request
+    /// is signaled. Then no completion could come any more, and no signaled request could be posted.
     #[error(
         "{outstanding} blocks of the send queue are outstanding and no request in them is \
          signaled: sign this one, or call reclaim, then poll"
@@ -59,10 +59,11 @@ pub enum PostError {
         /// Bytes of a WQE.
         needed: u32,
     },
-    /// All CQ slots reserved for this queue are in use.
+    /// All CQ slots reserved for this queue are in use: one for each outstanding request, signaled
+    /// or not. A send queue has at most as many as its QP's `max_send_wr`.
     #[error(
-        "all {slots} CQ slots of the queue are in use: poll the completion queue, or reserve more \
-         when the queue is made"
+        "all {slots} CQ slots of the queue are in use, one by each outstanding request: poll the \
+         completion queue, or reserve more when the queue is made"
     )]
     CqFull {
         /// CQ slots that are reserved for the queue.

@@ -93,7 +93,7 @@ pub enum QueueError {
     /// Too few CQ slots are free for the queue: other queues have reserved them.
     #[error(
         "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make the CQ \
-         larger, or state fewer for this queue or others (SendConfig::signals, \
+         larger, or state fewer for this queue or others (SendConfig::requests, \
          ReceiveConfig::receives)"
     )]
     CqFull {

@@ -86,8 +86,8 @@ impl<'q, T: Transport> Batch<'q, T> {
             let ring = &mut self.queue.ring;
             let encoded =
                 ring.encode_block::<T, O>(self.names, self.head, self.slack, id, operation);
-            if let Some((slack, last, _)) = encoded {
-                self.one_more(self.head.plus(1), slack, last);
+            if let Some((last, _)) = encoded {
+                self.one_more(self.head.plus(1), self.slack, last);
                 return true;
             }
         }

@@ -1,9 +1,10 @@
-//! CQ slots: how many completions each queue may have outstanding.
+//! CQ slots: how many WQEs each queue may have outstanding.
 //!
 //! A CQ that receives more CQEs than it has entries fails, and with it every queue that completes
-//! on it. So CQ slots are reserved for a queue when it is taken over. Each queue counts its own
-//! outstanding completions against its reservation, and posts need no shared counter. The slots of
-//! a queue that is dropped with work outstanding stay reserved until its CQEs can no longer come.
+//! on it. So CQ slots are reserved for a queue when it is taken over. Each queue counts its
+//! outstanding WQEs against its reservation, and posts need no shared counter. Unsignaled WQEs
+//! count, too: a queue pair that fails writes a CQE for each WQE. The slots of a queue that is
+//! dropped with work outstanding stay reserved until its CQEs can no longer come.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -233,7 +234,7 @@ impl CqSlots {
 }
 
 impl Reservation {
-    /// Returns the number of completions that may be outstanding.
+    /// Returns the number of WQEs that may be outstanding.
     pub(super) fn entries(&self) -> u32 {
         self.entries
     }

@@ -11,7 +11,7 @@ use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE,
 
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
-use super::slots::{UNITS, ctrl_segment, is_signaled};
+use super::slots::{UNITS, ctrl_segment};
 use super::{PostError, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
@@ -26,8 +26,7 @@ const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 pub(super) struct Run {
     /// The head after the last key change.
     head: Counter,
-    /// Up to here, blocks are free and contiguous, CQ slots suffice if all are signaled, and no
-    /// error was seen.
+    /// Up to here, blocks are free and contiguous, CQ slots suffice, and no error was seen.
     clear: Counter,
 }
 
@@ -114,7 +113,7 @@ impl SendRing {
         let first = self.names.ctrl(head, code, ds);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         let before = self.slack;
-        self.slack = self.slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
+        self.slack = self.slack.wrapping_add(blocks - 1);
         // SAFETY: the blocks are free and contiguous. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
         // entries. `check` passed.
@@ -168,11 +167,12 @@ impl SendRing {
         // function's contract.
         unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
-        // WQEs of a run have at least two blocks for each CQE.
-        let signals = self.cq_slots.entries() - self.signals(head, slack);
+        // WQEs of a run have at least two blocks each. The last block and slot are kept, without
+        // checking whether a signaled request is outstanding.
+        let (free, slots) = self.free(head, slack);
         let shape = self.cursor.shape();
         let to_ring_end = shape.entries() - shape.slot(head) as u32;
-        let room = self.free_unsignaled(head, slack).min(2 * signals).min(to_ring_end);
+        let room = (2 * slots.saturating_sub(1)).min(free.saturating_sub(1)).min(to_ring_end);
         let room = if self.doorbell.takes_long(LONGEST) { room } else { 0 };
         self.run = Run { head, clear: head.plus(room) };
         Ok(())

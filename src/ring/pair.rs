@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
-use super::slots::{Last, Names, ctrl_segment, is_signaled};
+use super::slots::{Last, Names, ctrl_segment};
 use super::{Batch, SendQueue};
 use crate::ib::{Counter, Transport};
 use crate::watch::lint::Refusal;
@@ -68,7 +68,7 @@ impl SendRing {
             operation.put_usual(&mut writer);
             wqe.cast()
         };
-        let slack = slack.wrapping_add(BLOCKS - u32::from(is_signaled(flags)));
+        let slack = slack.wrapping_add(BLOCKS - 1);
         // SAFETY: the shadow has an entry for every slot, so it has two for these slots.
         unsafe {
             let place = self.shadow.first().byte_add(offset);

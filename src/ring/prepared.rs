@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::send_ring::SendRing;
-use super::slots::{Last, is_signaled};
+use super::slots::Last;
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Units;
 use crate::ib::{Counter, Rc, Transport};
@@ -85,31 +85,13 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// back with its completion.
     ///
     /// # Errors
-    /// The errors of [`Batch::append`](super::Batch::append). Nothing is prepared then. An
-    /// unsignaled request takes a CQ slot, too, until it is retired. The last free slot is kept for
-    /// a signaled request, which retires all others: [`PostError::CqFull`], or
-    /// [`PostError::NothingSignaled`] if no request among them is signaled.
+    /// The errors of [`Batch::append`](super::Batch::append). Nothing is prepared then.
     pub fn prepare(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         // Phases are recorded when the request is fired.
         ring.doorbell.timing.end();
-        let signaled = is_signaled(ring.flags(&operation));
-        // Counts as signaled in any case. So posting it changes no count but the head.
-        let slack = ring.slack.wrapping_sub(u32::from(!signaled));
-        let (until, ..) = ring.encode::<T, O>(self.until, slack, id, &operation)?;
-        if !signaled {
-            let slots = ring.cq_slots.entries();
-            let no_slot = ring.signals(until, ring.slack) >= slots;
-            let no_block = ring.cursor.free_from(until) == 0;
-            if (no_slot || no_block) && !ring.expects_cqe(self.until) {
-                let outstanding = self.until.since(ring.cursor.tail());
-                return Err(PostError::NothingSignaled { outstanding });
-            }
-            if no_slot {
-                return Err(PostError::CqFull { slots });
-            }
-        }
-        self.until = until;
+        // The WQE has one block, so posting it changes no count but the head.
+        (self.until, ..) = ring.encode::<T, O>(self.until, ring.slack, id, &operation)?;
         self.make_ready();
         Ok(())
     }
@@ -211,7 +193,6 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// Returns the queue. Requests that are still prepared are not posted. Costs a store per
     /// block of the ring.
     pub fn into_queue(mut self) -> SendQueue<T> {
-        self.queue.ring.recount();
         self.queue.ring.refill();
         self.queue
     }

@@ -66,22 +66,22 @@ pub enum RegisterUse {
 /// # drop(sends);
 /// use mlx5::ring::{BlueFlameCopy, SendConfig, SendQueue};
 ///
-/// // At most 16 signaled requests are outstanding. WQEs are copied as the processor does it best.
+/// // At most 16 requests are outstanding. WQEs are copied as the processor does it best.
 /// let copy = BlueFlameCopy::detect();
-/// let config = SendConfig { signals: 16, copy, ..SendConfig::default() };
+/// let config = SendConfig { requests: 16, copy, ..SendConfig::default() };
 /// let sends = SendQueue::new(&qp, &mut reader, config)?;
-/// assert!(sends.signal_limit() <= 16);
+/// assert!(sends.request_limit() <= 16);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendConfig {
     /// Which queues store to the doorbell register. Default: only this queue.
     pub register: RegisterUse,
-    /// CQ slots to reserve for this queue: the number of signaled requests that may be outstanding,
-    /// at most the QP's `max_send_wr`. So many are reserved, or the queue is refused. Default
-    /// (`u32::MAX`): `max_send_wr`, or fewer if the CQ has fewer left, see
+    /// CQ slots to reserve for this queue: the number of requests that may be outstanding, signaled
+    /// or not, at most the QP's `max_send_wr`. So many are reserved, or the queue is refused.
+    /// Default (`u32::MAX`): `max_send_wr`, or fewer if the CQ has fewer left, see
     /// [CQ slots](CqReader#cq-slots).
-    pub signals: u32,
+    pub requests: u32,
     /// How WQEs are copied to the register, if they are. Default: [`BlueFlameCopy::Words`], the
     /// stores of libmlx5.
     pub copy: BlueFlameCopy,
@@ -98,7 +98,7 @@ impl Default for SendConfig {
     fn default() -> Self {
         Self {
             register: RegisterUse::Own,
-            signals: u32::MAX,
+            requests: u32::MAX,
             copy: BlueFlameCopy::Words,
             copy_last: false,
             memory: UarMapping::WriteCombining,
@@ -114,9 +114,12 @@ impl Default for SendConfig {
 /// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
 /// allocation and no system call.
 ///
-/// Unsignaled requests never take the last free block while no signaled request is outstanding
-/// ([`PostError::NothingSignaled`]). So there is always a block for a signaled request, or for the
-/// NOP of [`reclaim`](Self::reclaim), whose completion retires them.
+/// At most [`request_limit`](Self::request_limit) requests are outstanding: a queue pair that fails
+/// completes each of them, unsignaled ones too, and the CQ has a slot for each.
+///
+/// Unsignaled requests never take the last free block or CQ slot while no signaled request is
+/// outstanding ([`PostError::NothingSignaled`]). So there is always one for a signaled request, or
+/// for the NOP of [`reclaim`](Self::reclaim), whose completion retires them.
 ///
 /// A forked child that posts gets SIGSEGV: see [`fork_init`](crate::verbs::fork_init).
 ///
@@ -326,7 +329,7 @@ impl<T: Transport> SendQueue<T> {
             doorbell.copy_last();
         }
         doorbell.set_memory(config.memory);
-        let wanted = (config.signals, view.max_wr);
+        let wanted = (config.requests, view.max_wr);
         let cq_slots = completions.reserve(view.number, QueueKind::Send, wanted, view.partner)?;
         let parts = SendParts {
             buffer: view.buffer,
@@ -440,7 +443,8 @@ impl<T: Transport> SendQueue<T> {
         Ok(())
     }
 
-    /// Returns the number of free blocks. A request takes one block per four segments.
+    /// Returns the number of free blocks. A request takes one block per four segments. It also takes
+    /// one of the [`request_limit`](Self::request_limit) CQ slots.
     pub fn free_blocks(&self) -> u32 {
         self.ring.cursor.free_from(self.ring.cursor.head())
     }
@@ -450,12 +454,9 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.used() == 0
     }
 
-    /// Returns the number of CQ slots reserved for this queue: signaled requests that may be
-    /// outstanding.
-    ///
-    /// A QP that goes into the error state completes every outstanding request, unsignaled ones
-    /// too: a CQ smaller than the queue can then overrun, whatever this limit says.
-    pub fn signal_limit(&self) -> u32 {
+    /// Returns the number of CQ slots reserved for this queue: requests that may be outstanding,
+    /// signaled or not. At most the QP's `max_send_wr`.
+    pub fn request_limit(&self) -> u32 {
         self.ring.cq_slots.entries()
     }
 
@@ -518,21 +519,17 @@ impl<T: Transport> SendQueue<T> {
     #[inline(always)]
     unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
-        let (head, before) = (ring.cursor.head(), ring.slack);
+        let (head, slack) = (ring.cursor.head(), ring.slack);
         if head == ring.clear_single {
             return Ok(false);
         }
         let encoded = match O::USUAL_DS {
-            0 => ring.encode_short::<T, O>(ring.names, head, before, id, operation),
-            _ => ring.encode_block::<T, O>(ring.names, head, before, id, operation),
+            0 => ring.encode_short::<T, O>(ring.names, head, slack, id, operation),
+            _ => ring.encode_block::<T, O>(ring.names, head, slack, id, operation),
         };
-        let Some((slack, _, image)) = encoded else { return Ok(false) };
+        let Some((_, image)) = encoded else { return Ok(false) };
         // SAFETY: passed on.
         unsafe { ring.commit_block(head.plus(1), image)? };
-        // A signaled request leaves it as it was. For most, the compiler knows that here.
-        if slack != before {
-            ring.slack = slack;
-        }
         Ok(true)
     }
 
@@ -550,9 +547,9 @@ impl<T: Transport> SendQueue<T> {
             return Ok(false);
         }
         let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
-        let Some((slack, last, _)) = encoded else { return Ok(false) };
+        let Some((last, _)) = encoded else { return Ok(false) };
         // SAFETY: passed on.
-        unsafe { ring.commit_plain(head.plus(1), slack, last)? };
+        unsafe { ring.commit_plain(head.plus(1), last)? };
         Ok(true)
     }
 

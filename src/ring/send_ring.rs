@@ -39,8 +39,8 @@ pub struct SendRing {
     /// Whether the QP was made to signal every request.
     pub(super) signal_all: bool,
     /// Up to this head, counted from the cursor's own, one-block WQEs can be posted without further
-    /// checks: there are enough blocks, and enough CQ slots if all are signaled. It may be too low:
-    /// retiring does not move it. The next post that reaches it does.
+    /// checks: there are enough blocks and CQ slots. It may be too low: retiring does not move it.
+    /// The next post that reaches it does.
     pub(super) clear: Counter,
     /// Like `clear`, for single WQEs that go by BlueFlame word by word. Equal to the cursor's head
     /// if the register does not take blocks this way.
@@ -52,7 +52,7 @@ pub struct SendRing {
     pub(super) careful: bool,
     /// A run of consecutive key changes.
     pub(super) run: Run,
-    /// Number of blocks, posted and retired, that bring no CQE: see [`Key::slack`].
+    /// Number of blocks, posted and retired, in which no WQE begins: see [`Key::slack`].
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
     pub(crate) shadow: Shadow,
@@ -107,12 +107,16 @@ impl SendRing {
         Ok(())
     }
 
-    /// Returns whether a WQE before `head` that is not retired asks for a CQE. Reads the WQEs
-    /// themselves, because prepared requests reserve a CQ slot even if unsignaled. Costs up to a
-    /// load per outstanding block.
+    /// Returns whether a WQE before `head` that is not retired is signaled.
     pub(super) fn expects_cqe(&self, head: Counter) -> bool {
+        self.last_signaled(head).is_some()
+    }
+
+    /// Returns the counter of the last signaled WQE before `head`, if it is not retired. Costs up
+    /// to two loads per block after it.
+    pub(super) fn last_signaled(&self, head: Counter) -> Option<Counter> {
         let tail = self.cursor.tail();
-        (0..head.since(tail)).rev().map(|ahead| tail.plus(ahead)).any(|at| self.asks_for_cqe(at))
+        (0..head.since(tail)).rev().map(|ahead| tail.plus(ahead)).find(|at| self.asks_for_cqe(*at))
     }
 
     /// Returns whether a WQE begins in this block and asks for a CQE, according to the WQE.
@@ -121,24 +125,6 @@ impl SendRing {
         // SAFETY: a byte of a block of the ring, which lives as long as this structure.
         let flags = unsafe { self.slots().block(at).add(FLAGS).read_volatile() };
         self.shadow.get(at).key.blocks().is_some() && is_signaled(flags)
-    }
-
-    /// Counts the CQEs of the outstanding WQEs by the WQEs themselves: prepared requests were
-    /// counted as signaled. Costs a load and a store per outstanding block.
-    pub(super) fn recount(&mut self) {
-        let tail = self.cursor.tail();
-        self.slack = self.slack_retired;
-        for at in (0..self.cursor.used()).map(|ahead| tail.plus(ahead)) {
-            let Entry { id, key } = self.shadow.get(at);
-            if key.slack().is_none() {
-                continue;
-            }
-            if let Some(blocks) = key.blocks() {
-                let cqes = u32::from(self.asks_for_cqe(at));
-                self.slack = self.slack.wrapping_add(blocks - cqes);
-            }
-            self.shadow.set(at, Entry { id, key: key.with_slack(self.slack) });
-        }
     }
 
     /// Tells timing and flight recorder that the HCA was just told of the WQEs before `head`.
@@ -230,30 +216,70 @@ impl SendRing {
     #[cold]
     #[inline(never)]
     pub(super) fn clear_from(&self, head: Counter, slack: u32) -> Counter {
+        let clear = self.clear_keeping(head, slack, 0);
+        if clear == head || self.expects_cqe(head) {
+            return clear;
+        }
+        self.clear_keeping(head, slack, 1)
+    }
+
+    /// Returns the furthest [`clear`](Self::clear) that leaves `kept` blocks and CQ slots free.
+    fn clear_keeping(&self, head: Counter, slack: u32, kept: u32) -> Counter {
         if self.stopped || self.careful && !self.may_be_clear(head) {
             return head;
         }
-        let signals = self.cq_slots.entries() - self.signals(head, slack);
-        head.plus(self.free_unsignaled(head, slack).min(signals))
+        let (free, slots) = self.free(head, slack);
+        head.plus(free.min(slots).saturating_sub(kept))
     }
 
-    /// Returns the number of free blocks that unsignaled requests may take if the queue is,
-    /// provisionally, at these counts. While no signaled request is outstanding, the last free block
-    /// stays free for one: its completion retires the others. Otherwise the blocks of the signaled
-    /// request become free with its completion.
-    pub(super) fn free_unsignaled(&self, head: Counter, slack: u32) -> u32 {
-        let kept = u32::from(self.signals(head, slack) == 0);
-        self.cursor.free_from(head).saturating_sub(kept)
+    /// Returns the numbers of free blocks and of free CQ slots for a queue that is, provisionally,
+    /// at these counts.
+    #[inline(always)]
+    pub(super) fn free(&self, head: Counter, slack: u32) -> (u32, u32) {
+        let slots = self.cq_slots.entries() - self.requests(head, slack);
+        (self.cursor.free_from(head), slots)
     }
 
-    /// Returns why a request finds too few blocks at `head`.
-    #[cold]
-    fn full(&self, head: Counter, slack: u32) -> PostError {
-        let (free, entries) = (self.cursor.free_from(head), self.cursor.shape().entries());
-        if self.signals(head, slack) == 0 {
-            return PostError::NothingSignaled { outstanding: entries - free };
+    /// Checks that there are blocks and a CQ slot for a request at `head`. While no signaled
+    /// request is outstanding, the last block and the last slot stay free for one: its completion
+    /// retires the others. Otherwise the completion of the signaled one makes both free.
+    #[inline(always)]
+    fn check_free(
+        &self,
+        head: Counter,
+        slack: u32,
+        blocks: u32,
+        signaled: bool,
+    ) -> Result<(), PostError> {
+        let (free, slots) = self.free(head, slack);
+        if blocks < free && slots > 1 {
+            return Ok(());
         }
-        PostError::QueueFull { free }
+        self.check_last(head, (free, slots), blocks, signaled)
+    }
+
+    /// Handles [`check_free`](Self::check_free) for a request that would take the last free block
+    /// or slot, or more.
+    #[cold]
+    #[inline(never)]
+    fn check_last(
+        &self,
+        head: Counter,
+        (free, slots): (u32, u32),
+        blocks: u32,
+        signaled: bool,
+    ) -> Result<(), PostError> {
+        let fits = blocks <= free && slots != 0;
+        if fits && (signaled || self.expects_cqe(head)) {
+            return Ok(());
+        }
+        Err(if !self.expects_cqe(head) {
+            PostError::NothingSignaled { outstanding: head.since(self.cursor.tail()) }
+        } else if blocks > free {
+            PostError::QueueFull { free }
+        } else {
+            PostError::CqFull { slots: self.cq_slots.entries() }
+        })
     }
 
     /// Returns whether a request at `head` may be posted without further checks.
@@ -279,10 +305,10 @@ impl SendRing {
         flags | if waits { FENCE_INITIATOR_SMALL } else { FENCE_NONE }
     }
 
-    /// Returns the number of outstanding signaled WQEs if the queue is, provisionally, at these
-    /// counts.
+    /// Returns the number of outstanding WQEs if the queue is, provisionally, at these counts. A
+    /// queue pair that fails writes a CQE for each, signaled or not.
     #[inline(always)]
-    pub(super) fn signals(&self, head: Counter, slack: u32) -> u32 {
+    pub(super) fn requests(&self, head: Counter, slack: u32) -> u32 {
         head.since(self.cursor.tail()).wrapping_sub(slack.wrapping_sub(self.slack_retired))
     }
 
@@ -296,7 +322,7 @@ impl SendRing {
         slack: u32,
         id: u64,
         operation: &O,
-    ) -> Option<(u32, Last, BlockImage)> {
+    ) -> Option<(Last, BlockImage)> {
         if O::USUAL_DS == 0 || !operation.is_usual(&self.limits) {
             return None;
         }
@@ -316,7 +342,7 @@ impl SendRing {
         slack: u32,
         id: u64,
         operation: &O,
-    ) -> Option<(u32, Last, BlockImage)> {
+    ) -> Option<(Last, BlockImage)> {
         if operation.check(&self.limits).is_err() {
             return None;
         }
@@ -342,7 +368,7 @@ impl SendRing {
         id: u64,
         operation: &O,
         ds: u32,
-    ) -> (u32, Last, BlockImage) {
+    ) -> (Last, BlockImage) {
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
         let ctrl = {
@@ -372,21 +398,20 @@ impl SendRing {
         let place = unsafe { self.shadow.first().byte_add(offset) };
         let signaled = is_signaled(flags);
         let Code { opcode, modifier, .. } = operation.code();
-        let (slack, key) = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
-            (slack, Key::plain(names.key, opcode, ctrl[0]))
+        let key = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
+            Key::plain(names.key, opcode, ctrl[0])
         } else {
-            let slack = slack.wrapping_add(u32::from(!signaled));
-            (slack, Key::other(opcode, ds, slack))
+            Key::other(opcode, ds, slack)
         };
         // SAFETY: the entry of the free block that was just written. Polls do not read it before
         // the head covers it.
         unsafe { place.write(Entry { id, key }) };
         self.doorbell.timing.stamp(Phase::Encode);
-        (slack, Last { doorbell: ctrl[0] }, image)
+        (Last { doorbell: ctrl[0] }, image)
     }
 
     /// Posts the single WQE of [`encode_block`](Self::encode_block) at the cursor's head by
-    /// BlueFlame. `head` is the one after the WQE. The caller sets the slack.
+    /// BlueFlame. `head` is the one after the WQE.
     ///
     /// # Safety
     /// - Until the request is retired, the memory that it names stays registered and nothing else
@@ -420,16 +445,10 @@ impl SendRing {
     /// - The WQE before `head` was written, and `last` is it.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn commit_plain(
-        &mut self,
-        head: Counter,
-        slack: u32,
-        last: Last,
-    ) -> Result<(), Refusal> {
+    pub(super) unsafe fn commit_plain(&mut self, head: Counter, last: Last) -> Result<(), Refusal> {
         self.inspect(head)?;
         self.clear_single = head;
         self.cursor.publish(head);
-        self.slack = slack;
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring_single(head.low16(), last.doorbell, ring) }
@@ -438,7 +457,7 @@ impl SendRing {
     }
 
     /// Writes a WQE by [`encode`](Self::encode), outside of the hot path. Also returns the new
-    /// `clear`.
+    /// `clear`, which keeps the last block and slot: no other WQE is read for it.
     #[cold]
     #[inline(never)]
     pub(super) fn encode_any<T: Transport, O: PostOn<T>>(
@@ -450,7 +469,7 @@ impl SendRing {
     ) -> Result<(Counter, u32, Last, Counter), PostError> {
         self.run = Run::none(self.cursor.head());
         let (head, slack, last) = self.encode::<T, O>(head, slack, id, operation)?;
-        Ok((head, slack, last, self.clear_from(head, slack)))
+        Ok((head, slack, last, self.clear_keeping(head, slack, 1)))
     }
 
     /// Writes a WQE at `head`, which is at or after the cursor's own. Returns the head after it,
@@ -470,20 +489,10 @@ impl SendRing {
             return Err(PostError::WrongState);
         }
         let flags = self.flags_at(head, operation);
-        let signaled = is_signaled(flags);
-        let free = match signaled {
-            true => self.cursor.free_from(head),
-            false => self.free_unsignaled(head, slack),
-        };
-        if blocks > free {
-            return Err(self.full(head, slack));
-        }
-        if signaled && self.signals(head, slack) >= self.cq_slots.entries() {
-            return Err(PostError::CqFull { slots: self.cq_slots.entries() });
-        }
+        self.check_free(head, slack, blocks, is_signaled(flags))?;
 
         self.careful |= slots::changes_keys(operation.code().opcode);
-        let slack = slack.wrapping_add(blocks - u32::from(signaled));
+        let slack = slack.wrapping_add(blocks - 1);
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks are free. The HCA does not read them before the producer index covers
         // them, and nothing else writes them (`from_parts`). `check` passed.
@@ -515,7 +524,7 @@ impl SendRing {
             return None;
         }
         let flags = self.flags(operation);
-        let slack = slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
+        let slack = slack.wrapping_add(blocks - 1);
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks before `clear` are free. The HCA does not read them before the
         // producer index covers them, and nothing else writes them (`from_parts`). `check` passed.
@@ -585,7 +594,7 @@ impl SendRing {
         let head = self.cursor.head();
         let (_, ds) = posted.last.code_and_ds();
         let blocks = ds.div_ceil(UNITS);
-        self.slack = self.slack.wrapping_add(blocks - u32::from(posted.signaled));
+        self.slack = self.slack.wrapping_add(blocks - 1);
         // SAFETY: only the retirer uses a shared queue's shadow, and the WQE is posted.
         unsafe {
             let Posted { id, last, signaled } = *posted;

@@ -100,11 +100,6 @@ impl Key {
         Self(u64::from_le(end) << 16)
     }
 
-    /// Returns the same key with another slack. The key is not of a plain WQE.
-    pub(super) fn with_slack(self, slack: u32) -> Self {
-        Self(self.0 & u64::from(u32::MAX) | u64::from(slack) << SLACK_SHIFT)
-    }
-
     /// Returns the index of a plain WQE.
     #[inline(always)]
     pub(super) fn index(self) -> u16 {
@@ -138,9 +133,9 @@ impl Key {
         ((self.0 >> DS_SHIFT) as u8).into()
     }
 
-    /// Returns the number of blocks posted, up to the end of this WQE, that bring no CQE: all
-    /// blocks but one of each signaled WQE, and all blocks of the others. `None` for a plain WQE:
-    /// it adds none, and does not store the number.
+    /// Returns the number of blocks posted, up to the end of this WQE, in which no WQE begins: all
+    /// but the first one of each WQE. `None` for a plain WQE: it adds none, and does not store the
+    /// number.
     #[inline(always)]
     pub(super) fn slack(self) -> Option<u32> {
         (!self.is_plain()).then_some((self.0 >> SLACK_SHIFT) as u32)

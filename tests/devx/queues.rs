@@ -320,7 +320,7 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     };
     let (one, other) = (make(&uar), make(&uar));
     let mut completions = CqReader::new(&cq).unwrap();
-    let own = SendConfig { signals: 8, ..SendConfig::default() };
+    let own = SendConfig { requests: 8, ..SendConfig::default() };
     let shared = SendConfig { register: RegisterUse::Shared, ..own };
     let mut send = SendQueue::new(&one, &mut completions, own).unwrap();
     assert!(send.copy().is_some());

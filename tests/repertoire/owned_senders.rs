@@ -61,7 +61,7 @@ fn writer(rig: &Rig) -> (SendEndpoint, QueuePair<Rc, mlx5::verbs::Rts>) {
     let completions = CqReader::new(&cq).unwrap();
     let endpoint = Endpoint::sender(qp, completions, SendConfig::default()).unwrap();
     // The whole CQ is its own: no receive queue wants any of it.
-    assert_eq!(endpoint.send_queue().signal_limit(), 16);
+    assert_eq!(endpoint.send_queue().request_limit(), 16);
     (endpoint, peer)
 }
 
@@ -138,7 +138,7 @@ fn initiators_share_a_cq() {
     let rig = Rig::new(Mode::Trapped);
     let cq = rig.cq(255);
     let mut all: Endpoints<Dci> = Endpoints::new(CqReader::new(&cq).unwrap());
-    let config = SendConfig { signals: 4, ..SendConfig::default() };
+    let config = SendConfig { requests: 4, ..SendConfig::default() };
     let keys = [(); 5].map(|()| {
         let qp = dynamic::rts(&rig, made::builder(&rig.pd, &cq), &RtsAttributes::default());
         all.insert(qp, config).unwrap()

@@ -34,7 +34,7 @@ fn queues_of_one_register_take_turns() {
     let qps: Vec<_> = (0..QUEUES).map(|_| made_in(&rig, &domain, &cq)).collect();
     let mut completions = CqReader::new(&cq).unwrap();
     let mut register = DedicatedRegister::new();
-    let config = SendConfig { signals: 16, ..SendConfig::default() };
+    let config = SendConfig { requests: 16, ..SendConfig::default() };
     for (index, qp) in qps.iter().enumerate() {
         assert_eq!(register.add(qp, &mut completions, config).unwrap(), index);
     }

@@ -85,8 +85,8 @@ pub struct Plan {
     pub receive_depth: u32,
     pub sges: u32,
     pub inline: u32,
-    /// Signaled requests that the driver's CQ has room for, per queue pair.
-    pub signals: u32,
+    /// Requests that the driver's CQ has slots for, per queue pair.
+    pub requests: u32,
     pub wide_cqes: bool,
     /// CQEs that the driver reads before it publishes its consumer index; 0: publishes always.
     pub publish: u32,
@@ -127,7 +127,7 @@ impl Plan {
             receive_depth: 1 << random.between(0, 6),
             sges: random.between(1, 4),
             inline: [0, 28, 64, 200][random.below(4) as usize],
-            signals: random.between(1, send_depth),
+            requests: random.between(1, send_depth),
             wide_cqes: random.one_in(3),
             publish: if random.one_in(3) { random.between(1, 16) } else { 0 },
             credits: !kind.is_reliable() || kill.is_some() || !random.one_in(4),
@@ -152,7 +152,7 @@ impl Plan {
             longest_run: if self.kill.is_some() {
                 0
             } else {
-                self.send_depth.min(self.signals) / 4
+                self.send_depth.min(self.requests) / 4
             },
             next: 0,
             count: self.operations[side as usize],

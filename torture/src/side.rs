@@ -91,7 +91,7 @@ impl Process {
             // The CQ slots that the queues reserve, and CQEs read since the last consumer index.
             Side::Driver => {
                 receives * plan.receive_depth.next_power_of_two().max(4) * 2
-                    + plan.qps as u32 * plan.signals
+                    + plan.qps as u32 * plan.requests
                     + plan.publish
             }
             Side::Library => {
@@ -264,7 +264,7 @@ impl Process {
                     let own = plan.qps == 1 && random.one_in(2);
                     let config = SendConfig {
                         register: if own { RegisterUse::Own } else { RegisterUse::Shared },
-                        signals: plan.signals,
+                        requests: plan.requests,
                         copy_last: random.one_in(2),
                         ..SendConfig::default()
                     };

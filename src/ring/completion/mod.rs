@@ -38,17 +38,20 @@ use crate::watch::timing::Recorder;
 /// # CQ slots
 ///
 /// A CQ that gets more CQEs than it has entries fails. So each queue that completes on it reserves
-/// entries when it is taken over, and never has more completions outstanding than that:
+/// entries when it is taken over, and never has more requests outstanding than that. Unsignaled
+/// requests count, too: when a queue pair fails, each of them completes with an error. So neither a
+/// failure nor a peer can overrun the CQ.
 ///
-/// - What the configuration states ([`SendConfig::signals`](crate::ring::SendConfig::signals),
+/// - What the configuration states ([`SendConfig::requests`](crate::ring::SendConfig::requests),
 ///   [`ReceiveConfig::receives`](crate::ring::ReceiveConfig::receives)) is reserved exactly. If
 ///   fewer entries are free, the queue is refused ([`QueueError::CqFull`], with the numbers).
-/// - What it leaves to the default is the size of the queue, or fewer if fewer are free, but at
-///   least one. The first queue of a pair leaves as many as the other one wants, if both complete
+/// - What it leaves to the default is the size of the queue (`max_send_wr` or `max_recv_wr`), or
+///   fewer if fewer are free, but at least one. The first queue of a pair leaves as many as the other one wants, if both complete
 ///   here, but at most half of those that are free. So either may be taken over first.
 ///
 /// A CQ for n queue pairs with the default of both needs n × (`max_send_wr` + `max_recv_wr`)
-/// entries. A shared receive queue counts once.
+/// entries, as granted ([`capacities`](crate::verbs::QueuePair::capacities)). A shared receive queue
+/// counts once.
 ///
 /// ```
 /// # mod rig { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/loopback.rs")); }

@@ -101,12 +101,14 @@ impl<T: Transport> Shared<T> {
         let (head, tail) = (ring.cursor.head(), ring.cursor.tail());
         let first = Position::new(u64::from(tail.since(Counter::default())));
         let last = first.next_with_low32(head.since(Counter::default()));
+        let signaled = ring.last_signaled(head).map_or(tail, |counter| counter.plus(1));
         let (entries, cq_slots) = (ring.cursor.shape().entries(), ring.cq_slots.entries());
         let sequencer = Sequencer::new(
             entries,
             cq_slots,
             (last, last.minus_slack(ring.slack)),
             (first, first.minus_slack(ring.slack_retired)),
+            first.next_with_low32(signaled.since(Counter::default())),
         );
         if ring.stopped {
             sequencer.stop();

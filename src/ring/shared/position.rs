@@ -37,8 +37,8 @@ impl Position {
         self.plus(low.wrapping_sub(self.0 as u32))
     }
 
-    /// Returns how many WQEs before this position are signaled, modulo 2^16, if so many blocks
-    /// before it bring no CQE.
+    /// Returns the number of WQEs before this position, modulo 2^16, if no WQE begins in `slack` of
+    /// the blocks before it.
     pub const fn minus_slack(self, slack: u32) -> u16 {
         (self.0 as u32).wrapping_sub(slack) as u16
     }
@@ -50,8 +50,8 @@ impl Position {
     }
 }
 
-/// A position, the count of signaled WQEs before it (modulo 2^16, twice what can be outstanding),
-/// and two flags, as one number that is read and changed in one access.
+/// A position, the count of WQEs before it (modulo 2^16, twice what can be outstanding), and two
+/// flags, as one number that is read and changed in one access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Account(u64);
 
@@ -61,11 +61,11 @@ impl Account {
     /// No more reservations.
     pub(super) const STOPPED: u64 = 2;
     const FLAGS: u64 = 3;
-    const SIGNALS: u32 = 2;
+    const REQUESTS: u32 = 2;
     const POSITION: u32 = 64 - Position::BITS;
 
-    pub const fn new(position: Position, signals: u16) -> Self {
-        Self(position.0 << Self::POSITION | (signals as u64) << Self::SIGNALS)
+    pub const fn new(position: Position, requests: u16) -> Self {
+        Self(position.0 << Self::POSITION | (requests as u64) << Self::REQUESTS)
     }
 
     #[inline(always)]
@@ -84,8 +84,8 @@ impl Account {
     }
 
     #[inline(always)]
-    pub const fn signals(self) -> u16 {
-        (self.0 >> Self::SIGNALS) as u16
+    pub const fn requests(self) -> u16 {
+        (self.0 >> Self::REQUESTS) as u16
     }
 
     #[inline(always)]
@@ -95,9 +95,9 @@ impl Account {
 
     /// After so much more; flags stay.
     #[inline(always)]
-    pub const fn plus(self, blocks: u32, signals: u32) -> Self {
-        let signals = self.signals().wrapping_add(signals as u16);
-        Self(Self::new(self.position().plus(blocks), signals).0 | self.0 & Self::FLAGS)
+    pub const fn plus(self, blocks: u32, requests: u32) -> Self {
+        let requests = self.requests().wrapping_add(requests as u16);
+        Self(Self::new(self.position().plus(blocks), requests).0 | self.0 & Self::FLAGS)
     }
 
     #[inline(always)]
@@ -130,10 +130,10 @@ mod tests {
     fn the_parts_of_an_account_do_not_touch() {
         let account = Account::new(Position::new(Position::MASK), u16::MAX).with(Account::BUSY);
         let next = account.plus(2, 1);
-        assert_eq!((next.position(), next.signals()), (Position::new(1), 0));
+        assert_eq!((next.position(), next.requests()), (Position::new(1), 0));
         assert!(next.has(Account::BUSY) && !next.has(Account::STOPPED));
         let next = next.without(Account::BUSY).with(Account::STOPPED).plus(0, 7);
-        assert_eq!((next.position(), next.signals()), (Position::new(1), 7));
+        assert_eq!((next.position(), next.requests()), (Position::new(1), 7));
         assert!(!next.has(Account::BUSY) && next.has(Account::STOPPED));
     }
 }

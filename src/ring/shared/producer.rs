@@ -74,7 +74,9 @@ impl<T: Transport> Producer<T> {
     /// doorbell.
     ///
     /// # Errors
-    /// [`PostError`]; nothing is posted then, and the queue is as it was.
+    /// [`PostError`]; nothing is posted then, and the queue is as it was. While other threads post,
+    /// [`PostError::QueueFull`] or [`PostError::CqFull`] may stand for
+    /// [`PostError::NothingSignaled`]: their requests may be signaled.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
@@ -161,7 +163,7 @@ impl<T: Transport> Producer<T> {
         let shared = &*self.shared;
         let flags = operation.flags() | shared.signal_all();
         let signaled = is_signaled(flags);
-        let ticket = match shared.sequencer.reserve(ds.div_ceil(UNITS), signaled.into()) {
+        let ticket = match shared.sequencer.reserve(ds.div_ceil(UNITS), signaled) {
             Ok(ticket) => ticket,
             Err(refusal) => return Err(error(refusal)),
         };
@@ -261,7 +263,7 @@ fn error(refusal: Refusal) -> PostError {
         Refusal::Stopped => PostError::WrongState,
         Refusal::Blocks { free } => PostError::QueueFull { free },
         Refusal::NothingSignaled { outstanding } => PostError::NothingSignaled { outstanding },
-        Refusal::Signals { slots } => PostError::CqFull { slots },
+        Refusal::Slots { slots } => PostError::CqFull { slots },
     }
 }
 

@@ -4,8 +4,8 @@
 //! A WQE passes three positions, in the order *reserved* ≥ *rung* ≥ *retired*. In between, each WQE
 //! has a stamp in the slot of its first block, which shows that the WQE is written.
 //!
-//! 1. **Reserve.** A compare-and-swap on one word moves the reserved position and the count of
-//!    signaled WQEs, if both fit. Otherwise nothing changes. It also sets BUSY. A thread that finds
+//! 1. **Reserve.** A compare-and-swap on one word moves the reserved position and the count of WQEs,
+//!    if both fit. Otherwise nothing changes. It also sets BUSY. A thread that finds
 //!    BUSY clear is *first*: everything before its WQE is rung.
 //! 2. **Write.** Each thread writes its WQE into its own blocks, at the same time as others.
 //! 3. **Ring.** WQEs become known to the HCA in the order of their positions, so nothing can be
@@ -60,6 +60,12 @@
 //! `retired` is read: the reserved position is no less by then. A reservation is right, too: if the
 //! word has not changed since, it was right all the time, and old values of `retired` are only
 //! smaller.
+//!
+//! The last free block and the last CQ slot are for a signaled WQE, unless one is outstanding. Who
+//! rings also stores the position of the last signaled WQE before `rung`, and a thread that would
+//! take the last block or slot reads both. WQEs that are reserved and not rung do not count there.
+//! So with such WQEs the thread may be refused for a signaled one that comes, but it never takes
+//! what that one would need.
 
 use super::atomic::{AtomicU64, LOOKS, Ordering, prefetch_write, spin_loop};
 use super::position::{Account, Position};
@@ -83,13 +89,12 @@ pub struct Apart<T>(pub T);
 /// stamp.
 pub struct Sequencer<N> {
     entries: u32,
-    /// Signaled WQEs that may be outstanding.
-    signals: u32,
+    /// WQEs that may be outstanding: the CQ slots of the queue.
+    requests: u32,
     /// Indexed by the slot of a WQE's first block.
     slots: Box<[Slot<N>]>,
     reserved: Apart<Reserved>,
-    /// Position.
-    rung: Apart<AtomicU64>,
+    rung: Apart<Rung>,
     /// Account, without flags.
     retired: Apart<AtomicU64>,
 }
@@ -109,6 +114,13 @@ struct Reserved {
     seen: AtomicU64,
 }
 
+struct Rung {
+    /// Position.
+    position: AtomicU64,
+    /// Position behind the first block of the last signaled WQE that is rung.
+    signaled: AtomicU64,
+}
+
 /// Why a reservation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -117,12 +129,13 @@ pub enum Refusal {
     Blocks {
         free: u32,
     },
-    /// No block would be left for a signaled WQE, and none is outstanding. So many blocks are.
+    /// No block or CQ slot would be left for a signaled WQE, and none is outstanding. So many blocks
+    /// are.
     NothingSignaled {
         outstanding: u32,
     },
-    /// So many signaled WQEs are outstanding, and no more may be.
-    Signals {
+    /// So many WQEs are outstanding, and no more may be.
+    Slots {
         slots: u32,
     },
 }
@@ -132,6 +145,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Ticket {
     position: Position,
+    signaled: bool,
     first: bool,
 }
 
@@ -141,14 +155,14 @@ impl Ticket {
     }
 }
 
-/// Stamp: the WQE at this position is written, and has `ds` units.
-const fn stamp(position: Position, ds: u32) -> u64 {
-    position.get() << 8 | ds as u64
+/// Stamp: the WQE at this position is written, has `ds` units (six bits), and is signaled or not.
+const fn stamp(position: Position, ds: u32, signaled: bool) -> u64 {
+    position.get() << 8 | (signaled as u64) << 7 | ds as u64
 }
 
 /// Word in a stamp's place: the thread that stamps this position rings.
 const fn word(position: Position) -> u64 {
-    stamp(position, 0)
+    stamp(position, 0, false)
 }
 
 /// The value of a slot that has never held a WQE.
@@ -156,15 +170,22 @@ const NEVER: u64 = u64::MAX;
 
 impl<N: Default> Sequencer<N> {
     /// Creates a sequencer for a ring of `entries` blocks, a power of two up to 2^15. Everything
-    /// before `head` is rung and everything before `tail` is retired. Both come with their counts
-    /// of signaled WQEs.
-    pub fn new(entries: u32, signals: u32, head: (Position, u16), tail: (Position, u16)) -> Self {
+    /// before `head` is rung and everything before `tail` is retired. Both come with their counts of
+    /// WQEs. `signaled` is behind the first block of the last signaled WQE, or at the tail. Up to
+    /// `requests` WQEs may be outstanding.
+    pub fn new(
+        entries: u32,
+        requests: u32,
+        head: (Position, u16),
+        tail: (Position, u16),
+        signaled: Position,
+    ) -> Self {
         let retired = Account::new(tail.0, tail.1).bits();
         let reserved = Account::new(head.0, head.1).bits();
         Self {
             entries,
             // No more can be outstanding, and the count can hold twice as many.
-            signals: signals.min(entries),
+            requests: requests.min(entries),
             slots: (0..entries)
                 .map(|_| Slot { stamp: AtomicU64::new(NEVER), note: N::default() })
                 .collect(),
@@ -172,23 +193,27 @@ impl<N: Default> Sequencer<N> {
                 word: AtomicU64::new(reserved),
                 seen: AtomicU64::new(retired),
             }),
-            rung: Apart(AtomicU64::new(head.0.get())),
+            rung: Apart(Rung {
+                position: AtomicU64::new(head.0.get()),
+                signaled: AtomicU64::new(signaled.get()),
+            }),
             retired: Apart(AtomicU64::new(retired)),
         }
     }
 
-    /// Reserves blocks for one WQE. `signals` is 1 if it is signaled, otherwise 0.
+    /// Reserves blocks for one WQE.
     #[inline(always)]
-    pub fn reserve(&self, blocks: u32, signals: u32) -> Result<Ticket, Refusal> {
+    pub fn reserve(&self, blocks: u32, signaled: bool) -> Result<Ticket, Refusal> {
         let reserved = &self.reserved.0;
         let mut before = Account::from_bits(reserved.word.load(Ordering::Acquire));
         loop {
             let seen = Account::from_bits(reserved.seen.load(Ordering::Acquire));
-            if before.has(Account::STOPPED) || self.refuse(before, seen, blocks, signals).is_some()
-            {
-                before = self.look(before, seen, blocks, signals)?;
+            // Without checking whether a signaled WQE is outstanding: `look` does.
+            let kept = u32::from(!signaled);
+            if before.has(Account::STOPPED) || self.refuse(before, seen, blocks, kept).is_some() {
+                before = self.look(before, seen, blocks, signaled)?;
             }
-            let after = before.plus(blocks, signals).with(Account::BUSY);
+            let after = before.plus(blocks, 1).with(Account::BUSY);
             match reserved.word.compare_exchange_weak(
                 before.bits(),
                 after.bits(),
@@ -198,6 +223,7 @@ impl<N: Default> Sequencer<N> {
                 Ok(_) => {
                     return Ok(Ticket {
                         position: before.position(),
+                        signaled,
                         first: !before.has(Account::BUSY),
                     });
                 }
@@ -206,36 +232,46 @@ impl<N: Default> Sequencer<N> {
         }
     }
 
-    /// Returns the reason against a reservation, if any. A word that is older than `retired` counts
-    /// as a full ring.
+    /// Returns the reason against a reservation that leaves `kept` blocks and CQ slots free, if any.
+    /// A word that is older than `retired` counts as a full ring.
     #[inline(always)]
     fn refuse(
         &self,
         reserved: Account,
         retired: Account,
         blocks: u32,
-        signals: u32,
+        kept: u32,
     ) -> Option<Refusal> {
         let used = reserved.position().since(retired.position());
         // No more than the ring's size, if the blocks fit.
-        let signaled = u32::from(reserved.signals().wrapping_sub(retired.signals()));
-        // The last free block is for a signaled WQE, unless one is outstanding.
-        let kept = u64::from(signaled + signals == 0);
-        if used + u64::from(blocks) + kept > u64::from(self.entries) {
+        let requests = u32::from(reserved.requests().wrapping_sub(retired.requests()));
+        if used + u64::from(blocks + kept) > u64::from(self.entries) {
             // Not more than the ring's size when it counts, as the caller reads `retired` then.
-            let outstanding = (used as u32).min(self.entries);
-            Some(match signaled {
-                0 => Refusal::NothingSignaled { outstanding },
-                _ => Refusal::Blocks { free: self.entries - outstanding },
-            })
-        } else if signaled + signals > self.signals {
-            Some(Refusal::Signals { slots: self.signals })
+            Some(Refusal::Blocks { free: self.entries - (used as u32).min(self.entries) })
+        } else if requests + 1 + kept > self.requests {
+            Some(Refusal::Slots { slots: self.requests })
         } else {
             None
         }
     }
 
-    /// Reads `retired`. Returns the reserved word if the blocks and signals fit behind it.
+    /// Returns the refusal of a WQE if no signaled WQE is outstanding. If WQEs are reserved and not
+    /// rung, they may be signaled, and the result is `otherwise`.
+    fn unless_signaled(&self, reserved: Account, retired: Account, otherwise: Refusal) -> Refusal {
+        let used = reserved.position().since(retired.position());
+        if self.rung() != reserved.position() || self.is_signaled(retired) {
+            return otherwise;
+        }
+        Refusal::NothingSignaled { outstanding: (used as u32).min(self.entries) }
+    }
+
+    /// Returns whether a rung WQE after `retired` is signaled.
+    fn is_signaled(&self, retired: Account) -> bool {
+        let signaled = Position::new(self.rung.0.signaled.load(Ordering::Acquire));
+        (1..=u64::from(self.entries)).contains(&signaled.since(retired.position()))
+    }
+
+    /// Reads `retired`. Returns the reserved word if the WQE fits behind it.
     #[cold]
     #[inline(never)]
     fn look(
@@ -243,7 +279,7 @@ impl<N: Default> Sequencer<N> {
         mut before: Account,
         seen: Account,
         blocks: u32,
-        signals: u32,
+        signaled: bool,
     ) -> Result<Account, Refusal> {
         let reserved = &self.reserved.0;
         loop {
@@ -258,10 +294,12 @@ impl<N: Default> Sequencer<N> {
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
-            match self.refuse(before, retired, blocks, signals) {
+            let kept = u32::from(!signaled && !self.is_signaled(retired));
+            match self.refuse(before, retired, blocks, kept) {
                 None => return Ok(before),
                 // If the word is unchanged, the refusal is right. Otherwise check again.
                 Some(refusal) => {
+                    let refusal = self.unless_signaled(before, retired, refusal);
                     let now = Account::from_bits(reserved.word.load(Ordering::Acquire));
                     if now.position() == before.position() && !now.has(Account::STOPPED) {
                         return Err(refusal);
@@ -275,14 +313,14 @@ impl<N: Default> Sequencer<N> {
     /// Marks the WQE as written, with `ds` units. Returns the turn if the caller must ring.
     #[inline(always)]
     pub fn written(&self, ticket: Ticket, ds: u32) -> Option<Turn<'_, N>> {
-        let position = ticket.position;
-        let rings = ticket.first || {
+        let Ticket { position, signaled, first } = ticket;
+        let rings = first || {
             // Only the word can be swapped in by another thread, and this thread is the only
             // writer.
-            let before = self.slot(position).stamp.swap(stamp(position, ds), Ordering::AcqRel);
-            before == word(position)
+            let stamp = stamp(position, ds, signaled);
+            self.slot(position).stamp.swap(stamp, Ordering::AcqRel) == word(position)
         };
-        rings.then(|| Turn::new(self, position, ds))
+        rings.then(|| Turn::new(self, position, ds, signaled))
     }
 
     #[inline(always)]
@@ -303,17 +341,17 @@ impl<N: Default> Sequencer<N> {
     /// Returns the rung position. Everything that was written before it is visible.
     #[inline(always)]
     pub fn rung(&self) -> Position {
-        Position::new(self.rung.0.load(Ordering::Acquire))
+        Position::new(self.rung.0.position.load(Ordering::Acquire))
     }
 
-    /// Retires everything before the position with these low 32 bits, and `signals` signaled WQEs
-    /// (modulo 2^16). Their blocks can be written again. Called by one thread at a time. The tail
-    /// is not beyond the rung position.
+    /// Retires everything before the position with these low 32 bits, before which `requests` WQEs
+    /// were posted (modulo 2^16). Their blocks can be written again. Called by one thread at a time.
+    /// The tail is not beyond the rung position.
     #[inline(always)]
-    pub fn retire(&self, tail: u32, signals: u16) {
+    pub fn retire(&self, tail: u32, requests: u16) {
         let retired = &self.retired.0;
         let before = Account::from_bits(retired.load(Ordering::Relaxed));
-        let account = Account::new(before.position().next_with_low32(tail), signals);
+        let account = Account::new(before.position().next_with_low32(tail), requests);
         retired.store(account.bits(), Ordering::Release);
     }
 
@@ -323,10 +361,10 @@ impl<N: Default> Sequencer<N> {
         self.reserved.0.word.fetch_or(Account::STOPPED, Ordering::AcqRel);
     }
 
-    /// Returns the reserved position, with the count of signaled WQEs.
+    /// Returns the reserved position, with the count of WQEs.
     pub fn reserved(&self) -> (Position, u16) {
         let account = Account::from_bits(self.reserved.0.word.load(Ordering::Acquire));
-        (account.position(), account.signals())
+        (account.position(), account.requests())
     }
 }
 
@@ -337,6 +375,8 @@ pub struct Turn<'s, N> {
     sequencer: &'s Sequencer<N>,
     last: Position,
     ds: u32,
+    /// The last signaled WQE of the run.
+    signaled: Option<Position>,
     count: u32,
     /// Polls left; [`ALL_LOOKS`] until the first WQE of another thread was found.
     looks: u32,
@@ -344,18 +384,21 @@ pub struct Turn<'s, N> {
 
 impl<'s, N: Default> Turn<'s, N> {
     #[inline(always)]
-    fn new(sequencer: &'s Sequencer<N>, position: Position, ds: u32) -> Self {
-        Self { sequencer, last: position, ds, count: 1, looks: ALL_LOOKS }
+    fn new(sequencer: &'s Sequencer<N>, position: Position, ds: u32, signaled: bool) -> Self {
+        let signaled = signaled.then_some(position);
+        Self { sequencer, last: position, ds, signaled, count: 1, looks: ALL_LOOKS }
     }
 
     /// Returns the run that begins behind this one, with a WQE of another thread.
-    fn next(self, position: Position, ds: u32) -> Self {
-        let mut next = Self { last: position, ds, count: 1, ..self };
+    fn next(self, position: Position, (ds, signaled): (u32, bool)) -> Self {
+        let signaled = signaled.then_some(position);
+        let mut next = Self { last: position, ds, signaled, count: 1, ..self };
         while next.count < RUN {
             let end = next.end();
             let stamp = &next.sequencer.slot(end).stamp;
-            let Some(ds) = units(stamp.load(Ordering::Acquire), end) else { break };
+            let Some((ds, signaled)) = stamped(stamp.load(Ordering::Acquire), end) else { break };
             (next.last, next.ds) = (end, ds);
+            next.signaled = if signaled { Some(end) } else { next.signaled };
             next.count += 1;
         }
         next
@@ -383,7 +426,11 @@ impl<'s, N: Default> Turn<'s, N> {
     /// WQEs.
     #[inline(always)]
     pub fn publish(&self) {
-        self.sequencer.rung.0.store(self.end().get(), Ordering::Release);
+        let rung = &self.sequencer.rung.0;
+        if let Some(signaled) = self.signaled {
+            rung.signaled.store(signaled.plus(1).get(), Ordering::Relaxed);
+        }
+        rung.position.store(self.end().get(), Ordering::Release);
     }
 
     /// Ends the turn after the run is rung. `Some` if there is more to ring for this thread.
@@ -427,9 +474,9 @@ impl<'s, N: Default> Turn<'s, N> {
         let stamp = &self.sequencer.slot(end).stamp;
         let mut found = stamp.load(Ordering::Acquire);
         for _ in 0..LOOKS.min(self.looks) {
-            if let Some(ds) = units(found, end) {
+            if let Some(wqe) = stamped(found, end) {
                 self.looks -= 1;
-                return Some(self.next(end, ds));
+                return Some(self.next(end, wqe));
             }
             self.looks -= 1;
             spin_loop();
@@ -439,8 +486,8 @@ impl<'s, N: Default> Turn<'s, N> {
             return None;
         }
         loop {
-            if let Some(ds) = units(found, end) {
-                return Some(self.next(end, ds));
+            if let Some(wqe) = stamped(found, end) {
+                return Some(self.next(end, wqe));
             }
             match stamp.compare_exchange(found, word(end), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return None,
@@ -450,9 +497,9 @@ impl<'s, N: Default> Turn<'s, N> {
     }
 }
 
-/// Units of the WQE at `position`, if `found` is its stamp.
+/// Units of the WQE at `position`, and whether it is signaled, if `found` is its stamp.
 #[inline(always)]
-fn units(found: u64, position: Position) -> Option<u32> {
-    let ds = u32::from(found as u8);
-    (found >> 8 == position.get() && ds != 0).then_some(ds)
+fn stamped(found: u64, position: Position) -> Option<(u32, bool)> {
+    let (ds, signaled) = (found as u32 & 0x3f, found & 0x80 != 0);
+    (found >> 8 == position.get() && ds != 0).then_some((ds, signaled))
 }

@@ -35,6 +35,8 @@ pub(super) struct Change {
 
 pub(super) struct Changes {
     shape: Shape,
+    /// Number of changes that may be under way.
+    limit: u32,
     ring: Box<[Change]>,
     /// The oldest change under way, and the position of the next one.
     tail: Counter,
@@ -46,11 +48,13 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Creates an empty record for a send queue whose next WQE is at `head`.
-    pub(super) fn new(shape: Shape, head: Counter) -> Self {
+    /// Creates an empty record for a send queue whose next WQE is at `head`. Up to `limit` changes
+    /// may be under way.
+    pub(super) fn new(shape: Shape, limit: u32, head: Counter) -> Self {
         let none = Change { what: What::Sync, report: Report::Nobody, id: 0, known: 0 };
         Self {
             shape,
+            limit,
             ring: vec![none; shape.entries() as usize].into(),
             tail: head,
             head,
@@ -60,10 +64,22 @@ impl Changes {
     }
 
     /// Returns whether the next change must be reported, so that unreported ones do not fill the
-    /// ring.
+    /// queue.
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
-        self.silent >= self.shape.entries() / 4
+        self.silent >= self.limit / 4
+    }
+
+    /// Returns the number of changes that may be under way.
+    #[inline(always)]
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns the number of changes under way.
+    #[inline(always)]
+    pub(super) fn under_way(&self) -> u32 {
+        self.head.since(self.tail)
     }
 
     /// Returns the number of changes under way that are to be reported.

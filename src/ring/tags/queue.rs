@@ -24,6 +24,8 @@ const MOST_UNTOLD: u16 = 0x3fff;
 
 /// Number of CQEs for an entry: that it was taken, and that its message has arrived.
 const CQES_OF_ENTRY: u32 = 2;
+/// CQ slots that the send queue of changes needs: one for a change, and the one that it keeps.
+const LEAST: u32 = 2;
 
 /// The state of a list without entries, as its last writer left it.
 #[derive(Clone, Debug)]
@@ -60,8 +62,8 @@ pub(crate) trait ListOwner: Send {
 pub struct TagConfig {
     /// Configuration of its receives.
     pub receives: ReceiveConfig,
-    /// Configuration of the send queue that changes its list. [`SendConfig::signals`] is the number
-    /// of reported changes that may be under way.
+    /// Configuration of the send queue that changes its list. [`SendConfig::requests`] is one more
+    /// than the number of changes that may be under way, reported or not.
     pub changes: SendConfig,
 }
 
@@ -184,6 +186,10 @@ impl TmSrq {
             }
             let qp = make_queue()?;
             let commands = SendQueue::new(&qp, completions, config.changes)?;
+            if commands.request_limit() < LEAST {
+                let (cqes, free) = (completions.capacity(), commands.request_limit());
+                return Err(QueueError::CqFull { cqes, free, needed: LEAST }.into());
+            }
             let cq_slots = completions.reserve_shared(Demand::up_to(tags * CQES_OF_ENTRY))?;
             let entries = (cq_slots.entries() / CQES_OF_ENTRY) as usize;
             if entries == 0 {
@@ -203,7 +209,7 @@ impl TmSrq {
             }
         };
         let cursor = &commands.ring.cursor;
-        let changes = Changes::new(cursor.shape(), cursor.head());
+        let changes = Changes::new(cursor.shape(), commands.request_limit() - 1, cursor.head());
         Ok(Self {
             shared,
             list,
@@ -301,7 +307,8 @@ impl TmSrq {
             false if self.changes.is_due() => Report::Own,
             false => Report::Nobody,
         };
-        let reported = self.may_report(report)?;
+        self.check_change()?;
+        let reported = report != Report::Nobody;
         let flags = ListFlags { report: reported, known: Some(self.seen) };
         let request = AppendTag { tag: entry.tag, into: entry.into, next, flags };
         // SAFETY: the request names only the entry's memory. The caller keeps it registered and
@@ -325,7 +332,8 @@ impl TmSrq {
         }
         let report = Report::Program;
         // The count is not sent: an entry that would have matched this message may be removed next.
-        let flags = ListFlags { report: self.may_report(report)?, known: None };
+        self.check_change()?;
+        let flags = ListFlags { report: true, known: None };
         let request = ChangeTags { remove: Some(handle.index), flags };
         // SAFETY: a request to remove an entry names no memory.
         unsafe { self.commands.post(0, request)? };
@@ -343,7 +351,8 @@ impl TmSrq {
     #[doc(alias("ibv_post_srq_ops", "IBV_WR_TAG_SYNC"))]
     pub fn sync(&mut self, id: u64) -> Result<(), TagError> {
         let report = Report::Program;
-        let flags = ListFlags { report: self.may_report(report)?, known: Some(self.seen) };
+        self.check_change()?;
+        let flags = ListFlags { report: true, known: Some(self.seen) };
         // SAFETY: a request to sync names no memory.
         unsafe { self.commands.post(id, ChangeTags { remove: None, flags })? };
         self.told = self.seen;
@@ -389,16 +398,15 @@ impl TmSrq {
         self.commands.qpn()
     }
 
-    /// Returns whether the CQ has a slot for one more report, if the change is to be reported.
+    /// Checks that one more change may be under way. The send queue keeps its last CQ slot for a
+    /// signaled request, which no change is.
     #[inline(always)]
-    fn may_report(&self, report: Report) -> Result<bool, PostError> {
-        if report == Report::Nobody {
-            return Ok(false);
+    fn check_change(&self) -> Result<(), PostError> {
+        let slots = self.changes.limit();
+        if self.changes.under_way() >= slots {
+            return Err(PostError::CqFull { slots });
         }
-        if self.changes.reports() >= self.commands.signal_limit() {
-            return Err(PostError::CqFull { slots: self.commands.signal_limit() });
-        }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -106,7 +106,8 @@ fn every_way_of_posting_keeps_one_account() {
         let fits = |posted: &VecDeque<(u64, u32, Mixed)>, request: Mixed| {
             let used: u32 = posted.iter().map(|(.., it)| it.blocks()).sum();
             let signals = posted.iter().filter(|(.., it)| it.signaled).count() as u32;
-            let account = Account { blocks, used, slots: cqes.min(blocks), signals };
+            let requests = posted.len() as u32;
+            let account = Account { blocks, used, slots: cqes, requests, signals };
             account.verdict(request.blocks(), request.signaled)
         };
         for _ in 0..rounds(400) {

@@ -56,7 +56,8 @@ impl Case {
             }
         };
         let signals = self.outstanding.iter().filter(|posted| posted.signaled).count() as u32;
-        let account = Account { blocks: BLOCKS, used: self.used(), slots: CQES, signals };
+        let (used, requests) = (self.used(), self.outstanding.len() as u32);
+        let account = Account { blocks: BLOCKS, used, slots: CQES, requests, signals };
         assert_eq!(result, account.verdict(blocks, signaled));
         if result.is_ok() {
             self.outstanding.push_back(Posted { index: self.head, id, blocks, signaled });

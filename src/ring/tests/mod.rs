@@ -311,23 +311,23 @@ struct Account {
     blocks: u32,
     used: u32,
     slots: u32,
+    /// Outstanding requests, and how many of them are signaled.
+    requests: u32,
     signals: u32,
 }
 
 impl Account {
     /// Returns what a post of a request of so many blocks says.
     fn verdict(&self, needed: u32, signaled: bool) -> Result<(), PostError> {
-        let free = self.blocks - self.used;
-        let silent = self.signals == 0 && !signaled;
-        if needed + u32::from(silent) > free {
-            return Err(match self.signals {
-                0 => PostError::NothingSignaled { outstanding: self.used },
-                _ => PostError::QueueFull { free },
-            });
+        let (free, slots) = (self.blocks - self.used, self.slots - self.requests);
+        let kept = u32::from(self.signals == 0 && !signaled);
+        if needed + kept <= free && kept < slots {
+            return Ok(());
         }
-        if signaled && self.signals == self.slots {
-            return Err(PostError::CqFull { slots: self.slots });
-        }
-        Ok(())
+        Err(match self.signals {
+            0 => PostError::NothingSignaled { outstanding: self.used },
+            _ if needed > free => PostError::QueueFull { free },
+            _ => PostError::CqFull { slots: self.slots },
+        })
     }
 }

@@ -173,7 +173,8 @@ fn the_account_is_the_oracles() {
                     3 => request!(1, Read, RdmaRead::new(list[0], remote)),
                     _ => request!(1, Read, RdmaRead::new(list, remote)),
                 };
-                let account = Account { blocks, used, slots: cqes, signals };
+                let requests = (posted.len() + written.len()) as u32;
+                let account = Account { blocks, used, slots: cqes, requests, signals };
                 let expected = account.verdict(size, signaled);
                 assert_eq!(result, expected, "{}", random.seed());
                 if result.is_ok() {

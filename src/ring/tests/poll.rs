@@ -33,9 +33,9 @@ fn completions_retire_what_was_posted_before_them() {
             let signaled = random.below(3) == 0;
             let bytes = vec![7; random.below(190) as usize];
             let blocks = if bytes.is_empty() { 1 } else { (16 + 4 + bytes.len()).div_ceil(64) };
-            let outstanding = posted.iter().filter(|(_, _, signaled, _)| *signaled).count() as u32;
-            let used = 32 - free as u32;
-            let account = Account { blocks: 32, used, slots: cqes, signals: outstanding };
+            let signals = posted.iter().filter(|(_, _, signaled, _)| *signaled).count() as u32;
+            let (used, requests) = (32 - free as u32, posted.len() as u32);
+            let account = Account { blocks: 32, used, slots: cqes, requests, signals };
             let expected = account.verdict(blocks as u32, signaled);
             let request = SendMessage::new(Inline(&bytes)).signaled_if(signaled);
             // SAFETY: no HCA is there.

@@ -8,8 +8,8 @@ use super::*;
 use crate::cqe::Completion;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::{
-    CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, RdmaRead, RdmaWrite,
-    RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
+    CompareSwap, EncodeError, FetchAdd, Inline, InlineBytes, InlineGather, LocalInvalidate, Nop,
+    RdmaRead, RdmaWrite, RdmaWriteImm, Remote, SendImm, SendMessage, Sge, Word,
 };
 
 /// A request, and how the oracle lays it out.
@@ -297,14 +297,72 @@ fn each_refusal_has_its_error_and_changes_nothing() {
     }
     let (before, page) = (sq.buffer.read(), sq.page.read());
     refused!(PostError::CqFull { slots: 4 }, Nop::new().signaled());
-    for id in 0..4 {
+    refused!(PostError::CqFull { slots: 4 }, Nop::new());
+    assert!(sq.buffer.read() == before && sq.page.read() == page);
+
+    let mut larger = Cq::new(8, 64, 0);
+    sq = Sq::new(&mut larger, 8, 0, HALF);
+    for id in 0..7 {
         // SAFETY: no HCA is there.
-        unsafe { sq.queue.post(id, Nop::new()).unwrap() };
+        unsafe { sq.queue.post(id, Nop::new().signaled_if(id == 0)).unwrap() };
     }
-    refused!(PostError::QueueFull { free: 0 }, Nop::new());
-    // The four NOPs are written, nothing else of the ring.
-    assert_eq!(sq.buffer.read()[..256], before[..256]);
-    assert_ne!(sq.page.read(), page);
+    let (before, page) = (sq.buffer.read(), sq.page.read());
+    refused!(PostError::QueueFull { free: 1 }, RdmaWrite::new(Inline(&[0; 200]), remote));
+    assert!(sq.buffer.read() == before && sq.page.read() == page);
+}
+
+/// What completes in a CQ when a queue pair fails is a CQE for each WQE, signaled or not. So no way
+/// of posting has more WQEs outstanding than CQ slots, whatever the number of their blocks.
+#[test]
+fn no_way_of_posting_exceeds_the_cq_slots() {
+    let (sge, remote) = (Sge::new(0x1000, 8, 1), Remote::new(0x2000, 2));
+    let long = [5; 100];
+    for half in [0, HALF] {
+        for kind in 0..6 {
+            for slots in [1, 2, 4, 8] {
+                let mut cq = Cq::new(slots, 64, 0);
+                let mut sq = Sq::new(&mut cq, 64, 0xfff0, half);
+                let (mut id, mut posted) = (0, 0);
+                let refused = loop {
+                    let signaled = id == 0;
+                    // SAFETY: no HCA is there.
+                    let result = unsafe {
+                        let queue = &mut sq.queue;
+                        match kind {
+                            0 => queue.post(id, Nop::new().signaled_if(signaled)),
+                            1 => queue.post(id, RdmaWrite::new(sge, remote).signaled_if(signaled)),
+                            2 => {
+                                let write = RdmaWrite::new(Inline(&long), remote);
+                                queue.post(id, write.signaled_if(signaled))
+                            }
+                            3 => {
+                                let mut batch = queue.batch();
+                                let send = SendMessage::new(InlineBytes([1; 4]));
+                                let result = batch.append(id, send.signaled_if(signaled));
+                                batch.ring();
+                                result
+                            }
+                            4 => {
+                                let mut batch = queue.batch();
+                                let send = SendMessage::new(Inline(&long));
+                                let result = batch.append(id, send.signaled_if(signaled));
+                                batch.ring();
+                                result
+                            }
+                            _ => queue.post(id, LocalInvalidate::new(7).signaled_if(signaled)),
+                        }
+                    };
+                    match result {
+                        Ok(()) => (id, posted) = (id + 1, posted + 1),
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(posted, slots, "kind {kind}");
+                assert_eq!(refused, PostError::CqFull { slots }, "kind {kind}");
+                assert_eq!(sq.queue.request_limit(), slots);
+            }
+        }
+    }
 }
 
 #[test]
@@ -377,7 +435,7 @@ fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
     let (sge, remote) = (Sge::new(0x1000, 8, 1), Remote::new(0x2000, 2));
     for half in [0, HALF] {
         for kind in 0..4 {
-            let mut cq = Cq::new(4, 64, 0);
+            let mut cq = Cq::new(16, 64, 0);
             let mut sq = Sq::new(&mut cq, 16, 3, half);
             let mut refused = Vec::new();
             for lap in 0..5 {

@@ -218,7 +218,7 @@ fn what_does_not_fit_is_refused_when_it_is_prepared() {
     assert_eq!(prepared.len(), 8);
 }
 
-/// Unsignaled requests count as signaled ones, but must not take the last CQ slot from those.
+/// Unsignaled requests take CQ slots, too, but not the last one from a signaled request.
 #[test]
 fn unsignaled_requests_leave_the_last_cq_slot_to_a_signaled_one() {
     let mut twin = Twin::new(16, 4, 0, HALF);
@@ -254,7 +254,6 @@ fn unsignaled_requests_leave_the_last_cq_slot_to_a_signaled_one() {
     assert_eq!(unsafe { queue.post(4, eight(1)) }, Err(PostError::CqFull { slots: 4 }));
 }
 
-/// Prepared unsignaled requests take CQ slots, so their number does not say whether one is signaled.
 #[test]
 fn unsignaled_requests_leave_a_block_for_a_signaled_one() {
     let unsignaled = RdmaWrite::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));

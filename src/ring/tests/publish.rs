@@ -151,7 +151,7 @@ fn slots_of_unpublished_cqes_are_not_reserved() {
     let mut cq = Cq::new(16, 64, 0);
     cq.reader.publish(Publish::Every(5)).unwrap();
     let sq = Sq::new(&mut cq, 32, 0, HALF);
-    assert_eq!(sq.queue.signal_limit(), 11);
+    assert_eq!(sq.queue.request_limit(), 11);
     // All the others are the queue's: no more can be held back, and less at any time.
     let full = |free, needed| Err(QueueError::CqFull { cqes: 16, free, needed });
     assert_eq!(cq.reader.publish(Publish::Every(6)), full(0, 1));
@@ -163,7 +163,7 @@ fn slots_of_unpublished_cqes_are_not_reserved() {
     drop(sq);
     cq.reader.publish(Publish::Every(15)).unwrap();
     cq.reader.publish(Publish::EveryPoll).unwrap();
-    assert_eq!(Sq::new(&mut cq, 32, 0, HALF).queue.signal_limit(), 16);
+    assert_eq!(Sq::new(&mut cq, 32, 0, HALF).queue.request_limit(), 16);
     // An HCA that looks at the record has to be told.
     assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }
@@ -179,7 +179,7 @@ fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_o
     let full = Err(QueueError::CqFull { cqes: 16, free: 0, needed: 1 });
     let other = cq.reader.reserve(QPN + 1, QueueKind::Send, (1, 1), 0);
     assert_eq!(other.map(|_| ()), full);
-    assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
+    assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.request_limit(), 16);
 }
 
 /// The HCA's rule: it writes a CQE only if the record says that there is room. A queue that always

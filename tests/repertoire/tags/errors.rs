@@ -221,7 +221,7 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     let peer = rig.init(QueuePair::builder(&rig.pd, &matcher.cq));
     let (own, peer) = rig.connect(own, peer);
     let completions = &mut matcher.completions;
-    let shared = SendConfig { register: RegisterUse::Shared, signals: 8, ..Default::default() };
+    let shared = SendConfig { register: RegisterUse::Shared, requests: 8, ..Default::default() };
     let mut send = SendQueue::new(&own, completions, shared).unwrap();
     let mut receive = ReceiveQueue::new(&peer, completions, ReceiveConfig { receives: 8 }).unwrap();
     let sge = matcher.sge(1 << 18, 64);

@@ -331,7 +331,7 @@ fn a_full_list_refuses_and_so_does_a_full_queue_of_changes() {
     let srq = SharedReceiveQueue::builder(&lines.rig.pd).max_wr(4).tags(&cq, CAPACITY);
     let srq = srq.build().unwrap();
     let mut completions = CqReader::new(&cq).unwrap();
-    let changes = SendConfig { signals: 16, register: RegisterUse::Shared, ..Default::default() };
+    let changes = SendConfig { requests: 16, register: RegisterUse::Shared, ..Default::default() };
     let config = TagConfig { receives: ReceiveConfig { receives: 4 }, changes };
     let mut tags = TmSrq::new(&srq, &mut completions, config).unwrap();
     assert_eq!(tags.capacity(), 6);

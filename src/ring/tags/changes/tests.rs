@@ -9,7 +9,7 @@ fn change(what: What, report: Report) -> Change {
 #[test]
 fn reports_are_of_the_oldest_that_was_asked_for() {
     let start = Counter::new(0xfffe);
-    let mut changes = Changes::new(Shape::new(8).unwrap(), start);
+    let mut changes = Changes::new(Shape::new(8).unwrap(), 8, start);
     changes.post(change(What::Append(0), Report::Nobody));
     changes.post(change(What::Append(1), Report::Program));
     changes.post(change(What::Remove(1), Report::Program));

@@ -85,7 +85,9 @@ impl<T: Connects> Queues<T> {
         let mut sends = Vec::with_capacity(station.links.len());
         let mut packets = Vec::new();
         for link in &station.links {
-            let queue = SendQueue::new(&link.qp, completions, SendConfig::default())?;
+            // The CQ has a slot for each request of the plan. The queue may hold more.
+            let config = SendConfig { requests: plan.depth, ..SendConfig::default() };
+            let queue = SendQueue::new(&link.qp, completions, config)?;
             plan.check_limits(queue.limits()).map_err(Error::Told)?;
             match T::receives(link, completions, shared.as_mut())? {
                 Taken::Own(receives) => own.push((queue, *receives)),
