@@ -317,6 +317,64 @@ fn a_removed_connection_returns_what_was_in_flight() {
     world.talk(&[1]);
 }
 
+/// Clients die before the first packet of a message arrives, after each packet, and after the
+/// message. Whatever the phase, the receive is the server's again when the connection is removed.
+#[test]
+fn clients_that_die_within_a_message_cost_no_receive() {
+    const CLIENTS: u64 = 10_000;
+    /// A message of four packets.
+    const LENGTH: usize = 3 * 4096 + 1;
+    let rig = Rig::new(Mode::Trapped);
+    let (cq, client_cq) = (rig.cq(255), rig.cq(255));
+    let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(15).build().unwrap();
+    let mut completions = CqReader::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let mut receiver = SharedReceiver::new(&srq, &mut completions, config).unwrap();
+    let receives = receiver.queue().capacity();
+    let region = || MrSlice::new(rig.pd.allocate(LENGTH, rig::all_rights()).unwrap());
+    for id in 0..receives {
+        receiver.post(id.into(), region()).unwrap();
+    }
+    let mut server = Endpoints::with_receiver(completions, receiver).unwrap();
+    let mut clients = Endpoints::<Rc>::new(CqReader::new(&client_cq).unwrap());
+    let pair = QueuePair::builder(&rig.pd, &cq).max_send_wr(4).shared_receive_queue(&srq);
+    let mut pair = pair.build().unwrap();
+    let mut peer = QueuePair::builder(&rig.pd, &client_cq).max_send_wr(4).build().unwrap();
+    let mut message = region();
+    for client in 0..CLIENTS {
+        let (qp, other) = (rig.to_init(pair), rig.to_init(peer));
+        let number = qp.number();
+        let key = server.attach(&qp).unwrap();
+        let (qp, other) = rig.connect(qp, other);
+        server.insert(qp, SendConfig { requests: 4, ..SendConfig::default() }).unwrap();
+        let at_client = clients.insert(other, SendConfig::default()).unwrap();
+        // So many packets arrive.
+        let phase = (client % 5) as usize;
+        let loss = format!("in loss qp {number} packet {}-", phase + 1);
+        assert!(mlx5_model::set_faults(0, &loss).unwrap());
+        clients.post(at_client, client, SendMessage::new(message).signaled()).unwrap();
+        let mut back = Vec::new();
+        if client % 2 == 0 {
+            let polled = server.poll().map(|polled| polled.unwrap().1);
+            back.extend(polled.map(|returned| (returned.id, returned.buffers)));
+        }
+        let removed = server.remove(key).unwrap();
+        back.extend(removed.receives);
+        // Posted again, the receive that the message began to fill is there for the next client.
+        assert_eq!(back.len(), usize::from(phase != 0), "client {client}, after {phase} packets");
+        for (id, buffers) in back {
+            server.post_receive(id, buffers.one().unwrap()).unwrap();
+        }
+        assert_eq!(server.shared_receives().unwrap().outstanding(), receives);
+        let gone = clients.remove(at_client).unwrap();
+        let polled = clients.poll().next().map(|polled| polled.unwrap().1.buffers);
+        let sent = gone.sends.into_iter().map(|(_, buffers)| buffers).next().or(polled);
+        message = sent.unwrap().one().unwrap();
+        (pair, peer) = (removed.qp.unwrap(), gone.qp.unwrap());
+    }
+    assert!(mlx5_model::set_faults(0, "").unwrap());
+}
+
 /// The queue pair, and so its number, comes back under another key.
 #[test]
 fn a_queue_pair_is_inserted_again() {

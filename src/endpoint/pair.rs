@@ -110,17 +110,20 @@ impl<T: Transport, R> Core<T, R, SendQueue<T>> {
         self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
     }
 
-    /// Moves the queue pair to RESET. `give_up` releases the receive half's claim on it.
+    /// Moves the queue pair to RESET, after `flush`. `give_up` releases the receive half's claim on
+    /// it.
     ///
     /// # Errors
     /// The reset failed: then the queue pair is dropped, and owns the memory in flight.
     pub(super) fn reset(
         self,
+        flush: impl FnOnce(&QueuePair<T, Rts>, &mut SendQueue<T>),
         give_up: impl FnOnce(R) -> Outstanding,
     ) -> crate::error::Result<Reclaimed<T>> {
-        let Self { qp, send, receive, flight, .. } = self;
+        let Self { qp, mut send, receive, flight, .. } = self;
         let sends = send.ring.outstanding().map(|(at, entry)| (at, entry.id)).collect();
         let sends = Outstanding::new(sends, flight);
+        flush(&qp, &mut send);
         // Their claims prevent the reset.
         let receives = give_up(receive);
         drop(send);

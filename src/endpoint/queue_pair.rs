@@ -247,7 +247,8 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
         let Self { core, mut completions, receive_completions } = self;
         completions.hold(false);
         completions.watch(false);
-        let Reclaimed { qp, sends, receives } = core.reset(|half| half.give_up(INTERNAL))?;
+        let Reclaimed { qp, sends, receives } =
+            core.reset(|_, _| (), |half| half.give_up(INTERNAL))?;
         Ok(Closed { qp, completions, receive_completions, sends, receives })
     }
 }

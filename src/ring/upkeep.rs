@@ -39,6 +39,27 @@ impl<T: Transport> SendQueue<T> {
     }
 }
 
+impl<T: Transport> SendQueue<T>
+where
+    Nop: PostOn<T>,
+{
+    /// Posts a signaled NOP to a queue pair in ERROR, which the HCA flushes after all requests
+    /// before it. Returns the NOP's index. If the queue is full, posts nothing and returns the index
+    /// of its last request. The queue is not used any more afterwards.
+    pub(crate) fn post_last(&mut self) -> Option<u16> {
+        let ring = &mut self.ring;
+        // It may have seen a failure.
+        ring.stopped = false;
+        ring.refill();
+        let head = ring.cursor.head();
+        // SAFETY: a NOP names no memory.
+        match unsafe { self.post(0, Nop::new().signaled()) } {
+            Ok(()) => Some(head.low16()),
+            Err(_) => self.ring.outstanding().last().map(|(at, _)| at.low16()),
+        }
+    }
+}
+
 impl<T: Recoverable> SendQueue<T> {
     /// Recovers after a request failed: moves the queue pair from SQE back to RTS. The ring
     /// continues at its position. Every outstanding request must have been returned, failed or

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mlx5_sys::cqe::opcode;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::Srq;
@@ -186,6 +187,20 @@ impl Srq {
         if self.detached.queue_pairs.iter().any(|qp| qp.qpn == qpn && qp.cq == cq) {
             self.sweep(qpn, completions);
         }
+    }
+
+    /// Drops the CQEs of a queue pair in ERROR, and retires the receives among them. Returns whether
+    /// its request with the index `last` was flushed.
+    pub(crate) fn take_flushed(&mut self, qpn: u32, last: u16, completions: &mut CqReader) -> bool {
+        self.sweep(qpn, completions);
+        let mut flushed = false;
+        completions.sweep(|cqe| {
+            let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Send);
+            let failed = cqe.opcode() == opcode::REQ_ERR;
+            flushed |= its && failed && cqe.wqe_counter() == last;
+            its
+        });
+        flushed
     }
 
     /// Drops the CQEs of a queue pair's receives, and retires these receives.

@@ -132,6 +132,11 @@ impl<T: Transport, S: State, B: Makes<T>> QueuePair<T, S, B> {
         self.step(Ok(()), Change::to::<S, Failed>())
     }
 
+    /// Moves the queue pair to ERROR for an owner that resets it next, whatever the result.
+    pub(crate) fn fail_before_reset(&self) -> Result<()> {
+        self.change_by(Change::to::<S, Failed>())
+    }
+
     /// Any state to RESET: everything that is posted is forgotten without a completion.
     ///
     /// Completions that were written before stay in the completion queue. Rings of the direct path
