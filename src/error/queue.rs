@@ -90,6 +90,15 @@ pub enum QueueError {
          commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
     )]
     UnknownIndex,
+    /// A shared receive queue of an XRC domain and another queue of receives that complete on the CQ
+    /// have the same user index, or may have. A poll that is given one of them could take receives
+    /// of the other.
+    #[error(
+        "the queue and another that completes on the CQ have, or may have, the same user index, and \
+         one is a shared receive queue of an XRC domain: give them different indices (user_index), \
+         or CQs of their own"
+    )]
+    IndexTaken,
     /// Too few CQ slots are free for the queue: other queues have reserved them.
     #[error(
         "the CQ of {cqes} entries has {free} free, and the queue needs {needed}: make the CQ \

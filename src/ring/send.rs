@@ -346,7 +346,7 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: ring and doorbell are the live QP's, and nothing else posts to it.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.ring.doorbell.flight.completes_on(completions.cqn());
-        queue.ring._member = completions.admit(Name::Queue(queue.qpn(), QueueKind::Send));
+        queue.ring._member = completions.admit(Name::Queue(queue.qpn(), QueueKind::Send), None);
         queue.ring.guard = Guard::new(|| queue.facts());
         Ok(queue)
     }

@@ -4,11 +4,14 @@ use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{query_rmp_out, query_xrc_srq_out, rmpc, wq, xrc_srqc};
 use mlx5::devx::{DevxXrcd, Firmware, Umem};
-use mlx5::ib::{Dci, Dct};
-use mlx5::ring::{CqReader, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, Srq};
+use mlx5::ib::{Dci, Dct, Rc};
+use mlx5::ring::{
+    CqReader, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, Srq,
+};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu,
-    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
+    Pages, ProtectionDomain, QueuePair, QueuePairBuilder, Reset, Rtr, RtsAttributes,
+    SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, Inline, SendMessage, Sge};
 use mlx5_model::Mode;
@@ -237,10 +240,66 @@ fn a_queue_of_an_xrc_domain_knows_what_cqes_call_it() {
     let mut elsewhere = CqReader::new(&elsewhere).unwrap();
     let wrong = Srq::new(&other, &mut elsewhere, config);
     assert!(matches!(wrong, Err(Error::Queue(QueueError::CqMismatch))), "{wrong:?}");
+    let same = builder().user_index(one.user_index().unwrap()).build().unwrap();
+    index_is_taken(Srq::new(&same, &mut completions, ReceiveConfig { receives: 1 }));
     let ring = builder().cyclic(true).build().unwrap_err();
     assert!(ring.to_string().contains("lists"), "{ring}");
     let wide = builder().user_index(1 << 24).build().unwrap_err();
     assert!(wide.to_string().contains("24 bits"), "{wide}");
+}
+
+fn index_is_taken<Q: std::fmt::Debug>(result: mlx5::Result<Q>) {
+    assert!(matches!(result, Err(Error::Queue(QueueError::IndexTaken))), "{result:?}");
+}
+
+/// A poll that is given the queue of an XRC domain, and not the queue pair, would take the queue
+/// pair's receives.
+#[test]
+fn a_queue_pair_with_the_user_index_of_a_queue_of_an_xrc_domain_is_refused() {
+    let rig = Rig::new(Mode::Trapped);
+    let (domain, cq) = (DevxXrcd::new(&rig.context).unwrap(), rig.cq(255));
+    let xrc = SharedReceiveQueue::by_command(&rig.pd).xrc(&domain, &cq).user_index(7);
+    let xrc = xrc.build().unwrap();
+    let plain = SharedReceiveQueue::by_command(&rig.pd).max_wr(7).build().unwrap();
+    let pair = || QueuePair::by_command(&rig.pd, &cq);
+    let init = |qp: QueuePair<Rc, Reset, Firmware>| qp.init(&rig.local.init()).unwrap();
+    let same = init(pair().user_index(7).build().unwrap());
+    let sharing = pair().shared_receive_queue(&plain);
+    let sharing = init(sharing.user_index(7).build().unwrap());
+    let other = init(pair().user_index(8).build().unwrap());
+    let nameless = init(pair().build().unwrap());
+    // libmlx5 may have chosen the index 7 for it.
+    let library = rig.init(QueuePair::builder(&rig.pd, &cq));
+    let config = ReceiveConfig { receives: 4 };
+    let mut completions = CqReader::new(&cq).unwrap();
+    let mut shared = Srq::new(&plain, &mut completions, config).unwrap();
+    // Whichever comes first.
+    let first = ReceiveQueue::new(&same, &mut completions, config).unwrap();
+    index_is_taken(Srq::new(&xrc, &mut completions, config));
+    drop(first);
+    let _xrc = Srq::new(&xrc, &mut completions, config).unwrap();
+    index_is_taken(ReceiveQueue::new(&same, &mut completions, config));
+    index_is_taken(ReceiveQueue::new(&library, &mut completions, config));
+    index_is_taken(shared.attach(&sharing, &mut completions));
+    for qp in [&other, &nameless] {
+        ReceiveQueue::new(qp, &mut completions, config).unwrap();
+    }
+    // A target of dynamic connections has the index of no queue, unless it is given one.
+    for (index, taken) in [(None, false), (Some(7), true)] {
+        let target = QueuePair::dc_target_by_command(&rig.pd, &cq, &plain, KEY).unwrap();
+        let target = match index {
+            Some(index) => target.user_index(index),
+            None => target,
+        };
+        let address = rig.local.address(&rig.local.connection_data_of(0));
+        let target = target.build().unwrap().init(&rig.local.init()).unwrap();
+        let target = target.rtr(&DctRtrAttributes::new(address)).unwrap();
+        let attached = shared.attach(&target, &mut completions);
+        match taken {
+            true => index_is_taken(attached),
+            false => attached.unwrap(),
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ib::capability::Group;
 use crate::ib::{INTERNAL, Internal, RawPacket};
 use crate::ring::source::handover::Receives;
-use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveView, WorkQueue};
+use crate::ring::source::{DomainId, Member, QueueOwner, ReceiveIndex, ReceiveView, WorkQueue};
 use crate::ring::{CompletionSource, ReceiveSource};
 use crate::verbs::Context;
 
@@ -64,6 +64,7 @@ pub struct Rq {
     pd: DomainId,
     entries: u32,
     stride: u32,
+    user_index: u32,
 }
 
 /// Builder for [`Rq`], see [`Rq::builder`].
@@ -270,7 +271,8 @@ impl RqBuilder<'_> {
         let number = object.reply().get(create_rq_out::RQN) as u32;
         let cq = (cq.object, self.cq.owner(INTERNAL));
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
-        Ok(Rq { queue: Arc::new(queue), pd: self.pd.id(), entries, stride })
+        let (pd, user_index) = (self.pd.id(), self.user_index);
+        Ok(Rq { queue: Arc::new(queue), pd, entries, stride, user_index })
     }
 }
 
@@ -291,6 +293,7 @@ unsafe impl Receives for Rq {
             record: memory.record.start().cast(),
             number: self.number(),
             cq: self.queue.cq(),
+            index: ReceiveIndex::Given(self.user_index),
             partner: 0,
         })
     }
@@ -300,7 +303,8 @@ unsafe impl Receives for Rq {
     }
 
     fn member(&self) -> Member {
-        Member { number: self.number(), cq: self.queue.cq(), srq: None }
+        let index = ReceiveIndex::Given(self.user_index);
+        Member { number: self.number(), cq: self.queue.cq(), index, srq: None }
     }
 }
 

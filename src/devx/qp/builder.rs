@@ -34,7 +34,7 @@ const SHARED_RECEIVES: u64 = 1;
 const NO_RECEIVES: u64 = 3;
 /// No user index: CQEs name the queue pair by its number alone (`mlx5_ib.h`,
 /// `MLX5_IB_DEFAULT_UIDX`).
-const NO_INDEX: u32 = 0xff_ffff;
+pub(super) const NO_INDEX: u32 = 0xff_ffff;
 
 /// A CQ as the command names it, with its owner.
 #[derive(Clone)]
@@ -332,6 +332,7 @@ impl<T: ByCommand> PairMaker<T> for Firmware {
             object: Some(object),
             service: T::ST,
             signal_all,
+            user_index: options.user_index,
             recordless: options.recordless,
             access: AtomicU32::new(0),
             geometry,

@@ -28,8 +28,8 @@ use crate::error::{CommandError, Error, QueueError, Result};
 use crate::ib::{Dci, Rc, Receives, Transport, TransportKind, Uc, Ud, XrcRecv, XrcSend};
 use crate::ring::ReceiveSource;
 use crate::ring::source::{
-    CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
-    SrqOwner, require,
+    CqObject, CqOwner, DomainId, Member, ObjectId, POSTABLE, ReceiveIndex, ReceiveView, SENDABLE,
+    SendView, SrqOwner, require,
 };
 use crate::verbs::{
     CanReceive, Change, Context, Makes, Pair, PairObject, QueuePair, QueuePairAttributes, State,
@@ -109,6 +109,8 @@ pub struct CommandPair {
     /// `st` of its context.
     service: u8,
     signal_all: bool,
+    /// The user index in its CQEs.
+    user_index: u32,
     /// Whether its send queue has no doorbell record.
     recordless: bool,
     /// The rights of the peer, as last set (`ibv_access_flags`).
@@ -239,13 +241,15 @@ impl PairObject for CommandPair {
             record: object.memory.record.start().cast(),
             number: pair.number(),
             cq: object.receive_cq.0,
+            index: ReceiveIndex::Given(object.user_index),
             partner: object.on_one_cq(pair.capacities().max_send_wr),
         })
     }
 
     fn member(pair: &Pair<Self>) -> Member {
         let srq = pair.object.shared.as_ref().map(|(srq, _)| *srq);
-        Member { number: pair.number(), cq: pair.object.receive_cq.0, srq }
+        let index = ReceiveIndex::Given(pair.object.user_index);
+        Member { number: pair.number(), cq: pair.object.receive_cq.0, index, srq }
     }
 }
 

@@ -13,6 +13,7 @@ use mlx5_sys::ifc::{
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
+use super::builder::NO_INDEX;
 use super::{Firmware, query_error};
 use crate::devx::domain::Domain;
 use crate::devx::{Command, Object, Reply, atomic};
@@ -20,7 +21,7 @@ use crate::error::{Error, QueueError, Result};
 use crate::ib::capability::Group;
 use crate::ib::{Access, Dct, INTERNAL, Transport, TransportKind};
 use crate::ring::source::{
-    CqObject, CqOwner, DomainId, Member, ObjectId, ReceiveView, SendView, SrqOwner,
+    CqObject, CqOwner, DomainId, Member, ObjectId, ReceiveIndex, ReceiveView, SendView, SrqOwner,
 };
 use crate::ring::{CompletionSource, ReceiveSource, SharedReceiveSource};
 use crate::verbs::{
@@ -38,6 +39,8 @@ pub struct TargetPair {
     /// The CQ and the shared receive queue of its receives.
     cq: (CqObject, Arc<dyn CqOwner>),
     srq: (ObjectId, Arc<dyn SrqOwner>),
+    /// The user index in its CQEs.
+    user_index: u32,
     /// The context fields that are known from the start.
     made_with: [(Field, u64); 6],
     /// The context fields that are known from INIT on.
@@ -89,7 +92,7 @@ impl QueuePair<Dct, Reset, Firmware> {
             pd: (pd.number()?, pd.keep()),
             cq: (view.object, view.cqn, cq.owner(INTERNAL)),
             srq: (receives.id(), receives.number()?, receives.owner(INTERNAL)),
-            user_index: 0,
+            user_index: NO_INDEX,
         };
         let mut builder = QueuePairBuilder::with(Capacities::NONE, options);
         builder.dynamic.access_key = access_key;
@@ -98,7 +101,7 @@ impl QueuePair<Dct, Reset, Firmware> {
 }
 
 impl QueuePairBuilder<Dct, Firmware> {
-    /// Sets the user index in its CQEs, 24 bits. Default: 0.
+    /// Sets the user index in its CQEs, 24 bits. Default: 0xff_ffff, which no queue has.
     pub fn user_index(mut self, index: u32) -> Self {
         self.options.user_index = index;
         self
@@ -130,6 +133,7 @@ impl PairMaker<Dct> for Firmware {
             object: OnceLock::new(),
             cq: (cq.0, cq.2),
             srq: (srq.0, srq.2),
+            user_index,
             made_with,
             init: OnceLock::new(),
             _pd: pd.1,
@@ -283,7 +287,9 @@ impl PairObject for TargetPair {
     }
 
     fn member(pair: &Pair<Self>) -> Member {
-        Member { number: pair.number(), cq: pair.object.cq.0, srq: Some(pair.object.srq.0) }
+        let TargetPair { cq, srq, user_index, .. } = &pair.object;
+        let index = ReceiveIndex::Given(*user_index);
+        Member { number: pair.number(), cq: cq.0, index, srq: Some(srq.0) }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ib::INTERNAL;
 use crate::ib::capability::Group;
 use crate::ring::CompletionSource;
-use crate::ring::source::{CqObject, CqOwner};
+use crate::ring::source::{CqObject, CqOwner, LEAST_INDEX};
 use crate::verbs::{Context, SharedReceiveQueue, SharedReceiveQueueBuilder};
 
 /// Size of a segment of a WQE in bytes: one names the next WQE, and there is one for each entry.
@@ -175,5 +175,5 @@ impl SharedReceiveQueueBuilder<Firmware> {
 /// all indices, because libmlx5 uses them from the lower end.
 fn next_user_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    0x80_0000 | NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f_ffff
+    LEAST_INDEX | NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f_ffff
 }

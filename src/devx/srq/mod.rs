@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::umem::Memory;
 use super::{DevxEventSource, Firmware, Object, Reply, event_channel::sealed::Source};
 use crate::error::Result;
-use crate::ring::source::{CqObject, CqOwner, ObjectId, SharedView, UserIndex};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, ReceiveIndex, SharedView, UserIndex};
 use crate::verbs::{Context, SharedReceiveAttributes, SharedReceiveQueue, SrqPart};
 
 /// A shared receive queue that was made by command, with the objects that it uses.
@@ -86,6 +86,7 @@ impl SrqPart for CommandSrq {
             cyclic: self.kind.is_cyclic(),
             record: self.memory.record.start().cast(),
             index: self.kind.user_index().map(UserIndex::Known),
+            origin: ReceiveIndex::Given(self.kind.user_index().unwrap_or_default()),
             cq: self.cq.as_ref().map(|(cq, _)| *cq),
             id: self.id(),
             number: self.number,

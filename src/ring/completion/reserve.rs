@@ -5,6 +5,7 @@ use crate::cqe::QueueKind;
 use crate::error::QueueError;
 use crate::ring::cq_slots::{Demand, DroppedQueue, Reservation};
 use crate::ring::known::{Membership, Name};
+use crate::ring::source::ReceiveIndex;
 use crate::ring::srq::UserIndex;
 
 impl CqReader {
@@ -32,10 +33,27 @@ impl CqReader {
         self.slots.reserve(Demand::of(stated, size, partner))
     }
 
+    /// Checks that polls tell the CQEs of a new queue of receives from those of the live queues that
+    /// complete here.
+    pub(in crate::ring) fn check_index(
+        &self,
+        name: Name,
+        index: ReceiveIndex,
+    ) -> Result<(), QueueError> {
+        match self.known.as_ref().is_some_and(|known| known.confuses(name, index)) {
+            true => Err(QueueError::IndexTaken),
+            false => Ok(()),
+        }
+    }
+
     /// Registers a live queue that completes here, until the result is dropped. Polls that are not
-    /// given the queue leave its CQEs in the CQ.
-    pub(in crate::ring) fn admit(&mut self, name: Name) -> Option<Membership> {
-        self.known.as_mut().map(|known| known.add(name))
+    /// given the queue leave its CQEs in the CQ. `index` is the user index in CQEs of receives.
+    pub(in crate::ring) fn admit(
+        &mut self,
+        name: Name,
+        index: Option<ReceiveIndex>,
+    ) -> Option<Membership> {
+        self.known.as_mut().map(|known| known.add(name, index))
     }
 
     /// Reserves CQ slots for a queue that is not one of a pair.

@@ -107,8 +107,8 @@ impl ReceiveQueue {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// QP has no receive queue of its own, it completes on another CQ, the CQ has no free slot to
-    /// reserve, or it is for packets ([`PacketRq`](super::PacketRq) takes those). Nothing is changed
-    /// then.
+    /// reserve, or it is for packets ([`PacketRq`](super::PacketRq) takes those);
+    /// [`QueueError::IndexTaken`]. Nothing is changed then.
     #[doc(alias("mlx5dv_init_obj", "MLX5DV_OBJ_QP"))]
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
@@ -175,7 +175,8 @@ impl ReceiveQueue {
     ///
     /// # Errors
     /// [`QueueError`]: the QP is not of libmlx5, is in RESET, has no receive queue of its own, or
-    /// completes on another CQ, or the CQ has no free slot to reserve. Nothing is changed then.
+    /// completes on another CQ, or the CQ has no free slot to reserve; [`QueueError::IndexTaken`].
+    /// Nothing is changed then.
     ///
     /// # Safety
     /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not
@@ -211,12 +212,14 @@ impl ReceiveQueue {
         if !completions.reads(view.cq) {
             return Err(QueueError::CqMismatch);
         }
+        let (name, index) = (Name::Queue(view.number, QueueKind::Receive), view.index);
+        completions.check_index(name, index)?;
         let wanted = (config.receives, view.entries);
         let cq_slots =
             completions.reserve(view.number, QueueKind::Receive, wanted, view.partner)?;
         // SAFETY: the view is of a live QP, to whose receive queue nothing else posts.
         let mut queue = unsafe { Self::from_view(view, owner, completions, cq_slots)? };
-        queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
+        queue._member = completions.admit(name, Some(index));
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
     }

@@ -18,8 +18,8 @@ pub(super) use raw::Foreign;
 pub(crate) use raw::{QpView, check_cq, member, query, resume, view_cq};
 pub(crate) use retained::Retained;
 pub(crate) use view::{
-    CompletionView, CqId, CqObject, DomainId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE,
-    SendView, SharedView, require,
+    CompletionView, CqId, CqObject, DomainId, LEAST_INDEX, Member, ObjectId, POSTABLE,
+    ReceiveIndex, ReceiveView, SENDABLE, SendView, SharedView, require,
 };
 
 use crate::error::QueueError;

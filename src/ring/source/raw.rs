@@ -15,8 +15,8 @@ use mlx5_sys::verbs::{
 use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::{
-    CompletionView, CqCheck, CqObject, Member, ObjectId, POSTABLE, QueueOwner, ReceiveView,
-    SENDABLE, SendView, WorkQueue, require,
+    CompletionView, CqCheck, CqObject, Member, ObjectId, POSTABLE, QueueOwner, ReceiveIndex,
+    ReceiveView, SENDABLE, SendView, WorkQueue, require,
 };
 use crate::error::{Errno, Error, QueueError};
 use crate::ib::Transport;
@@ -129,6 +129,7 @@ impl QpView {
             record,
             number: self.number,
             cq: CqObject::of(self.receive_cq),
+            index: ReceiveIndex::Library,
             partner: self.on_one_cq(self.cap.max_send_wr),
         })
     }
@@ -152,7 +153,7 @@ pub(crate) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
         ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
     };
     let srq = NonNull::new(srq).map(|srq| ObjectId::at(srq.as_ptr()));
-    Member { number, cq: CqObject::of(cq), srq }
+    Member { number, cq: CqObject::of(cq), index: ReceiveIndex::Library, srq }
 }
 
 /// State and creation attributes of a QP, by `ibv_query_qp`: a system call.

@@ -84,6 +84,19 @@ impl DomainId {
     }
 }
 
+/// The least user index of a shared receive queue that is created by command, by default. libmlx5
+/// uses indices from the lower end.
+pub(crate) const LEAST_INDEX: u32 = 0x80_0000;
+
+/// The user index in the CQEs of a queue of receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReceiveIndex {
+    /// The queue was created by command, with this index.
+    Given(u32),
+    /// libmlx5 chose it: less than [`LEAST_INDEX`], and not that of another queue of libmlx5.
+    Library,
+}
+
 /// The view of a send queue.
 pub struct SendView {
     /// Its ring.
@@ -126,6 +139,8 @@ pub struct ReceiveView {
     pub(crate) number: u32,
     /// The CQ that it completes on.
     pub(crate) cq: CqObject,
+    /// The user index in its CQEs.
+    pub(crate) index: ReceiveIndex,
     /// Requests of the pair's send queue, if that completes on the same CQ.
     pub(crate) partner: u32,
 }
@@ -136,6 +151,8 @@ pub struct Member {
     pub(crate) number: u32,
     /// The CQ that its receives complete on.
     pub(crate) cq: CqObject,
+    /// The user index in its CQEs.
+    pub(crate) index: ReceiveIndex,
     /// The shared receive queue that it takes from. `None` if it takes from its own receive queue.
     pub(crate) srq: Option<ObjectId>,
 }
@@ -182,6 +199,8 @@ pub struct SharedView {
     pub(crate) cyclic: bool,
     /// How CQEs name it if it is of an XRC domain; this crate's id of its list if it matches tags.
     pub(crate) index: Option<UserIndex>,
+    /// Who chose that index.
+    pub(crate) origin: ReceiveIndex,
     /// The CQ of its receives, if it has one itself and its queue pairs do not determine it.
     pub(crate) cq: Option<CqObject>,
     /// Identity of the object.

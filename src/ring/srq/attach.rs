@@ -39,7 +39,7 @@ impl Srq {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
     /// queue pair takes from another queue or completes on another CQ, the CQ has no free slot to
     /// reserve, or it is a target of dynamic connections before RTR, or a queue pair for packets,
-    /// whose CQEs do not name it. Nothing is changed then.
+    /// whose CQEs do not name it; [`QueueError::IndexTaken`]. Nothing is changed then.
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
@@ -91,7 +91,7 @@ impl Srq {
     ///
     /// # Errors
     /// [`QueueError`]: the queue pair takes from another queue or completes on another CQ, or the
-    /// CQ has no free slot to reserve. Nothing is changed then.
+    /// CQ has no free slot to reserve; [`QueueError::IndexTaken`]. Nothing is changed then.
     ///
     /// # Safety
     /// `qp` stays alive and is not reset, until it is detached or this queue is dropped.
@@ -125,6 +125,11 @@ impl Srq {
         if !completions.reads(qp.cq) {
             return Err(QueueError::CqMismatch);
         }
+        let name = Name::Queue(qp.number, QueueKind::Receive);
+        // Polls give CQEs of its own index to this queue, as they should.
+        if self.index.is_none() {
+            completions.check_index(name, qp.index)?;
+        }
         let cq = completions.id();
         completions.collect();
         if !self.has_slots_on(cq) {
@@ -136,7 +141,7 @@ impl Srq {
             }
             self.slots.push((cq, cq_slots));
         }
-        let member = completions.admit(Name::Queue(qp.number, QueueKind::Receive));
+        let member = completions.admit(name, Some(qp.index));
         self.enter(qp.number, cq, keep, member);
         Ok(qp.number)
     }

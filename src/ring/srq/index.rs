@@ -15,7 +15,7 @@ use mlx5_sys::verbs::{ibv_query_srq, ibv_srq, ibv_srq_attr};
 
 use super::UserIndex;
 use crate::error::QueueError;
-use crate::ring::source::{ObjectId, SharedView};
+use crate::ring::source::{ObjectId, ReceiveIndex, SharedView};
 
 /// Returns a shared receive queue's memory and number, as libmlx5 reports them.
 ///
@@ -136,6 +136,7 @@ pub(crate) unsafe fn view_of(
         order,
         record,
         index,
+        origin: ReceiveIndex::Library,
         cyclic: false,
         cq: None,
         id: ObjectId::at(srq.as_ptr()),

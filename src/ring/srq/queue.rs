@@ -230,8 +230,8 @@ impl Srq {
     ///
     /// # Errors
     /// [`QueueError`]: the SRQ is not of libmlx5, has receives outstanding or an impossible
-    /// geometry, or the CQ has no free slot to reserve; [`QueueError::UnknownIndex`]. Nothing is
-    /// changed then.
+    /// geometry, or the CQ has no free slot to reserve; [`QueueError::UnknownIndex`],
+    /// [`QueueError::IndexTaken`]. Nothing is changed then.
     ///
     /// # Safety
     /// - `srq` stays alive as long as the result.
@@ -267,20 +267,22 @@ impl Srq {
         if view.cq.is_some_and(|cq| !completions.reads(cq)) {
             return Err(QueueError::CqMismatch);
         }
-        if let Some(index) = view.index {
+        let (index, origin) = (view.index, view.origin);
+        if let Some(index) = index {
+            completions.check_index(Name::Index(index), origin)?;
             if !completions.meets_xrc(index) {
                 return Err(QueueError::UnknownIndex);
             }
         }
-        if let Some(UserIndex::Known(index)) = view.index {
+        if let Some(UserIndex::Known(index)) = index {
             completions.begin_index(index);
         }
         let demand = Demand::of(config.receives, view.order.len() as u32 - 1, 0);
-        let (index, cq_slots) = (view.index, completions.reserve_shared(demand)?);
+        let cq_slots = completions.reserve_shared(demand)?;
         // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
         // nothing else post to. None of its receives is outstanding.
         let mut queue = unsafe { Self::from_view(view, completions, cq_slots)? };
-        queue._member = index.and_then(|index| completions.admit(Name::Index(index)));
+        queue._member = index.and_then(|index| completions.admit(Name::Index(index), Some(origin)));
         Ok(queue)
     }
 
@@ -383,7 +385,7 @@ impl Srq {
     /// Returns the user index in CQEs of a queue of an XRC domain, if it is known. It is queried
     /// from the HCA, which needs a context that [may give firmware
     /// commands](crate::verbs::Context::devx). If it is not known, only one such queue may complete
-    /// on a CQ.
+    /// on a CQ, and no other queue of receives.
     pub fn user_index(&self) -> Option<u32> {
         match self.index {
             Some(UserIndex::Known(index)) => Some(index),

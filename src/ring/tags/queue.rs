@@ -219,7 +219,7 @@ impl TmSrq {
             told: state.known,
             waiting: false,
             cq_slots,
-            _member: completions.admit(Name::Tags),
+            _member: completions.admit(Name::Tags, None),
             name,
             owner,
             commands,

@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 use super::completion::{CqParts, CqReader};
 use super::receive::ReceiveQueue;
 use super::send::{SendParts, SendQueue};
-use super::source::{CqObject, ObjectId, QueueOwner, ReceiveView};
+use super::source::{CqObject, ObjectId, QueueOwner, ReceiveIndex, ReceiveView};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::error::QueueError;
@@ -286,6 +286,7 @@ impl Rq {
                 record: record.at(0).cast(),
                 number: QPN,
                 cq: CqObject::at(cq),
+                index: ReceiveIndex::Library,
                 partner: 0,
             };
             let wanted = (u32::MAX, entries);

@@ -6,11 +6,13 @@ use std::collections::{HashMap, VecDeque};
 use mlx5_sys::cqe::opcode;
 
 use super::{Cq, Memory, QPN, Sq, cqe};
-use crate::cqe::Completion;
+use crate::cqe::{Completion, QueueKind};
+use crate::error::QueueError;
 use crate::ib::Rc;
 use crate::ring::cq_slots::Demand;
+use crate::ring::known::Name;
 use crate::ring::random::{Random, rounds};
-use crate::ring::source::{CqObject, Member, ObjectId, SharedView};
+use crate::ring::source::{CqObject, LEAST_INDEX, Member, ObjectId, ReceiveIndex, SharedView};
 use crate::ring::srq::UserIndex;
 use crate::ring::{CqReader, PostError, QueueTable, Queues, Srq};
 use crate::wqe::{Nop, Sge};
@@ -42,6 +44,7 @@ impl Plain {
                 order: (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect(),
                 record: record.at(0).cast(),
                 index,
+                origin: ReceiveIndex::Library,
                 cyclic: false,
                 cq: None,
                 id,
@@ -189,6 +192,7 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> Srq {
             order: (0..8).map(|at| START.wrapping_add(at) & 7).collect(),
             record: record.at(0).cast(),
             index: None,
+            origin: ReceiveIndex::Library,
             cyclic: true,
             cq: None,
             id: ObjectId::at(&raw const *buffer),
@@ -288,6 +292,46 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     assert!(table.shared(second).is_none());
 }
 
+/// A poll that is given one queue would take the receives of another: whichever of them comes first,
+/// the second one is refused, as long as the first one lives.
+#[test]
+fn queues_that_polls_confuse_by_user_index_are_refused() {
+    use ReceiveIndex::{Given, Library};
+    use UserIndex::{Alone, Known, Tagged};
+    let pair = Name::Queue(5, QueueKind::Receive);
+    for (xrc, origin, index, refused) in [
+        (Known(7), Given(7), Given(7), true),
+        (Known(7), Given(7), Given(8), false),
+        // libmlx5 may have chosen 7 for the queue pair, but nothing that is by command's default.
+        (Known(7), Given(7), Library, true),
+        (Known(LEAST_INDEX), Given(LEAST_INDEX), Library, false),
+        (Known(7), Library, Library, false),
+        (Known(7), Library, Given(7), true),
+        (Known(7), Library, Given(8), false),
+        // Polls give it the CQEs of every index.
+        (Alone, Library, Library, true),
+        (Alone, Library, Given(8), true),
+        (Tagged(1), Library, Library, false),
+    ] {
+        let result = if refused { Err(QueueError::IndexTaken) } else { Ok(()) };
+        let sides = [(pair, index), (Name::Index(xrc), origin)];
+        for [first, second] in [sides, [sides[1], sides[0]]] {
+            let mut cq = Cq::new(16, 64, 0);
+            let member = cq.reader.admit(first.0, Some(first.1));
+            let sends = cq.reader.admit(Name::Queue(6, QueueKind::Send), None);
+            assert_eq!(cq.reader.check_index(second.0, second.1), result, "{first:?} {second:?}");
+            drop(member);
+            assert_eq!(cq.reader.check_index(second.0, second.1), Ok(()));
+            drop(sends);
+        }
+    }
+    // Two of XRC domains.
+    let mut cq = Cq::new(16, 64, 0);
+    let _one = cq.reader.admit(Name::Index(Known(7)), Some(Library));
+    let check = |index| cq.reader.check_index(Name::Index(Known(index)), Given(index));
+    assert_eq!((check(7), check(8)), (Err(QueueError::IndexTaken), Ok(())));
+}
+
 /// A CQ may lie at the address of a destroyed one. Slots reserved on the old CQ are not reserved on
 /// the new one.
 #[test]
@@ -297,7 +341,7 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     let mut srq = Plain::new(&mut first, 8, 64, 0, None);
     let id = srq.id;
     let join = |srq: &mut Plain, reader: &mut CqReader, number| {
-        let member = Member { number, cq: address, srq: Some(id) };
+        let member = Member { number, cq: address, index: ReceiveIndex::Library, srq: Some(id) };
         srq.queue.join(member, reader, None).unwrap()
     };
     assert_eq!(join(&mut srq, &mut first.reader, 1), 1);
