@@ -154,6 +154,8 @@ fn debug_of_every_error_is_its_sentence() {
     sentence(EncodeError::InlineTooLong);
     sentence(PollError::QueueNotGiven { qpn: 5, queue: QueueKind::Send });
     sentence(EndpointError::Poll(PollError::Overrun));
+    sentence(PollError::DeviceFailed);
+    sentence(PostError::DeviceFailed);
     sentence(DrainError::TimedOut { outstanding: 3 });
     sentence(TagError::ListFull { entries: 8 });
     sentence(ProbeError::SharedCq);

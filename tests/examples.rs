@@ -237,7 +237,7 @@ fn each_fault_is_seen_and_recovered_from() {
     seen("cable", &["event: PORT_ERR", "event: PORT_ACTIVE", "completion: success"]);
     seen("overrun", &["event: CQ_ERR", "event: QP_FATAL", anew]);
     seen("command", &["timed out", "the second try: connected"]);
-    seen("device", &["event: DEVICE_FATAL", "completion: none", "error: "]);
+    seen("device", &["event: DEVICE_FATAL", "poll: the device failed", "error: "]);
 }
 
 #[test]

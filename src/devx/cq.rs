@@ -350,6 +350,7 @@ impl CqPart for CommandCq {
         // Errors of CQs that were created by command do not reach the context's event file.
         match self.query() {
             Ok(context) => CqCheck::of(&context),
+            Err(Error::Withheld(command)) => CqCheck::refused(command.errno()),
             Err(_) => CqCheck::Unknown,
         }
     }

@@ -20,9 +20,7 @@ use super::object::Object;
 use super::{ByCommand, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::{Dct, INTERNAL};
-use crate::verbs::{
-    Context, QueuePair, Rtr, State, interrupted, set_nonblocking, wait_for, would_block,
-};
+use crate::verbs::{Context, QueuePair, Rtr, State, interrupted, set_nonblocking, would_block};
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
 /// command. Clones are cheap and name the same channel.
@@ -272,11 +270,13 @@ impl EventChannel {
     /// Returns the next event, or `None` if none comes within `timeout`.
     ///
     /// # Errors
-    /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
-    /// awaited event may be among them. The remaining events can still be read.
+    /// - [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: an
+    ///   awaited event may be among them. The remaining events can still be read.
+    /// - [`PollError::DeviceFailed`](crate::ring::PollError::DeviceFailed) if the device failed or
+    ///   was removed.
     #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn wait(&self, timeout: Duration) -> Result<Option<DevxEvent>> {
-        wait_for(self.fd(), timeout, || self.try_event())
+        self.context().wait_for(self.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one. For event loops, which wait for the channel's

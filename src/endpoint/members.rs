@@ -208,6 +208,18 @@ impl<T: Transport> Queues for Members<T> {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         self.places.get_mut(self.last as usize)?.member.as_mut()?.core()?.send.likely_send_side()
     }
+
+    fn device_failed(&mut self) {
+        self.shared.device_failed();
+        for member in self.places.iter_mut().filter_map(|place| place.member.as_mut()) {
+            if let Some(core) = member.core() {
+                core.send.device_failed();
+            }
+            if let Some(receiver) = member.receiver() {
+                receiver.queue_mut(INTERNAL).device_failed();
+            }
+        }
+    }
 }
 
 impl<T: Transport> fmt::Debug for Members<T> {

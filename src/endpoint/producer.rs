@@ -144,6 +144,10 @@ impl<T: Transport> Queues for SharedSends<T> {
     fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
         None
     }
+
+    fn device_failed(&mut self) {
+        self.0.device_failed();
+    }
 }
 
 impl<T: Transport> SendHalf for SharedSends<T> {

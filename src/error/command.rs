@@ -265,7 +265,7 @@ impl WithheldCommand {
             libc::ETIMEDOUT => {
                 "the HCA's firmware did not answer in time; look into the kernel's log"
             }
-            libc::EIO | libc::ENODEV | libc::ENXIO => {
+            _ if self.errno.is_device_gone() => {
                 "the device is gone or in a fatal error; look into the kernel's log and reopen it"
             }
             _ => return None,

@@ -80,6 +80,10 @@ pub enum PostError {
          the QP through RESET and restart the queue"
     )]
     WrongState,
+    /// The device failed or was removed: a poll of this queue has returned
+    /// [`PollError::DeviceFailed`].
+    #[error("the device failed: drop all its objects, and open it again after its reset")]
+    DeviceFailed,
     /// No request is [prepared](crate::ring::Prepared).
     #[error("no request is prepared")]
     NothingPrepared,
@@ -136,11 +140,22 @@ pub enum PollError {
     /// Polls of a failed CQ first return the CQEs that are there. Then they find nothing. After
     /// about four million such polls, one checks whether the CQ failed, and from then on all return
     /// this error. After [`CqReader::overrun`] they return it at once. See `docs/ordering.md`,
-    /// "A failed CQ".
+    /// "A failed CQ or device".
     ///
     /// [`CqReader::overrun`]: crate::ring::CqReader::overrun
     #[error("completion queue failed, completions are lost; recreate it and its queue pairs")]
     Overrun,
+    /// The device failed or was removed. It executes nothing any more, and completes no request.
+    ///
+    /// Polls detect this like [`Overrun`](Self::Overrun), after about four million polls that find
+    /// nothing, and drains and timed waits for events when they begin. From then on every poll
+    /// that finds no CQE returns this error, and posts to the polled queues fail
+    /// ([`PostError::DeviceFailed`]).
+    #[error(
+        "the device failed and completes nothing any more: drop all its objects, and open it again \
+         after its reset"
+    )]
+    DeviceFailed,
     /// The next CQE is of a live queue that completes on this CQ, but was not given to the poll.
     /// The CQE stays in the CQ: poll with that queue to retire its request. For a tag-matching SRQ,
     /// use [`TmSrq::poll`](crate::ring::TmSrq::poll). A leaked queue

@@ -26,6 +26,13 @@ impl Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
+    /// Returns whether the kernel reports by it that the device is gone or in a fatal error. ENOLINK
+    /// and ENXIO come from Linux's `mlx5_core` (`cmd.c`), EIO from its older versions, and from
+    /// uverbs for a device that was removed.
+    pub(crate) fn is_device_gone(self) -> bool {
+        matches!(self.0, libc::EIO | libc::ENODEV | libc::ENXIO | libc::ENOLINK)
+    }
+
     /// Returns its name in `errno.h`, where verbs calls are known to report it.
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {
@@ -51,6 +58,7 @@ impl Errno {
             libc::ERANGE => "ERANGE",
             libc::ENOSYS => "ENOSYS",
             libc::ENODATA => "ENODATA",
+            libc::ENOLINK => "ENOLINK",
             libc::EPROTO => "EPROTO",
             libc::EOPNOTSUPP => "EOPNOTSUPP",
             libc::EOVERFLOW => "EOVERFLOW",
@@ -118,7 +126,7 @@ impl Cause {
     /// Returns the meaning of an errno that holds for any verb.
     pub(super) fn of(errno: Errno) -> Option<Cause> {
         Some(Cause::Known(match errno.0 {
-            libc::EIO | libc::ENODEV => {
+            libc::EIO | libc::ENODEV | libc::ENOLINK => {
                 "the device is gone or in a fatal error; look into the kernel's log and reopen it"
             }
             libc::EMFILE => "the process has no file descriptor left: raise it with `ulimit -n`",

@@ -212,8 +212,8 @@ impl CollapsedCqReader {
     /// Takes the completion of the last request that completed, if there is one that was not taken.
     ///
     /// # Errors
-    /// Never [`PollError::Overrun`]. A damaged CQE is returned as
-    /// [`UnexpectedCqe`](Completion::UnexpectedCqe).
+    /// [`PollError::DeviceFailed`]; [`PollError::Overrun`] only if the HCA could not write the CQE. A
+    /// damaged CQE is returned as [`UnexpectedCqe`](Completion::UnexpectedCqe).
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll<T: Transport>(
@@ -223,9 +223,22 @@ impl CollapsedCqReader {
         // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
         let last = unsafe { self.slot.add(WORDS - 1).read_volatile() };
         if last == self.seen {
+            if self.reader.consumer.idles() {
+                return self.look_after(queue);
+            }
             return Ok(None);
         }
         self.take(last);
+        self.reader.poll(queue)
+    }
+
+    /// Polls the reader's own ring, which has no CQE. So the reader checks whether the CQ failed.
+    #[cold]
+    #[inline(never)]
+    fn look_after<T: Transport>(
+        &mut self,
+        queue: &mut SendQueue<T>,
+    ) -> Result<Option<Completion>, PollError> {
         self.reader.poll(queue)
     }
 

@@ -196,6 +196,10 @@ impl<T: Transport> Queues for DedicatedRegister<T> {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         self.queues.get_mut(self.last).map(SendQueue::side)
     }
+
+    fn device_failed(&mut self) {
+        self.queues.as_mut_slice().device_failed();
+    }
 }
 
 impl<T: Transport> fmt::Debug for DedicatedRegister<T> {

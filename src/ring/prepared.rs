@@ -106,6 +106,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
     /// Nothing is posted then, and the request stays prepared.
     /// - [`PostError::NothingPrepared`].
     /// - [`PostError::WrongState`]: the queue has seen an error completion.
+    /// - [`PostError::DeviceFailed`].
     /// - `PostError::Refused`, with the feature `lint`: the WQE has a defect.
     #[inline(always)]
     pub fn fire(&mut self, payload: O::Bytes) -> Result<(), PostError> {
@@ -146,7 +147,7 @@ impl<O: PostOn<T> + Patch, T: Transport> Prepared<O, T> {
         ring.ready.left = 0;
         let head = ring.cursor.head();
         if ring.stopped {
-            return Err(PostError::WrongState);
+            return Err(ring.why_stopped());
         }
         if head == self.until {
             return Err(PostError::NothingPrepared);
@@ -231,6 +232,10 @@ impl<O, T: Transport> Queues for Prepared<O, T> {
     #[inline(always)]
     fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
         None
+    }
+
+    fn device_failed(&mut self) {
+        self.queue.device_failed();
     }
 }
 

@@ -58,6 +58,10 @@ pub trait Queues {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         None
     }
+
+    /// Refuses posts to all its queues from now on: the device failed.
+    #[doc(hidden)]
+    fn device_failed(&mut self);
 }
 
 /// No queue.
@@ -69,6 +73,8 @@ impl Queues for () {
     fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
         None
     }
+
+    fn device_failed(&mut self) {}
 }
 
 impl<T: Transport> Queues for SendQueue<T> {
@@ -87,6 +93,10 @@ impl<T: Transport> Queues for SendQueue<T> {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         Some(self.side())
     }
+
+    fn device_failed(&mut self) {
+        self.ring.device_failed();
+    }
 }
 
 impl Queues for ReceiveQueue {
@@ -98,6 +108,10 @@ impl Queues for ReceiveQueue {
     #[inline(always)]
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         if self.qpn() == qpn { Some(self.side()) } else { None }
+    }
+
+    fn device_failed(&mut self) {
+        self.ring.device_failed();
     }
 }
 
@@ -120,6 +134,10 @@ impl<Q: Queues + ?Sized> Queues for &mut Q {
     #[inline(always)]
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         (**self).likely_send_side()
+    }
+
+    fn device_failed(&mut self) {
+        (**self).device_failed();
     }
 }
 
@@ -148,6 +166,12 @@ impl<A: Queues, B: Queues> Queues for (A, B) {
         let (first, second) = self;
         first.likely_send_side().or_else(|| second.likely_send_side())
     }
+
+    fn device_failed(&mut self) {
+        let (first, second) = self;
+        first.device_failed();
+        second.device_failed();
+    }
 }
 
 /// The first that has the queue.
@@ -162,6 +186,10 @@ impl<Q: Queues> Queues for [Q] {
 
     fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         self.iter_mut().find_map(|queue| queue.indexed_side(index))
+    }
+
+    fn device_failed(&mut self) {
+        self.iter_mut().for_each(Q::device_failed);
     }
 }
 
@@ -180,5 +208,9 @@ impl<Q: Queues> Queues for Option<Q> {
 
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         self.as_mut()?.likely_send_side()
+    }
+
+    fn device_failed(&mut self) {
+        self.iter_mut().for_each(Q::device_failed);
     }
 }

@@ -254,13 +254,26 @@ impl SendRing {
         SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }
     }
 
+    /// Refuses posts from now on, because the device failed.
     #[cold]
-    fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
-        self.doorbell.flight.cqe(cqe);
+    pub(super) fn device_failed(&mut self) {
+        self.device_failed = true;
+        self.stop();
+    }
+
+    /// Refuses posts from now on.
+    #[cold]
+    fn stop(&mut self) {
         self.stopped = true;
         self.set_clear(self.cursor.head());
         self.run = Run::none(self.cursor.head());
         self.ready.left = 0;
+    }
+
+    #[cold]
+    fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
+        self.doorbell.flight.cqe(cqe);
+        self.stop();
         Completion::Failed(Failure {
             id: entry.id,
             qpn: self.qpn(),

@@ -389,6 +389,7 @@ impl<T: Transport> SendQueue<T> {
             clear: parts.start,
             clear_single: parts.start,
             stopped: false,
+            device_failed: false,
             careful: limits.max_sge == 0,
             run: Run::none(parts.start),
             slack: 0,

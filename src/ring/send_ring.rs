@@ -45,8 +45,11 @@ pub struct SendRing {
     /// Like `clear`, for single WQEs that go by BlueFlame word by word. Equal to the cursor's head
     /// if the register does not take blocks this way.
     pub(super) clear_single: Counter,
-    /// An error completion was seen. No more posts until the queue is restarted.
+    /// An error completion was seen, or the device failed. No more posts until the queue is
+    /// restarted.
     pub(super) stopped: bool,
+    /// The device failed. No more posts.
+    pub(super) device_failed: bool,
     /// Whether posts need further checks even if all is well: requests cannot have entries, or some
     /// have changed keys.
     pub(super) careful: bool,
@@ -238,6 +241,12 @@ impl SendRing {
     pub(super) fn free(&self, head: Counter, slack: u32) -> (u32, u32) {
         let slots = self.cq_slots.entries() - self.requests(head, slack);
         (self.cursor.free_from(head), slots)
+    }
+
+    /// Returns why the queue is stopped.
+    #[cold]
+    pub(super) fn why_stopped(&self) -> PostError {
+        if self.device_failed { PostError::DeviceFailed } else { PostError::WrongState }
     }
 
     /// Checks that there are blocks and a CQ slot for a request at `head`. While no signaled
@@ -486,7 +495,7 @@ impl SendRing {
         let ds = 1 + operation.body_ds();
         let blocks = ds.div_ceil(UNITS);
         if self.stopped {
-            return Err(PostError::WrongState);
+            return Err(self.why_stopped());
         }
         let flags = self.flags_at(head, operation);
         self.check_free(head, slack, blocks, is_signaled(flags))?;

@@ -113,10 +113,11 @@ impl CqReader {
     {
         let deadline = deadline(timeout);
         let qpn = queue.qpn();
+        self.look();
         while !queue.is_idle() {
             match queue.reclaim(marker) {
-                // After an error everything comes back flushed.
-                Ok(_) | Err(PostError::WrongState) => {}
+                // After an error everything comes back flushed. The poll reports a failed device.
+                Ok(_) | Err(PostError::WrongState | PostError::DeviceFailed) => {}
                 Err(error) => return Err(DrainError::Marker(error)),
             }
             match self.poll(&mut (&mut *queue, &mut *others))? {
@@ -124,7 +125,7 @@ impl CqReader {
                     if (done.qpn, done.id) == (qpn, marker)
                         && done.operation == SendOperation::Nop => {}
                 Some(completion) => each(completion),
-                None => wait(deadline, || queue.blocks() - queue.free_blocks())?,
+                None => self.wait(deadline, || queue.blocks() - queue.free_blocks())?,
             }
         }
         Ok(())
@@ -144,23 +145,29 @@ impl CqReader {
         mut each: impl FnMut(Completion),
     ) -> Result<(), DrainError> {
         let deadline = deadline(timeout);
+        self.look();
         while queue.outstanding() != 0 {
             match self.poll(&mut (&mut *queue, &mut *others))? {
                 Some(completion) => each(completion),
-                None => wait(deadline, || queue.outstanding())?,
+                None => self.wait(deadline, || queue.outstanding())?,
             }
         }
         Ok(())
     }
-}
 
-/// Lets others run, if there is time left.
-fn wait(deadline: Instant, outstanding: impl FnOnce() -> u32) -> Result<(), DrainError> {
-    if Instant::now() >= deadline {
-        return Err(DrainError::TimedOut { outstanding: outstanding() });
+    /// Lets other threads run after a poll that found nothing, if there is time left.
+    fn wait(
+        &mut self,
+        deadline: Instant,
+        outstanding: impl FnOnce() -> u32,
+    ) -> Result<(), DrainError> {
+        if Instant::now() >= deadline {
+            return Err(DrainError::TimedOut { outstanding: outstanding() });
+        }
+        self.waited();
+        std::thread::yield_now();
+        Ok(())
     }
-    std::thread::yield_now();
-    Ok(())
 }
 
 /// Returns the end of a wait that begins now. If the clock cannot express it: in about a century.

@@ -12,7 +12,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::cq::EventTarget;
-use super::event::{interrupted, set_nonblocking, wait_for, would_block};
+use super::event::{interrupted, set_nonblocking, would_block};
 use super::{CompletionQueueHandle, Context};
 use crate::error::{Result, check, non_null};
 
@@ -92,10 +92,12 @@ impl CompletionChannel {
     /// acknowledgement takes a lock.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
+    /// [`Error::Call`](crate::Error::Call);
+    /// [`PollError::DeviceFailed`](crate::ring::PollError::DeviceFailed) if the device failed or was
+    /// removed.
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
-        wait_for(self.fd(), timeout, || self.try_event())
+        self.context().wait_for(self.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one: for event loops, which wait for the channel's

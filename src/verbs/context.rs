@@ -50,7 +50,7 @@ pub(crate) struct ContextInner {
     /// The capabilities that the HCA has reported so far.
     pub(crate) capabilities: crate::ib::capability::Cache,
     /// The failed CQs, as reported by asynchronous events that this crate has read.
-    pub(super) failed_cqs: super::event::FailedCqs,
+    pub(super) failures: super::event::Failures,
 }
 
 // SAFETY: libibverbs allows calls on one context from several threads.
@@ -133,7 +133,7 @@ impl Context {
                 context,
                 devx,
                 capabilities: Default::default(),
-                failed_cqs: Default::default(),
+                failures: Default::default(),
             }),
         };
         // Waits for events use poll with a timeout, so a read must never block.
@@ -211,8 +211,8 @@ impl Context {
         unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
     }
 
-    pub(super) fn failed_cqs(&self) -> &super::event::FailedCqs {
-        &self.inner.failed_cqs
+    pub(super) fn failures(&self) -> &super::event::Failures {
+        &self.inner.failures
     }
 
     pub(crate) fn async_fd(&self) -> std::os::fd::RawFd {

@@ -4,14 +4,16 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_cq, ibv_get_async_event};
 
 use super::{CompletionQueue, Context};
-use crate::error::{Errno, Error, Result, check};
+use crate::error::{Errno, Error, PollError, Result, check};
 use crate::ring::deadline;
+use crate::ring::source::device_is_gone;
 
 /// The kind of an asynchronous event: `enum ibv_event_type`.
 ///
@@ -202,35 +204,66 @@ impl AsyncEvent {
     }
 }
 
-/// CQs that events have reported as failed, by the address of their `ibv_cq`, for polls to report.
+/// Failures that are known of an opened device, for polls and waits to report.
 #[derive(Debug, Default)]
-pub(super) struct FailedCqs(Mutex<Vec<usize>>);
+pub(super) struct Failures {
+    /// CQs that events have reported as failed, by the address of their `ibv_cq`.
+    cqs: Mutex<Vec<usize>>,
+    /// Whether the device failed or was removed.
+    device: AtomicBool,
+    /// When a wait last asked the kernel whether the device works.
+    asked: Mutex<Option<Instant>>,
+}
 
-impl FailedCqs {
-    fn addresses(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Failures {
+    fn cqs(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the CQ of a failure. Call it before the event is acknowledged: until then
-    /// libibverbs does not free the CQ, so no other CQ has its address.
+    /// Remembers the failure that an event reports. Call it before the event is acknowledged: until
+    /// then libibverbs does not free the CQ, so no other CQ has its address.
     fn note(&self, event: &AsyncEvent) {
-        if let (AsyncEventKind::CqError, EventSource::CompletionQueue(cq)) =
-            (event.kind(), event.source)
-        {
-            self.addresses().push(cq);
+        match (event.kind(), event.source) {
+            (AsyncEventKind::CqError, EventSource::CompletionQueue(cq)) => self.cqs().push(cq),
+            (AsyncEventKind::DeviceFatal, _) => self.note_device(),
+            _ => {}
         }
     }
 
+    fn note_device(&self) {
+        self.device.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the device is known to have failed.
+    pub(super) fn has_device(&self) -> bool {
+        self.device.load(Ordering::Relaxed)
+    }
+
     /// Returns whether a failure of the CQ, which is alive, was reported.
-    pub(super) fn has(&self, cq: NonNull<ibv_cq>) -> bool {
-        self.addresses().contains(&cq.addr().get())
+    pub(super) fn has_cq(&self, cq: NonNull<ibv_cq>) -> bool {
+        self.cqs().contains(&cq.addr().get())
     }
 
     /// Forgets failures of earlier CQs at the address of one that was just created.
-    pub(super) fn forget(&self, cq: NonNull<ibv_cq>) {
-        self.addresses().retain(|failed| *failed != cq.addr().get());
+    pub(super) fn forget_cq(&self, cq: NonNull<ibv_cq>) {
+        self.cqs().retain(|failed| *failed != cq.addr().get());
+    }
+
+    /// Returns whether the kernel is to be asked whether the device works: not if that was done
+    /// just now. Otherwise each wait would give a command while the program leaves an event unread.
+    fn is_due(&self) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = asked.is_none_or(|last| last.elapsed() >= LOOK);
+        if due {
+            *asked = Some(Instant::now());
+        }
+        due
     }
 }
+
+/// Longest sleep of a wait before it looks again whether the device works, and least time between
+/// two questions to the kernel. An event that another thread takes wakes no wait.
+const LOOK: Duration = Duration::from_millis(250);
 
 impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,7 +310,7 @@ impl Context {
                 Ok(()) => {
                     // SAFETY: the call filled `raw`, which is acknowledged after this.
                     let event = unsafe { AsyncEvent::new(raw.as_ptr()) };
-                    self.failed_cqs().note(&event);
+                    self.failures().note(&event);
                     // SAFETY: the event was got once and is acknowledged once.
                     unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
                     return Ok(Some(event));
@@ -285,6 +318,55 @@ impl Context {
                 Err(error) if interrupted(&error) => {}
                 Err(error) if would_block(&error) => return Ok(None),
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Fails if the device is known to have failed.
+    fn require_working(&self) -> Result<()> {
+        if self.failures().has_device() { Err(PollError::DeviceFailed.into()) } else { Ok(()) }
+    }
+
+    /// Fails if the device failed or was removed. Asks the kernel, by a firmware command, unless it
+    /// was asked just now.
+    fn ask_whether_working(&self) -> Result<()> {
+        // SAFETY: the context is open.
+        if self.failures().is_due() && unsafe { device_is_gone(self.as_raw().as_ptr()) } {
+            self.failures().note_device();
+        }
+        self.require_working()
+    }
+
+    /// Calls `next` until it returns a value, and waits in between until `fd` is readable, a
+    /// descriptor of events that the device causes. Returns `None` if `timeout` passes first.
+    ///
+    /// # Errors
+    /// The errors of `next`; [`PollError::DeviceFailed`], since no event comes then.
+    pub(crate) fn wait_for<T>(
+        &self,
+        fd: RawFd,
+        timeout: Duration,
+        mut next: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let deadline = deadline(timeout);
+        // While an event is unread, its descriptor would end each sleep.
+        let mut watched = true;
+        loop {
+            if let Some(value) = next()? {
+                return Ok(Some(value));
+            }
+            self.require_working()?;
+            let until = deadline.min(Instant::now() + LOOK);
+            let mut fds = [readable(fd), readable(if watched { self.async_fd() } else { -1 })];
+            if !wait_until(&mut fds, until)? {
+                if until == deadline {
+                    return Ok(None);
+                }
+                watched = true;
+            } else if fds[1].revents != 0 {
+                // It may be the report that the device failed.
+                self.ask_whether_working()?;
+                watched = false;
             }
         }
     }
@@ -379,13 +461,22 @@ pub(crate) fn wait_for<T>(
 
 /// Waits until a descriptor is readable (`true`) or the deadline has passed.
 pub(crate) fn wait_readable(fd: RawFd, deadline: Instant) -> Result<bool> {
+    wait_until(&mut [readable(fd)], deadline)
+}
+
+/// Returns the request to wait until `fd` is readable; none if it is negative.
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// Waits until one of the descriptors is readable (`true`) or the deadline has passed.
+fn wait_until(fds: &mut [libc::pollfd], deadline: Instant) -> Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up, so that the last wait does not become a series of empty ones.
         let milliseconds = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: `poll` is one pollfd, which lives through the call.
-        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+        // SAFETY: the call reads and writes as many pollfds as the slice has, which live through it.
+        match unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) } {
             0 if Instant::now() >= deadline => return Ok(false),
             0 => {}
             1.. => return Ok(true),

@@ -66,8 +66,10 @@ pub(crate) use device::opened_device_name;
 pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
+#[cfg(feature = "cm")]
+pub(crate) use event::wait_for;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{interrupted, set_nonblocking, wait_for, wait_readable, would_block};
+pub(crate) use event::{interrupted, set_nonblocking, wait_readable, would_block};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};

@@ -2,6 +2,7 @@
 //! status of each request and its explanation. Afterwards the same queue pairs, moved through RESET
 //! to RTS, carry messages again.
 
+mod device;
 mod pair;
 #[path = "../rig/mod.rs"]
 mod rig;

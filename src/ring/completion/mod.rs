@@ -17,14 +17,14 @@ use mlx5_sys::verbs::ibv_cq;
 use super::consumer::{Consumer, Publish};
 use super::cq_slots::{CqSlots, Demand, Reservation};
 use super::enhanced::Titles;
-use super::health::{ARMED, PERIOD};
+use super::health::{ARMED, PERIOD, WAITED};
 use super::keep::CqKeep;
 use super::known::Known;
 use super::observed::observed;
 use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use crate::doorbell::{ArmDoorbell, Record};
-use crate::error::QueueError;
+use crate::error::{PollError, QueueError};
 use crate::ib::{Counter, CqeCompression, INTERNAL, Shape};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::Recorder;
@@ -83,7 +83,8 @@ pub struct CqReader {
     /// Number of events taken since the CQ was made, modulo 4. Used without a keep.
     arm_sequence: u32,
     cqn: u32,
-    overrun: bool,
+    /// Why no CQE comes any more, once that is known.
+    failed: Option<PollError>,
     pub(in crate::ring) slots: CqSlots,
     /// Entries that are kept unreserved: the HCA is told later that they are free, see [`Publish`].
     set_aside: Option<Reservation>,
@@ -232,7 +233,7 @@ impl CqReader {
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
             arm: parts.arm,
             cqn: parts.cqn,
-            overrun: false,
+            failed: None,
             slots: CqSlots::new(shape.entries()),
             set_aside: None,
             id: CqId::next(),
@@ -344,8 +345,18 @@ impl CqReader {
     /// commands](crate::verbs::Context::devx) if the program reads their events by other means than
     /// this crate's. A program that reads the event calls this method to make it known at once.
     pub fn overrun(&mut self) {
-        self.overrun = true;
+        self.fail(PollError::Overrun);
+    }
+
+    /// Makes every later poll that finds no CQE return `error`.
+    pub(in crate::ring) fn fail(&mut self, error: PollError) {
+        self.failed = Some(error);
         self.consumer.watch(true);
+    }
+
+    /// Counts a poll that found no CQE, after which a wait lets other threads run.
+    pub(in crate::ring) fn waited(&mut self) {
+        self.consumer.age(WAITED);
     }
 
     /// Sets the content of mini CQEs of a CQ that was taken over by [`from_raw`](Self::from_raw)
@@ -366,7 +377,7 @@ impl CqReader {
 
     /// Makes every poll that finds no CQE take the slow path (`watched`), or no longer.
     pub(crate) fn watch(&mut self, watched: bool) {
-        self.consumer.watch(watched || self.overrun);
+        self.consumer.watch(watched || self.failed.is_some());
     }
 }
 
@@ -394,7 +405,7 @@ impl fmt::Debug for CqReader {
             .field("cqn", &self.cqn)
             .field("consumer", &self.consumer.index())
             .field("capacity", &self.capacity())
-            .field("overrun", &self.overrun)
+            .field("failed", &self.failed)
             .finish_non_exhaustive()
     }
 }

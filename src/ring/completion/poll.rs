@@ -273,7 +273,15 @@ impl CqReader {
         into: &mut MaybeUninit<Completion>,
     ) -> Result<bool, PollError> {
         let Some(cqe) = self.consumer.look() else {
-            return self.find_nothing().map(|()| false);
+            return match self.find_nothing() {
+                Ok(()) => Ok(false),
+                Err(error) => {
+                    if error == PollError::DeviceFailed {
+                        queues.device_failed();
+                    }
+                    Err(error)
+                }
+            };
         };
         if cqe.compressed() {
             if !self.consumer.open() {
@@ -326,8 +334,10 @@ impl CqReader {
 
     /// Handles a poll that finds no CQE, outside of the fast path.
     fn find_nothing(&mut self) -> Result<(), PollError> {
-        if self.overrun {
-            return Err(PollError::Overrun);
+        if let Some(error) = self.failed {
+            // The reader of a collapsed CQ comes here only if a check is due.
+            self.consumer.look_after_in(-1);
+            return Err(error);
         }
         if self.consumer.idles() {
             self.look_after();

@@ -54,6 +54,8 @@ pub struct AnyOrder {
     /// Number of free WQEs behind the limit.
     reserve: u32,
     taking: Taking,
+    /// Whether the device failed.
+    refuses: bool,
 }
 
 impl AnyOrder {
@@ -90,6 +92,7 @@ impl AnyOrder {
             places: vec![Place { id: 0, at: NOWHERE }; wqes].into(),
             order: turned,
             taking,
+            refuses: false,
         })
     }
 
@@ -210,6 +213,15 @@ impl Layout for AnyOrder {
 
     #[inline(always)]
     fn pass((): &mut (), _: *mut u8) {}
+
+    fn refuse(&mut self) {
+        self.reserve += (self.limit - self.head) as u32;
+        (self.limit, self.refuses) = (self.head, true);
+    }
+
+    fn refuses(&self) -> bool {
+        self.refuses
+    }
 
     #[inline(always)]
     fn index(&self) -> u16 {

@@ -42,6 +42,12 @@ pub trait Layout {
     /// Moves what is ahead behind a WQE that ends at `end`.
     fn pass(ahead: &mut Self::Ahead, end: *mut u8);
 
+    /// Lets no further receive be outstanding, because the device failed.
+    fn refuse(&mut self);
+
+    /// Returns whether [`refuse`](Self::refuse) was called.
+    fn refuses(&self) -> bool;
+
     /// Returns the low 16 bits of the queue's head, as in the doorbell record.
     fn index(&self) -> u16;
 
@@ -187,7 +193,13 @@ impl<L: Layout> ReceiveRing<L> {
 
     /// Returns the number of receives that can still be posted.
     pub(in crate::ring) fn free(&self) -> u32 {
-        self.layout.most() - self.layout.used()
+        self.layout.most().saturating_sub(self.layout.used())
+    }
+
+    /// Refuses posts from now on, because the device failed.
+    #[cold]
+    pub(in crate::ring) fn device_failed(&mut self) {
+        self.layout.refuse();
     }
 
     /// Returns the producer index in the doorbell record.
@@ -198,6 +210,9 @@ impl<L: Layout> ReceiveRing<L> {
     /// Returns why no receive can be posted at a head that is [full](Layout::is_full_at).
     #[cold]
     fn full(&self) -> PostError {
+        if self.layout.refuses() {
+            return PostError::DeviceFailed;
+        }
         let (most, entries) = (self.layout.most(), self.layout.capacity());
         if most == entries {
             PostError::QueueFull { free: 0 }

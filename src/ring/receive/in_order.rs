@@ -146,6 +146,14 @@ impl Layout for InOrder {
         ahead.next = end;
     }
 
+    fn refuse(&mut self) {
+        (self.most, self.ahead) = (0, Ahead::NOTHING);
+    }
+
+    fn refuses(&self) -> bool {
+        self.most == 0
+    }
+
     #[inline(always)]
     fn index(&self) -> u16 {
         self.cursor.head().low16()

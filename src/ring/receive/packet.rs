@@ -147,7 +147,7 @@ impl PacketRq {
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let queue = &mut self.queue;
-        next_event(&mut self.completions, |cqe| {
+        let event = next_event(&mut self.completions, |cqe| {
             let opcode = cqe.opcode();
             if !matches!(opcode, cqe_opcode::RESP_SEND | cqe_opcode::RESP_ERR) {
                 return Err(UnexpectedCqeReason::UnknownQueue);
@@ -159,7 +159,11 @@ impl PacketRq {
             let cqe: Cqe64 = zerocopy::transmute!(cqe.bytes());
             let (byte_len, info) = (cqe.byte_cnt.get(), PacketInfo::decode(&cqe));
             Ok(PacketEvent::Packet(Packet { id, offset: 0, byte_len, last: true, info }))
-        })
+        });
+        if event == Err(PollError::DeviceFailed) {
+            queue.ring.device_failed();
+        }
+        event
     }
 
     /// Requests an event at the next packet, see [`CqReader::arm`].

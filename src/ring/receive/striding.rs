@@ -193,7 +193,7 @@ impl StridingRq {
     pub fn poll(&mut self) -> Result<Option<PacketEvent>, PollError> {
         let Self { ring, used, strides, completions, .. } = self;
         let wqes = &mut ring.layout;
-        next_event(completions, |cqe| match cqe.opcode() {
+        let event = next_event(completions, |cqe| match cqe.opcode() {
             cqe_opcode::RESP_ERR => {
                 // In the CQE of an error, the WQE's index is not where that of a packet has it.
                 let id = wqes.oldest().ok_or(UnexpectedCqeReason::NotOutstanding)?.id;
@@ -214,7 +214,11 @@ impl StridingRq {
                 Ok(event)
             }
             _ => Err(UnexpectedCqeReason::UnknownQueue),
-        })
+        });
+        if event == Err(PollError::DeviceFailed) {
+            ring.device_failed();
+        }
+        event
     }
 
     /// Requests an event at the next packet, see [`CqReader::arm`].

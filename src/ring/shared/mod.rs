@@ -51,6 +51,7 @@ mod atomic {
 use core::cell::UnsafeCell;
 use core::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use self::position::Position;
 use self::sequencer::Apart;
@@ -69,6 +70,8 @@ struct Shared<T: Transport> {
     slots: Slots,
     limits: Limits,
     signal_all: bool,
+    /// Whether the producers were stopped because the device failed.
+    device_failed: AtomicBool,
     /// Used by the thread that holds the [`Turn`](sequencer::Turn).
     doorbell: Apart<UnsafeCell<SendDoorbell>>,
     /// Used by the retirer, or by the last remaining owner of this value. Its head lags behind, and
@@ -120,6 +123,7 @@ impl<T: Transport> Shared<T> {
             slots: ring.slots(),
             limits: ring.limits,
             signal_all: ring.signal_all,
+            device_failed: AtomicBool::new(ring.device_failed),
             doorbell: Apart(UnsafeCell::new(doorbell)),
             queue: Apart(UnsafeCell::new(Some(queue))),
         }

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::WQEBB_SIZE;
@@ -165,7 +166,7 @@ impl<T: Transport> Producer<T> {
         let signaled = is_signaled(flags);
         let ticket = match shared.sequencer.reserve(ds.div_ceil(UNITS), signaled) {
             Ok(ticket) => ticket,
-            Err(refusal) => return Err(error(refusal)),
+            Err(refusal) => return Err(shared.error(refusal)),
         };
         let head = counter(ticket.position());
         // SAFETY: the ticket gives this call the blocks and the note. Their former WQE is retired,
@@ -251,21 +252,25 @@ impl<T: Transport> Shared<T> {
     fn signal_all(&self) -> u8 {
         if self.signal_all { mlx5_sys::wqe::CE_ALWAYS } else { 0 }
     }
+
+    #[cold]
+    fn error(&self, refusal: Refusal) -> PostError {
+        match refusal {
+            // A post that races with the report may return either error.
+            Refusal::Stopped if self.device_failed.load(Ordering::Relaxed) => {
+                PostError::DeviceFailed
+            }
+            Refusal::Stopped => PostError::WrongState,
+            Refusal::Blocks { free } => PostError::QueueFull { free },
+            Refusal::NothingSignaled { outstanding } => PostError::NothingSignaled { outstanding },
+            Refusal::Slots { slots } => PostError::CqFull { slots },
+        }
+    }
 }
 
 /// Blocks of the largest BlueFlame buffer, and words of a block.
 const BLOCKS: usize = BF_BUFFER_SIZE / WQEBB_SIZE;
 const WORDS: usize = WQEBB_SIZE / 8;
-
-#[cold]
-fn error(refusal: Refusal) -> PostError {
-    match refusal {
-        Refusal::Stopped => PostError::WrongState,
-        Refusal::Blocks { free } => PostError::QueueFull { free },
-        Refusal::NothingSignaled { outstanding } => PostError::NothingSignaled { outstanding },
-        Refusal::Slots { slots } => PostError::CqFull { slots },
-    }
-}
 
 impl<T: Transport> Clone for Producer<T> {
     fn clone(&self) -> Self {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Shared;
 use crate::ib::{Rc, Transport};
@@ -107,6 +108,14 @@ impl<T: Transport> Queues for Retirer<T> {
     #[inline(always)]
     fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
         None
+    }
+
+    fn device_failed(&mut self) {
+        self.shared.device_failed.store(true, Ordering::Relaxed);
+        if let Some(side) = self.side() {
+            side.ring.device_failed();
+            side.stop_producers();
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod view;
 pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner, WorkQueue};
 pub(super) use raw::Foreign;
-pub(crate) use raw::{QpView, check_cq, member, query, resume, view_cq};
+pub(crate) use raw::{QpView, check_cq, device_is_gone, member, query, resume, view_cq};
 pub(crate) use retained::Retained;
 pub(crate) use view::{
     CompletionView, CqId, CqObject, DomainId, LEAST_INDEX, Member, ObjectId, POSTABLE,

@@ -9,7 +9,7 @@ use mlx5_sys::ifc::cqc;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::ObjectId;
-use crate::error::QueueError;
+use crate::error::{Errno, QueueError};
 use crate::ring::enhanced::Titles;
 
 /// One of the two queues of a pair.
@@ -73,9 +73,16 @@ pub enum CqCheck {
     Unknown,
     /// The HCA failed it.
     Failed,
+    /// The whole device failed or was removed.
+    DeviceFailed,
 }
 
 impl CqCheck {
+    /// Decides by the errno of a command that asked for the CQ's status.
+    pub(crate) fn refused(errno: Errno) -> Self {
+        if errno.is_device_gone() { Self::DeviceFailed } else { Self::Unknown }
+    }
+
     /// Decides by the status in a CQ's context. It is not 0 after an overrun, or if a CQE could not
     /// be written.
     pub(crate) fn of(context: &[u8]) -> Self {

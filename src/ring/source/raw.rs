@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mlx5_sys::dv;
-use mlx5_sys::ifc::{cmd_in, opcode, query_cq_in, query_cq_out};
+use mlx5_sys::ifc::{cmd_in, cmd_out, opcode, query_cq_in, query_cq_out};
 use mlx5_sys::verbs::{
-    ibv_cq, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap,
-    ibv_qp_init_attr, ibv_qp_state, ibv_query_qp, ibv_srq,
+    ___ibv_query_port, ibv_context, ibv_cq, ibv_modify_qp, ibv_port_attr, ibv_qp, ibv_qp_attr,
+    ibv_qp_attr_mask as bit, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_query_qp, ibv_srq,
 };
 use mlx5_sys::wqe::WQEBB_SIZE;
 
@@ -235,17 +235,41 @@ pub(crate) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, Queu
     })
 }
 
+/// Returns whether an asynchronous event of an opened device is unread, or its event file is broken.
+/// Reads no event.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn has_unread_event(context: *mut ibv_context) -> bool {
+    // SAFETY: the caller keeps the context open; the field does not change.
+    let fd = unsafe { (*context).async_fd };
+    let mut unread = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the call reads and writes one pollfd, which lives through it.
+    unsafe { libc::poll(&mut unread, 1, 0) != 0 }
+}
+
+/// Checks whether a device failed or was removed: a system call, which gives a firmware command.
+///
+/// # Safety
+/// `context` is open.
+pub(crate) unsafe fn device_is_gone(context: *mut ibv_context) -> bool {
+    let mut port = MaybeUninit::<ibv_port_attr>::zeroed();
+    // SAFETY: the caller keeps the context open, and the structure lives through the call.
+    let status = unsafe { ___ibv_query_port(context, 1, port.as_mut_ptr()) };
+    status != 0 && Errno(status).is_device_gone()
+}
+
 /// Checks whether the HCA has failed a CQ: a system call, and QUERY_CQ if an asynchronous event of
 /// its context is unread. Reads no event.
 ///
 /// # Safety
 /// `cq` is a live CQ.
 pub(crate) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck {
-    // SAFETY: the caller keeps the CQ alive, which keeps its context open; neither field changes.
-    let fd = unsafe { (*(*cq.as_ptr()).context).async_fd };
-    let mut unread = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the call reads and writes one pollfd, which lives through it.
-    if unsafe { libc::poll(&mut unread, 1, 0) } == 0 {
+    // SAFETY: the caller keeps the CQ alive, which keeps its context open; the field does not
+    // change.
+    let context = unsafe { (*cq.as_ptr()).context };
+    // SAFETY: the context is open.
+    if !unsafe { has_unread_event(context) } {
         return CqCheck::NoEvent;
     }
     let (mut query, mut reply) = ([0u8; query_cq_in::SIZE], [0u8; query_cq_out::SIZE]);
@@ -262,8 +286,15 @@ pub(crate) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck {
             reply.len(),
         )
     };
-    if status != 0 {
+    // Firmware that refuses a command works, whatever errno libmlx5 makes of the refusal.
+    if cmd_out::STATUS.get(&reply) != 0 {
         return CqCheck::Unknown;
+    }
+    if status != 0 {
+        // The context may be one that gives no firmware commands.
+        // SAFETY: the context is open.
+        let gone = Errno(status).is_device_gone() || unsafe { device_is_gone(context) };
+        return if gone { CqCheck::DeviceFailed } else { CqCheck::Unknown };
     }
     CqCheck::of(&reply[query_cq_out::CQ_CONTEXT.bytes()])
 }

@@ -476,6 +476,10 @@ impl Queues for Srq {
     fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         self.side_of_index(index)
     }
+
+    fn device_failed(&mut self) {
+        self.ring.device_failed();
+    }
 }
 
 impl Drop for Srq {

@@ -292,6 +292,12 @@ impl<T: Transport> Queues for QueueTable<T> {
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         Some(self.sends.get(self.likely)?.side())
     }
+
+    fn device_failed(&mut self) {
+        self.sends.places.device_failed();
+        self.receives.places.device_failed();
+        self.shared.places.device_failed();
+    }
 }
 
 impl<T: Transport> fmt::Debug for QueueTable<T> {

@@ -29,6 +29,11 @@ impl Queues for Own<'_> {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.shared.receive_side(qpn)
     }
+
+    fn device_failed(&mut self) {
+        self.commands.device_failed();
+        self.shared.device_failed();
+    }
 }
 
 impl TmSrq {
@@ -47,7 +52,17 @@ impl TmSrq {
             return Ok(completions.poll(others)?.map(TagCompletion::Other));
         }
         loop {
-            let Some(cqe) = completions.look_ahead()? else { return Ok(None) };
+            let cqe = match completions.look_ahead() {
+                Ok(Some(cqe)) => cqe,
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    if error == PollError::DeviceFailed {
+                        let Self { commands, shared, .. } = self;
+                        (Own { commands, shared }, others).device_failed();
+                    }
+                    return Err(error);
+                }
+            };
             if !cqe.is_tagged() {
                 let Self { commands, shared, .. } = self;
                 let taken = completions.poll(&mut (Own { commands, shared }, &mut *others))?;

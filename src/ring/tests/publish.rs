@@ -124,6 +124,8 @@ impl Queues for Strict<'_> {
         self.check();
         if self.likely { self.sq.queue.likely_send_side() } else { None }
     }
+
+    fn device_failed(&mut self) {}
 }
 
 #[test]

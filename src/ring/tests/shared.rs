@@ -398,6 +398,8 @@ mod at_publication {
         fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
             None
         }
+
+        fn device_failed(&mut self) {}
     }
 
     #[test]

@@ -104,7 +104,11 @@ impl CqPart for VerbsCq {
 
     fn check(&self, cqn: u32) -> CqCheck {
         // An asynchronous event may have been read that reported the failure.
-        if self.context.failed_cqs().has(self.cq) {
+        let failures = self.context.failures();
+        if failures.has_device() {
+            return CqCheck::DeviceFailed;
+        }
+        if failures.has_cq(self.cq) {
             return CqCheck::Failed;
         }
         // SAFETY: the CQ is alive.
@@ -313,7 +317,7 @@ impl CompletionQueueBuilder {
         };
         let target = Arc::new(EventTarget::default());
         let cq = self.create(Arc::as_ptr(&target), parent.as_ref())?;
-        self.context.failed_cqs().forget(cq);
+        self.context.failures().forget_cq(cq);
         let part = VerbsCq {
             cq,
             target,
