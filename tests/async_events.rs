@@ -6,7 +6,9 @@ mod rig;
 use std::os::fd::AsRawFd;
 
 use mlx5::ib::PortState;
-use mlx5::verbs::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource, QueuePair};
+use mlx5::verbs::{
+    AsyncEvent, AsyncEventKind, AsyncEvents, EventSource, QueuePair, SharedReceiveQueue,
+};
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::ibv_wr_opcode;
 use rig::verbs::{Request, post_send};
@@ -69,4 +71,21 @@ fn ports_queues_and_connections_report_to_one_stream() {
     assert_eq!(fatal.kind(), AsyncEventKind::QpFatal);
     assert_eq!(fatal.source, EventSource::QueuePair(qp.number()));
     assert!(events.next().is_none());
+}
+
+/// Otherwise the destruction of the queue would wait for ever: nothing acknowledges such an event.
+#[test]
+fn a_program_cannot_take_events_past_the_context() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    // No receive is posted, so the event comes at once.
+    srq.set_limit(1).unwrap();
+    let mut events = rig.context.async_events();
+    let mut poll = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live pollfd.
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, PATIENCE.as_millis() as i32) }, 1);
+    rig::waited::is_for_waiting_alone(&events);
+    let of_srq = |event: &AsyncEvent| matches!(event.source, EventSource::SharedReceiveQueue(_));
+    // Another test may have the port report, too.
+    while !of_srq(&next(&mut events)) {}
 }

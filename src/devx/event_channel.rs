@@ -20,7 +20,7 @@ use super::object::Object;
 use super::{ByCommand, Firmware, Rq, Sq};
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
 use crate::ib::{Dct, INTERNAL};
-use crate::verbs::{Context, QueuePair, Rtr, State, interrupted, set_nonblocking, would_block};
+use crate::verbs::{Context, QueuePair, Readiness, Rtr, State, interrupted, would_block};
 
 /// Reports events, which were subscribed to, of the device and of objects that were made by
 /// command. Clones are cheap and name the same channel.
@@ -54,11 +54,24 @@ pub struct EventChannel {
 }
 
 struct Inner {
-    channel: NonNull<mlx5dv_devx_event_channel>,
+    /// What programs wait on.
+    readiness: Readiness,
+    channel: RawChannel,
     omits: bool,
     /// Indexed by the cookie that the kernel got.
     subscriptions: Mutex<Vec<Subscription>>,
     context: Context,
+}
+
+/// A channel of libmlx5. Destroyed when it is dropped.
+struct RawChannel(NonNull<mlx5dv_devx_event_channel>);
+
+impl RawChannel {
+    /// Returns the descriptor that events are read from.
+    fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive, and the field does not change.
+        unsafe { (*self.0.as_ptr()).fd }
+    }
 }
 
 /// One subscription.
@@ -76,10 +89,10 @@ unsafe impl Send for Inner {}
 // other fields are `Sync`.
 unsafe impl Sync for Inner {}
 
-impl Drop for Inner {
+impl Drop for RawChannel {
     fn drop(&mut self) {
         // SAFETY: this crate created the channel and destroys it once, here.
-        unsafe { mlx5dv_devx_destroy_event_channel(self.channel.as_ptr()) };
+        unsafe { mlx5dv_devx_destroy_event_channel(self.0.as_ptr()) };
     }
 }
 
@@ -171,10 +184,10 @@ impl EventChannel {
         let channel = unsafe { mlx5dv_devx_create_event_channel(context.as_raw().as_ptr(), flags) };
         let channel = non_null("mlx5dv_devx_create_event_channel", channel)?;
         let context = context.clone();
-        let inner = Inner { channel, omits, subscriptions: Mutex::default(), context };
-        let channel = EventChannel { inner: Arc::new(inner) };
-        set_nonblocking(channel.fd())?;
-        Ok(channel)
+        let channel = RawChannel(channel);
+        let readiness = Readiness::of_events(channel.fd())?;
+        let inner = Inner { readiness, channel, omits, subscriptions: Mutex::default(), context };
+        Ok(EventChannel { inner: Arc::new(inner) })
     }
 
     /// Subscribes to events of that kind of `source`. They come here with `cookie`. Subscribing
@@ -276,7 +289,7 @@ impl EventChannel {
     ///   was removed.
     #[doc(alias = "mlx5dv_devx_get_event")]
     pub fn wait(&self, timeout: Duration) -> Result<Option<DevxEvent>> {
-        self.context().wait_for(self.fd(), timeout, || self.try_event())
+        self.context().wait_for(self.inner.channel.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one. For event loops, which wait for the channel's
@@ -325,11 +338,10 @@ impl EventChannel {
         self.inner.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the descriptor that becomes readable when an event is there. It is non-blocking, and
-    /// stays open as long as the channel.
+    /// Returns the descriptor that becomes readable when an event is there. It can only be waited
+    /// on, and stays open as long as the channel.
     pub fn fd(&self) -> RawFd {
-        // SAFETY: the channel is alive, and the field does not change.
-        unsafe { (*self.as_raw().as_ptr()).fd }
+        self.inner.readiness.as_raw_fd()
     }
 
     /// Returns the device.
@@ -339,16 +351,15 @@ impl EventChannel {
 
     /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_event_channel> {
-        self.inner.channel
+        self.inner.channel.0
     }
 }
 
-/// The descriptor is readable when an event is there. It is non-blocking, so `poll`, `epoll` and
-/// asynchronous runtimes can wait for it. [`try_event`](EventChannel::try_event) reads the event.
+/// The descriptor is readable when an event is there. It can only be waited on: by `poll`, `epoll`
+/// or asynchronous runtimes. [`try_event`](EventChannel::try_event) reads the event.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it stays open as long as the channel.
-        unsafe { BorrowedFd::borrow_raw(self.fd()) }
+        self.inner.readiness.as_fd()
     }
 }
 

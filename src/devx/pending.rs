@@ -17,7 +17,7 @@ use super::judge::{judge, withheld};
 use super::object::Object;
 use crate::error::{Devx, Errno, Error, Result, non_null};
 use crate::ring::deadline;
-use crate::verbs::{Context, set_nonblocking, wait_readable};
+use crate::verbs::{Context, Readiness, wait_readable};
 
 /// The name of the call in errors.
 const CALL: &str = "mlx5dv_devx_obj_query_async";
@@ -51,10 +51,23 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// ```
 #[doc(alias("mlx5dv_devx_cmd_comp", "mlx5dv_devx_destroy_cmd_comp"))]
 pub struct AsyncCommands {
-    channel: NonNull<mlx5dv_devx_cmd_comp>,
+    /// What programs wait on.
+    readiness: Readiness,
+    channel: RawChannel,
     /// The queries without an answer. The kernel only has their keys.
     outstanding: Mutex<Outstanding>,
     context: Context,
+}
+
+/// A channel of libmlx5. Destroyed when it is dropped.
+struct RawChannel(NonNull<mlx5dv_devx_cmd_comp>);
+
+impl RawChannel {
+    /// Returns the descriptor that answers are read from.
+    fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive, and the field does not change.
+        unsafe { (*self.0.as_ptr()).fd }
+    }
 }
 
 #[derive(Default)]
@@ -94,11 +107,10 @@ impl AsyncCommands {
         // SAFETY: the context is open.
         let channel = unsafe { mlx5dv_devx_create_cmd_comp(context.as_raw().as_ptr()) };
         let channel = non_null("mlx5dv_devx_create_cmd_comp", channel)?;
+        let channel = RawChannel(channel);
+        let readiness = Readiness::of_events(channel.fd())?;
         let (outstanding, context) = (Mutex::default(), context.clone());
-        let commands = AsyncCommands { channel, outstanding, context };
-        // Waits use poll with a timeout, so a read must never block.
-        set_nonblocking(commands.as_raw_fd())?;
-        Ok(commands)
+        Ok(AsyncCommands { readiness, channel, outstanding, context })
     }
 
     /// Queries an object by a command that names it. One call into the kernel, which does not wait
@@ -130,7 +142,7 @@ impl AsyncCommands {
                 bytes.len(),
                 command.reply_size(),
                 key,
-                self.channel.as_ptr(),
+                self.channel.0.as_ptr(),
             )
         };
         if result != 0 {
@@ -157,7 +169,7 @@ impl AsyncCommands {
             // SAFETY: the channel is alive, and the buffer has the length that is passed.
             let result = unsafe {
                 mlx5dv_devx_get_async_cmd_comp(
-                    self.channel.as_ptr(),
+                    self.channel.0.as_ptr(),
                     buffer.as_mut_ptr().cast(),
                     buffer.len() * size_of::<u64>(),
                 )
@@ -198,7 +210,7 @@ impl AsyncCommands {
             if let Some(answer) = self.try_answer()? {
                 return Ok(Some(answer));
             }
-            if self.outstanding() == 0 || !wait_readable(self.as_raw_fd(), until)? {
+            if self.outstanding() == 0 || !wait_readable(self.channel.fd(), until)? {
                 return Ok(None);
             }
         }
@@ -216,7 +228,7 @@ impl AsyncCommands {
 
     /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_cmd_comp> {
-        self.channel
+        self.channel.0
     }
 
     fn remember(&self, command: &Command, cookie: u64) -> u64 {
@@ -237,26 +249,24 @@ fn to_bytes(buffer: &[u64]) -> Vec<u8> {
     buffer[1..].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The descriptor is readable when an answer is there. It is non-blocking.
+/// The descriptor is readable when an answer is there. It can only be waited on.
 impl AsFd for AsyncCommands {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open as long as the channel.
-        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+        self.readiness.as_fd()
     }
 }
 
 impl AsRawFd for AsyncCommands {
     fn as_raw_fd(&self) -> RawFd {
-        // SAFETY: the channel is alive; its descriptor does not change.
-        unsafe { (*self.channel.as_ptr()).fd }
+        self.readiness.as_raw_fd()
     }
 }
 
-impl Drop for AsyncCommands {
+impl Drop for RawChannel {
     fn drop(&mut self) {
         // SAFETY: this crate made the channel and destroys it once, here. The kernel handles
         // outstanding queries.
-        unsafe { mlx5dv_devx_destroy_cmd_comp(self.channel.as_ptr()) };
+        unsafe { mlx5dv_devx_destroy_cmd_comp(self.0.as_ptr()) };
     }
 }
 

@@ -12,8 +12,8 @@ use mlx5_sys::verbs::{
 };
 
 use super::cq::EventTarget;
-use super::event::{interrupted, set_nonblocking, would_block};
-use super::{CompletionQueueHandle, Context};
+use super::event::{interrupted, would_block};
+use super::{CompletionQueueHandle, Context, Readiness};
 use crate::error::{Result, check, non_null};
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
@@ -51,8 +51,21 @@ pub struct CompletionChannel {
 }
 
 struct ChannelInner {
-    channel: NonNull<ibv_comp_channel>,
+    /// What programs wait on.
+    readiness: Readiness,
+    channel: RawChannel,
     context: Context,
+}
+
+/// A channel of libibverbs. Destroyed when it is dropped.
+struct RawChannel(NonNull<ibv_comp_channel>);
+
+impl RawChannel {
+    /// Returns the descriptor that events are read from.
+    fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive, and the field does not change.
+        unsafe { (*self.0.as_ptr()).fd }
+    }
 }
 
 // SAFETY: libibverbs allows calls on one channel from several threads.
@@ -61,11 +74,11 @@ unsafe impl Send for ChannelInner {}
 // descriptor.
 unsafe impl Sync for ChannelInner {}
 
-impl Drop for ChannelInner {
+impl Drop for RawChannel {
     fn drop(&mut self) {
         // SAFETY: created by this crate, destroyed once, here; its CQs held an Arc of it and are
         // gone.
-        unsafe { ibv_destroy_comp_channel(self.channel.as_ptr()) };
+        unsafe { ibv_destroy_comp_channel(self.0.as_ptr()) };
     }
 }
 
@@ -79,10 +92,10 @@ impl CompletionChannel {
         // SAFETY: the context is open.
         let channel = unsafe { ibv_create_comp_channel(context.as_raw().as_ptr()) };
         let channel = non_null("ibv_create_comp_channel", channel)?;
-        let inner = ChannelInner { channel, context: context.clone() };
-        let channel = CompletionChannel { inner: Arc::new(inner) };
-        set_nonblocking(channel.fd())?;
-        Ok(channel)
+        let channel = RawChannel(channel);
+        let readiness = Readiness::of_events(channel.fd())?;
+        let inner = ChannelInner { readiness, channel, context: context.clone() };
+        Ok(CompletionChannel { inner: Arc::new(inner) })
     }
 
     /// Returns the next event: the queue that has completions to poll, or `None` if none comes
@@ -97,7 +110,7 @@ impl CompletionChannel {
     /// removed.
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
-        self.context().wait_for(self.fd(), timeout, || self.try_event())
+        self.context().wait_for(self.inner.channel.fd(), timeout, || self.try_event())
     }
 
     /// Returns the next event, if there is one: for event loops, which wait for the channel's
@@ -137,10 +150,9 @@ impl CompletionChannel {
     }
 
     /// Returns the descriptor that becomes readable when an event is there, for a program's own
-    /// event loop. It is non-blocking, and stays open as long as the channel.
+    /// event loop. It can only be waited on, and stays open as long as the channel.
     pub fn fd(&self) -> RawFd {
-        // SAFETY: the channel is alive, and the field does not change.
-        unsafe { (*self.as_raw().as_ptr()).fd }
+        self.inner.readiness.as_raw_fd()
     }
 
     /// Returns the device.
@@ -152,17 +164,16 @@ impl CompletionChannel {
     /// Events of this crate's CQs are read by [`get_event`](Self::get_event) alone, which counts
     /// them; those of CQs that were made on it by other means must not be.
     pub fn as_raw(&self) -> NonNull<ibv_comp_channel> {
-        self.inner.channel
+        self.inner.channel.0
     }
 }
 
-/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous
-/// runtimes (tokio's `AsyncFd`, say) can wait for it; [`try_event`](CompletionChannel::try_event)
-/// reads it.
+/// The descriptor is readable when an event is there. It can only be waited on: by `poll`, `epoll`
+/// or asynchronous runtimes (tokio's `AsyncFd`, say). [`try_event`](CompletionChannel::try_event)
+/// reads the event.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it stays open as long as the channel.
-        unsafe { BorrowedFd::borrow_raw(self.fd()) }
+        self.inner.readiness.as_fd()
     }
 }
 

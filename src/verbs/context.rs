@@ -18,7 +18,7 @@ use super::device::{board_id, device_name, node_path, sysfs_path};
 use super::{Device, devices};
 use crate::error::{Cause, Devx, Errno, Error, Result, check, non_null};
 use crate::ib::Guid;
-use crate::verbs::Zeroed;
+use crate::verbs::{Readiness, Zeroed};
 
 /// An opened device. Clones are cheap and name the same opened device. It is closed after its last
 /// clone, and the last object made from it, are dropped.
@@ -45,7 +45,9 @@ pub struct Context {
 }
 
 pub(crate) struct ContextInner {
-    context: NonNull<ibv_context>,
+    /// What programs wait on for asynchronous events.
+    pub(super) readiness: Readiness,
+    context: Opened,
     devx: Devx,
     /// The capabilities that the HCA has reported so far.
     pub(crate) capabilities: crate::ib::capability::Cache,
@@ -53,18 +55,21 @@ pub(crate) struct ContextInner {
     pub(super) failures: super::event::Failures,
 }
 
+/// A device that libibverbs has opened. Closed when it is dropped.
+struct Opened(NonNull<ibv_context>);
+
 // SAFETY: libibverbs allows calls on one context from several threads.
 unsafe impl Send for ContextInner {}
 // SAFETY: libibverbs allows calls on one context from several threads at once. Locks guard the
 // capabilities and the list of failed CQs.
 unsafe impl Sync for ContextInner {}
 
-impl Drop for ContextInner {
+impl Drop for Opened {
     fn drop(&mut self) {
         // SAFETY: this crate opened the device and closes it once, here. Every object made from the
         // context held an Arc of it and is gone. A failure can be neither reported nor repaired
         // here.
-        unsafe { ibv_close_device(self.context.as_ptr()) };
+        unsafe { ibv_close_device(self.0.as_ptr()) };
     }
 }
 
@@ -128,17 +133,18 @@ impl Context {
                 (context, Devx::Refused(refused))
             }
         };
-        let context = Context {
+        let context = Opened(context);
+        // SAFETY: the context is open, and the field does not change.
+        let readiness = Readiness::of_events(unsafe { (*context.0.as_ptr()).async_fd })?;
+        Ok(Context {
             inner: Arc::new(ContextInner {
+                readiness,
                 context,
                 devx,
                 capabilities: Default::default(),
                 failures: Default::default(),
             }),
-        };
-        // Waits for events use poll with a timeout, so a read must never block.
-        super::event::set_nonblocking(context.async_fd())?;
-        Ok(context)
+        })
     }
 
     /// Returns whether the device accepts firmware commands from this context.
@@ -215,7 +221,9 @@ impl Context {
         &self.inner.failures
     }
 
-    pub(crate) fn async_fd(&self) -> std::os::fd::RawFd {
+    /// Returns the descriptor that asynchronous events are read from. Not for programs: they get
+    /// [`async_event_fd`](Self::async_event_fd).
+    pub(super) fn async_fd(&self) -> std::os::fd::RawFd {
         // SAFETY: the context is open, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).async_fd }
     }
@@ -223,7 +231,7 @@ impl Context {
     /// Returns the context, for calls that this crate does not wrap. It stays open as long as
     /// `self`.
     pub fn as_raw(&self) -> NonNull<ibv_context> {
-        self.inner.context
+        self.inner.context.0
     }
 
     fn device(&self) -> NonNull<mlx5_sys::verbs::ibv_device> {

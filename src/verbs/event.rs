@@ -377,9 +377,9 @@ impl Context {
     }
 
     /// Returns the descriptor that is readable when an asynchronous event is there, for a program's
-    /// own event loop. It is non-blocking, and stays open as long as the context.
+    /// own event loop. It can only be waited on, and stays open as long as the context.
     pub fn async_event_fd(&self) -> RawFd {
-        self.async_fd()
+        self.inner.readiness.as_raw_fd()
     }
 }
 
@@ -408,17 +408,16 @@ impl Iterator for AsyncEvents {
     }
 }
 
-/// The descriptor is readable when an event is there. It is non-blocking.
+/// The descriptor is readable when an event is there. It can only be waited on.
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open as long as the context.
-        unsafe { BorrowedFd::borrow_raw(self.context.async_fd()) }
+        self.context.inner.readiness.as_fd()
     }
 }
 
 impl AsRawFd for AsyncEvents {
     fn as_raw_fd(&self) -> RawFd {
-        self.context.async_fd()
+        self.context.async_event_fd()
     }
 }
 
@@ -428,17 +427,6 @@ pub(crate) fn would_block(error: &Error) -> bool {
 
 pub(crate) fn interrupted(error: &Error) -> bool {
     error.errno() == Some(Errno(libc::EINTR))
-}
-
-/// Makes reads of a descriptor return EAGAIN instead of waiting.
-pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
-    // SAFETY: the call passes no memory, and the caller keeps the descriptor open.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: the call passes no memory, and the caller keeps the descriptor open.
-    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
-        return Err(Error::last("fcntl"));
-    }
-    Ok(())
 }
 
 /// Calls `next` until it returns a value, and waits in between until `fd` is readable. Returns `None`

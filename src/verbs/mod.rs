@@ -37,6 +37,7 @@ mod pages;
 mod placement;
 mod port;
 mod qp;
+mod readiness;
 mod registration;
 mod source;
 mod srq;
@@ -69,7 +70,7 @@ pub use dmabuf::DmaBufRegion;
 #[cfg(feature = "cm")]
 pub(crate) use event::wait_for;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{interrupted, set_nonblocking, wait_readable, would_block};
+pub(crate) use event::{interrupted, wait_readable, would_block};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};
@@ -89,6 +90,7 @@ pub use qp::{
     UnreliableRtsAttributes, XrcRtsAttributes,
 };
 pub(crate) use qp::{Change, Claims, Pair, PairMaker, PairObject};
+pub(crate) use readiness::Readiness;
 pub(crate) use srq::SrqPart;
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use tags::{TagCapacity, TagMatching};

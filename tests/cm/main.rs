@@ -4,6 +4,8 @@
 #[path = "../rig/process.rs"]
 #[allow(dead_code, reason = "not every part of it is used here")]
 mod process;
+#[path = "../rig/waited.rs"]
+mod waited;
 
 mod connection;
 mod datagram;

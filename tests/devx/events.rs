@@ -13,7 +13,7 @@ use mlx5::verbs::Errno;
 use mlx5::wqe::{Inline, Nop, RdmaWrite, Remote, SendMessage, Sge};
 
 use super::ends::{Device, receives, sends};
-use super::rig::{PATIENCE, wait};
+use super::rig::{PATIENCE, wait, waited};
 
 /// A time in which nothing is expected.
 const SHORT: Duration = Duration::from_millis(5);
@@ -55,6 +55,8 @@ fn a_completion_wakes_who_asked_for_it() {
     // A CQE from before the request that was not polled raises the event at once.
     post(&mut queue, 77);
     completions.arm();
+    // Events that the program took past the channel would not be counted.
+    waited::is_for_waiting_alone(&channel);
     assert!(channel.wait(PATIENCE).unwrap().is_some());
     let _ = wait(&mut completions, &mut queue);
     // Solicited events do not come of sends.

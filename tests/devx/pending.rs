@@ -9,7 +9,7 @@ use mlx5::devx::{AsyncCommands, Command, Object};
 use mlx5::verbs::{Context, ProtectionDomain};
 
 use crate::commands::{create, make_key};
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, waited};
 
 struct Keys {
     context: Context,
@@ -129,6 +129,7 @@ fn the_descriptor_is_readable_as_long_as_answers_are_there() {
     }
     for cookie in 0..2 {
         assert!(readable(30_000));
+        waited::is_for_waiting_alone(&commands);
         assert_eq!(commands.try_answer().unwrap().expect("an answer").cookie, cookie);
     }
     assert!(!readable(0));

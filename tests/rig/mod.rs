@@ -11,6 +11,7 @@ pub mod random;
 pub mod stores;
 pub mod tags;
 pub mod verbs;
+pub mod waited;
 pub mod written;
 
 use std::sync::{Mutex, PoisonError};

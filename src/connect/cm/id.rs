@@ -14,12 +14,16 @@ use mlx5_sys::verbs::{ibv_context, ibv_device_attr, ibv_qp_attr, ibv_query_devic
 use super::address;
 use super::event::Event;
 use crate::error::{Cause, Errno, Error, Result, check, non_null};
-use crate::verbs::{
-    QpState, Zeroed, interrupted, opened_device_name, set_nonblocking, would_block,
-};
+use crate::verbs::{QpState, Readiness, Zeroed, interrupted, opened_device_name, would_block};
 
-/// An event channel. Closed when it is dropped.
-struct Channel(NonNull<rdma_event_channel>);
+/// An event channel, and what programs wait on for its events.
+struct Channel {
+    readiness: Readiness,
+    raw: RawChannel,
+}
+
+/// An event channel of librdmacm. Closed when it is dropped.
+struct RawChannel(NonNull<rdma_event_channel>);
 
 impl Channel {
     fn new() -> Result<Channel> {
@@ -29,18 +33,21 @@ impl Channel {
             let cause = error.errno().and_then(why_no_channel);
             error.because(cause)
         })?;
-        let channel = Channel(channel);
-        set_nonblocking(channel.fd())?;
-        Ok(channel)
+        let raw = RawChannel(channel);
+        let readiness = Readiness::of_events(raw.fd())?;
+        Ok(Channel { readiness, raw })
     }
+}
 
+impl RawChannel {
+    /// Returns the descriptor that events are read from.
     fn fd(&self) -> RawFd {
         // SAFETY: the channel exists, and the field does not change.
         unsafe { (*self.0.as_ptr()).fd }
     }
 }
 
-impl Drop for Channel {
+impl Drop for RawChannel {
     fn drop(&mut self) {
         // SAFETY: created by this crate and destroyed once, here. Its identifier is destroyed
         // before, and each event is acknowledged in the call that gets it.
@@ -123,7 +130,7 @@ impl Id {
         let channel = Channel::new()?;
         let mut id = null_mut();
         // SAFETY: the channel exists, and outlives the identifier; `id` is live.
-        let result = unsafe { rdma_create_id(channel.0.as_ptr(), &mut id, null_mut(), space) };
+        let result = unsafe { rdma_create_id(channel.raw.0.as_ptr(), &mut id, null_mut(), space) };
         check("rdma_create_id", result)?;
         let id = NonNull::new(id).ok_or_else(|| Error::last("rdma_create_id"))?;
         // SAFETY: just made for this value alone.
@@ -135,7 +142,7 @@ impl Id {
         let channel = Channel::new()?;
         // SAFETY: both exist. No event of the identifier is unacknowledged, so the call does not
         // wait. The new channel outlives the identifier.
-        let result = unsafe { rdma_migrate_id(raw.0.as_ptr(), channel.0.as_ptr()) };
+        let result = unsafe { rdma_migrate_id(raw.0.as_ptr(), channel.raw.0.as_ptr()) };
         check("rdma_migrate_id", result)?;
         Ok(Id::with(raw, channel))
     }
@@ -152,8 +159,14 @@ impl Id {
         self.raw.0
     }
 
+    /// Returns the descriptor that events are read from.
     pub(super) fn fd(&self) -> RawFd {
-        self.channel.fd()
+        self.channel.raw.fd()
+    }
+
+    /// Returns what programs wait on.
+    pub(super) fn readiness(&self) -> &Readiness {
+        &self.channel.readiness
     }
 
     /// Returns the next event, if one waits, and acknowledges it.
@@ -161,7 +174,7 @@ impl Id {
         loop {
             let mut raw = null_mut();
             // SAFETY: the channel exists, and `raw` is live.
-            let result = unsafe { rdma_get_cm_event(self.channel.0.as_ptr(), &mut raw) };
+            let result = unsafe { rdma_get_cm_event(self.channel.raw.0.as_ptr(), &mut raw) };
             match check("rdma_get_cm_event", result) {
                 Ok(()) => {
                     // SAFETY: the call returned an event, which is acknowledged below only.

@@ -235,19 +235,17 @@ impl<T: CmTransport, S: Awaited> Identifier<T, S> {
     }
 }
 
-/// The descriptor is readable when an event is there. It is non-blocking, so `poll`, `epoll` and
-/// asynchronous runtimes (tokio's `AsyncFd`, say) can wait for it. Only wait for it: the methods of
-/// [`Identifier`] read the events.
+/// The descriptor is readable when an event is there. It can only be waited on: by `poll`, `epoll`
+/// or asynchronous runtimes (tokio's `AsyncFd`, say). The methods of [`Identifier`] read the events.
 impl<T: CmTransport, S: Stage> AsFd for Identifier<T, S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open as long as the identifier.
-        unsafe { BorrowedFd::borrow_raw(self.id.fd()) }
+        self.id.readiness().as_fd()
     }
 }
 
 impl<T: CmTransport, S: Stage> AsRawFd for Identifier<T, S> {
     fn as_raw_fd(&self) -> RawFd {
-        self.id.fd()
+        self.id.readiness().as_raw_fd()
     }
 }
 
