@@ -4,7 +4,9 @@ mod rig;
 
 use std::collections::VecDeque;
 
-use mlx5::endpoint::{Buffers, Endpoint, EndpointError, MrSlice, Outcome, Receiver, Returned};
+use mlx5::endpoint::{
+    Buffers, Endpoint, EndpointError, MrSlice, Outcome, PreparedEndpoint, Receiver, Returned,
+};
 use mlx5::ring::{CqReader, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{EncodeError, InlineBytes, Nop, RdmaRead, RdmaWrite, Remote, SendMessage};
@@ -484,4 +486,37 @@ fn batches_that_are_not_rung_leave_nothing_behind() {
             regions.into_iter().for_each(alone);
         }
     }
+}
+
+/// Firing a prepared request does not use its slot of memory in flight, where a leaked batch may have
+/// left some.
+#[test]
+fn prepared_requests_return_no_memory_of_leaked_batches() {
+    let mut pair = Pair::new(false);
+    let remote = pair.remote;
+    // One request is outstanding, and keeps its memory.
+    let (kept, mut region) = (pair.slice(32), pair.slice(64));
+    pair.channel.post(1, RdmaWrite::new(kept, remote).signaled()).unwrap();
+    let mut batch = pair.channel.batch();
+    let nothing = region.split_off(64);
+    batch.append(2, Nop::new()).unwrap();
+    batch.append(3, RdmaWrite::new(nothing, remote)).unwrap();
+    std::mem::forget(batch);
+    let Pair { channel, rig, target, peer, .. } = pair;
+    let mut prepared: PreparedEndpoint<RdmaWrite<InlineBytes<8>>> = channel.into_prepared();
+    // The memory of the batch is gone.
+    alone(region);
+    for id in 4..8 {
+        prepared.prepare(id, RdmaWrite::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+        prepared.fire([1; 8]).unwrap();
+    }
+    mlx5_model::run();
+    let returned = prepared.poll_one().unwrap().unwrap();
+    assert_eq!((returned.id, returned.buffers.one().unwrap().len()), (1, 32));
+    for id in 4..8 {
+        let returned = prepared.poll_one().unwrap().unwrap();
+        assert_eq!(returned.id, id);
+        assert!(matches!(returned.buffers, Buffers::None), "{returned:?}");
+    }
+    drop((rig, target, peer));
 }

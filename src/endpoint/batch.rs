@@ -26,7 +26,8 @@ use crate::wqe::PostOn;
 ///
 /// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
 /// nothing, either; the memory of each request is dropped by the next post to its place in the
-/// ring, or with the endpoint.
+/// ring, when the endpoint is converted to a [`PreparedEndpoint`](super::PreparedEndpoint), or with
+/// the endpoint.
 #[doc(alias = "ibv_wr_abort")]
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct EndpointBatch<'e, T: Transport = Rc> {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::mem::{forget, replace, take};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Buffers, MrSlice, Owned};
@@ -17,8 +18,9 @@ pub trait InFlight: fmt::Debug {
 /// The memory of requests in flight in a ring: one slot for each of the ring's. Allocated once.
 ///
 /// The slot of a WQE's first block owns the memory of the request, from the post until the request
-/// is retired. Other slots are empty. Only a batch that was leaked leaves memory in free slots, for
-/// the next post to drop.
+/// is retired. Other slots are empty. Only a batch that was leaked leaves memory in other slots, for
+/// the next post to drop. A prepared request has no memory, and firing it does not use its slot: so
+/// [`drop_leaked`](Self::drop_leaked) is called before requests are prepared.
 ///
 /// The memory outlives the flight while the HCA may work on it: a dropped flight hands it to the
 /// owner of the ring.
@@ -52,6 +54,18 @@ impl Flight {
         }
         // Not an assignment, which would call the destructor of nothing.
         forget(replace(slot, request.into_buffers()));
+    }
+
+    /// Drops the memory that leaked batches left in slots. `posted` are the starts of all requests
+    /// whose memory has not been taken. Costs a load per slot.
+    pub(super) fn drop_leaked(&mut self, posted: impl Iterator<Item = Counter>) {
+        let posted: HashSet<usize> = posted.map(|at| self.shape.slot(at)).collect();
+        for (slot, buffers) in self.slots.iter_mut().enumerate() {
+            if !posted.contains(&slot) {
+                // A destructor of the program may panic: the other slots keep their memory.
+                drop(take(buffers));
+            }
+        }
     }
 
     #[inline(always)]

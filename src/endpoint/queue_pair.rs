@@ -234,8 +234,11 @@ impl<T: Transport, R: ReceiveHalf> Endpoint<T, R> {
 
     /// Converts the endpoint to one that posts requests of one type, `O`, which are written ahead.
     /// Requests that are outstanding stay so. [`into_endpoint`](PreparedEndpoint::into_endpoint)
-    /// converts it back.
-    pub fn into_prepared<O: PostOn<T> + Patch>(self) -> PreparedEndpoint<O, T, R> {
+    /// converts it back. Drops the memory of batches that were leaked. Costs a load per block of the
+    /// ring.
+    pub fn into_prepared<O: PostOn<T> + Patch>(mut self) -> PreparedEndpoint<O, T, R> {
+        let Core { send, flight, .. } = &mut self.core;
+        flight.drop_leaked(send.ring.outstanding().map(|(at, _)| at));
         self.with_send(Prepared::new)
     }
 
